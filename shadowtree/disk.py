@@ -1,0 +1,177 @@
+"""The store's files on disk: every write that shadowtree makes into a store, apart from SQLite's own.
+
+One place for modes (0600 and 0700 under any umask), for turning the system's errors into ours, and for
+the tests, which count, fail or kill at each call through `before_write`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from shadowtree.errors import OutOfSpace, ShadowError, StoreFailed, UnsafePath
+from shadowtree.system import O_BINARY, O_CLOEXEC, O_NOFOLLOW, sync_directory, user_id
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+def _no_fault(act: str, path: str) -> None:
+    """Stand in for the fault layer of the tests."""
+
+
+before_write: Callable[[str, str], None] = _no_fault
+"""Called with the act and the path before each mutating call."""
+
+
+def as_store_error(path: str, error: OSError) -> ShadowError:
+    """Turn an error of the operating system into ours."""
+    if error.errno in _FULL:
+        return OutOfSpace(path)
+    return StoreFailed(path, (error.strerror or str(error)).lower())
+
+
+@contextmanager
+def store_errors(path: str) -> Iterator[None]:
+    """Turn the operating system's errors about `path` into ours."""
+    try:
+        yield
+    except OSError as error:
+        raise as_store_error(path, error) from error
+
+
+def make_directory(path: str) -> None:
+    """Make one directory that only its owner can enter."""
+    before_write("mkdir", path)
+    with store_errors(path):
+        os.mkdir(path, 0o700)
+        os.chmod(path, 0o700)
+
+
+def create_file(path: str) -> int:
+    """Make a file that only its owner can read, and open it for reading and writing."""
+    before_write("create", path)
+    with store_errors(path):
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_BINARY, 0o600)
+        try:
+            os.fchmod(fd, 0o600)
+        except OSError:
+            os.close(fd)
+            raise
+        return fd
+
+
+def write_all(fd: int, content: bytes | bytearray | memoryview, path: str) -> None:
+    """Write everything at the file's present position."""
+    before_write("write", path)
+    with store_errors(path):
+        view = memoryview(content)
+        while view:
+            view = view[os.write(fd, view) :]
+
+
+def overwrite_at(fd: int, content: bytes, offset: int, path: str) -> None:
+    """Write a few bytes over those at `offset`."""
+    before_write("overwrite", path)
+    with store_errors(path):
+        os.pwrite(fd, content, offset)
+
+
+def truncate(fd: int, size: int, path: str) -> None:
+    """Cut a file to `size` bytes and go to its end."""
+    before_write("truncate", path)
+    with store_errors(path):
+        os.ftruncate(fd, size)
+        os.lseek(fd, size, os.SEEK_SET)
+
+
+def sync(fd: int, path: str) -> None:
+    """Make a file's content durable. After a failure its pages may be gone: the file must be thrown away."""
+    before_write("fsync", path)
+    with store_errors(path):
+        os.fsync(fd)
+
+
+def sync_names(directory: str) -> None:
+    """Make the names in a directory durable."""
+    before_write("fsync directory", directory)
+    with store_errors(directory):
+        sync_directory(directory)
+
+
+def rename(source: str, target: str) -> None:
+    """Give a file its final name, in place of what had it."""
+    before_write("rename", target)
+    with store_errors(target):
+        os.replace(source, target)
+
+
+def remove_file(path: str) -> None:
+    """Remove a file; one that is gone already is fine."""
+    before_write("unlink", path)
+    with store_errors(path):
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+
+
+def write_file(path: str, content: bytes, *, durable: bool) -> None:
+    """Replace a small file as a whole: at any moment it has its old content or all of the new.
+
+    Without `durable` a power cut may still leave it empty; that is for files that can be made again.
+    """
+    temporary = f"{path}.{os.getpid()}.tmp"
+    remove_file(temporary)
+    fd = create_file(temporary)
+    try:
+        write_all(fd, content, temporary)
+        if durable:
+            sync(fd, temporary)
+    finally:
+        os.close(fd)
+    rename(temporary, path)
+    if durable:
+        sync_names(os.path.dirname(path))
+
+
+def read_file(path: str) -> bytes:
+    """Read a small file of the store."""
+    with store_errors(path), open(path, "rb") as file:
+        return file.read()
+
+
+def remove_tree(directory: str) -> None:
+    """Remove a directory that shadowtree made, with all that is in it."""
+    before_write("remove tree", directory)
+    import shutil
+
+    with store_errors(directory):
+        shutil.rmtree(directory)
+
+
+def require_private(path: str) -> None:
+    """Refuse a store that another user owns or can write to."""
+    user = user_id()
+    if user is None:
+        return
+    with store_errors(path):
+        status = os.lstat(path)
+    if status.st_uid != user:
+        raise UnsafePath(path, f"user {status.st_uid} owns it")
+    if status.st_mode & 0o022:
+        raise UnsafePath(path, "other users can write to it")
+
+
+def require_trusted_parent(path: str) -> None:
+    """Refuse a directory in which another user could put a store of theirs in place of ours."""
+    user = user_id()
+    if user is None:
+        return
+    with store_errors(path):
+        status = os.stat(path)
+    if status.st_uid not in (0, user):
+        raise UnsafePath(path, f"user {status.st_uid} owns it")
+    if status.st_mode & 0o002 and not status.st_mode & 0o1000:
+        raise UnsafePath(path, "every user can write to it")

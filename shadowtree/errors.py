@@ -1,0 +1,182 @@
+"""Every error that shadowtree raises on purpose.
+
+    ShadowError
+    ├── InvalidInput          the caller: an argument that cannot be meant
+    │   └── DuplicateMessage
+    ├── NotWrapped            the caller: no store belongs to this directory
+    │   └── WorktreeReplaced      the store belongs to a directory that was here before
+    ├── UnknownName           the caller: a name that the store does not know
+    │   ├── UnknownMessage
+    │   └── UnknownTree
+    ├── Conflict              the user: somebody else changed what would be replaced
+    ├── Locked                time: another process is at work
+    ├── BroadWorktree         the user: too much would be wrapped
+    │   └── WorktreeTooBig
+    ├── OutOfSpace            the machine: the disk is full, or would be
+    ├── UnsafePath            the machine: a path that cannot be trusted
+    ├── StoreFailed           the machine: reading or writing the store failed
+    │   └── WorktreeFailed        the same for the worktree
+    ├── StoreTooNew           the installation: a newer version wrote this store
+    └── StoreDamaged          the store: what it holds is not what was put there
+
+An error carries values and makes its sentence of them: what happened, to what. Advice and exit codes
+belong to the front ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class ShadowError(Exception):
+    """The root of all errors of shadowtree."""
+
+
+class InvalidInput(ShadowError, ValueError):
+    """An argument that cannot be meant."""
+
+
+class DuplicateMessage(InvalidInput):
+    """A message id that the session has already used."""
+
+    def __init__(self, message_id: str, session: str) -> None:
+        self.message_id = message_id
+        self.session = session
+        super().__init__(f"message {message_id!r} is already recorded in session {session!r}")
+
+
+class NotWrapped(ShadowError):
+    """No store belongs to this directory."""
+
+    def __init__(self, worktree: str, why: str = "no store belongs to it") -> None:
+        self.worktree = worktree
+        super().__init__(f"{worktree} is not wrapped: {why}")
+
+
+class WorktreeReplaced(NotWrapped):
+    """The store at hand was made for a directory that used to be at this path."""
+
+    def __init__(self, worktree: str, store: str) -> None:
+        self.store = store
+        super().__init__(worktree, f"it is not the directory that the store {store} was made for")
+
+
+class UnknownName(ShadowError):
+    """A name that the store does not know."""
+
+    kind = "name"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"no {self.kind} is called {name!r}")
+
+
+class UnknownMessage(UnknownName):
+    """No message or branch has this name."""
+
+    kind = "message"
+
+
+class UnknownTree(UnknownName):
+    """No tree in the store has this id."""
+
+    kind = "tree"
+
+
+class Conflict(ShadowError):
+    """Somebody else changed what would have been replaced; nothing was touched."""
+
+    def __init__(self, conflicts: Sequence[tuple[str, str]]) -> None:
+        self.conflicts = list(conflicts)
+        paths = "1 path" if len(self.conflicts) == 1 else f"{len(self.conflicts)} paths"
+        super().__init__(f"{paths} in conflict, nothing was changed")
+
+
+class Locked(ShadowError):
+    """Another process holds the store's lock."""
+
+    def __init__(self, store: str, pid: int | None, host: str | None, waited_s: float) -> None:
+        self.store = store
+        self.pid = pid
+        self.host = host
+        self.waited_s = waited_s
+        owner = f"process {pid} on {host}" if pid else "another process"
+        super().__init__(f"{store} is locked by {owner}, waited {waited_s:g} s")
+
+
+class BroadWorktree(ShadowError):
+    """The directory is too broad to be wrapped without saying so."""
+
+    def __init__(self, worktree: str, why: str) -> None:
+        self.worktree = worktree
+        super().__init__(f"{worktree} is too broad to wrap: {why}")
+
+
+class WorktreeTooBig(BroadWorktree):
+    """A first snapshot would take more files or bytes than the settings allow."""
+
+    def __init__(self, worktree: str, *, setting: str, found: int, limit: int) -> None:
+        self.setting = setting
+        self.found = found
+        self.limit = limit
+        unit = "files" if setting == "max_files" else "bytes"
+        super().__init__(worktree, f"{found} {unit} to cover, {setting} is {limit}")
+
+
+class OutOfSpace(ShadowError):
+    """The disk is full, or would keep less free than `min_free`."""
+
+    def __init__(
+        self, path: str, *, free: int | None = None, needed: int | None = None, min_free: int | None = None
+    ) -> None:
+        self.path = path
+        self.free = free
+        self.needed = needed
+        self.min_free = min_free
+        if free is None:
+            text = f"no space left on the disk of {path}"
+        else:
+            text = (
+                f"too little space on the disk of {path}: {free} bytes free, "
+                f"{needed} needed, {min_free} must stay free"
+            )
+        super().__init__(text)
+
+
+class UnsafePath(ShadowError):
+    """A path that cannot be trusted: another user's store, or a way out of the worktree."""
+
+    def __init__(self, path: str, why: str) -> None:
+        self.path = path
+        super().__init__(f"{path} is not safe to use: {why}")
+
+
+class StoreFailed(ShadowError):
+    """Reading or writing a file of the store failed."""
+
+    def __init__(self, path: str, why: str) -> None:
+        self.path = path
+        self.why = why
+        super().__init__(f"{path}: {why}")
+
+
+class WorktreeFailed(StoreFailed):
+    """Reading or writing the worktree itself failed."""
+
+
+class StoreTooNew(ShadowError):
+    """A newer version of shadowtree wrote this store."""
+
+    def __init__(self, store: str, found: int, known: int) -> None:
+        self.store = store
+        self.found = found
+        self.known = known
+        super().__init__(f"{store} has format {found}, this version knows formats up to {known}")
+
+
+class StoreDamaged(ShadowError):
+    """The store does not hold what was put there."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(f"the store is damaged: {what}")

@@ -1,0 +1,61 @@
+"""Where things are: the store of a worktree, the files of a store, and which worktrees are too broad.
+
+Pure: it computes names and never looks at the disk.
+"""
+
+from __future__ import annotations
+
+import os
+from hashlib import sha256
+
+FORMAT = 1
+"""The store format that this version writes; it reads this one and every older one."""
+
+BRANCH_REF = "refs/heads/shadowtree"
+"""The one ref of a store: a chain of commits that keeps every recorded tree from `git gc`."""
+
+TEMPORARY_PREFIX = "shadowtree-tmp-"
+"""Whatever bears it and is found by the holder of the lock belongs to a process that died."""
+
+
+class StoreLayout:
+    """The files of one store."""
+
+    def __init__(self, store: str) -> None:
+        self.store = store
+        self.objects = os.path.join(store, "objects")
+        self.packs = os.path.join(store, "objects", "pack")
+        self.ref = os.path.join(store, *BRANCH_REF.split("/"))
+        self.config = os.path.join(store, "config")
+        self.identity = os.path.join(store, "shadowtree.json")
+        self.timeline = os.path.join(store, "timeline.db")
+        self.cache = os.path.join(store, "cache.db")
+        self.lock = os.path.join(store, "lock")
+
+
+def store_of(worktree: str, stores: str) -> str:
+    """Name the store of a worktree, given by its real path, in the directory of stores."""
+    digest = sha256(os.fsencode(worktree)).hexdigest()[:12]
+    folder = os.path.basename(worktree) or "root"
+    safe = "".join(c if c.isalnum() or c in "._-" else "_" for c in folder)[:80]
+    return os.path.join(stores, f"{safe}-{digest}")
+
+
+def is_inside(path: str, directory: str) -> bool:
+    """Tell whether `path` is `directory` or lies below it; both are real paths."""
+    return path == directory or path.startswith(directory.rstrip(os.sep) + os.sep)
+
+
+def find_broadness(worktree: str, *, home: str | None, stores: str, store: str) -> str | None:
+    """Say why a worktree is too broad to be wrapped unasked, or None if it is not; all are real paths."""
+    if worktree == os.path.dirname(worktree):
+        return "it is the root of the file system"
+    if home is not None and worktree == home:
+        return "it is the home directory"
+    if home is not None and is_inside(home, worktree):
+        return "it holds the home directory"
+    if is_inside(stores, worktree):
+        return "it holds the directory of stores"
+    if is_inside(store, worktree):
+        return "it holds its own store"
+    return None

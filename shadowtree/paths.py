@@ -1,0 +1,80 @@
+"""Paths as shadowtree holds them: bytes relative to the worktree, with `/` between the names.
+
+The root of the worktree is the empty path. A name that is no UTF-8 becomes text with surrogate escapes
+and comes back unchanged. This module also knows which names git forbids in a tree.
+"""
+
+from __future__ import annotations
+
+from typing import NewType
+
+RelPath = NewType("RelPath", bytes)
+"""A path relative to the worktree."""
+
+ROOT = RelPath(b"")
+
+
+def join(parent: RelPath, name: bytes) -> RelPath:
+    """Name the entry `name` of the directory `parent`."""
+    return RelPath(parent + b"/" + name if parent else name)
+
+
+def parent_of(path: RelPath) -> RelPath:
+    """Name the directory that holds `path`."""
+    return RelPath(path.rpartition(b"/")[0])
+
+
+def to_text(path: bytes) -> str:
+    """Turn a path into text that `from_text` turns back exactly."""
+    return path.decode("utf-8", "surrogateescape")
+
+
+def from_text(text: str) -> RelPath:
+    """Turn text back into a path."""
+    return RelPath(text.encode("utf-8", "surrogateescape"))
+
+
+def is_dot_git(name: bytes) -> bool:
+    """Tell whether this is the entry of a repository's own files, which are never covered."""
+    return name == b".git"
+
+
+def is_forbidden(name: bytes, *, is_link: bool = False) -> bool:
+    r"""Tell whether git forbids `name` in a tree: a spelling that some file system takes for `.git`.
+
+    Git looks at each part between backslashes too, as Windows would, and refuses a symbolic link that
+    could be taken for `.gitmodules`.
+    """
+    # Nearly every name ends here: none of the spellings can do without these letters.
+    folded = name.lower()
+    if b"git" not in folded and b"~" not in folded and max(name, default=0) < 0x80:
+        return False
+    parts = folded.split(b"\\")
+    if any(_is_ntfs_dot_git(part) for part in parts) or _strip_hfs_ignored(folded) == b".git":
+        return True
+    return is_link and any(_may_be_gitmodules(part) for part in (*parts, _strip_hfs_ignored(folded)))
+
+
+def _is_ntfs_dot_git(folded: bytes) -> bool:
+    for spelling in (b".git", b"git~1"):
+        if folded.startswith(spelling):
+            rest = folded[len(spelling) :].partition(b":")[0]
+            return not rest.strip(b" .")
+    return False
+
+
+_HFS_IGNORED = tuple(
+    chr(point).encode()
+    for point in (*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF)
+)
+
+
+def _strip_hfs_ignored(folded: bytes) -> bytes:
+    for ignored in _HFS_IGNORED:
+        folded = folded.replace(ignored, b"")
+    return folded
+
+
+def _may_be_gitmodules(folded: bytes) -> bool:
+    base = folded.partition(b":")[0].rstrip(b" .")
+    return base == b".gitmodules" or (b"~" in base and base.startswith((b"gitmod", b"gi7eba")))

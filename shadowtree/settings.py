@@ -1,0 +1,102 @@
+"""The settings of a shadow, their defaults, and how they are read from text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+
+from shadowtree.errors import InvalidInput
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+HEAVY_DIRS = (
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+    ".tox",
+    ".venv",
+    "__pycache__",
+    "node_modules",
+    "venv",
+)
+"""Dependency and cache directories: left out wherever they are, unless a git index tracks them."""
+
+_UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB, "T": 1024 * GIB}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a user can turn; sizes are in bytes, times in seconds."""
+
+    max_file_size: int = 10 * MIB
+    """A file above this is left out, unless an earlier tree covers its path."""
+    max_files: int = 1_000_000
+    """A first snapshot of more files is refused."""
+    max_bytes: int = 10 * GIB
+    """A first snapshot of more bytes is refused."""
+    min_free: int = 512 * MIB
+    """What must stay free on the store's disk after every act."""
+    heavy_dirs: tuple[str, ...] = ()
+    """Directory names left out in addition to `HEAVY_DIRS`."""
+    max_branches: int = 20
+    """How many branches a session keeps."""
+    warn_branches: int = 15
+    """From how many branches on a session is told."""
+    lock_timeout: float = 10.0
+    """How long to wait for another process."""
+
+    @classmethod
+    def of(cls, given: Mapping[str, object] | Settings | None) -> Settings:
+        """Make settings of a mapping; values may be text, as on a command line."""
+        if given is None:
+            return cls()
+        if isinstance(given, Settings):
+            return given
+        return replace(cls(), **{key: _read(key, value) for key, value in given.items()})  # type: ignore[arg-type]  # _read returns the field's own type
+
+
+def _read(key: str, value: object) -> object:
+    known = {field.name: field.default for field in fields(Settings)}
+    if key not in known:
+        raise InvalidInput(f"no setting is called {key!r}")
+    default = known[key]
+    if isinstance(default, tuple):
+        return _read_names(key, value)
+    if isinstance(default, float):
+        return _read_seconds(key, value)
+    return _read_number(key, value)
+
+
+def _read_number(key: str, value: object) -> int:
+    """Read `1000`, `10M` or `2 GiB`."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise InvalidInput(f"{key} must be a whole number, not {value!r}")
+    text = str(value).strip()
+    digits = text.rstrip("BKMGTIbkmgti ")
+    unit = text[len(digits) :].strip().upper().removesuffix("B").removesuffix("I")
+    if not digits.isdecimal() or unit not in _UNITS:
+        raise InvalidInput(f"{key} must be a whole number such as 1000 or 10M, not {value!r}")
+    return int(digits) * _UNITS[unit]
+
+
+def _read_seconds(key: str, value: object) -> float:
+    try:
+        seconds = float(value)  # type: ignore[arg-type]  # anything that is no number is refused below
+    except (TypeError, ValueError):
+        seconds = -1.0
+    if isinstance(value, bool) or not 0 <= seconds < float("inf"):
+        raise InvalidInput(f"{key} must be a number of seconds, not {value!r}")
+    return seconds
+
+
+def _read_names(key: str, value: object) -> tuple[str, ...]:
+    """Read `target,build` or any iterable of names."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple | set | frozenset) or not all(isinstance(p, str) for p in parts):
+        raise InvalidInput(f"{key} must be names with commas between them, not {value!r}")
+    names = tuple(part.strip() for part in parts if part.strip())
+    if any("/" in name for name in names):
+        raise InvalidInput(f"{key} takes names of directories, not paths: {value!r}")
+    return names
