@@ -1,0 +1,8 @@
+"""Let `python -m shadowtree` be the command line."""
+
+import sys
+
+from shadowtree.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""The command line as click sees it: every command, every spelling, the help.
+
+Only this module knows click. It builds click's objects from the values in `command`, and a command's
+module is imported only when that command runs or the help lists it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from difflib import get_close_matches
+
+import click
+
+import shadowtree
+from shadowtree.cli.command import COMMANDS, SHARED_OPTIONS, Command, Option, load_command, run_command
+
+HELP = """\
+Undo what coding agents do to your files, in any directory
+
+\b
+Examples:
+  shadowtree wrap              start protecting the current directory
+  shadowtree status            see what is protected and what is not
+  shadowtree track             record everything, and print the tree's id
+  shadowtree diff              see what changed since the last record
+
+The options below go before the command or after it.
+"""
+
+EPILOG = """\
+\b
+Environment:
+  SHADOWTREE_HOME      the directory of all stores
+  SHADOWTREE_STORE     the store to use, as with --store
+  SHADOWTREE_SESSION   the session to act in, as with --session
+  NO_COLOR             no colours on a terminal
+
+Settings for --set: {settings}
+"""
+
+
+class LazyGroup(click.Group):
+    """The commands of `COMMANDS`, each built when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name all commands, in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Build the command `cmd_name`."""
+        return _to_click(cmd_name, load_command(cmd_name)) if cmd_name in COMMANDS else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the words begin with, or propose the one that may be meant."""
+        if args[0] not in COMMANDS:
+            close = "".join(f", perhaps {name!r}" for name in get_close_matches(args[0], COMMANDS, n=1))
+            ctx.fail(f"no such command {args[0]!r}{close}")
+        return super().resolve_command(ctx, args)
+
+
+def run(words: list[str]) -> int:
+    """Run one command line and return its exit code; wrong usage raises `InvalidInput`."""
+    group = _build_group()
+    try:
+        with group.make_context("shadowtree", list(words)) as context:
+            exit_code = group.invoke(context)
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.UsageError as error:
+        raise shadowtree.InvalidInput(_describe(error)) from error
+    assert isinstance(exit_code, int)
+    return exit_code
+
+
+def _build_group() -> click.Command:
+    group = LazyGroup(
+        "shadowtree",
+        params=[_to_click_option(option) for option in SHARED_OPTIONS],
+        help=HELP,
+        epilog=EPILOG.format(settings=", ".join(field.name for field in fields(shadowtree.Settings))),
+        callback=_refuse_no_command,
+        invoke_without_command=True,
+        subcommand_metavar="COMMAND [ARGUMENTS]",
+        add_help_option=False,
+    )
+    version = click.version_option(
+        shadowtree.__version__, message="%(prog)s %(version)s", help="Show the version"
+    )
+    return _add_help(version(group))
+
+
+def _refuse_no_command(**_: object) -> None:
+    context = click.get_current_context()
+    if context.invoked_subcommand is None:
+        if not context.params["as_json"]:
+            click.echo(context.get_help())
+        raise click.UsageError("no command given", context)
+
+
+def _to_click(name: str, command: Command) -> click.Command:
+    def run_with(**values: object) -> int:
+        group = click.get_current_context().parent
+        assert group is not None
+        return run_command(command, _merge_shared(group.params, values))
+
+    parameters: list[click.Parameter] = [
+        click.Argument([argument.name], required=argument.is_required) for argument in command.arguments
+    ]
+    parameters += [_to_click_option(option) for option in (*command.options, *SHARED_OPTIONS)]
+    return _add_help(
+        click.Command(name, callback=run_with, params=parameters, help=command.help, add_help_option=False)
+    )
+
+
+def _add_help(command: click.Command) -> click.Command:
+    return click.help_option("-h", "--help", help="Show this help")(command)
+
+
+def _to_click_option(option: Option) -> click.Option:
+    return click.Option(
+        [option.flag, option.name],
+        help=option.help,
+        metavar=option.metavar,
+        is_flag=True if option.metavar is None else None,
+        multiple=option.is_repeatable,
+    )
+
+
+def _merge_shared(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, object]:
+    """Add to the values `after` the command's name the shared ones from `before` it; the later one wins."""
+    merged = dict(after)
+    for option in SHARED_OPTIONS:
+        earlier, later = before[option.name], after[option.name]
+        if option.is_repeatable:
+            assert isinstance(earlier, tuple)
+            assert isinstance(later, tuple)
+            merged[option.name] = earlier + later
+        elif later is None or later is False:
+            merged[option.name] = earlier
+    return merged
+
+
+def _describe(error: click.UsageError) -> str:
+    """Make one line of click's sentence, in our manner."""
+    sentence = error.format_message().rstrip(".").replace(". ", " ")
+    path = error.ctx.command_path if error.ctx else "shadowtree"
+    return f"{sentence[:1].lower()}{sentence[1:]}; try '{path} --help'"

@@ -1,0 +1,85 @@
+"""What the command line says when something failed, and the exit code.
+
+The library's errors tell what happened; advice is given here. The first class in an error's line of
+descent that stands in `ANSWERS` answers for it.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from dataclasses import dataclass
+
+import shadowtree
+from shadowtree.cli.output import say, write_json
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How the command line answers to a class of errors."""
+
+    exit_code: int
+    advice: str = ""
+    """What the user can try; `{error}` stands for the error."""
+
+
+ANSWERS: dict[type[BaseException], Answer] = {
+    shadowtree.ShadowError: Answer(1),
+    shadowtree.InvalidInput: Answer(2),
+    shadowtree.DuplicateMessage: Answer(2, "try another id"),
+    shadowtree.NotWrapped: Answer(10, "try 'shadowtree wrap'"),
+    shadowtree.WorktreeReplaced: Answer(
+        10, "try 'shadowtree wrap --adopt STORE' where the project is now, or another --store here"
+    ),
+    shadowtree.Locked: Answer(11, "try again later, or wait longer with --set lock_timeout=60"),
+    shadowtree.UnknownName: Answer(12),
+    shadowtree.UnknownMessage: Answer(12),
+    shadowtree.UnknownTree: Answer(12, "try an id that 'shadowtree track' printed"),
+    shadowtree.Conflict: Answer(13),
+    shadowtree.BroadWorktree: Answer(1, "try a directory inside it, or --allow-broad"),
+    shadowtree.WorktreeTooBig: Answer(
+        1, "try to leave something out in .shadowtreeignore, or --set {error.setting}={error.found}"
+    ),
+    shadowtree.OutOfSpace: Answer(1, "try to free some space, or --store on another disk"),
+    shadowtree.UnsafePath: Answer(1, "try --store with a directory that only you can write to"),
+    shadowtree.StoreFailed: Answer(1),
+    shadowtree.WorktreeFailed: Answer(1),
+    shadowtree.StoreTooNew: Answer(1, "try a newer version of shadowtree"),
+    shadowtree.StoreDamaged: Answer(15),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What is to be told of an error."""
+
+    name: str
+    message: str
+    exit_code: int
+    advice: str = ""
+
+
+def report(error: BaseException, *, as_json: bool) -> int:
+    """Tell of an error in one line, and in a JSON document if one was asked for; return the exit code."""
+    failure = explain(error)
+    if os.environ.get("SHADOWTREE_DEBUG") == "1":
+        traceback.print_exception(error)
+    say(f"{failure.message}; {failure.advice}" if failure.advice else failure.message)
+    if as_json:
+        write_json({"error": failure.name, "message": failure.message})
+    return failure.exit_code
+
+
+def explain(error: BaseException) -> Failure:
+    """Decide what to tell of an error that ended a command."""
+    for known in type(error).__mro__:
+        if known in ANSWERS:
+            answer = ANSWERS[known]
+            advice = answer.advice.format(error=error)
+            return Failure(known.__name__, str(error), answer.exit_code, advice)
+    if isinstance(error, KeyboardInterrupt):
+        return Failure("Interrupted", "interrupted", 130)
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+        return Failure(type(error).__name__, where + error.strerror, 1)
+    return Failure("InternalError", f"internal error: {type(error).__name__}: {error}", 1)

@@ -1,0 +1,62 @@
+"""The two ways out: results on standard output, talk on standard error."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from typing import TextIO
+
+from shadowtree.cli.text import escape
+
+COLOURS = {"bold": "1", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+
+
+def write_lines(lines: Iterable[str]) -> None:
+    """Write result lines, which are safe to show already."""
+    _make_encodable(sys.stdout)
+    for line in lines:
+        sys.stdout.write(line + "\n")
+
+
+def write_exactly(lines: Iterable[str]) -> None:
+    """Write result lines with the very bytes that their surrogate escapes stand for."""
+    for line in lines:
+        sys.stdout.buffer.write(line.encode("utf-8", "surrogateescape") + b"\n")
+
+
+def write_json(document: object) -> None:
+    """Write the one JSON document; names that are no UTF-8 come out as surrogate escapes."""
+    import json
+
+    sys.stdout.write(json.dumps(document, ensure_ascii=True) + "\n")
+
+
+def say(sentence: str) -> None:
+    """Tell the user something in one line on standard error."""
+    _make_encodable(sys.stderr)
+    sys.stderr.write(f"shadowtree: {escape(sentence)}\n")
+
+
+def warn(sentence: str) -> None:
+    """Tell the user of something that is not as it should be, but stops nothing."""
+    say(f"warning: {sentence}")
+
+
+def can_steer(stream: TextIO) -> bool:
+    """Tell whether the stream is a terminal that understands colours and cursor movements."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def paint(colour: str, text: str) -> str:
+    """Colour a text of the result, if that is wanted."""
+    if os.environ.get("NO_COLOR") or not can_steer(sys.stdout):
+        return text
+    return f"\x1b[{COLOURS[colour]}m{text}\x1b[0m"
+
+
+def _make_encodable(stream: TextIO) -> None:
+    """Let a character that the stream's encoding lacks come out escaped rather than fail."""
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")

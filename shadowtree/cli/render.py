@@ -1,0 +1,107 @@
+"""Results as lines for people: values in, lines out. Names come out escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import shadowtree
+from shadowtree.cli.output import paint
+from shadowtree.cli.text import count, escape, escape_line
+
+LISTED = 10
+"""How many skipped paths are listed; JSON has all."""
+
+LETTERS = {
+    "added": ("A", "green"),
+    "modified": ("M", "yellow"),
+    "deleted": ("D", "red"),
+    "type": ("T", "cyan"),
+}
+
+
+def render_wrap(worktree: str, store: str, snapshot: shadowtree.Snapshot) -> Iterator[str]:
+    """Tell what is protected now, where it is kept, and what is not protected."""
+    are = "is" if snapshot.files == 1 else "are"
+    yield f"{count(snapshot.files, 'file')} in {escape(worktree)} {are} protected now"
+    yield f"The store is {escape(store)}"
+    yield from _list_skipped(snapshot.skipped)
+    yield "What git ignores and dependency directories are left out; 'shadowtree status' counts them"
+
+
+def render_status(status: shadowtree.Status) -> Iterator[str]:
+    """Tell where the shadow stands, and plainly what is not protected."""
+    yield f"{escape(status.worktree)} is protected"
+    yield f"The store is {escape(status.store)}"
+    yield f"The session is {escape(status.session)}{_describe_timeline(status)}"
+    yield f"{count(status.changed, 'path')} changed since the last record"
+    if status.watching:
+        yield "Changes are being watched"
+    if status.ignored:
+        are = "entry is" if status.ignored == 1 else "entries are"
+        yield paint("yellow", f"{status.ignored:,} ignored {are} not protected")
+    yield from _list_skipped(status.skipped)
+    if not status.ignored and not status.skipped:
+        yield "Nothing in it is left out"
+
+
+def render_patch(patch: shadowtree.Patch) -> Iterator[str]:
+    """List the changed paths, each after the letter of its status."""
+    for changed in patch.files:
+        letter, colour = LETTERS[changed.status]
+        yield f"{paint(colour, letter)} {escape(changed.path)}"
+
+
+def render_diff(diffs: Sequence[shadowtree.FileDiff], *, escape_content: bool) -> Iterator[str]:
+    """Give the patches one after the other; the names in them are escaped in any case."""
+    for file_diff in diffs:
+        if not file_diff.patch:
+            yield paint("bold", _describe_difference(file_diff))
+            continue
+        is_header = True
+        for line in file_diff.patch.removesuffix("\n").split("\n"):
+            is_header = is_header and not line.startswith("@@")
+            shown = escape_line(line) if is_header or escape_content else line
+            yield _paint_diff_line(shown, is_header=is_header)
+
+
+def summarise_skipped(skipped: Sequence[shadowtree.Skipped]) -> str:
+    """Name the first skipped path with its reason, and how many there are."""
+    first = skipped[0]
+    others = len(skipped) - 1
+    return f"{first.path} ({first.reason})" + (f" and {count(others, 'other path')}" if others else "")
+
+
+def _list_skipped(skipped: Sequence[shadowtree.Skipped]) -> Iterator[str]:
+    if not skipped:
+        return
+    are = "is" if len(skipped) == 1 else "are"
+    yield paint("yellow", f"{count(len(skipped), 'path')} {are} not protected:")
+    for each in skipped[:LISTED]:
+        yield f"  {escape(each.path)} ({escape(each.reason)})"
+    if len(skipped) > LISTED:
+        yield f"  and {len(skipped) - LISTED:,} more, which --json lists"
+
+
+def _describe_timeline(status: shadowtree.Status) -> str:
+    parts = []
+    if status.head is not None:
+        parts.append(f"last message {escape(status.head)}")
+    if status.open is not None:
+        parts.append(f"open message {escape(status.open)}")
+    if status.undone:
+        parts.append(count(len(status.undone), "undone message"))
+    return "".join(f", {part}" for part in parts)
+
+
+def _describe_difference(file_diff: shadowtree.FileDiff) -> str:
+    path = escape(file_diff.path)
+    if file_diff.binary:
+        return f"Binary files a/{path} and b/{path} differ"
+    return f"{LETTERS[file_diff.status][0]} {path} (no lines to show)"
+
+
+def _paint_diff_line(line: str, *, is_header: bool) -> str:
+    if is_header:
+        return paint("bold", line)
+    colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
+    return paint(colour, line) if colour else line
