@@ -3,14 +3,16 @@
 `app` builds click's commands from these values and `quick` reads the same ones without click, so that
 each command is described once. `COMMANDS` says which module describes which command; a module is
 imported only when its command is asked for.
+
+The values are named tuples: to make four dataclasses would cost every command another 5 ms.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
+from typing import NamedTuple
 
 from shadowtree import InvalidInput
 
@@ -24,16 +26,14 @@ COMMANDS = {
 """Each command and the module of this package that describes it, in the order of the help."""
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(NamedTuple):
     """A word that a command takes by its place."""
 
     name: str
     is_required: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(NamedTuple):
     """Something that a command takes by a flag."""
 
     flag: str
@@ -44,8 +44,7 @@ class Option:
     is_repeatable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(NamedTuple):
     """One command, whoever parses its words."""
 
     run: Callable[..., int]
@@ -72,8 +71,7 @@ SHARED_OPTIONS = (
 """What every command takes, before its name and after it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(NamedTuple):
     """The values of the shared options."""
 
     store: str | None
@@ -97,14 +95,22 @@ def run_command(command: Command, values: Mapping[str, object]) -> int:
     `-C` changes the directory of the process: everything later, the library included, is then as if
     started there.
     """
-    for option in (*SHARED_OPTIONS, *command.options):
-        if option.metavar and values.get(option.name) == "":
-            raise InvalidInput(f"{option.flag} needs a value")
+    _refuse_empty(command, values)
     if values.get("start") is not None:
         _change_directory(str(values["start"]))
     shared_names = {option.name for option in SHARED_OPTIONS}
     own = {name: value for name, value in values.items() if name not in shared_names}
     return command.run(_read_shared(values), **own)
+
+
+def _refuse_empty(command: Command, values: Mapping[str, object]) -> None:
+    """Refuse an empty word: it is a script's unset variable, and must not mean the default."""
+    for argument in command.arguments:
+        if values.get(argument.name) == "":
+            raise InvalidInput(f"{argument.name.upper()} is empty")
+    for option in (*SHARED_OPTIONS, *command.options):
+        if option.metavar and values.get(option.name) == "":
+            raise InvalidInput(f"the value of {option.flag} is empty")
 
 
 def _read_shared(values: Mapping[str, object]) -> Shared:

@@ -38,11 +38,11 @@ def _run_and_report(words: list[str]) -> int:
 
 
 def _run(words: list[str]) -> int:
-    from shadowtree.cli import quick
+    from shadowtree.cli import command, quick
 
     call = quick.parse(words)
     if call is not None:
-        return call.run()
+        return command.run_command(*call)
     from shadowtree.cli import app
 
     return app.run(words)

@@ -7,29 +7,18 @@ too, it returns None, and click decides.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from shadowtree.cli.command import SHARED_OPTIONS, Argument, Command, Option, load_command, run_command
+from shadowtree.cli.command import SHARED_OPTIONS, Argument, Command, Option, load_command
 
 HOT_COMMANDS = frozenset({"track"})
 """The commands that must start fast."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A command together with what it was given."""
+def parse(words: Sequence[str]) -> tuple[Command, dict[str, object]] | None:
+    """Understand a command line fully, or return None.
 
-    command: Command
-    values: dict[str, object]
-    """The arguments and options by name; those that were not given are not there."""
-
-    def run(self) -> int:
-        """Run the command and return its exit code."""
-        return run_command(self.command, self.values)
-
-
-def parse(words: Sequence[str]) -> Call | None:
-    """Understand a command line fully, or return None."""
+    Gives the command and the values of its arguments and options by name, as far as they were given.
+    """
     command: Command | None = None
     values: dict[str, object] = {}
     options = {option.flag: option for option in SHARED_OPTIONS}
@@ -52,7 +41,7 @@ def parse(words: Sequence[str]) -> Call | None:
             return None
     if command is None or any(argument.is_required for argument in waiting):
         return None
-    return Call(command, values)
+    return command, values
 
 
 def _split_flag(word: str) -> tuple[str, str | None]:

@@ -1,0 +1,87 @@
+"""A one-shot command must start fast, so what it imports is watched: a list is stable where times are not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import shadowtree
+
+TOO_SLOW = {
+    "argparse",
+    "asyncio",
+    "click",
+    "concurrent",
+    "ctypes",
+    "difflib",
+    "dulwich",
+    "email",
+    "importlib.metadata",
+    "logging",
+    "multiprocessing",
+    "pathlib",
+    "shutil",
+    "socket",
+    "subprocess",
+    "tempfile",
+    "unittest",
+    "urllib",
+    "uuid",
+    "watchfiles",
+}
+"""Modules that a command agents call all the time cannot afford; `dataclasses` brings `inspect` with it."""
+
+CONSOLE_SCRIPT = "import sys; from shadowtree.cli import main; sys.exit(main())"
+"""What an installed `shadowtree` runs."""
+
+
+@pytest.fixture
+def worktree(tmp_path: Path) -> Path:
+    root = tmp_path / "project"
+    root.mkdir()
+    (root / "a.txt").write_text("one\n")
+    return root
+
+
+@pytest.mark.parametrize(
+    "start", [["-m", "shadowtree"], ["-c", CONSOLE_SCRIPT]], ids=["module", "console script"]
+)
+@pytest.mark.parametrize("words", [["track"], ["track", "--json"], ["--session", "s", "track"]], ids=" ".join)
+def test_a_hot_command_imports_nothing_slow(worktree: Path, start: list[str], words: list[str]) -> None:
+    """The first call wraps, the second one is what agents do all day."""
+    for _ in range(2):
+        imported = _imports_of([*start, *words], worktree)
+
+        assert "shadowtree" in imported
+        assert not imported & TOO_SLOW
+
+
+@pytest.mark.parametrize("words", [["--help"], ["track", "--help"], ["--version"]], ids=" ".join)
+def test_help_does_not_load_the_object_store(worktree: Path, words: list[str]) -> None:
+    imported = _imports_of(["-m", "shadowtree", *words], worktree)
+
+    assert "click" in imported
+    assert not imported & {"dulwich", "sqlite3", "watchfiles", "asyncio"}
+
+
+def _imports_of(arguments: list[str], worktree: Path) -> set[str]:
+    """Run Python in `worktree` and name the modules that it imported beyond those of a bare start."""
+    return _loaded(arguments, worktree) - _loaded(["-c", "pass"], worktree)
+
+
+def _loaded(arguments: list[str], worktree: Path) -> set[str]:
+    environment = os.environ | {"SHADOWTREE_HOME": str(worktree.parent / "stores")}
+    environment["PYTHONPATH"] = str(Path(shadowtree.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", *arguments],
+        cwd=worktree,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "|" in line}
