@@ -98,6 +98,11 @@ def usable_processors() -> int:
     return os.cpu_count() or 1
 
 
+def host_name() -> str:
+    """Give the name of this machine."""
+    return os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
+
+
 def user_id() -> int | None:
     """Give the effective user, or None where files have no such owner."""
     return os.geteuid() if hasattr(os, "geteuid") else None

@@ -1,0 +1,126 @@
+"""One directory as a snapshot sees it: what it covers, what it leaves out, and the git tree it makes."""
+
+from __future__ import annotations
+
+from array import array
+from stat import S_ISLNK
+
+from shadowtree.paths import RelPath
+
+STAMP_SIZE = 5
+"""How many numbers make a file's stamp: mtime, ctime, size, inode, mode."""
+ID_SIZE = 20
+NO_ID = bytes(ID_SIZE)
+SMUDGED = (0, 0, 0, 0, 0)
+"""The stamp of a file that has to be read again: no file has it."""
+
+DirectoryStamp = tuple[int, int, int]
+"""What tells that no name came or went: mtime and ctime in ns, inode."""
+
+# Which rules a directory is under. A smaller number is a directory that is covered as usual.
+NORMAL = 0
+FORCED = 1
+"""A `!` rule of `.shadowtreeignore` brought it back: git's rules and the heavy ones do not count."""
+EXCLUDED = 2
+"""Git ignores it: only what an index tracks or a `!` rule brings back is covered."""
+HEAVY = 3
+"""The same for a dependency or cache directory, in which no repositories are looked for."""
+OWN_EXCLUDED = 4
+"""`.shadowtreeignore` excludes it: only what a `!` rule brings back is covered."""
+
+
+class Directory:
+    """What a scan found in one directory; `tree` and `facts` are filled in by the snapshot."""
+
+    __slots__ = (
+        "exclude_text",
+        "excluded",
+        "facts",
+        "has_repository",
+        "ids",
+        "ignore_stamp",
+        "ignore_text",
+        "mode",
+        "names",
+        "path",
+        "pending",
+        "rules_key",
+        "skipped",
+        "stamp",
+        "stats",
+        "subdirectories",
+        "tracked",
+        "tracked_key",
+        "tree",
+    )
+
+    def __init__(self, path: RelPath, mode: int) -> None:
+        self.path = path
+        self.mode = mode
+        self.stamp: DirectoryStamp | None = None
+        """None: the listing has to be read again next time."""
+        self.rules_key = b""
+        self.tracked_key: bytes | None = None
+        """Which names the indexes tracked, if that decided anything here."""
+        self.names: list[bytes] = []
+        """The covered files and links, sorted."""
+        self.stats: array[int] = array("q")
+        self.ids = bytearray()
+        self.pending: list[int] = []
+        """Which of the names have no id yet."""
+        self.subdirectories: list[tuple[bytes, int]] = []
+        """The directories to look into, sorted, each with the rules it is under."""
+        self.excluded: list[bytes] = []
+        self.skipped: list[tuple[bytes, str]] = []
+        self.tracked: list[bytes] = []
+        """Names that are covered only because an index tracks them."""
+        self.ignore_stamp: tuple[int, ...] | None = None
+        self.ignore_text: bytes | None = None
+        """Its own `.gitignore`."""
+        self.has_repository = False
+        """It is the top of a repository."""
+        self.exclude_text: bytes | None = None
+        """The `info/exclude` of the repository whose top it is."""
+        self.tree: bytes | None = None
+        self.facts: bytes | None = None
+
+    @property
+    def name(self) -> bytes:
+        """Its own name, without those above it."""
+        return self.path.rpartition(b"/")[2]
+
+    def file_mode(self, row: int) -> int:
+        """Give the `st_mode` of a covered file."""
+        return self.stats[row * STAMP_SIZE + 4]
+
+    def file_size(self, row: int) -> int:
+        """Give the size of a covered file."""
+        return self.stats[row * STAMP_SIZE + 2]
+
+    def set_file(self, row: int, stamp: tuple[int, ...], object_id: bytes) -> None:
+        """Note what a covered file holds, and with which stamp."""
+        self.stats[row * STAMP_SIZE : (row + 1) * STAMP_SIZE] = array("q", stamp)
+        self.ids[row * ID_SIZE : (row + 1) * ID_SIZE] = object_id
+
+    def drop_files(self, rows: set[int]) -> None:
+        """Forget covered files that went away while they were read."""
+        keep = [row for row in range(len(self.names)) if row not in rows]
+        self.names = [self.names[row] for row in keep]
+        size = STAMP_SIZE
+        self.stats = array("q", [n for row in keep for n in self.stats[row * size : (row + 1) * size]])
+        self.ids = bytearray(b"".join([self.ids[row * ID_SIZE : (row + 1) * ID_SIZE] for row in keep]))
+        places = {row: place for place, row in enumerate(keep)}
+        self.pending = [places[row] for row in self.pending if row in places]
+        self.stamp = None
+
+    def smudge(self, row: int) -> None:
+        """Have a covered file read again next time; its mode stays known."""
+        mode = self.file_mode(row)
+        self.stats[row * STAMP_SIZE : (row + 1) * STAMP_SIZE] = array("q", (*SMUDGED[:4], mode))
+
+
+def git_mode(mode: int) -> int:
+    """Give the mode that a tree has for a file with this `st_mode`."""
+    if S_ISLNK(mode):
+        return 0o120000
+    return 0o100755 if mode & 0o100 else 0o100644

@@ -1,0 +1,224 @@
+"""Git's own formats as pure functions: object ids, tree objects, commits, pack entries, pack indexes.
+
+Bytes in, bytes out; nothing here touches the disk. Every tree that is read is checked, because a name in
+a tree becomes a name in somebody's worktree.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha1
+from sys import byteorder
+from typing import NamedTuple
+
+from shadowtree.errors import StoreDamaged
+from shadowtree.paths import is_forbidden
+
+MODE_FILE = 0o100644
+MODE_EXEC = 0o100755
+MODE_LINK = 0o120000
+MODE_TREE = 0o040000
+_MODES = {b"100644": MODE_FILE, b"100755": MODE_EXEC, b"120000": MODE_LINK, b"40000": MODE_TREE}
+
+EMPTY_TREE = bytes.fromhex("4b825dc642cb6eb9a060e54bf8d69288fbee4904")
+
+KIND_NUMBERS = {b"commit": 1, b"tree": 2, b"blob": 3, b"tag": 4}
+KIND_NAMES = {number: name for name, number in KIND_NUMBERS.items()}
+OFS_DELTA = 6
+REF_DELTA = 7
+
+PACK_HEADER_SIZE = 12
+INDEX_MAGIC = b"\xfftOc\x00\x00\x00\x02"
+_INDEX_IDS = 8 + 4 * 256
+"""Where the ids begin in an index: after the magic number and the fan-out table."""
+_LARGE_OFFSET = 0x8000_0000
+
+
+class TreeEntry(NamedTuple):
+    """One entry of a tree object."""
+
+    name: bytes
+    mode: int
+    id: bytes
+
+
+class PackEntry(NamedTuple):
+    """Where one object is in a pack; sorts by id, as an index does."""
+
+    id: bytes
+    offset: int
+    crc: int
+
+
+def object_header(kind: bytes, size: int) -> bytes:
+    """Give what git hashes before an object's content."""
+    return b"%b %d\0" % (kind, size)
+
+
+def object_id(kind: bytes, content: bytes) -> bytes:
+    """Give the 20-byte id of an object."""
+    digest = sha1(object_header(kind, len(content)), usedforsecurity=False)
+    digest.update(content)
+    return digest.digest()
+
+
+def encode_tree(entries: Iterable[TreeEntry]) -> bytes:
+    """Make a tree object of entries in any order."""
+    ordered = sorted(entries, key=_tree_order)
+    return b"".join([b"%o %b\0%b" % (mode, name, id) for name, mode, id in ordered])
+
+
+def _tree_order(entry: TreeEntry) -> bytes:
+    """Order as git does: a directory sorts as if its name ended with a slash."""
+    return entry.name + b"/" if entry.mode == MODE_TREE else entry.name
+
+
+def decode_tree(content: bytes, of: str) -> list[TreeEntry]:
+    """Read a tree object and check it: known modes, possible names, git's order, nothing twice."""
+    entries: list[TreeEntry] = []
+    position, end = 0, len(content)
+    last_key = b""
+    while position < end:
+        space = content.find(b" ", position)
+        zero = content.find(b"\0", space)
+        mode = _MODES.get(content[position:space])
+        name = content[space + 1 : zero]
+        entry = TreeEntry(name, mode or 0, content[zero + 1 : zero + 21])
+        if space < 0 or zero < 0 or mode is None or len(entry.id) != 20 or not _is_possible_name(name):
+            raise StoreDamaged(f"tree {of} has an entry that cannot be: {name!r}")
+        key = _tree_order(entry)
+        if key <= last_key:
+            raise StoreDamaged(f"tree {of} is not in order at {name!r}")
+        entries.append(entry)
+        last_key = key
+        position = zero + 21
+    if len({entry.name for entry in entries}) != len(entries):
+        raise StoreDamaged(f"tree {of} has a name twice")
+    return entries
+
+
+def _is_possible_name(name: bytes) -> bool:
+    return bool(name) and b"/" not in name and name not in (b".", b"..") and not is_forbidden(name)
+
+
+def encode_commit(tree: bytes, parent: bytes | None, time_s: int, text: str) -> bytes:
+    """Make the commit that keeps a recorded tree from `git gc`."""
+    who = b"shadowtree <shadowtree@localhost> %d +0000" % time_s
+    lines = [b"tree " + tree.hex().encode()]
+    if parent is not None:
+        lines.append(b"parent " + parent.hex().encode())
+    lines += [b"author " + who, b"committer " + who, b"", text.encode("utf-8", "replace"), b""]
+    return b"\n".join(lines)
+
+
+def pack_header(count: int) -> bytes:
+    """Give the first bytes of a pack of `count` objects."""
+    return b"PACK" + (2).to_bytes(4, "big") + count.to_bytes(4, "big")
+
+
+def entry_header(kind_number: int, size: int) -> bytes:
+    """Give what stands before an object's deflated content in a pack."""
+    byte = (kind_number << 4) | (size & 0x0F)
+    size >>= 4
+    header = bytearray()
+    while size:
+        header.append(byte | 0x80)
+        byte = size & 0x7F
+        size >>= 7
+    header.append(byte)
+    return bytes(header)
+
+
+def parse_entry_header(head: bytes) -> tuple[int, int, int]:
+    """Read the kind number, the inflated size, and where the rest begins."""
+    byte = head[0]
+    kind_number = (byte >> 4) & 0x07
+    size = byte & 0x0F
+    shift, position = 4, 1
+    while byte & 0x80:
+        byte = head[position]
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        position += 1
+    return kind_number, size, position
+
+
+def parse_delta_offset(head: bytes, position: int) -> tuple[int, int]:
+    """Read how far back the base of a delta is, and where the rest begins."""
+    byte = head[position]
+    distance = byte & 0x7F
+    position += 1
+    while byte & 0x80:
+        byte = head[position]
+        distance = ((distance + 1) << 7) | (byte & 0x7F)
+        position += 1
+    return distance, position
+
+
+def encode_pack_index(entries: Sequence[PackEntry], pack_checksum: bytes) -> bytes:
+    """Make the index of a pack, version 2, from entries sorted by id."""
+    large = [entry.offset for entry in entries if entry.offset >= _LARGE_OFFSET]
+    numbers = iter(range(len(large)))
+    offsets = [
+        _LARGE_OFFSET | next(numbers) if entry.offset >= _LARGE_OFFSET else entry.offset for entry in entries
+    ]
+    parts = [
+        INDEX_MAGIC,
+        _big_endian("I", _fanout(entries)),
+        b"".join([entry.id for entry in entries]),
+        _big_endian("I", [entry.crc for entry in entries]),
+        _big_endian("I", offsets),
+        _big_endian("Q", large),
+        pack_checksum,
+    ]
+    body = b"".join(parts)
+    return body + sha1(body, usedforsecurity=False).digest()
+
+
+def _fanout(entries: Sequence[PackEntry]) -> list[int]:
+    """Count, for each first byte, the ids that begin with it or a smaller one."""
+    counts = [0] * 256
+    for entry in entries:
+        counts[entry.id[0]] += 1
+    total = 0
+    for first in range(256):
+        total += counts[first]
+        counts[first] = total
+    return counts
+
+
+def _big_endian(code: str, numbers: list[int]) -> bytes:
+    packed = array(code, numbers)
+    assert packed.itemsize == (4 if code == "I" else 8)
+    if byteorder == "little":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def find_in_index(wanted: bytes, read: Callable[[int, int], bytes]) -> int | None:
+    """Find the offset of an object by bisection; `read(start, end)` gives a slice of the index."""
+    first = wanted[0]
+    low = int.from_bytes(read(8 + 4 * (first - 1), 8 + 4 * first), "big") if first else 0
+    high = int.from_bytes(read(8 + 4 * first, 12 + 4 * first), "big")
+    count = int.from_bytes(read(8 + 4 * 255, 8 + 4 * 256), "big")
+    while low < high:
+        middle = (low + high) // 2
+        found = read(_INDEX_IDS + 20 * middle, _INDEX_IDS + 20 * middle + 20)
+        if found == wanted:
+            return offset_in_index(middle, count, read)
+        if found < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return None
+
+
+def offset_in_index(row: int, count: int, read: Callable[[int, int], bytes]) -> int:
+    """Give where the object in a row of the index is in its pack."""
+    offsets = _INDEX_IDS + 24 * count
+    offset = int.from_bytes(read(offsets + 4 * row, offsets + 4 * row + 4), "big")
+    if offset < _LARGE_OFFSET:
+        return offset
+    large = offsets + 4 * count + 8 * (offset - _LARGE_OFFSET)
+    return int.from_bytes(read(large, large + 8), "big")

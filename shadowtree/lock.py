@@ -1,0 +1,79 @@
+"""The lock of a store: one process at a time writes, and the kernel frees it when its owner dies.
+
+The lock file is never removed, so that everybody locks the same one; what is written in it only tells a
+person who holds it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from shadowtree import disk
+from shadowtree.errors import Locked, ShadowError
+from shadowtree.system import O_CLOEXEC, O_NOFOLLOW, host_name, try_lock
+
+_FIRST_PAUSE_S = 0.001
+_LONGEST_PAUSE_S = 0.05
+
+
+class Lock:
+    """The exclusive lock on one file, as a context manager."""
+
+    def __init__(self, path: str, timeout_s: float) -> None:
+        self._path = path
+        self._timeout_s = timeout_s
+        self._fd = -1
+
+    def __enter__(self) -> Lock:
+        deadline = time.monotonic() + self._timeout_s
+        pause_s = _FIRST_PAUSE_S
+        while not self._try():
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                owner = read_owner(self._path)
+                raise Locked(os.path.dirname(self._path), *owner, self._timeout_s)
+            time.sleep(min(pause_s, left_s))
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        # Closing frees the lock; the owner's line stays and is overwritten by the next one.
+        os.close(self._fd)
+        self._fd = -1
+
+    def _try(self) -> bool:
+        with disk.store_errors(self._path):
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o600)
+        try:
+            if try_lock(fd) and self._is_named(fd):
+                self._fd = fd
+                self._sign()
+                return True
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+        return False
+
+    def _is_named(self, fd: int) -> bool:
+        """Make sure that the locked file still has its name: a store may have been moved or removed meanwhile."""
+        try:
+            return os.path.samestat(os.fstat(fd), os.lstat(self._path))
+        except FileNotFoundError:
+            return False
+
+    def _sign(self) -> None:
+        owner = json.dumps({"pid": os.getpid(), "host": host_name()}).encode()
+        with disk.store_errors(self._path):
+            os.pwrite(self._fd, owner.ljust(200), 0)
+
+
+def read_owner(path: str) -> tuple[int | None, str | None]:
+    """Read who holds, or last held, a lock."""
+    try:
+        owner = json.loads(disk.read_file(path))
+        return int(owner["pid"]), str(owner["host"])
+    except (ValueError, KeyError, TypeError, ShadowError):
+        return None, None

@@ -1,0 +1,322 @@
+"""The objects of one store: git blobs, trees and commits, read with their hash checked, written as packs.
+
+shadowtree writes packs only; loose objects are read too, because `git gc` run by hand may leave some. An
+object counts as stored when it was read back and had the right hash, or when this process wrote it: that a
+file exists proves nothing. dulwich is called where a pack holds deltas, which only real git makes today.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from hashlib import sha1
+from typing import Protocol
+
+from shadowtree import disk
+from shadowtree.deflate import deflate
+from shadowtree.errors import StoreDamaged, StoreFailed
+from shadowtree.gitformat import (
+    EMPTY_TREE,
+    KIND_NAMES,
+    TreeEntry,
+    decode_tree,
+    object_header,
+    object_id,
+)
+from shadowtree.layout import TEMPORARY_PREFIX
+from shadowtree.packs import Entry, Pack, PackWriter, merge_packs
+
+_LOOSE_CHUNK = 1 << 16
+_MAX_DELTA_CHAIN = 5000
+_MANY_PACKS = 24
+"""From this many packs on, the small ones are put together."""
+
+Source = tuple[bytes, int, Iterator[bytes]]
+"""The kind, the size and the content of one stored copy of an object, not yet checked."""
+
+
+class ObjectSink(Protocol):
+    """Where new objects go: into a pack, or nowhere at all."""
+
+    def __contains__(self, object_id: bytes) -> bool: ...
+
+    def add(self, kind: bytes, object_id: bytes, size: int, deflated: bytes) -> None:
+        """Take an object that is deflated already."""
+
+    def add_blob(self, object_id: bytes, size: int, deflated: bytes) -> None:
+        """Take the content of a file."""
+
+    def add_stream(self, size: int, pieces: Iterator[bytes], is_known: Callable[[bytes], bool]) -> bytes:
+        """Take a blob of `size` bytes piece by piece, and give its id."""
+
+
+class Scratch:
+    """A sink that stores nothing: it keeps the trees in memory, and of files their ids."""
+
+    def __init__(self) -> None:
+        self._ids: set[bytes] = set()
+        self._kept: dict[bytes, tuple[bytes, bytes]] = {}
+
+    def __contains__(self, object_id: bytes) -> bool:
+        return object_id in self._ids
+
+    def add(self, kind: bytes, object_id: bytes, size: int, deflated: bytes) -> None:
+        """Keep an object in memory."""
+        del size
+        self._ids.add(object_id)
+        self._kept[object_id] = (kind, deflated)
+
+    def add_blob(self, object_id: bytes, size: int, deflated: bytes) -> None:
+        """Note the id of a file's content."""
+        del size, deflated
+        self._ids.add(object_id)
+
+    def add_stream(self, size: int, pieces: Iterator[bytes], is_known: Callable[[bytes], bool]) -> bytes:
+        """Hash a file's content and note its id."""
+        del is_known
+        digest = sha1(object_header(b"blob", size), usedforsecurity=False)
+        for piece in pieces:
+            digest.update(piece)
+        self._ids.add(digest.digest())
+        return digest.digest()
+
+    def find(self, wanted: bytes) -> Iterator[Source]:
+        """Give a kept object as if it came from the store."""
+        if wanted in self._kept:
+            kind, deflated = self._kept[wanted]
+            content = zlib.decompress(deflated)
+            yield kind, len(content), iter([content])
+
+
+class Objects:
+    """The object database of a store. Reading needs no lock; writing needs the store's."""
+
+    def __init__(self, directory: str, scratch: Scratch | None = None) -> None:
+        self._directory = directory
+        self._scratch = scratch
+        self._pack_directory = os.path.join(directory, "pack")
+        self._packs: dict[str, Pack] = {}
+        self._fans: set[str] = set()
+        """The directories of loose objects."""
+        self._sound: set[bytes] = set()
+        """Ids that this process wrote, or read back whole."""
+
+    def close(self) -> None:
+        """Let go of every file."""
+        for pack in self._packs.values():
+            pack.close()
+        self._packs = {}
+
+    # Reading
+
+    def read(self, kind: bytes, wanted: bytes) -> bytes:
+        """Read an object whole; raise StoreDamaged unless it is there, of this kind, with the right hash."""
+        problem = f"{kind.decode()} {wanted.hex()} is missing"
+        for found_kind, _, pieces in self._all_sources(wanted):
+            try:
+                content = b"".join(pieces)
+            except (StoreDamaged, StoreFailed) as error:
+                problem = str(error)
+                continue
+            if found_kind == kind and object_id(kind, content) == wanted:
+                self._sound.add(wanted)
+                return content
+            problem = f"{kind.decode()} {wanted.hex()} has other content than its name says"
+        raise StoreDamaged(problem)
+
+    def read_tree(self, wanted: bytes) -> list[TreeEntry]:
+        """Read and check a tree."""
+        if wanted == EMPTY_TREE:
+            return []
+        return decode_tree(self.read(b"tree", wanted), wanted.hex())
+
+    def has(self, wanted: bytes) -> bool:
+        """Tell whether an object is stored, by reading it back unless this process has seen it whole.
+
+        Knows what `refresh` found: the holder of the lock calls that once, since nobody else writes then.
+        """
+        if wanted in self._sound:
+            return True
+        for kind, size, pieces in self._sources(wanted):
+            digest = sha1(object_header(kind, size), usedforsecurity=False)
+            try:
+                for piece in pieces:
+                    digest.update(piece)
+            except (StoreDamaged, StoreFailed):
+                continue
+            if digest.digest() == wanted:
+                self._sound.add(wanted)
+                return True
+        return False
+
+    def is_tree(self, wanted: bytes) -> bool:
+        """Tell whether an object of this id is stored and is a tree."""
+        return any(kind == b"tree" for kind, _, _ in self._all_sources(wanted)) or wanted == EMPTY_TREE
+
+    def refresh(self) -> bool:
+        """Look for packs that came or went; tell whether any came."""
+        with disk.store_errors(self._directory):
+            self._fans = {name for name in os.listdir(self._directory) if len(name) == 2}
+            with os.scandir(self._pack_directory) as entries:
+                times = {e.name: e.stat().st_mtime_ns for e in entries if _is_index(e.name)}
+        for gone in self._packs.keys() - times.keys():
+            self._packs.pop(gone).close()
+        fresh = sorted(times.keys() - self._packs.keys(), key=times.__getitem__)
+        return any([self._open_pack(name) for name in fresh])
+
+    def _sources(self, wanted: bytes) -> Iterator[Source]:
+        """Give every stored copy of an object, newest first; a damaged one does not hide a sound one."""
+        if self._scratch is not None:
+            yield from self._scratch.find(wanted)
+        for pack in reversed(list(self._packs.values())):
+            offset = pack.find(wanted)
+            if offset is not None:
+                yield from self._from_pack(pack, offset)
+        if wanted[:1].hex() in self._fans:
+            yield from self._from_loose(wanted)
+
+    def _all_sources(self, wanted: bytes) -> Iterator[Source]:
+        """Give every stored copy, those too that another process stored or moved since."""
+        yield from self._sources(wanted)
+        if self.refresh():
+            yield from self._sources(wanted)
+
+    def _from_pack(self, pack: Pack, offset: int) -> Iterator[Source]:
+        try:
+            entry = pack.read_entry(offset)
+            if entry.base is not None:
+                kind, content = self._resolve_delta(pack, entry)
+                yield kind, len(content), iter([content])
+            elif entry.kind_number in KIND_NAMES:
+                yield KIND_NAMES[entry.kind_number], entry.size, pack.inflate(entry)
+        except (StoreDamaged, StoreFailed):
+            return
+
+    def _resolve_delta(self, pack: Pack, entry: Entry) -> tuple[bytes, bytes]:
+        """Put a chain of deltas together, as `git gc` makes them."""
+        from dulwich.pack import apply_delta
+
+        deltas = []
+        while entry.base is not None:
+            deltas.append(b"".join(pack.inflate(entry)))
+            offset = pack.find(entry.base) if isinstance(entry.base, bytes) else entry.base
+            if offset is None or len(deltas) > _MAX_DELTA_CHAIN:
+                raise StoreDamaged(f"{pack.path} has a delta without its base")
+            entry = pack.read_entry(offset)
+        content = b"".join(pack.inflate(entry))
+        for delta in reversed(deltas):
+            try:
+                content = b"".join(apply_delta(content, delta))
+            except Exception as error:  # whatever dulwich finds wrong in a delta, the object is not there
+                raise StoreDamaged(f"{pack.path} has a delta that does not fit its base") from error
+        return KIND_NAMES[entry.kind_number], content
+
+    def _from_loose(self, wanted: bytes) -> Iterator[Source]:
+        name = wanted.hex()
+        path = os.path.join(self._directory, name[:2], name[2:])
+        try:
+            file = open(path, "rb")  # noqa: SIM115 - closed below, after the pieces were used
+        except OSError:
+            return
+        with file:
+            pieces = _inflate_file(file.fileno(), path)
+            try:
+                first = next(pieces, b"")
+            except StoreDamaged:
+                return
+            header, _, content = first.partition(b"\0")
+            kind, _, size = header.partition(b" ")
+            if size.isdigit():
+                yield kind, int(size), _chain(content, pieces)
+
+    def _open_pack(self, name: str) -> bool:
+        try:
+            self._packs[name] = Pack(os.path.join(self._pack_directory, name))
+        except (StoreDamaged, StoreFailed):
+            # A damaged index hides its objects: whoever needs one of them is told that it is missing.
+            return False
+        return True
+
+    # Writing
+
+    def start_pack(self) -> PackWriter:
+        """Begin a pack of new objects."""
+        return PackWriter(self._pack_directory)
+
+    def put(self, pack: ObjectSink, kind: bytes, content: bytes) -> bytes:
+        """Put a small object into a pack unless it is stored already, and give its id."""
+        wanted = object_id(kind, content)
+        if wanted not in pack and not self.has(wanted):
+            pack.add(kind, wanted, len(content), deflate(content))
+        return wanted
+
+    def publish(self, pack: PackWriter) -> None:
+        """Make a pack durable and visible; from now on its objects may be named."""
+        name = pack.finish()
+        if name is not None:
+            self._open_pack(os.path.basename(name) + ".idx")
+            self._sound.update(pack.ids())
+
+    def remove_temporaries(self) -> None:
+        """Remove what dead processes left behind. Only for the holder of the lock."""
+        with disk.store_errors(self._pack_directory):
+            names = os.listdir(self._pack_directory)
+        for name in names:
+            if name.startswith(TEMPORARY_PREFIX):
+                disk.remove_file(os.path.join(self._pack_directory, name))
+
+    def stamp(self) -> dict[str, tuple[int, int, int]]:
+        """Tell packs apart from changed ones: name to size, time and inode, of packs and indexes."""
+        with disk.store_errors(self._pack_directory), os.scandir(self._pack_directory) as entries:
+            return {
+                entry.name: (status.st_size, status.st_mtime_ns, status.st_ino)
+                for entry in entries
+                if entry.name.startswith("pack-") and entry.name.endswith((".pack", ".idx"))
+                for status in (entry.stat(),)
+            }
+
+    def merge_small_packs(self) -> None:
+        """Put small packs together once there are many, so that finding an object stays fast.
+
+        Only packs smaller than all the smaller ones together are taken: an object is copied a number of
+        times that grows with the logarithm of the store, not with the number of snapshots.
+        """
+        if len(self._packs) < _MANY_PACKS:
+            return
+        by_size = sorted(self._packs.values(), key=lambda pack: pack.size)
+        taken, total = by_size[:2], by_size[0].size + by_size[1].size
+        for pack in by_size[2:]:
+            if pack.size > total:
+                break
+            taken.append(pack)
+            total += pack.size
+        merged = merge_packs(taken, self.start_pack())
+        if merged is not None:
+            self.refresh()
+
+
+def _is_index(name: str) -> bool:
+    return name.startswith("pack-") and name.endswith(".idx")
+
+
+def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from rest
+
+
+def _inflate_file(fd: int, path: str) -> Iterator[bytes]:
+    inflater = zlib.decompressobj()
+    while not inflater.eof:
+        piece = inflater.unconsumed_tail
+        if not piece:
+            with disk.store_errors(path):
+                piece = os.read(fd, _LOOSE_CHUNK)
+        if not piece:
+            raise StoreDamaged(f"{path} ends too early")
+        try:
+            content = inflater.decompress(piece, 1 << 20)
+        except zlib.error as error:
+            raise StoreDamaged(f"{path} cannot be inflated") from error
+        if content:
+            yield content

@@ -1,0 +1,322 @@
+"""Packs of git objects on disk: writing one crash-safely, finding and reading what is in one.
+
+A pack is written under a temporary name and synced, then its index; only then do both get their names,
+the index last, because readers go by the index. Whatever is found under a temporary name by the holder of
+the lock belongs to a process that died (invariant 10).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import zlib
+from collections.abc import Callable, Iterator, KeysView, Sequence
+from hashlib import sha1
+
+from shadowtree import disk
+from shadowtree.deflate import start_deflate
+from shadowtree.errors import StoreDamaged
+from shadowtree.gitformat import (
+    INDEX_MAGIC,
+    KIND_NUMBERS,
+    OFS_DELTA,
+    PACK_HEADER_SIZE,
+    REF_DELTA,
+    PackEntry,
+    encode_pack_index,
+    entry_header,
+    find_in_index,
+    object_header,
+    offset_in_index,
+    pack_header,
+    parse_delta_offset,
+    parse_entry_header,
+)
+from shadowtree.layout import TEMPORARY_PREFIX
+from shadowtree.system import O_CLOEXEC
+
+_BUFFER_SIZE = 1 << 20
+_CHUNK_SIZE = 1 << 18
+
+
+class PackWriter:
+    """One new pack. Nothing of it can be seen by a reader before `finish`."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._path = ""
+        self._fd = -1
+        self._buffer = bytearray()
+        self._flushed = 0
+        self._entries: dict[bytes, PackEntry] = {}
+
+    def __contains__(self, object_id: bytes) -> bool:
+        return object_id in self._entries
+
+    def ids(self) -> KeysView[bytes]:
+        """Give the id of every object so far."""
+        return self._entries.keys()
+
+    def add(self, kind: bytes, object_id: bytes, size: int, deflated: bytes) -> None:
+        """Append an object that is deflated already; one that is there already is passed over."""
+        if object_id in self._entries:
+            return
+        offset = self._start()
+        header = entry_header(KIND_NUMBERS[kind], size)
+        self._buffer += header
+        self._buffer += deflated
+        self._entries[object_id] = PackEntry(object_id, offset, zlib.crc32(deflated, zlib.crc32(header)))
+        self._flush_if_large()
+
+    def add_blob(self, object_id: bytes, size: int, deflated: bytes) -> None:
+        """Append the content of a file."""
+        self.add(b"blob", object_id, size, deflated)
+
+    def add_stream(self, size: int, pieces: Iterator[bytes], is_known: Callable[[bytes], bool]) -> bytes:
+        """Append a blob of `size` bytes piece by piece and give its id; a blob that `is_known` is not kept.
+
+        Should `pieces` raise, or give more or less than `size`, the pack is as it was before.
+        """
+        offset = self._start()
+        try:
+            object_id, crc = self._stream(size, pieces)
+        except BaseException:
+            self._cut_back(offset)
+            raise
+        if object_id in self._entries or is_known(object_id):
+            self._cut_back(offset)
+        else:
+            self._entries[object_id] = PackEntry(object_id, offset, crc)
+        return object_id
+
+    def _stream(self, size: int, pieces: Iterator[bytes]) -> tuple[bytes, int]:
+        header = entry_header(KIND_NUMBERS[b"blob"], size)
+        crc = zlib.crc32(header)
+        self._buffer += header
+        digest = sha1(object_header(b"blob", size), usedforsecurity=False)
+        deflater = start_deflate()
+        seen = 0
+        for piece in pieces:
+            digest.update(piece)
+            seen += len(piece)
+            crc = self._put(deflater.compress(piece), crc)
+        crc = self._put(deflater.flush(), crc)
+        if seen != size:
+            raise ValueError(f"{seen} bytes came, {size} were announced")
+        return digest.digest(), crc
+
+    def copy_entry(self, object_id: bytes, raw: bytes) -> None:
+        """Append an entry exactly as it stands in another pack; it must not be a delta."""
+        if object_id not in self._entries:
+            offset = self._start()
+            self._buffer += raw
+            self._entries[object_id] = PackEntry(object_id, offset, zlib.crc32(raw))
+            self._flush_if_large()
+
+    def _put(self, deflated: bytes, crc: int) -> int:
+        self._buffer += deflated
+        self._flush_if_large()
+        return zlib.crc32(deflated, crc)
+
+    def finish(self) -> str | None:
+        """Make the pack durable and give it its name; None if it is empty.
+
+        Afterwards every object in it is complete and durable (invariant 2).
+        """
+        if not self._entries:
+            self.abandon()
+            return None
+        self._flush()
+        disk.overwrite_at(self._fd, pack_header(len(self._entries)), 0, self._path)
+        checksum = self._checksum()
+        disk.write_all(self._fd, checksum, self._path)
+        disk.sync(self._fd, self._path)
+        os.close(self._fd)
+        self._fd = -1
+        index_path = self._write_index(checksum)
+        name = os.path.join(self._directory, f"pack-{checksum.hex()}")
+        disk.rename(self._path, name + ".pack")
+        disk.rename(index_path, name + ".idx")
+        disk.sync_names(self._directory)
+        return name
+
+    def abandon(self) -> None:
+        """Throw away what was written."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+            disk.remove_file(self._path)
+
+    def _start(self) -> int:
+        """Open the temporary file when the first object comes, and give where the next entry begins."""
+        if self._fd < 0:
+            name = f"{TEMPORARY_PREFIX}{os.getpid()}-{os.urandom(6).hex()}.pack"
+            self._path = os.path.join(self._directory, name)
+            self._fd = disk.create_file(self._path)
+            self._buffer += bytes(PACK_HEADER_SIZE)
+        return self._flushed + len(self._buffer)
+
+    def _flush_if_large(self) -> None:
+        if len(self._buffer) >= _BUFFER_SIZE:
+            self._flush()
+
+    def _flush(self) -> None:
+        disk.write_all(self._fd, self._buffer, self._path)
+        self._flushed += len(self._buffer)
+        self._buffer = bytearray()
+
+    def _cut_back(self, offset: int) -> None:
+        if offset >= self._flushed:
+            del self._buffer[offset - self._flushed :]
+        else:
+            self._buffer = bytearray()
+            disk.truncate(self._fd, offset, self._path)
+            self._flushed = offset
+
+    def _checksum(self) -> bytes:
+        """Hash the whole file: the count in its header was not known while it was written."""
+        digest = sha1(usedforsecurity=False)
+        with disk.store_errors(self._path):
+            os.lseek(self._fd, 0, os.SEEK_SET)
+            while piece := os.read(self._fd, _BUFFER_SIZE):
+                digest.update(piece)
+        return digest.digest()
+
+    def _write_index(self, checksum: bytes) -> str:
+        path = self._path.removesuffix(".pack") + ".idx"
+        fd = disk.create_file(path)
+        try:
+            disk.write_all(fd, encode_pack_index(sorted(self._entries.values()), checksum), path)
+            disk.sync(fd, path)
+        finally:
+            os.close(fd)
+        return path
+
+
+class Pack:
+    """A finished pack, for reading."""
+
+    def __init__(self, index_path: str) -> None:
+        self.path = index_path.removesuffix(".idx") + ".pack"
+        self._fd = -1
+        with disk.store_errors(index_path):
+            fd = os.open(index_path, os.O_RDONLY | O_CLOEXEC)
+            try:
+                self._index = mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
+            except ValueError as error:
+                raise StoreDamaged(f"{index_path} is empty") from error
+            finally:
+                os.close(fd)
+        count = int.from_bytes(self._index[8 + 4 * 255 : 8 + 4 * 256], "big")
+        if self._index[:8] != INDEX_MAGIC or len(self._index) < 8 + 1024 + 28 * count + 40:
+            raise StoreDamaged(f"{index_path} is no pack index, or not a whole one")
+        self.count = count
+        with disk.store_errors(self.path):
+            self.size = os.stat(self.path).st_size
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._index.close()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def find(self, object_id: bytes) -> int | None:
+        """Give where an object is in the pack."""
+        return find_in_index(object_id, self._slice)
+
+    def raw_entries(self) -> Iterator[tuple[bytes, bytes]]:
+        """Give the id and the bytes of every entry as they stand in the pack, each checked by its CRC."""
+        places = sorted((offset_in_index(row, self.count, self._slice), row) for row in range(self.count))
+        ends = [offset for offset, _ in places[1:]] + [self.size - 20]
+        for (offset, row), end in zip(places, ends, strict=True):
+            raw = self._pread(offset, end - offset)
+            crc = 1032 + 20 * self.count + 4 * row
+            if zlib.crc32(raw) != int.from_bytes(self._index[crc : crc + 4], "big"):
+                raise StoreDamaged(f"{self.path} is not what was written at {offset}")
+            if parse_entry_header(raw)[0] in (OFS_DELTA, REF_DELTA):
+                raise StoreDamaged(f"{self.path} holds deltas")
+            yield self._index[1032 + 20 * row : 1052 + 20 * row], raw
+
+    def _slice(self, start: int, end: int) -> bytes:
+        return self._index[start:end]
+
+    def read_entry(self, offset: int) -> Entry:
+        """Read the head of the entry at `offset`."""
+        head = self._pread(offset, 64)
+        try:
+            kind_number, size, position = parse_entry_header(head)
+            base: int | bytes | None = None
+            if kind_number == OFS_DELTA:
+                distance, position = parse_delta_offset(head, position)
+                base = offset - distance
+            elif kind_number == REF_DELTA:
+                base = head[position : position + 20]
+                position += 20
+        except IndexError as error:
+            raise StoreDamaged(f"{self.path} ends too early") from error
+        return Entry(kind_number, size, offset + position, base)
+
+    def inflate(self, entry: Entry) -> Iterator[bytes]:
+        """Give the content of an entry in pieces; it never gives more than the entry's size."""
+        inflater = zlib.decompressobj()
+        position, left = entry.start, entry.size
+        while not inflater.eof:
+            piece = inflater.unconsumed_tail
+            if not piece:
+                piece = self._pread(position, min(left + 128, _CHUNK_SIZE))
+                position += len(piece)
+            if not piece:
+                raise StoreDamaged(f"{self.path} ends too early")
+            try:
+                content = inflater.decompress(piece, min(left + 1, _BUFFER_SIZE))
+            except zlib.error as error:
+                raise StoreDamaged(f"{self.path} cannot be inflated at {entry.start}") from error
+            left -= len(content)
+            if left < 0:
+                raise StoreDamaged(f"{self.path} has too much at {entry.start}")
+            if content:
+                yield content
+
+    def _pread(self, offset: int, size: int) -> bytes:
+        with disk.store_errors(self.path):
+            if self._fd < 0:
+                self._fd = os.open(self.path, os.O_RDONLY | O_CLOEXEC)
+            return os.pread(self._fd, size, offset)
+
+
+class Entry:
+    """The head of one entry in a pack."""
+
+    __slots__ = ("base", "kind_number", "size", "start")
+
+    def __init__(self, kind_number: int, size: int, start: int, base: int | bytes | None) -> None:
+        self.kind_number = kind_number
+        self.size = size
+        self.start = start
+        """Where the deflated content begins."""
+        self.base = base
+        """Of a delta: the offset or the id of what it changes."""
+
+
+def merge_packs(packs: Sequence[Pack], into: PackWriter) -> str | None:
+    """Copy packs into one and remove them once it is durable; None if one of them had better be left alone.
+
+    Entries are copied as they are: nothing is inflated, and a pack with damage or deltas stops the whole.
+    """
+    try:
+        for pack in packs:
+            for object_id, raw in pack.raw_entries():
+                into.copy_entry(object_id, raw)
+    except StoreDamaged:
+        into.abandon()
+        return None
+    except BaseException:
+        into.abandon()
+        raise
+    name = into.finish()
+    for pack in packs:
+        # The index first: a pack without one is not looked at.
+        disk.remove_file(pack.path.removesuffix(".pack") + ".idx")
+        disk.remove_file(pack.path)
+    return name

@@ -1,0 +1,168 @@
+"""A recorded tree read together with its facts: what a path was then, or that nobody can say.
+
+Present, absent and unknown are told apart here (invariant 7). A path that the tree does not hold was absent
+if the rules recorded beside the tree would have covered it; if they left it out, or if it is listed as
+skipped, nothing is known of it.
+"""
+
+from __future__ import annotations
+
+import stat
+from functools import cached_property
+
+from shadowtree.coverage import LEFT_OUT, Policy
+from shadowtree.facts import (
+    DIRECTORY_BLOB,
+    EXCLUDE_BLOB,
+    IGNORE_BLOB,
+    RULES_BLOB,
+    SUBTREE_PREFIX,
+    DirectoryFacts,
+    decode_directory,
+    decode_rules,
+)
+from shadowtree.gitformat import EMPTY_TREE, MODE_EXEC, MODE_LINK, MODE_TREE, TreeEntry
+from shadowtree.objects import Objects
+from shadowtree.paths import RelPath, from_text
+from shadowtree.scan import GIT_IGNORE
+
+LEFT_OUT_THEN = "the rules left it out"
+
+
+class RecordedDirectory:
+    """One directory of a recorded tree; it may not have existed, and still knows what its absence means."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        tree: bytes | None,
+        facts: bytes | None,
+        above: RecordedDirectory | None = None,
+        name: bytes = b"",
+    ) -> None:
+        self._objects = objects
+        self.tree = tree
+        self.facts_id = facts
+        self._above = above
+        self._name = name
+        self.unknown: str | None = None
+        """Why nothing is known of anything in here."""
+        self._policy: Policy | None = None
+        if above is None:
+            self._policy = self._root_policy()
+        else:
+            self._inherit(above)
+
+    @cached_property
+    def files(self) -> dict[bytes, TreeEntry]:
+        """The files and links of this directory, by name."""
+        return {name: entry for name, entry in self._entries.items() if entry.mode != MODE_TREE}
+
+    @cached_property
+    def subdirectories(self) -> set[bytes]:
+        """The names of the directories that the tree or the facts tell of."""
+        in_tree = {name for name, entry in self._entries.items() if entry.mode == MODE_TREE}
+        prefix = len(SUBTREE_PREFIX)
+        return in_tree | {name[prefix:] for name in self._fact_entries if name.startswith(SUBTREE_PREFIX)}
+
+    def enter(self, name: bytes) -> RecordedDirectory:
+        """Give the directory `name` in this one, as it was or as it was not."""
+        entry = self._entries.get(name)
+        facts = self._fact_entries.get(SUBTREE_PREFIX + name)
+        tree = entry.id if entry is not None and entry.mode == MODE_TREE else None
+        return RecordedDirectory(self._objects, tree, facts.id if facts else None, self, name)
+
+    def file_mode(self, entry: TreeEntry) -> int:
+        """Give the kind and the exact permission bits of a file in this directory, as in `st_mode`."""
+        if entry.mode == MODE_LINK:
+            return MODE_LINK
+        is_executable = entry.mode == MODE_EXEC
+        return stat.S_IFREG | self.facts.permissions(entry.name, is_executable=is_executable)
+
+    def why_unknown(self, name: bytes) -> str | None:
+        """Say why nothing is known of a file that the tree does not hold; None if it was absent."""
+        if self.unknown is not None:
+            return self.unknown
+        if name in self.facts.skipped:
+            return self.facts.skipped[name]
+        assert self._policy is not None
+        return LEFT_OUT_THEN if self._policy.judge_file(name) == LEFT_OUT else None
+
+    @cached_property
+    def facts(self) -> DirectoryFacts:
+        """What is recorded of this directory beside its tree."""
+        content = self._fact(DIRECTORY_BLOB)
+        return (
+            DirectoryFacts() if content is None else decode_directory(content, (self.facts_id or b"").hex())
+        )
+
+    @cached_property
+    def _entries(self) -> dict[bytes, TreeEntry]:
+        if self.tree is None or self.tree == EMPTY_TREE:
+            return {}
+        return {entry.name: entry for entry in self._objects.read_tree(self.tree)}
+
+    @cached_property
+    def _fact_entries(self) -> dict[bytes, TreeEntry]:
+        if self.facts_id is None:
+            return {}
+        return {entry.name: entry for entry in self._objects.read_tree(self.facts_id)}
+
+    def _fact(self, name: bytes) -> bytes | None:
+        entry = self._fact_entries.get(name)
+        return None if entry is None else self._objects.read(b"blob", entry.id)
+
+    def _ignore_text(self) -> bytes | None:
+        entry = self.files.get(GIT_IGNORE)
+        if entry is not None and entry.mode != MODE_LINK:
+            return self._objects.read(b"blob", entry.id) or None
+        return self._fact(IGNORE_BLOB)
+
+    def _root_policy(self) -> Policy:
+        content = self._fact(RULES_BLOB)
+        assert content is not None, "facts of a root always hold rules"
+        rules = decode_rules(content, (self.facts_id or b"").hex())
+        return Policy.root(
+            own_text=from_text(rules.own_text),
+            global_text=from_text(rules.global_text),
+            around=[(from_text(name), from_text(text)) for name, text in rules.around],
+            exclude_text=None if rules.exclude_text is None else from_text(rules.exclude_text),
+            ignore_text=self._ignore_text(),
+            heavy_dirs=frozenset(from_text(name) for name in rules.heavy_dirs),
+            max_file_size=rules.max_file_size,
+        )
+
+    def _inherit(self, above: RecordedDirectory) -> None:
+        """Take over the rules from the directory above, or what makes everything in here unknown."""
+        self.unknown = above.unknown or above.facts.skipped.get(self._name)
+        if self.unknown is not None:
+            return
+        assert above._policy is not None
+        mode, is_entered = above._policy.judge_directory(self._name)
+        if not is_entered and self.tree is None:
+            self.unknown = LEFT_OUT_THEN
+            return
+        self._policy = Policy(
+            above._policy,
+            self._name,
+            mode,
+            ignore_text=self._ignore_text(),
+            exclude_text=self._fact(EXCLUDE_BLOB),
+        )
+
+
+def open_recorded(objects: Objects, tree: bytes, facts: bytes) -> RecordedDirectory:
+    """Read a recorded tree from its root on."""
+    return RecordedDirectory(objects, tree, facts)
+
+
+def holds_path(objects: Objects, tree: bytes, path: RelPath) -> bool:
+    """Tell whether a tree covers a file at `path`."""
+    *directories, name = path.split(b"/")
+    for directory in directories:
+        entries = {entry.name: entry for entry in objects.read_tree(tree)}
+        found = entries.get(directory)
+        if found is None or found.mode != MODE_TREE:
+            return False
+        tree = found.id
+    return any(entry.name == name and entry.mode != MODE_TREE for entry in objects.read_tree(tree))

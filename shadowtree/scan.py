@@ -1,0 +1,468 @@
+"""Look at a worktree: which directories changed, which files must be read, what is left out.
+
+A scan reads no file contents but ignore rules, and writes nothing. A directory whose cached listing still
+holds costs one look per covered file; rules are matched only where names came or went, or where the rules
+themselves changed.
+
+    root ─▶ look at directory ─▶ cached listing good? ─▶ stamps equal? ─▶ the cached one, as it is
+                                        │ no                   │ no
+                                        ▼                      ▼
+                                  list and judge          note what must be read
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from array import array
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass, field
+from time import time_ns
+
+from shadowtree.coverage import COVERED, LEFT_OUT, TRACKED, Policy, TrackedNames
+from shadowtree.directory import (
+    EXCLUDED,
+    FORCED,
+    HEAVY,
+    ID_SIZE,
+    NO_ID,
+    NORMAL,
+    STAMP_SIZE,
+    Directory,
+    DirectoryStamp,
+)
+from shadowtree.errors import WorktreeFailed
+from shadowtree.facts import RootRules
+from shadowtree.paths import ROOT, RelPath, is_dot_git, is_forbidden, join, to_text
+from shadowtree.repositories import Repository, find_around, find_at, read_exclude, read_global_excludes
+from shadowtree.settings import HEAVY_DIRS, Settings
+from shadowtree.statcache import StatCache
+from shadowtree.worktree import INODE_MASK, Cursor, Unreadable, Vanished, read_small_file, stamp_of
+
+OWN_IGNORE = b".shadowtreeignore"
+GIT_IGNORE = b".gitignore"
+_MAX_RULES_SIZE = 1 << 20
+
+TOO_BIG = "too big"
+FORBIDDEN_NAME = "git forbids the name"
+NO_FILE = "neither file nor link"
+
+
+@dataclass(slots=True)
+class Scan:
+    """What a scan found. `directories` are in an order in which every one comes after the one above it."""
+
+    started_ns: int
+    directories: list[Directory] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    """For each directory where the one above it is in the list; the root has itself."""
+    changed: list[bool] = field(default_factory=list)
+    """Whether a directory differs from what is cached."""
+    rules: RootRules | None = None
+    indexes: dict[bytes, tuple[tuple[int, ...] | None, bytes]] = field(default_factory=dict)
+    """For each repository the stamp and the digest of its index."""
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def files(self) -> int:
+        """How many files and links are covered."""
+        return sum(len(directory.names) for directory in self.directories)
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes are covered."""
+        return sum(sum(directory.stats[2::STAMP_SIZE]) for directory in self.directories)
+
+    @property
+    def pending_files(self) -> int:
+        """How many files have to be read."""
+        return sum(len(directory.pending) for directory in self.directories)
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes have to be read."""
+        return sum(d.file_size(row) for d in self.directories for row in d.pending)
+
+    @property
+    def ignored(self) -> int:
+        """How many files and directories the rules leave out."""
+        return sum(len(directory.excluded) for directory in self.directories)
+
+    def skipped(self) -> list[tuple[str, str]]:
+        """List the paths that the rules would have covered, with the reason why they are not, sorted."""
+        return sorted(
+            (to_text(join(directory.path, name) if name else directory.path), reason)
+            for directory in self.directories
+            for name, reason in directory.skipped
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a scan has to know from outside the worktree."""
+
+    home: str | None
+    config_home: str | None
+    private: frozenset[tuple[int, int]]
+    """Device and inode of directories that are never covered: the store, and the directory of stores."""
+
+
+def scan_worktree(
+    root: str,
+    settings: Settings,
+    surroundings: Surroundings,
+    cache: StatCache | None,
+    was_covered: Callable[[RelPath], bool],
+) -> Scan:
+    """Look at all of a worktree. `was_covered` tells of a file above the size limit whether any tree has it."""
+    with Cursor(root) as cursor:
+        return _Scanner(root, settings, surroundings, cache, was_covered, cursor).run()
+
+
+class _Scanner:
+    """One scan."""
+
+    def __init__(
+        self,
+        root: str,
+        settings: Settings,
+        surroundings: Surroundings,
+        cache: StatCache | None,
+        was_covered: Callable[[RelPath], bool],
+        cursor: Cursor,
+    ) -> None:
+        self._root = os.fsencode(root)
+        self._settings = settings
+        self._surroundings = surroundings
+        self._cache = cache
+        self._was_covered = was_covered
+        self._cursor = cursor
+        self._scan = Scan(time_ns())
+        self._known_indexes: dict[bytes, tuple[tuple[int, ...] | None, bytes]] = {}
+        if cache is not None:
+            self._known_indexes = cache.info("indexes") or {}
+
+    def run(self) -> Scan:
+        """Visit every directory, each after the one above it; a loop, for any depth."""
+        waiting: list[tuple[RelPath, int, int, Policy | None]] = [(ROOT, NORMAL, 0, None)]
+        while waiting:
+            path, mode, parent, above = waiting.pop()
+            found = self._visit(path, mode, parent, above)
+            if found is None:
+                continue
+            directory, policy, is_changed = found
+            number = len(self._scan.directories)
+            self._scan.directories.append(directory)
+            self._scan.parents.append(parent)
+            self._scan.changed.append(is_changed)
+            for name, sub_mode in reversed(directory.subdirectories):
+                waiting.append((join(path, name), sub_mode, number, policy))
+        return self._scan
+
+    def _visit(
+        self, path: RelPath, mode: int, parent: int, above: Policy | None
+    ) -> tuple[Directory, Policy, bool] | None:
+        try:
+            fd = self._cursor.enter(path)
+            status = os.fstat(fd)
+            if (status.st_dev, status.st_ino) in self._surroundings.private:
+                raise Vanished
+            stamp = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+            cached = self._cache.get(path) if self._cache is not None else None
+            if cached is not None and _is_listing_good(cached, stamp, mode, fd):
+                policy = self._make_policy(above, cached, fd)
+                if _are_rules_same(cached, policy):
+                    again = _look_again(cached, fd)
+                    if again is not None:
+                        return again, policy, again is not cached
+            directory, policy = self._list(path, mode, above, fd, cached)
+        except Vanished:
+            self._lose(parent, path, None)
+        except Unreadable as error:
+            self._lose(parent, path, error.reason)
+        except OSError as error:
+            self._lose(parent, path, f"cannot be read: {(error.strerror or str(error)).lower()}")
+        else:
+            directory.stamp = stamp
+            return directory, policy, True
+        return None
+
+    def _lose(self, parent: int, path: RelPath, reason: str | None) -> None:
+        """Take a directory out of the one above it, which has to be listed again next time."""
+        if path == ROOT:
+            raise WorktreeFailed(os.fsdecode(self._root), reason or "it is not there any more")
+        above, name = self._scan.directories[parent], path.rpartition(b"/")[2]
+        above.subdirectories = [sub for sub in above.subdirectories if sub[0] != name]
+        above.skipped = [skip for skip in above.skipped if skip[0] != name]
+        if reason is not None:
+            above.skipped.append((name, reason))
+        above.stamp = None
+        self._scan.changed[parent] = True
+
+    # Rules
+
+    def _make_policy(self, above: Policy | None, directory: Directory, fd: int) -> Policy:
+        """Make the rules inside a directory whose own rule files are known."""
+        if above is None:
+            return self._make_root_policy(directory, fd)
+        index, exclude_text = None, None
+        if directory.has_repository:
+            repository = find_at(os.path.join(self._root, directory.path))
+            if repository is not None:
+                index = TrackedNames(repository, outer=b"", base=directory.path)
+                exclude_text = read_exclude(repository) or None
+        directory.exclude_text = exclude_text
+        return Policy(
+            above,
+            directory.path.rpartition(b"/")[2],
+            directory.mode,
+            ignore_text=directory.ignore_text,
+            exclude_text=exclude_text,
+            index=index,
+            index_digest=self._index_digest(index),
+        )
+
+    def _make_root_policy(self, directory: Directory, fd: int) -> Policy:
+        own = self._read_rules(fd, OWN_IGNORE)
+        repository = find_around(self._root)
+        around, outer = _read_around(repository, self._root)
+        index = None if repository is None else TrackedNames(repository, outer=outer, base=ROOT)
+        exclude_text = read_exclude(repository) if repository is not None else None
+        home, config_home = self._surroundings.home, self._surroundings.config_home
+        global_text = read_global_excludes(
+            repository,
+            home=os.fsencode(home) if home else None,
+            config_home=os.fsencode(config_home) if config_home else None,
+        )
+        heavy_dirs = sorted({*HEAVY_DIRS, *self._settings.heavy_dirs})
+        self._scan.rules = RootRules(
+            own_text=to_text(own),
+            global_text=to_text(global_text),
+            exclude_text=None if exclude_text is None else to_text(exclude_text),
+            around=[(to_text(name), to_text(text)) for name, text in around],
+            heavy_dirs=heavy_dirs,
+            max_file_size=self._settings.max_file_size,
+        )
+        return Policy.root(
+            own_text=own,
+            global_text=global_text,
+            around=around,
+            exclude_text=exclude_text,
+            ignore_text=directory.ignore_text,
+            heavy_dirs=frozenset(os.fsencode(name) for name in heavy_dirs),
+            max_file_size=self._settings.max_file_size,
+            index=index,
+            index_digest=self._index_digest(index),
+        )
+
+    def _index_digest(self, index: TrackedNames | None) -> bytes:
+        """Tell which names an index tracks, without reading it again if it has not changed."""
+        if index is None:
+            return b""
+        stamp, digest = self._known_indexes.get(index.key, (None, b""))
+        if stamp is None or stamp != index.stamp:
+            digest = index.digest
+            if index.problem is not None:
+                self._scan.warnings.append(index.problem)
+        self._scan.indexes[index.key] = (index.stamp, digest)
+        return digest
+
+    def _read_rules(self, fd: int, name: bytes) -> bytes:
+        try:
+            found = read_small_file(fd, name, _MAX_RULES_SIZE)
+        except Unreadable as error:
+            self._scan.warnings.append(f"the rules in {to_text(name)} do not count: {error.reason}")
+            return b""
+        return found[1] if found is not None else b""
+
+    # Listing
+
+    def _list(
+        self, path: RelPath, mode: int, above: Policy | None, fd: int, cached: Directory | None
+    ) -> tuple[Directory, Policy]:
+        """List a directory and judge every name in it."""
+        directory = Directory(path, mode)
+        with os.scandir(fd) as entries:
+            listed = [(os.fsencode(entry.name), entry) for entry in entries]
+        names = {name for name, _ in listed}
+        directory.has_repository = b".git" in names and path != ROOT
+        if GIT_IGNORE in names:
+            self._read_gitignore(directory, fd)
+        policy = self._make_policy(above, directory, fd)
+        directory.rules_key = policy.rules_key
+        files: list[tuple[bytes, os.stat_result]] = []
+        for name, entry in listed:
+            if is_dot_git(name):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                _judge_directory(directory, policy, name)
+            else:
+                self._judge_file(directory, policy, name, fd, files)
+        directory.subdirectories.sort()
+        directory.excluded.sort()
+        directory.tracked.sort()
+        if directory.excluded or directory.skipped or directory.tracked or mode in (EXCLUDED, HEAVY):
+            directory.tracked_key = policy.tracked_key
+        _note_files(directory, files, cached)
+        return directory, policy
+
+    def _read_gitignore(self, directory: Directory, fd: int) -> None:
+        directory.ignore_stamp = _stamp_rules(fd)
+        text = self._read_rules(fd, GIT_IGNORE)
+        directory.ignore_text = text or None
+
+    def _judge_file(
+        self,
+        directory: Directory,
+        policy: Policy,
+        name: bytes,
+        fd: int,
+        files: list[tuple[bytes, os.stat_result]],
+    ) -> None:
+        verdict = policy.judge_file(name)
+        if verdict == LEFT_OUT:
+            if directory.mode in (NORMAL, FORCED):
+                directory.excluded.append(name)
+            return
+        try:
+            status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return
+        problem = self._find_problem(directory, policy, name, status, verdict)
+        if problem is not None:
+            directory.skipped.append((name, problem))
+            return
+        files.append((name, status))
+        if verdict == TRACKED:
+            directory.tracked.append(name)
+
+    def _find_problem(
+        self, directory: Directory, policy: Policy, name: bytes, status: os.stat_result, verdict: int
+    ) -> str | None:
+        """Say why a file that the rules cover is left out all the same."""
+        is_link = stat.S_ISLNK(status.st_mode)
+        if is_forbidden(name, is_link=is_link):
+            return FORBIDDEN_NAME
+        if is_link:
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            return NO_FILE
+        if verdict == COVERED and status.st_size > self._settings.max_file_size:
+            path = join(directory.path, name)
+            if not policy.is_tracked(name) and not self._was_covered(path):
+                return f"{TOO_BIG}: {status.st_size} bytes"
+        return None
+
+
+def _judge_directory(directory: Directory, policy: Policy, name: bytes) -> None:
+    if is_forbidden(name):
+        directory.skipped.append((name, FORBIDDEN_NAME))
+        return
+    mode, is_entered = policy.judge_directory(name)
+    if mode not in (NORMAL, FORCED) and directory.mode in (NORMAL, FORCED):
+        directory.excluded.append(name)
+    if is_entered:
+        directory.subdirectories.append((name, mode))
+
+
+def _note_files(
+    directory: Directory, files: list[tuple[bytes, os.stat_result]], cached: Directory | None
+) -> None:
+    """Put the covered files in order; those that are as they were when last read keep their id."""
+    files.sort(key=_by_name)
+    known = {} if cached is None else {name: row for row, name in enumerate(cached.names)}
+    for row, (name, status) in enumerate(files):
+        directory.names.append(name)
+        stamp = array("q", stamp_of(status))
+        directory.stats.extend(stamp)
+        old = known.get(name)
+        if old is not None and cached is not None and _stamp_at(cached, old) == stamp:
+            directory.ids += cached.ids[old * ID_SIZE : (old + 1) * ID_SIZE]
+        else:
+            directory.ids += NO_ID
+            directory.pending.append(row)
+
+
+def _by_name(file: tuple[bytes, os.stat_result]) -> bytes:
+    return file[0]
+
+
+def _stamp_at(directory: Directory, row: int) -> array[int]:
+    return directory.stats[row * STAMP_SIZE : (row + 1) * STAMP_SIZE]
+
+
+def _is_listing_good(cached: Directory, stamp: DirectoryStamp, mode: int, fd: int) -> bool:
+    """Tell whether the names in a directory, and its own rules, are as they were."""
+    if cached.stamp != stamp or cached.mode != mode or cached.skipped:
+        return False
+    return cached.ignore_stamp is None or _stamp_rules(fd) == cached.ignore_stamp
+
+
+def _stamp_rules(fd: int) -> tuple[int, ...] | None:
+    try:
+        return stamp_of(os.stat(GIT_IGNORE, dir_fd=fd, follow_symlinks=False))
+    except OSError:
+        return None
+
+
+def _are_rules_same(cached: Directory, policy: Policy) -> bool:
+    return cached.rules_key == policy.rules_key and cached.tracked_key in (None, policy.tracked_key)
+
+
+def _look_again(cached: Directory, fd: int) -> Directory | None:
+    """Look at the files of a directory whose names are as they were; None if that was wrong.
+
+    This is the hot loop: in a worktree in which nothing happened, all time is spent here.
+    """
+    look, mask = os.stat, INODE_MASK
+    stats: array[int] = array("q")
+    extend = stats.extend
+    try:
+        for name in cached.names:
+            s = look(name, dir_fd=fd, follow_symlinks=False)
+            extend((s.st_mtime_ns, s.st_ctime_ns, s.st_size, s.st_ino & mask, s.st_mode))
+    except OSError:
+        return None
+    if stats == cached.stats:
+        return cached
+    return _note_changes(cached, stats)
+
+
+def _note_changes(cached: Directory, stats: array[int]) -> Directory | None:
+    directory = copy(cached)
+    directory.stats = stats
+    directory.ids = cached.ids[:]
+    directory.pending = []
+    for row in range(len(cached.names)):
+        if _stamp_at(directory, row) != _stamp_at(cached, row):
+            if stat.S_IFMT(directory.file_mode(row)) not in (stat.S_IFREG, stat.S_IFLNK):
+                return None
+            directory.pending.append(row)
+    return directory
+
+
+def _read_around(repository: Repository | None, root: bytes) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """Read the `.gitignore` of each directory between a repository's top and a worktree inside it.
+
+    Gives these texts, each with the name of the next directory below, and the worktree's place in the
+    repository with a slash at the end.
+    """
+    if repository is None or os.path.realpath(repository.top) == root:
+        return [], b""
+    outer = os.path.relpath(root, os.path.realpath(repository.top))
+    around = []
+    directory = repository.top
+    for name in outer.split(b"/"):
+        around.append((name, _read_rules_at(directory)))
+        directory = os.path.join(directory, name)
+    return around, outer + b"/"
+
+
+def _read_rules_at(directory: bytes) -> bytes:
+    try:
+        with Cursor(os.fsdecode(directory)) as cursor:
+            found = read_small_file(cursor.enter(ROOT), GIT_IGNORE, _MAX_RULES_SIZE)
+    except (Unreadable, WorktreeFailed):
+        return b""
+    return found[1] if found is not None else b""

@@ -1,0 +1,479 @@
+"""The front door: a worktree together with its store.
+
+`Shadow` takes the lock, calls the rules in order and records what they found. It decides nothing about
+files itself.
+"""
+
+from __future__ import annotations
+
+import os
+from _thread import RLock
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from time import time
+from typing import TYPE_CHECKING
+
+from shadowtree import disk
+from shadowtree import store as stores
+from shadowtree.errors import (
+    BroadWorktree,
+    InvalidInput,
+    NotWrapped,
+    OutOfSpace,
+    UnknownTree,
+    UnsafePath,
+    WorktreeTooBig,
+)
+from shadowtree.gitformat import MODE_TREE, TreeEntry, encode_commit, encode_tree
+from shadowtree.journal import Journal, TreeRecord
+from shadowtree.layout import StoreLayout, find_broadness, is_inside, store_of
+from shadowtree.lock import Lock
+from shadowtree.model import FileDiff, Patch, Skipped, Snapshot, Status
+from shadowtree.objects import Objects, Scratch
+from shadowtree.packs import PackWriter
+from shadowtree.patch import compare
+from shadowtree.paths import RelPath
+from shadowtree.recorded import RecordedDirectory, holds_path, open_recorded
+from shadowtree.scan import Scan, Surroundings, scan_worktree
+from shadowtree.settings import Settings
+from shadowtree.snapshot import build_trees, read_files, settle
+from shadowtree.statcache import StatCache
+from shadowtree.system import free_bytes, user_data_home
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+StrPath = str | os.PathLike[str]
+Progress = Callable[[int, int], None]
+_HEX = frozenset("0123456789abcdef")
+
+
+class Shadow:
+    """A worktree with its store. Wraps the worktree when something is first recorded.
+
+    Usable from several threads; one act at a time is done, in this process and among all.
+    """
+
+    def __init__(
+        self,
+        worktree: StrPath,
+        *,
+        store: StrPath | None = None,
+        session: str = "default",
+        watch: bool = False,
+        settings: Mapping[str, object] | Settings | None = None,
+        allow_broad: bool = False,
+    ) -> None:
+        if watch:
+            raise InvalidInput("watching is not there yet")
+        self._settings = Settings.of(settings)
+        self._session = session
+        self._allow_broad = allow_broad
+        self._worktree = _real_directory(worktree)
+        self._places = _Places(dict(os.environ))
+        self._store = self._places.store_of(self._worktree, store)
+        if is_inside(self._worktree, self._store):
+            raise UnsafePath(self._worktree, f"it lies in the store {self._store}")
+        self._opened: _OpenStore | None = None
+        self._mutex = RLock()
+
+    @classmethod
+    def adopt(
+        cls,
+        worktree: StrPath,
+        store: StrPath,
+        *,
+        settings: Mapping[str, object] | Settings | None = None,
+        allow_broad: bool = False,
+    ) -> Shadow:
+        """Let the store of a worktree that was moved belong to where it is now, with all it recorded.
+
+        A store in the directory of stores is moved to the place where the worktree looks for it.
+        """
+        found = os.path.realpath(os.fspath(store))
+        if not stores.exists(found):
+            raise InvalidInput(f"{found} is no store")
+        shadow = cls(worktree, store=store, settings=settings, allow_broad=allow_broad)
+        shadow._refuse_broad()
+        stores.read_identity(found)
+        disk.require_private(found)
+        home = shadow._places.store_of(shadow._worktree, None)
+        with Lock(StoreLayout(found).lock, shadow._settings.lock_timeout):
+            if os.path.dirname(found) == os.path.dirname(home) and found != home:
+                stores.move(found, home)
+                found = home
+            stores.bind(found, shadow._worktree)
+        shadow._store = found
+        return shadow
+
+    @property
+    def worktree(self) -> Path:
+        """The directory that is wrapped, by its real path."""
+        return _path(self._worktree)
+
+    @property
+    def store(self) -> Path:
+        """The directory of the store."""
+        return _path(self._store)
+
+    @property
+    def session(self) -> str:
+        """The session whose timeline this is."""
+        return self._session
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether there is a store already."""
+        return stores.exists(self._store)
+
+    def __enter__(self) -> Shadow:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of every file. The shadow can be used again and opens what it needs."""
+        with self._mutex:
+            if self._opened is not None:
+                self._opened.close()
+                self._opened = None
+
+    def track(self) -> str:
+        """Record the present state of everything covered, and give its tree id."""
+        return self.take_snapshot().tree
+
+    def take_snapshot(self, *, progress: Progress | None = None) -> Snapshot:
+        """Record the present state of everything covered.
+
+        When this returns, tree and record are durable. `progress` is called with how many files were read
+        and how many have to be.
+        """
+        with self._mutex:
+            first_scan = None if self.is_wrapped else self._wrap()
+            try:
+                with self._locked() as opened:
+                    return self._take_snapshot(opened, first_scan, progress)
+            except BaseException:
+                self._forget(is_new=first_scan is not None)
+                raise
+
+    def patch(self, tree: str) -> Patch:
+        """List what changed from a recorded tree to the present state, which is recorded too."""
+        with self._mutex:
+            opened = self._open()
+            before = self._recorded(opened, tree)
+            after = self._recorded(opened, self.track())
+            return compare(before, after, tree=tree)
+
+    def diff(self, a: str | None = None, b: str | None = None) -> list[FileDiff]:
+        """Show how two recorded trees differ, path by path.
+
+        Without `b` the present state is compared, without `a` the tree recorded last. Nothing of the texts
+        is stored.
+        """
+        with self._mutex:
+            opened = self._open()
+            if a is None:
+                last = opened.journal.last_tree()
+                a = last.tree.hex() if last is not None else None
+            before = self._recorded(opened, a or self.track())
+            after = self._recorded(opened, b or self.track())
+            patch = compare(before, after, tree=a or "")
+            return _diff_files(patch, opened.objects)
+
+    def status(self) -> Status:
+        """Tell where the shadow stands and what is not protected. Records nothing."""
+        with self._mutex:
+            opened = self._open()
+            last = opened.journal.last_tree()
+            scan = self._scan(opened)
+            changed = self._count_changes(scan, last) if last is not None else scan.files
+            return Status(
+                worktree=self._worktree,
+                store=self._store,
+                session=self._session,
+                head=None,
+                open=None,
+                undone=[],
+                changed=changed,
+                ignored=scan.ignored,
+                watching=False,
+                skipped=_skipped(scan),
+            )
+
+    # Wrapping and opening
+
+    def _wrap(self) -> Scan:
+        """Look at the worktree, refuse what is too much, and only then make the store."""
+        self._refuse_broad()
+        scan = scan_worktree(
+            self._worktree, self._settings, self._surroundings(), None, was_covered=lambda path: False
+        )
+        _refuse_too_big(scan, self._worktree, self._settings)
+        existing = self._store
+        while not os.path.isdir(existing):
+            existing = os.path.dirname(existing)
+        self._refuse_full(existing, scan)
+        stores.create(self._store, self._worktree)
+        return scan
+
+    def _refuse_broad(self) -> None:
+        if self._allow_broad:
+            return
+        why = find_broadness(
+            self._worktree, home=self._places.home, stores=self._places.stores, store=self._store
+        )
+        if why is not None:
+            raise BroadWorktree(self._worktree, why)
+
+    def _refuse_full(self, directory: str, scan: Scan) -> None:
+        needed = scan.pending_bytes
+        with disk.store_errors(directory):
+            free = free_bytes(directory)
+        if free - needed < self._settings.min_free:
+            raise OutOfSpace(directory, free=free, needed=needed, min_free=self._settings.min_free)
+
+    def _open(self) -> _OpenStore:
+        """Open the store, or make sure that the one that is open still belongs to this worktree."""
+        layout = stores.open_store(self._store, self._worktree)
+        if self._opened is None:
+            self._opened = _OpenStore(layout)
+        return self._opened
+
+    @contextmanager
+    def _locked(self) -> Iterator[_OpenStore]:
+        if not self.is_wrapped:
+            raise NotWrapped(self._worktree)
+        with Lock(StoreLayout(self._store).lock, self._settings.lock_timeout):
+            opened = self._open()
+            opened.objects.remove_temporaries()
+            yield opened
+
+    def _forget(self, *, is_new: bool) -> None:
+        """After a failure: drop what memory holds, and a store that was made for nothing."""
+        opened, self._opened = self._opened, None
+        if opened is None:
+            return
+        is_empty = is_new and opened.journal.last_tree() is None
+        opened.close()
+        if is_empty:
+            disk.remove_tree(self._store)
+
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(
+            self._places.home,
+            self._places.config_home,
+            frozenset(_devices_and_inodes(self._store, self._places.stores)),
+        )
+
+    # Snapshots
+
+    def _scan(self, opened: _OpenStore) -> Scan:
+        opened.refresh()
+        return scan_worktree(
+            self._worktree, self._settings, self._surroundings(), opened.cache, opened.was_covered
+        )
+
+    def _take_snapshot(
+        self, opened: _OpenStore, first_scan: Scan | None, progress: Progress | None
+    ) -> Snapshot:
+        last = opened.journal.last_tree()
+        scan = first_scan if first_scan is not None and last is None else self._scan(opened)
+        if any(scan.changed):
+            self._refuse_full(self._store, scan)
+        pack = opened.objects.start_pack()
+        try:
+            read_files(scan, self._worktree, opened.objects, pack, progress)
+            tree, facts = build_trees(scan, opened.objects, pack)
+            is_new = last is None or (last.tree, last.facts) != (tree, facts)
+            keeper = _add_keeper(opened.objects, pack, tree, facts, last) if is_new else b""
+            opened.objects.publish(pack)
+        except BaseException:
+            pack.abandon()
+            raise
+        if is_new:
+            opened.keep(keeper)
+            opened.journal.add_tree(
+                tree=tree, facts=facts, keeper=keeper, files=scan.files, time_s=int(time())
+            )
+        opened.objects.merge_small_packs()
+        settle(scan)
+        opened.remember(scan)
+        return Snapshot(
+            tree.hex(), facts.hex(), scan.files, _skipped(scan), list(dict.fromkeys(scan.warnings))
+        )
+
+    def _count_changes(self, scan: Scan, last: TreeRecord) -> int:
+        """Compare the last tree with the worktree, in memory: nothing is stored."""
+        scratch = Scratch()
+        objects = Objects(StoreLayout(self._store).objects, scratch)
+        try:
+            objects.refresh()
+            read_files(scan, self._worktree, objects, scratch, None)
+            tree, facts = build_trees(scan, objects, scratch)
+            before = open_recorded(objects, last.tree, last.facts)
+            return len(compare(before, open_recorded(objects, tree, facts), tree="").files)
+        finally:
+            objects.close()
+            assert self._opened is not None
+            self._opened.cache.forget()
+
+    def _recorded(self, opened: _OpenStore, tree: str) -> RecordedDirectory:
+        """Open a recorded tree, named by its 40 hex digits."""
+        if len(tree) != 40 or not _HEX.issuperset(tree):
+            raise UnknownTree(tree)
+        record = opened.journal.find_tree(bytes.fromhex(tree))
+        if record is None:
+            raise UnknownTree(tree)
+        return open_recorded(opened.objects, record.tree, record.facts)
+
+
+class _OpenStore:
+    """The open files of a store."""
+
+    def __init__(self, layout: StoreLayout) -> None:
+        self.layout = layout
+        self.objects = Objects(layout.objects)
+        self.journal = Journal(layout.timeline)
+        self.cache = StatCache(layout.cache)
+
+    def close(self) -> None:
+        self.cache.close()
+        self.journal.close()
+        self.objects.close()
+
+    def refresh(self) -> None:
+        """See what other processes did; distrust the cache if packs that it relies on are not as they were."""
+        self.objects.refresh()
+        self.cache.load()
+        known = self.cache.info("packs") or {}
+        now = self.objects.stamp()
+        if any(now.get(name) != stamp for name, stamp in known.items()):
+            self.cache.discard()
+
+    def keep(self, keeper: bytes) -> None:
+        """Let the store's branch end at a commit. The journal knows it too: a power cut costs nothing."""
+        disk.write_file(self.layout.ref, keeper.hex().encode() + b"\n", durable=False)
+
+    def remember(self, scan: Scan) -> None:
+        """Save what the scan found for the next one."""
+        self.cache.save(
+            (directory for directory, is_new in zip(scan.directories, scan.changed, strict=True) if is_new),
+            {directory.path for directory in scan.directories},
+            {"packs": self.objects.stamp(), "indexes": scan.indexes, "searched": self._searched},
+        )
+
+    _searched: dict[bytes, int] = {}  # noqa: RUF012 - replaced, never changed
+
+    def was_covered(self, path: RelPath) -> bool:
+        """Tell whether any recorded tree covers a path; what was searched once is not searched again."""
+        searched = self.cache.info("searched") or {}
+        number = searched.get(path, 0)
+        for record in self.journal.trees_after(number):
+            if holds_path(self.objects, record.tree, path):
+                return True
+            number = record.number
+        self._searched = {**searched, **self._searched, path: number}
+        return False
+
+
+class _Places:
+    """Where a user's things are, as the environment says."""
+
+    def __init__(self, environ: dict[str, str]) -> None:
+        home = environ.get("HOME") or None
+        self.home = os.path.realpath(home) if home else None
+        self.config_home = environ.get("XDG_CONFIG_HOME") or None
+        self._given_store = environ.get("SHADOWTREE_STORE") or None
+        data_home = user_data_home(environ)
+        given = environ.get("SHADOWTREE_HOME") or (data_home and os.path.join(data_home, "shadowtree"))
+        if not given and not self._given_store:
+            given = os.path.join(os.sep, "nonexistent", "shadowtree")
+        self.stores = os.path.realpath(given or os.path.dirname(self._given_store or ""))
+
+    def store_of(self, worktree: str, store: StrPath | None) -> str:
+        """Name the store of a worktree: the given one, the one of the environment, or the usual one."""
+        given = os.fspath(store) if store is not None else self._given_store
+        return os.path.realpath(given) if given else store_of(worktree, self.stores)
+
+
+def find_worktree(start: StrPath, *, store: StrPath | None = None) -> str | None:
+    """Find the nearest wrapped directory at or above `start`; with a store, the worktree of that one."""
+    places = _Places(dict(os.environ))
+    directory = _real_directory(start)
+    given = places.store_of(directory, store)
+    if given != places.store_of(os.path.dirname(directory), store):
+        while not stores.exists(places.store_of(directory, None)):
+            above = os.path.dirname(directory)
+            if above == directory:
+                return None
+            directory = above
+        return directory
+    if not stores.exists(given):
+        return None
+    worktree = stores.read_identity(given).worktree
+    return worktree if is_inside(directory, worktree) else None
+
+
+def _add_keeper(
+    objects: Objects, pack: PackWriter, tree: bytes, facts: bytes, last: TreeRecord | None
+) -> bytes:
+    """Add the commit that keeps a tree and its facts from `git gc`."""
+    entries = [TreeEntry(b"facts", MODE_TREE, facts), TreeEntry(b"files", MODE_TREE, tree)]
+    kept = objects.put(pack, b"tree", encode_tree(entries))
+    parent = last.keeper if last is not None else None
+    return objects.put(pack, b"commit", encode_commit(kept, parent, int(time()), "tree " + tree.hex()))
+
+
+def _refuse_too_big(scan: Scan, worktree: str, settings: Settings) -> None:
+    if scan.files > settings.max_files:
+        raise WorktreeTooBig(worktree, setting="max_files", found=scan.files, limit=settings.max_files)
+    if scan.bytes > settings.max_bytes:
+        raise WorktreeTooBig(worktree, setting="max_bytes", found=scan.bytes, limit=settings.max_bytes)
+
+
+def _skipped(scan: Scan) -> list[Skipped]:
+    return [Skipped(path, reason) for path, reason in scan.skipped()]
+
+
+def _diff_files(patch: Patch, objects: Objects) -> list[FileDiff]:
+    from shadowtree.diff import diff_text
+
+    diffs = []
+    for changed in patch.files:
+        old, new = (
+            None if blob is None else objects.read(b"blob", bytes.fromhex(blob))
+            for blob in (changed.old_blob, changed.new_blob)
+        )
+        text = diff_text(changed.path, old, new, old_mode=changed.old_mode, new_mode=changed.new_mode)
+        diffs.append(
+            FileDiff(changed.path, changed.status, text.additions, text.deletions, text.binary, text.patch)
+        )
+    return diffs
+
+
+def _real_directory(path: StrPath) -> str:
+    real = os.path.realpath(os.fspath(path))
+    if not os.path.isdir(real):
+        raise InvalidInput(f"{os.fspath(path)} is no directory")
+    return real
+
+
+def _devices_and_inodes(*paths: str) -> Iterator[tuple[int, int]]:
+    """Tell directories apart from others, whatever names lead to them; one that is not there is left out."""
+    for path in paths:
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue
+        yield status.st_dev, status.st_ino
+
+
+def _path(path: str) -> Path:
+    from pathlib import Path
+
+    return Path(path)

@@ -1,0 +1,319 @@
+"""Turn what a scan found into objects: read and store the files, then build the trees from the leaves up.
+
+    scan ──▶ read_files (blobs into a pack) ──▶ build_trees (trees and facts into the same pack)
+
+Nothing that is written here is named by anything until its pack is published.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import sha1
+from time import time_ns
+
+from shadowtree.deflate import deflate
+from shadowtree.directory import FORCED, ID_SIZE, NORMAL, Directory, git_mode
+from shadowtree.facts import (
+    DIRECTORY_BLOB,
+    EXCLUDE_BLOB,
+    IGNORE_BLOB,
+    RULES_BLOB,
+    SUBTREE_PREFIX,
+    encode_directory,
+    encode_rules,
+)
+from shadowtree.gitformat import (
+    MODE_FILE,
+    MODE_TREE,
+    TreeEntry,
+    encode_tree,
+    object_header,
+    object_id,
+)
+from shadowtree.objects import Objects, ObjectSink
+from shadowtree.parallel import run_jobs
+from shadowtree.paths import RelPath
+from shadowtree.scan import GIT_IGNORE, Scan
+from shadowtree.system import open_file_limit, usable_processors
+from shadowtree.worktree import (
+    Cursor,
+    FileStamp,
+    Unreadable,
+    Vanished,
+    is_racy,
+    open_file,
+    read_file,
+    read_link,
+    stamp_of,
+    stream_file,
+)
+
+_BATCH_FILES = 64
+_BATCH_BYTES = 1 << 20
+_STREAM_SIZE = 2 << 20
+"""A file above this is never held in memory."""
+_STREAM_TRIES = 3
+_MOST_THREADS = 4
+_CHANGED_TYPE = "changed its type while it was read"
+_KEPT_CHANGING = "kept changing while it was read"
+
+Progress = Callable[[int, int], None]
+"""Called with how many files were read, and how many have to be."""
+
+
+@dataclass(slots=True)
+class _File:
+    """One file to read, and then what was read."""
+
+    directory: Directory
+    row: int
+    stamp: FileStamp | None = None
+    """None once it was read: it is gone, or there is a problem."""
+    id: bytes = b""
+    size: int = 0
+    deflated: bytes | None = None
+    """None if the content is stored already."""
+    problem: str | None = None
+
+
+def read_files(scan: Scan, root: str, objects: Objects, pack: ObjectSink, progress: Progress | None) -> None:
+    """Read every pending file, put what is new into the pack, and note the ids.
+
+    Files that are gone by now are dropped; those that cannot be read are listed as skipped.
+    """
+    total = scan.pending_files
+    lost: dict[RelPath, set[int]] = {}
+    for count, file in enumerate(_read_all(scan, root, objects, pack), start=1):
+        if file.stamp is not None:
+            file.directory.set_file(file.row, file.stamp, file.id)
+        else:
+            lost.setdefault(file.directory.path, set()).add(file.row)
+        if file.problem is not None:
+            file.directory.skipped.append((file.directory.names[file.row], file.problem))
+        if progress is not None:
+            progress(count, total)
+    if lost:
+        for directory in scan.directories:
+            if directory.path in lost:
+                directory.drop_files(lost[directory.path])
+
+
+def _read_all(scan: Scan, root: str, objects: Objects, pack: ObjectSink) -> Iterator[_File]:
+    """Read small files in a few threads, then large ones one by one, piece by piece."""
+
+    def work(batch: list[_File]) -> list[_File]:
+        with Cursor(root) as cursor:
+            for file in batch:
+                _read(file, cursor, objects, _read_whole)
+        return batch
+
+    def stream(file: _File, directory_fd: int, objects: Objects) -> None:
+        _read_stream(file, directory_fd, objects, pack)
+
+    for batch in run_jobs(work, _batches(_pending(scan, is_large=False)), _thread_count()):
+        for file in batch:
+            if file.deflated is not None:
+                pack.add_blob(file.id, file.size, file.deflated)
+                file.deflated = None
+        yield from batch
+    with Cursor(root) as cursor:
+        for file in _pending(scan, is_large=True):
+            _read(file, cursor, objects, stream)
+            yield file
+
+
+def _pending(scan: Scan, *, is_large: bool) -> Iterator[_File]:
+    for directory in scan.directories:
+        for row in directory.pending:
+            if (directory.file_size(row) > _STREAM_SIZE) == is_large:
+                yield _File(directory, row)
+
+
+def _batches(files: Iterable[_File]) -> Iterator[list[_File]]:
+    batch: list[_File] = []
+    size = 0
+    for file in files:
+        batch.append(file)
+        size += file.directory.file_size(file.row)
+        if len(batch) == _BATCH_FILES or size >= _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _thread_count() -> int:
+    if open_file_limit() < 128:
+        return 1
+    return min(_MOST_THREADS, usable_processors())
+
+
+def _read(
+    file: _File, cursor: Cursor, objects: Objects, read_regular: Callable[[_File, int, Objects], None]
+) -> None:
+    """Read one file; whatever stands in the way ends in the file's `problem`, or in nothing if it is gone."""
+    name = file.directory.names[file.row]
+    try:
+        directory_fd = cursor.enter(file.directory.path)
+        if stat.S_ISLNK(file.directory.file_mode(file.row)):
+            _read_symlink(file, directory_fd, objects)
+        else:
+            read_regular(file, directory_fd, objects)
+    except Vanished:
+        if _is_there(cursor, file.directory.path, name):
+            file.problem = _CHANGED_TYPE
+    except Unreadable as error:
+        file.problem = error.reason
+
+
+def _is_there(cursor: Cursor, path: RelPath, name: bytes) -> bool:
+    try:
+        os.stat(name, dir_fd=cursor.enter(path), follow_symlinks=False)
+    except (Vanished, Unreadable, OSError):
+        return False
+    return True
+
+
+def _read_whole(file: _File, directory_fd: int, objects: Objects) -> None:
+    stamp, content = read_file(directory_fd, file.directory.names[file.row])
+    _keep(file, stamp, content, objects)
+
+
+def _read_symlink(file: _File, directory_fd: int, objects: Objects) -> None:
+    name = file.directory.names[file.row]
+    target = read_link(directory_fd, name)
+    status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+    if not stat.S_ISLNK(status.st_mode) or status.st_size not in (0, len(target)):
+        raise Vanished
+    _keep(file, stamp_of(status), target, objects)
+
+
+def _keep(file: _File, stamp: FileStamp, content: bytes, objects: Objects) -> None:
+    file.stamp = stamp
+    file.size = len(content)
+    file.id = object_id(b"blob", content)
+    if not objects.has(file.id):
+        file.deflated = deflate(content)
+
+
+def _read_stream(file: _File, directory_fd: int, objects: Objects, pack: ObjectSink) -> None:
+    """Read a large file in pieces straight into the pack; one that keeps changing is given up."""
+    name = file.directory.names[file.row]
+    for _ in range(_STREAM_TRIES):
+        fd = open_file(directory_fd, name)
+        try:
+            status = os.fstat(fd)
+            file.id = pack.add_stream(status.st_size, _stable_pieces(fd, status), objects.has)
+            if _has_id(fd, status, file.id):
+                file.stamp, file.size = stamp_of(status), status.st_size
+                return
+        except _Changed:
+            continue
+        except OSError as error:
+            raise Unreadable(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
+        finally:
+            os.close(fd)
+    raise Unreadable(_KEPT_CHANGING)
+
+
+class _Changed(Exception):
+    """A file changed while it was read."""
+
+
+def _stable_pieces(fd: int, status: os.stat_result) -> Iterator[bytes]:
+    seen = 0
+    for piece in stream_file(fd, status.st_size):
+        seen += len(piece)
+        yield piece
+    if seen != status.st_size or stamp_of(os.fstat(fd)) != stamp_of(status):
+        raise _Changed
+
+
+def _has_id(fd: int, status: os.stat_result, expected: bytes) -> bool:
+    """Read a file a second time if its times are too young to show a write during the first."""
+    if not is_racy(status.st_mtime_ns, status.st_ctime_ns, time_ns()):
+        return True
+    os.lseek(fd, 0, os.SEEK_SET)
+    digest = sha1(object_header(b"blob", status.st_size), usedforsecurity=False)
+    for piece in _stable_pieces(fd, status):
+        digest.update(piece)
+    return digest.digest() == expected
+
+
+# Trees
+
+
+def build_trees(scan: Scan, objects: Objects, pack: ObjectSink) -> tuple[bytes, bytes]:
+    """Build trees and facts of the directories that changed and of those above them; give the root's ids."""
+    children: dict[int, list[int]] = {}
+    for number in reversed(range(len(scan.directories))):
+        directory, below = scan.directories[number], children.pop(number, [])
+        if scan.changed[number]:
+            before = (directory.tree, directory.facts)
+            subdirectories = [scan.directories[child] for child in below]
+            directory.tree = _build_tree(directory, subdirectories, objects, pack)
+            directory.facts = _build_facts(directory, subdirectories, scan, objects, pack)
+            if before != (directory.tree, directory.facts):
+                scan.changed[scan.parents[number]] = True
+        if number:
+            children.setdefault(scan.parents[number], []).append(number)
+    root = scan.directories[0]
+    assert root.facts is not None, "the root always has rules"
+    return root.tree or objects.put(pack, b"tree", b""), root.facts
+
+
+def _build_tree(
+    directory: Directory, subdirectories: list[Directory], objects: Objects, pack: ObjectSink
+) -> bytes | None:
+    """Build the tree of a directory; None if it covers nothing, because git has no empty directories."""
+    ids, modes = bytes(directory.ids), directory.stats[4::5]
+    entries = [
+        TreeEntry(name, git_mode(modes[row]), ids[row * ID_SIZE : (row + 1) * ID_SIZE])
+        for row, name in enumerate(directory.names)
+    ]
+    for child in subdirectories:
+        if child.tree is not None:
+            entries.append(TreeEntry(child.name, MODE_TREE, child.tree))
+    return objects.put(pack, b"tree", encode_tree(entries)) if entries else None
+
+
+def _build_facts(
+    directory: Directory, subdirectories: list[Directory], scan: Scan, objects: Objects, pack: ObjectSink
+) -> bytes | None:
+    """Build the facts of a directory; None if there is nothing to tell."""
+    is_root = not directory.path
+    has_entry = is_root or directory.tree is not None or directory.mode not in (NORMAL, FORCED)
+    blobs = {DIRECTORY_BLOB: encode_directory(directory, has_entry=has_entry)}
+    if directory.ignore_text and GIT_IGNORE not in directory.names:
+        blobs[IGNORE_BLOB] = directory.ignore_text
+    if directory.exclude_text:
+        blobs[EXCLUDE_BLOB] = directory.exclude_text
+    if is_root:
+        assert scan.rules is not None
+        blobs[RULES_BLOB] = encode_rules(scan.rules)
+    entries = [
+        TreeEntry(name, MODE_FILE, objects.put(pack, b"blob", content))
+        for name, content in blobs.items()
+        if content
+    ]
+    for child in subdirectories:
+        if child.facts is not None:
+            entries.append(TreeEntry(SUBTREE_PREFIX + child.name, MODE_TREE, child.facts))
+    return objects.put(pack, b"tree", encode_tree(entries)) if entries else None
+
+
+def settle(scan: Scan) -> None:
+    """Make the directories fit to be remembered: what a change could hide behind has to be read again."""
+    for number, directory in enumerate(scan.directories):
+        if not scan.changed[number]:
+            continue
+        for row in directory.pending:
+            mtime_ns, ctime_ns = directory.stats[row * 5 : row * 5 + 2]
+            if is_racy(mtime_ns, ctime_ns, scan.started_ns):
+                directory.smudge(row)
+        directory.pending = []
+        if directory.stamp is not None and is_racy(*directory.stamp[:2], scan.started_ns):
+            directory.stamp = None

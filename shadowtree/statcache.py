@@ -1,0 +1,176 @@
+"""The stat cache: what each directory looked like when it was last read, one row a directory.
+
+It only saves time. A row that is missing, damaged or of another version costs a new look at its directory;
+a database that cannot be opened is thrown away. It is written without waiting for the disk: after a power
+cut a row may be old or torn, and a checksum in each row tells a torn one.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import sqlite3
+import zlib
+from array import array
+from collections.abc import Iterable
+from typing import Any
+
+from shadowtree import disk
+from shadowtree.directory import Directory
+from shadowtree.errors import ShadowError
+from shadowtree.paths import RelPath
+
+_VERSION = 1
+_MARSHAL_VERSION = 4
+"""The layout of plain values is the same in every Python that knows this version."""
+_SCHEMA = f"""
+PRAGMA page_size = 8192;
+CREATE TABLE directories (path BLOB PRIMARY KEY, row BLOB NOT NULL);
+CREATE TABLE info (key TEXT PRIMARY KEY, value BLOB NOT NULL);
+PRAGMA user_version = {_VERSION};
+"""
+_FIELDS = (
+    "mode",
+    "stamp",
+    "rules_key",
+    "tracked_key",
+    "names",
+    "subdirectories",
+    "excluded",
+    "skipped",
+    "tracked",
+    "ignore_stamp",
+    "ignore_text",
+    "has_repository",
+    "exclude_text",
+    "tree",
+    "facts",
+)
+"""What is stored as it is; `stats` and `ids` follow as bytes."""
+
+
+class StatCache:
+    """The cached directories of one store, read lazily and kept in memory. Writing needs the store's lock."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+        self._seen_version = -1
+        self._rows: dict[bytes, bytes] = {}
+        """As they are in the database, not yet decoded."""
+        self._directories: dict[bytes, Directory] = {}
+        self._info: dict[str, Any] = {}  # Any: plain values, each known to who asks for it
+
+    def close(self) -> None:
+        """Let go of the file and of what is in memory."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop what is in memory, which may be ahead of the database after a failure."""
+        self._seen_version = -1
+        self._rows = {}
+        self._directories = {}
+        self._info = {}
+
+    def load(self) -> None:
+        """Read what is new in the database; what cannot be read is forgotten."""
+        try:
+            connection = self._connect()
+            version = connection.execute("PRAGMA data_version").fetchone()[0]
+            if version != self._seen_version:
+                self.forget()
+                self._rows = dict(connection.execute("SELECT path, row FROM directories"))
+                info = connection.execute("SELECT key, value FROM info")
+                self._info = {key: marshal.loads(value) for key, value in info}
+                self._seen_version = version
+        except (sqlite3.Error, ValueError, EOFError, TypeError, ShadowError):
+            self.discard()
+
+    def get(self, path: RelPath) -> Directory | None:
+        """Give what is remembered of a directory."""
+        known = self._directories.get(path)
+        if known is None and path in self._rows:
+            known = _decode(path, self._rows.pop(path))
+            if known is not None:
+                self._directories[path] = known
+        return known
+
+    def info(self, key: str) -> Any:  # Any: whatever was put there
+        """Give a value that was saved beside the directories."""
+        return self._info.get(key)
+
+    def save(self, directories: Iterable[Directory], present: set[bytes], info: dict[str, Any]) -> None:
+        """Remember directories, and forget those that are not `present` any more."""
+        changed = list(directories)
+        gone = [path for path in (*self._rows, *self._directories) if path not in present]
+        for path in gone:
+            self._rows.pop(path, None)
+            self._directories.pop(path, None)
+        self._directories.update((directory.path, directory) for directory in changed)
+        new_info = {key: value for key, value in info.items() if self._info.get(key) != value}
+        self._info.update(new_info)
+        if not changed and not gone and not new_info:
+            return
+        try:
+            connection = self._connect()
+            connection.execute("BEGIN IMMEDIATE")
+            connection.executemany("DELETE FROM directories WHERE path = ?", [(path,) for path in gone])
+            connection.executemany(
+                "INSERT OR REPLACE INTO directories VALUES (?, ?)", ((d.path, _encode(d)) for d in changed)
+            )
+            connection.executemany(
+                "INSERT OR REPLACE INTO info VALUES (?, ?)",
+                [(key, marshal.dumps(value, _MARSHAL_VERSION)) for key, value in new_info.items()],
+            )
+            connection.execute("COMMIT")
+        except (sqlite3.Error, ShadowError):
+            self.discard()
+
+    def discard(self) -> None:
+        """Throw the database away; the next one starts empty."""
+        self.close()
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            try:
+                disk.remove_file(self._path + suffix)
+            except ShadowError:
+                return
+
+    def _connect(self) -> sqlite3.Connection:
+        if self._connection is None:
+            if not os.path.exists(self._path):
+                os.close(disk.create_file(self._path))
+            connection = sqlite3.connect(
+                self._path, isolation_level=None, check_same_thread=False, timeout=10
+            )
+            self._connection = connection
+            connection.execute("PRAGMA synchronous = OFF")
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version not in (0, _VERSION):
+                raise sqlite3.DatabaseError("another version")
+            if version == 0:
+                connection.executescript(_SCHEMA)
+            connection.execute("PRAGMA journal_mode = WAL")
+        return self._connection
+
+
+def _encode(directory: Directory) -> bytes:
+    values = [getattr(directory, name) for name in _FIELDS]
+    values += [directory.stats.tobytes(), bytes(directory.ids)]
+    row = marshal.dumps(values, _MARSHAL_VERSION)
+    return zlib.crc32(row).to_bytes(4, "big") + row
+
+
+def _decode(path: RelPath, row: bytes) -> Directory | None:
+    """Read a row; None if it is torn."""
+    if zlib.crc32(memoryview(row)[4:]) != int.from_bytes(row[:4], "big"):
+        return None
+    values = marshal.loads(memoryview(row)[4:])
+    directory = Directory(path, 0)
+    for name, value in zip(_FIELDS, values, strict=False):
+        setattr(directory, name, value)
+    directory.stats = array("q", values[-2])
+    directory.ids = bytearray(values[-1])
+    return directory

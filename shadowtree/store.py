@@ -1,0 +1,181 @@
+"""A store as a directory: made whole or not at all, opened with suspicion, bound to one worktree.
+
+It is an ordinary git repository with three files of ours beside: who it belongs to (`shadowtree.json`), the
+timeline, and a cache that may be thrown away.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+
+from shadowtree import disk
+from shadowtree.errors import (
+    NotWrapped,
+    ShadowError,
+    StoreDamaged,
+    StoreFailed,
+    StoreTooNew,
+    UnsafePath,
+    WorktreeReplaced,
+)
+from shadowtree.layout import BRANCH_REF, FORMAT, StoreLayout
+from shadowtree.lock import Lock
+from shadowtree.system import directory_generation
+
+_NEW_SUFFIX = ".new"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which directory a store belongs to. Device numbers change between boots and are no part of it."""
+
+    worktree: str
+    inode: int
+    generation: int | None
+    """Tells two directories apart that got the same inode number one after the other."""
+
+    def is_same_directory(self, other: Identity) -> bool:
+        """Tell whether both are the same directory, wherever it is now."""
+        same_generation = None in (self.generation, other.generation) or self.generation == other.generation
+        return self.inode == other.inode and same_generation
+
+
+def identify(worktree: str) -> Identity:
+    """Look at the directory that is at this path now."""
+    return Identity(worktree, os.stat(worktree).st_ino, directory_generation(worktree))
+
+
+def exists(store: str) -> bool:
+    """Tell whether a store is here. A directory that holds no identity is none."""
+    return os.path.lexists(StoreLayout(store).identity)
+
+
+def create(store: str, worktree: str) -> None:
+    """Make an empty store for a worktree, whole or not at all; one that another process just made is fine."""
+    parent = os.path.dirname(store)
+    _make_parents(parent)
+    disk.require_trusted_parent(parent)
+    _remove_unfinished(store)
+    if os.path.lexists(store) and not _is_empty_directory(store):
+        if exists(store):
+            return
+        raise UnsafePath(store, "it is there already and is no store")
+    building = f"{store}.{os.getpid()}-{os.urandom(4).hex()}{_NEW_SUFFIX}"
+    disk.make_directory(building)
+    try:
+        with Lock(StoreLayout(building).lock, 0):
+            _fill(StoreLayout(building), worktree)
+            _publish(building, store)
+    except BaseException:
+        if os.path.lexists(building):
+            disk.remove_tree(building)
+        raise
+
+
+def open_store(store: str, worktree: str) -> StoreLayout:
+    """Check that a store may be trusted and belongs to this worktree."""
+    layout = StoreLayout(store)
+    if not exists(store):
+        raise NotWrapped(worktree)
+    disk.require_private(store)
+    disk.require_private(layout.identity)
+    found = read_identity(store)
+    if found.worktree != worktree or not found.is_same_directory(identify(worktree)):
+        raise WorktreeReplaced(worktree, store)
+    return layout
+
+
+def read_identity(store: str) -> Identity:
+    """Read which directory a store belongs to."""
+    path = StoreLayout(store).identity
+    try:
+        content = json.loads(disk.read_file(path))
+        version = content.pop("format")
+        if version > FORMAT:
+            raise StoreTooNew(store, version, FORMAT)
+        return Identity(**content)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise StoreDamaged(f"{path} cannot be read") from error
+
+
+def bind(store: str, worktree: str) -> None:
+    """Let a store belong to the directory that is at this path now."""
+    layout = StoreLayout(store)
+    disk.write_file(layout.config, _git_config(worktree), durable=True)
+    disk.write_file(layout.identity, _encode_identity(identify(worktree)), durable=True)
+
+
+def move(store: str, target: str) -> None:
+    """Give a store another place on the same disk."""
+    _make_parents(os.path.dirname(target))
+    if os.path.lexists(target):
+        raise StoreFailed(target, "a store is there already")
+    disk.rename(store, target)
+    disk.sync_names(os.path.dirname(target))
+
+
+def _fill(layout: StoreLayout, worktree: str) -> None:
+    """Make what git wants to see, then what we add; the identity comes last: without it there is no store."""
+    for part in ("objects", "objects/pack", "objects/info", "refs", "refs/heads", "info"):
+        disk.make_directory(os.path.join(layout.store, part))
+    disk.write_file(os.path.join(layout.store, "HEAD"), f"ref: {BRANCH_REF}\n".encode(), durable=False)
+    disk.write_file(layout.config, _git_config(worktree), durable=False)
+    disk.write_file(layout.identity, _encode_identity(identify(worktree)), durable=True)
+
+
+def _publish(building: str, store: str) -> None:
+    try:
+        disk.rename(building, store)
+    except StoreFailed:
+        # Another process was faster: its store is as good as ours.
+        if not exists(store):
+            raise
+        disk.remove_tree(building)
+        return
+    disk.sync_names(os.path.dirname(store))
+
+
+def _make_parents(directory: str) -> None:
+    missing = []
+    while not os.path.isdir(directory):
+        missing.append(directory)
+        directory = os.path.dirname(directory)
+    for path in reversed(missing):
+        try:
+            disk.make_directory(path)
+        except StoreFailed:
+            if not os.path.isdir(path):
+                raise
+
+
+def _remove_unfinished(store: str) -> None:
+    """Remove what a process left that died while it made this store; the living ones hold their lock."""
+    parent, name = os.path.split(store)
+    for entry in os.listdir(parent):
+        if entry.startswith(name + ".") and entry.endswith(_NEW_SUFFIX):
+            unfinished = os.path.join(parent, entry)
+            try:
+                with Lock(StoreLayout(unfinished).lock, 0):
+                    disk.remove_tree(unfinished)
+            except ShadowError:
+                continue
+
+
+def _is_empty_directory(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path) and not os.listdir(path)
+
+
+def _encode_identity(identity: Identity) -> bytes:
+    return json.dumps({"format": FORMAT, **asdict(identity)}, indent=1).encode() + b"\n"
+
+
+def _git_config(worktree: str) -> bytes:
+    """Write the configuration that real git reads; `gc.auto` keeps it from packing behind our back."""
+    quoted = os.fsencode(worktree).replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
+    return (
+        b"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n"
+        b'\tworktree = "' + quoted + b'"\n'
+        b"\tautocrlf = false\n[gc]\n\tauto = 0\n"
+    )
