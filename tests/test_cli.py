@@ -128,10 +128,11 @@ def test_wrap_adopts_the_store_of_a_moved_worktree(terminal: Terminal, worktree:
     before = terminal.run_json("wrap")
     moved = worktree.rename(worktree.parent / "moved")
 
-    after = terminal.run_json("-C", str(moved), "wrap", "--adopt", before["store"])
+    after = terminal.run_json("wrap", str(moved), "--adopt", before["store"])
 
-    assert after == before | {"worktree": str(moved)}
-    assert terminal.run_json("-C", str(moved), "status")["store"] == before["store"]
+    assert (after["worktree"], after["tree"]) == (str(moved), before["tree"])
+    assert terminal.run_json("-C", str(moved), "status")["store"] == after["store"]
+    assert terminal.run("-C", str(moved), "patch", before["tree"]) == ""
 
 
 def test_patch_lists_changed_paths_by_letter(terminal: Terminal, worktree: Path) -> None:
@@ -163,12 +164,12 @@ def test_diff_shows_lines_and_names_binary_files(terminal: Terminal, worktree: P
     assert "Binary files a/b.txt and b/b.txt differ" in lines
 
 
-def test_diff_into_a_pipe_keeps_the_bytes_of_the_lines(terminal: Terminal, worktree: Path) -> None:
+def test_diff_into_a_pipe_keeps_the_lines_as_they_are(terminal: Terminal, worktree: Path) -> None:
     """So that the output can be applied; only names are escaped there."""
     terminal.run("track")
-    (worktree / "a.txt").write_bytes(b"caf\xe9 \x1b\r\n")
+    (worktree / "a.txt").write_bytes(b"caf\xc3\xa9 \x1b\r\n")
 
-    assert b"+caf\xe9 \x1b\r\n" in subprocess.check_output([*COMMAND, "diff"])
+    assert b"+caf\xc3\xa9 \x1b\r\n" in subprocess.check_output([*COMMAND, "diff"])
 
 
 def test_diff_gives_the_documented_json(terminal: Terminal, worktree: Path) -> None:
@@ -365,7 +366,7 @@ def test_advice_is_filled_in_from_the_error() -> None:
 
 
 def test_a_bug_is_told_in_one_line(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(start: str) -> str:
+    def fail(start: str, *, store: str | None) -> str:
         raise ZeroDivisionError("oh")
 
     monkeypatch.setattr(shadowtree, "find_worktree", fail)
@@ -444,9 +445,9 @@ def test_colours_are_for_terminals(
 
 def test_on_a_terminal_the_lines_of_a_diff_are_escaped(terminal: Terminal, worktree: Path) -> None:
     terminal.run("track")
-    (worktree / "a.txt").write_bytes(b"\t\x1b[2J\xff\n")
+    (worktree / "a.txt").write_text("\t\x1b[2J\u202e\n")
 
-    assert b"+\t\\x1b[2J\\udcff\r\n" in _run_on_terminal("diff", TERM="dumb")
+    assert b"+\t\\x1b[2J\\u202e\r\n" in _run_on_terminal("diff", TERM="dumb")
 
 
 def test_a_progress_bar_comes_after_a_second_and_goes(
@@ -512,7 +513,10 @@ def test_closed_standard_streams_harm_nothing(worktree: Path) -> None:
 
 
 def test_an_interrupt_exits_130(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shadowtree, "find_worktree", lambda start: signal.raise_signal(signal.SIGINT))
+    def interrupt(start: str, *, store: str | None) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(shadowtree, "find_worktree", interrupt)
 
     assert terminal.run_json("track", exit_code=130) == {"error": "Interrupted", "message": "interrupted"}
     assert terminal.err == "shadowtree: interrupted\n"

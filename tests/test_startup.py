@@ -61,11 +61,11 @@ def test_a_hot_command_imports_nothing_slow(worktree: Path, start: list[str], wo
 
 
 @pytest.mark.parametrize("words", [["--help"], ["track", "--help"], ["--version"]], ids=" ".join)
-def test_help_does_not_load_the_object_store(worktree: Path, words: list[str]) -> None:
+def test_help_does_not_load_dulwich(worktree: Path, words: list[str]) -> None:
     imported = _imports_of(["-m", "shadowtree", *words], worktree)
 
     assert "click" in imported
-    assert not imported & {"dulwich", "sqlite3", "watchfiles", "asyncio"}
+    assert not imported & {"dulwich", "watchfiles", "asyncio"}
 
 
 def _imports_of(arguments: list[str], worktree: Path) -> set[str]:

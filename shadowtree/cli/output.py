@@ -19,10 +19,10 @@ def write_lines(lines: Iterable[str]) -> None:
         sys.stdout.write(line + "\n")
 
 
-def write_exactly(lines: Iterable[str]) -> None:
-    """Write result lines with the very bytes that their surrogate escapes stand for."""
+def write_utf8(lines: Iterable[str]) -> None:
+    """Write result lines in UTF-8, whatever the encoding of the stream."""
     for line in lines:
-        sys.stdout.buffer.write(line.encode("utf-8", "surrogateescape") + b"\n")
+        sys.stdout.buffer.write(line.encode("utf-8", "backslashreplace") + b"\n")
 
 
 def write_json(document: object) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from shadowtree.cli.command import Argument, Command, Shared
-from shadowtree.cli.output import warn, write_exactly, write_json, write_lines
+from shadowtree.cli.output import warn, write_json, write_lines, write_utf8
 from shadowtree.cli.render import render_diff, render_patch, render_status, summarise_skipped
 from shadowtree.cli.shadows import open_to_read
 
@@ -27,7 +27,7 @@ def diff(shared: Shared, a: str | None = None, b: str | None = None) -> int:
         write_json([file_diff.to_dict() for file_diff in diffs])
     else:
         # Into a file or a pipe the lines go as they are, so that `git apply` can take them.
-        write_exactly(render_diff(diffs, escape_content=sys.stdout.isatty()))
+        write_utf8(render_diff(diffs, escape_content=sys.stdout.isatty()))
     return 0
 
 

@@ -59,7 +59,9 @@ def render_diff(diffs: Sequence[shadowtree.FileDiff], *, escape_content: bool) -
             continue
         is_header = True
         for line in file_diff.patch.removesuffix("\n").split("\n"):
-            is_header = is_header and not line.startswith("@@")
+            # The lines of a file begin with a blank, a sign or a backslash.
+            if line.startswith(("diff ", "@@ ")):
+                is_header = line.startswith("diff ")
             shown = escape_line(line) if is_header or escape_content else line
             yield _paint_diff_line(shown, is_header=is_header)
 
@@ -97,7 +99,7 @@ def _describe_difference(file_diff: shadowtree.FileDiff) -> str:
     path = escape(file_diff.path)
     if file_diff.binary:
         return f"Binary files a/{path} and b/{path} differ"
-    return f"{LETTERS[file_diff.status][0]} {path} (no lines to show)"
+    return f"{LETTERS[file_diff.status][0]} {path} (too large to compare line by line)"
 
 
 def _paint_diff_line(line: str, *, is_header: bool) -> str:

@@ -11,7 +11,7 @@ from shadowtree.cli.command import Shared
 def open_to_read(shared: Shared) -> shadowtree.Shadow:
     """Open the shadow that the current directory is in; raise `NotWrapped` if there is none."""
     here = current_directory()
-    worktree = _find_worktree(shared, here)
+    worktree = shadowtree.find_worktree(here, store=shared.store)
     if worktree is None:
         raise shadowtree.NotWrapped(here)
     return open_shadow(shared, worktree)
@@ -20,7 +20,7 @@ def open_to_read(shared: Shared) -> shadowtree.Shadow:
 def open_to_record(shared: Shared) -> shadowtree.Shadow:
     """Open the shadow that the current directory is in; recording wraps this one if there is none."""
     here = current_directory()
-    return open_shadow(shared, _find_worktree(shared, here) or here)
+    return open_shadow(shared, shadowtree.find_worktree(here, store=shared.store) or here)
 
 
 def open_shadow(shared: Shared, worktree: str) -> shadowtree.Shadow:
@@ -40,7 +40,3 @@ def current_directory() -> str:
         return os.getcwd()
     except FileNotFoundError as error:
         raise shadowtree.WorktreeFailed(".", "the current directory no longer exists") from error
-
-
-def _find_worktree(shared: Shared, here: str) -> str | None:
-    return here if shared.store else shadowtree.find_worktree(here)
