@@ -36,7 +36,7 @@ ANSWERS: dict[type[BaseException], Answer] = {
     shadowtree.UnknownMessage: Answer(12),
     shadowtree.UnknownTree: Answer(12, "try an id that 'shadowtree track' printed"),
     shadowtree.Conflict: Answer(13),
-    shadowtree.BroadWorktree: Answer(1, "try a directory inside it, or --allow-broad"),
+    shadowtree.BroadWorktree: Answer(1, "try a directory inside it, a store elsewhere, or --allow-broad"),
     shadowtree.WorktreeTooBig: Answer(
         1, "try to leave something out in .shadowtreeignore, or --set {error.setting}={error.found}"
     ),
