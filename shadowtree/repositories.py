@@ -384,10 +384,10 @@ def _parse_packed_entries(content: bytes, count: int, id_bytes: int, index: _Ind
     unpack = struct.Struct(f">24xI{_STAT_BYTES - 28 + id_bytes}xH").unpack_from
     head_bytes = _STAT_BYTES + id_bytes + 2
     append = index.names.append
-    find_end = content.index
     budget = _MAX_EXPANSION * len(content)
     at = _HEADER.size
     name = b""
+    length = 0
     for position in range(count):
         mode, flags = unpack(content, at)
         at += head_bytes + (2 if flags & _EXTENDED else 0)
@@ -396,12 +396,15 @@ def _parse_packed_entries(content: bytes, count: int, id_bytes: int, index: _Ind
             at += 1
         else:
             dropped, at = _read_varint(content, at)
-        kept = len(name) - dropped
-        if kept < 0 or budget < 0:
+        kept = length - dropped
+        length = flags & _LENGTH_MASK
+        if length == _LENGTH_MASK:
+            length = kept + content.index(b"\0", at) - at
+        budget -= length
+        if not 0 <= kept <= length or budget < 0:
             raise _IndexDamaged("its names make no sense")
-        end = find_end(b"\0", at)
+        end = at + length - kept
         name = name[:kept] + content[at:end]
-        budget -= len(name)
         append(name)
         if mode & _FILE_MASK != _FILE_BITS:
             index.not_files.add(position)
