@@ -1,0 +1,77 @@
+"""The work area: the worktrees of one size, made when first needed, and a new place for every store."""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property
+from itertools import count
+from pathlib import Path
+
+from benchmarks import rivals, trees
+
+PAUSE_S = 0.3
+"""How long changed files rest before they are looked at, lest their fresh timestamps be in doubt."""
+
+
+class Area:
+    """One size's worktrees and stores below one directory.
+
+    Stores are never removed here: thousands of deletions make the file system slow for whoever comes next.
+    """
+
+    def __init__(self, root: Path, *, files: int, tree: Path | None, settle_s: float) -> None:
+        self._root = root
+        self._files = files
+        self._tree = tree
+        self._settle_s = settle_s
+        self._store_numbers = count(1)
+        self._change_numbers = count(1)
+
+    @cached_property
+    def folder(self) -> Path:
+        """The worktree that is no repository."""
+        return self._build("folder")
+
+    @cached_property
+    def packed_repository(self) -> Path:
+        """The worktree that is a git repository, all of it committed and in one pack."""
+        worktree = self._build("packed")
+        rivals.commit_all(worktree)
+        rivals.pack_all(worktree)
+        return worktree
+
+    @cached_property
+    def loose_repository(self) -> Path:
+        """The worktree that is a git repository, all of it committed and nothing packed."""
+        worktree = self._build("loose")
+        rivals.commit_all(worktree)
+        return worktree
+
+    @cached_property
+    def _folder_paths(self) -> list[str]:
+        return trees.list_files(self.folder)
+
+    def change_folder(self, changes: int) -> None:
+        """Rewrite that many files of the folder, other ones at each call, and let them rest."""
+        if changes:
+            trees.change_files(
+                self.folder, self._folder_paths, changes=changes, seed=next(self._change_numbers)
+            )
+            time.sleep(PAUSE_S)
+
+    def new_store(self) -> Path:
+        """Name a store that does not exist yet."""
+        stores = self._root / "stores"
+        stores.mkdir(exist_ok=True)
+        return stores / str(next(self._store_numbers))
+
+    def _build(self, name: str) -> Path:
+        """Make a worktree; its timestamps are old, and its pages in memory, when it is handed out."""
+        worktree = self._root / name
+        if self._tree is None:
+            trees.build_tree(worktree, self._files)
+        else:
+            trees.copy_tree(self._tree, worktree)
+        trees.read_files(worktree, trees.list_files(worktree))
+        time.sleep(self._settle_s)
+        return worktree

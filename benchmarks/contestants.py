@@ -1,0 +1,39 @@
+"""Who is measured: the names, what each must be able to do, and how one is entered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+OURS = "shadowtree"
+OPENCODE = "OpenCode"
+GIT_ADD = "git add"
+BARE_PYTHON = "python -c pass"
+
+
+class Contestant(Protocol):
+    """Something that turns one worktree into trees and keeps them in one store."""
+
+    def prime(self) -> None:
+        """Bring a new store to where a first snapshot leaves it, by any way; not to be timed."""
+
+    def track(self) -> str:
+        """Take a snapshot, making the store if there is none, and return the tree id."""
+
+    def close(self) -> None:
+        """Let go of the store."""
+
+
+def enter(name: str, worktree: Path, store: Path) -> Contestant:
+    """Make the contestant of that name; `store` is made by its first snapshot.
+
+    The modules are imported here because the process that measures git's memory must stay small: on Linux
+    the peak of a child is at least that of the process that started it.
+    """
+    if name == OURS:
+        from benchmarks.ours import Ours
+
+        return Ours(worktree, store)
+    from benchmarks.rivals import GitAdd, OpenCode
+
+    return OpenCode(worktree, store) if name == OPENCODE else GitAdd(worktree, store)

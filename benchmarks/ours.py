@@ -1,0 +1,59 @@
+"""shadowtree as a contestant: the library in process, and the one-shot command."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from shadowtree import Shadow
+
+PROJECT = Path(__file__).resolve().parent.parent
+"""Where `python -m` finds the packages."""
+
+
+class Ours:
+    """The library in process, as a long-running agent uses it: every snapshot scans the whole worktree."""
+
+    def __init__(self, worktree: Path, store: Path) -> None:
+        self._worktree = worktree
+        self._store = store
+        self._shadow: Shadow | None = None
+
+    def prime(self) -> None:
+        self.track()
+
+    def track(self) -> str:
+        if self._shadow is None:
+            self._shadow = Shadow(self._worktree, store=self._store)
+        return self._shadow.track()
+
+    def close(self) -> None:
+        if self._shadow is not None:
+            self._shadow.close()
+
+
+def track_by_command(worktree: Path, store: Path) -> str:
+    """Run `shadowtree track` once and return the tree id."""
+    command = ["-m", "shadowtree", "-C", str(worktree), "--store", str(store), "track"]
+    return _run_python(command, home=store.parent)
+
+
+def start_bare_python(home: Path) -> None:
+    """Start Python and do nothing: the floor of every one-shot command."""
+    _run_python(["-c", "pass"], home=home)
+
+
+def _run_python(arguments: list[str], *, home: Path) -> str:
+    environment = {**os.environ, "HOME": str(home)}
+    result = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=PROJECT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    return result.stdout.strip()

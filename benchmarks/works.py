@@ -1,0 +1,178 @@
+"""The works that are measured, each with the figures it should reach; `WORKS` at the end lists them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from benchmarks import ours
+from benchmarks.area import Area
+from benchmarks.contestants import BARE_PYTHON, GIT_ADD, OPENCODE, OURS, Contestant, enter
+from benchmarks.measure import FirstSnapshot, measure_first, take_turns, timed
+from benchmarks.report import Row, Unit
+
+BySize = Mapping[int, float]
+"""Number of files to a figure; a size without an entry has no target."""
+Targets = Mapping[str, BySize]
+"""A rival to the ratios that are to be reached against it."""
+
+FIRST_TARGETS: Targets = {
+    OPENCODE: {1_000: 2, 10_000: 3.5, 100_000: 30},
+    GIT_ADD: {1_000: 1.5, 10_000: 3, 100_000: 3},
+}
+REPOSITORY_TARGETS: Targets = {OPENCODE: {1_000: 1, 10_000: 0.7, 100_000: 0.6}}
+LATER_TARGETS: Mapping[int, Targets] = {
+    0: {},
+    1: {OPENCODE: {1_000: 2, 10_000: 1, 100_000: 1}},
+    10: {},
+    100: {OPENCODE: {1_000: 2, 10_000: 1.4, 100_000: 1.2}},
+}
+"""How many files are changed, to the targets."""
+COMMAND_TARGETS: Targets = {BARE_PYTHON: {1_000: 0.2}}
+"""0.2: at most five times as long."""
+PEAK_LIMITS: BySize = {10_000: 80e6, 100_000: 150e6}
+
+SLOW_FROM_FILES = 50_000
+"""From here on OpenCode's first snapshot of a folder takes minutes: it is quadratic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How often things are done."""
+
+    runs: int
+    rival_runs: int
+    """In how many of the runs of a first snapshot the rivals take part."""
+    skip_slow: bool
+    """Leave out what takes minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Something that is measured, given an area, its number of files and the effort."""
+
+    name: str
+    summary: str
+    measure: Callable[[Area, int, Effort], list[Row]]
+
+
+def measure_first_in_folder(area: Area, files: int, effort: Effort) -> list[Row]:
+    """Measure a first snapshot where there is no repository."""
+    rival_runs = {OPENCODE: effort.rival_runs, GIT_ADD: effort.rival_runs}
+    if files >= SLOW_FROM_FILES:
+        rival_runs[OPENCODE] = 0 if effort.skip_slow else 1
+    taken = _take_first_snapshots(area, area.folder, effort.runs, rival_runs)
+    return _first_rows("first snapshot, no repository", files, taken, FIRST_TARGETS)
+
+
+def measure_first_in_packed_repository(area: Area, files: int, effort: Effort) -> list[Row]:
+    """Measure a first snapshot in a git repository that is as after a clone."""
+    taken = _take_first_snapshots(area, area.packed_repository, effort.runs, {OPENCODE: effort.rival_runs})
+    return _first_rows("first snapshot, packed repository", files, taken, REPOSITORY_TARGETS)
+
+
+def measure_first_in_loose_repository(area: Area, files: int, effort: Effort) -> list[Row]:
+    """Measure a first snapshot in a git repository that is as after its first commit."""
+    taken = _take_first_snapshots(area, area.loose_repository, effort.runs, {OPENCODE: effort.rival_runs})
+    return _first_rows("first snapshot, loose repository", files, taken, REPOSITORY_TARGETS)
+
+
+def measure_later(area: Area, files: int, effort: Effort) -> list[Row]:
+    """Measure further snapshots of a folder, by contestants that know it already."""
+    contestants = {name: enter(name, area.folder, area.new_store()) for name in (OURS, OPENCODE, GIT_ADD)}
+    for contestant in contestants.values():
+        contestant.prime()
+    rows = [
+        _measure_changes(area, files, contestants, effort.runs, changes)
+        for changes in LATER_TARGETS
+        if changes <= files
+    ]
+    for contestant in contestants.values():
+        contestant.close()
+    return rows
+
+
+def measure_command(area: Area, files: int, effort: Effort) -> list[Row]:
+    """Measure `shadowtree track` as a process of its own, nothing changed, and the bare start of Python."""
+    store = area.new_store()
+    calls: dict[str, Callable[[], object]] = {
+        OURS: partial(ours.track_by_command, area.folder, store),
+        BARE_PYTHON: partial(ours.start_bare_python, store.parent),
+    }
+    samples: dict[str, list[float]] = defaultdict(list)
+    for run, order in enumerate(take_turns(list(calls), effort.runs + 1)):
+        for name in order:
+            seconds, _ = timed(calls[name])
+            if run > 0:  # the first run makes the store and warms up
+                samples[name].append(seconds)
+    return [Row("one-shot command", files, Unit.SECONDS, samples, _at_size(COMMAND_TARGETS, files))]
+
+
+def _take_first_snapshots(
+    area: Area, worktree: Path, runs: int, rival_runs: Mapping[str, int]
+) -> dict[str, list[FirstSnapshot]]:
+    taken: dict[str, list[FirstSnapshot]] = defaultdict(list)
+    for run, order in enumerate(take_turns([OURS, *rival_runs], runs)):
+        for name in order:
+            if run < rival_runs.get(name, runs):
+                taken[name].append(measure_first(name, worktree, area.new_store()))
+    return taken
+
+
+def _first_rows(
+    title: str, files: int, taken: Mapping[str, Sequence[FirstSnapshot]], targets: Targets
+) -> list[Row]:
+    """Make the rows of time, memory and store out of the same snapshots."""
+    trees = {snapshot.tree for snapshots in taken.values() for snapshot in snapshots}
+
+    def collect(figure: Callable[[FirstSnapshot], float]) -> dict[str, list[float]]:
+        return {name: [figure(snapshot) for snapshot in snapshots] for name, snapshots in taken.items()}
+
+    seconds = collect(lambda snapshot: snapshot.seconds)
+    peak = collect(lambda snapshot: snapshot.peak_bytes)
+    on_disk = collect(lambda snapshot: snapshot.store_disk_bytes)
+    sizes = collect(lambda snapshot: snapshot.store_bytes)
+    return [
+        Row(title, files, Unit.SECONDS, seconds, _at_size(targets, files), same_trees=len(trees) == 1),
+        Row(f"{title}: peak memory", files, Unit.BYTES, peak, limit=PEAK_LIMITS.get(files)),
+        Row(f"{title}: store on disk", files, Unit.BYTES, on_disk),
+        Row(f"{title}: store file sizes", files, Unit.BYTES, sizes),
+    ]
+
+
+def _measure_changes(
+    area: Area, files: int, contestants: Mapping[str, Contestant], runs: int, changes: int
+) -> Row:
+    """Change files and let every contestant take its snapshot of them, again and again."""
+    samples: dict[str, list[float]] = defaultdict(list)
+    same_trees = True
+    for run, order in enumerate(take_turns(list(contestants), runs + 1)):
+        area.change_folder(changes)
+        trees = set()
+        for name in order:
+            seconds, tree = timed(contestants[name].track)
+            trees.add(tree)
+            if run > 0:  # the first run warms up
+                samples[name].append(seconds)
+        same_trees = same_trees and len(trees) == 1
+    title = f"later snapshot, {changes} changed"
+    targets = _at_size(LATER_TARGETS[changes], files)
+    return Row(title, files, Unit.SECONDS, samples, targets, same_trees=same_trees)
+
+
+def _at_size(targets: Targets, files: int) -> dict[str, float]:
+    return {rival: by_size[files] for rival, by_size in targets.items() if files in by_size}
+
+
+WORKS = (
+    Work(
+        "first", "first snapshot where there is no repository: time, memory, store", measure_first_in_folder
+    ),
+    Work("packed", "the same in a git repository, all in one pack", measure_first_in_packed_repository),
+    Work("loose", "the same in a git repository, nothing packed", measure_first_in_loose_repository),
+    Work("later", "later snapshot in process, full scan, 0, 1, 10, 100 changed files: time", measure_later),
+    Work("command", "`shadowtree track` as a one-shot command, nothing changed: time", measure_command),
+)

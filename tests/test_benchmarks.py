@@ -1,0 +1,216 @@
+"""The benchmarks compare like with like: the same trees, rivals that agree, right arithmetic."""
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from benchmarks import trees
+from benchmarks.area import Area
+from benchmarks.contestants import GIT_ADD, OPENCODE, OURS
+from benchmarks.measure import disk_usage, measure_first, take_turns
+from benchmarks.report import Row, Unit, render_plot, render_table, to_json
+from benchmarks.rivals import GitAdd, OpenCode, commit_all
+
+PROJECT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def worktree(tmp_path: Path) -> Path:
+    root = tmp_path / "worktree"
+    trees.build_tree(root, 60)
+    return root
+
+
+def contents(root: Path) -> dict[str, tuple[bytes, int]]:
+    return {
+        path: ((root / path).read_bytes(), (root / path).stat().st_mode) for path in trees.list_files(root)
+    }
+
+
+def test_the_same_seed_gives_the_same_tree(tmp_path: Path) -> None:
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        trees.build_tree(tmp_path / name, 60, seed=seed)
+
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert contents(tmp_path / "a") != contents(tmp_path / "c")
+
+
+def test_a_tree_has_exactly_as_many_files_as_asked_for_and_no_path_is_too_deep(tmp_path: Path) -> None:
+    trees.build_tree(tmp_path / "tree", 700)
+    paths = trees.list_files(tmp_path / "tree")
+
+    assert len(paths) == 700
+    assert max(path.count("/") + 1 for path in paths) <= trees.DEEPEST
+
+
+def test_change_files_rewrites_as_many_files_as_asked_for(worktree: Path) -> None:
+    before = contents(worktree)
+    trees.change_files(worktree, trees.list_files(worktree), changes=10, seed=1)
+    after = contents(worktree)
+
+    assert before.keys() == after.keys()
+    assert sum(before[path] != after[path] for path in before) == 10
+
+
+def test_a_given_directory_is_copied_without_its_repository(tmp_path: Path, worktree: Path) -> None:
+    commit_all(worktree)
+    area = Area(tmp_path / "area", files=60, tree=worktree, settle_s=0)
+
+    assert contents(area.folder) == contents(worktree)
+    assert not (area.folder / ".git").exists()
+
+
+@pytest.mark.parametrize("is_repository", [False, True], ids=["folder", "repository"])
+def test_the_rivals_agree_on_the_tree_before_and_after_changes(
+    tmp_path: Path, worktree: Path, is_repository: bool
+) -> None:
+    if is_repository:
+        commit_all(worktree)
+    plain = GitAdd(worktree, tmp_path / "plain")
+    opencode = OpenCode(worktree, tmp_path / "opencode")
+    paths = trees.list_files(worktree)
+
+    first = plain.track()
+    assert opencode.track() == first
+
+    trees.change_files(worktree, paths, changes=5, seed=1)
+    (worktree / paths[7]).unlink()
+    (worktree / "new ü [1].txt").write_text("new\n")
+    second = plain.track()
+    assert opencode.track() == second != first
+
+
+def test_opencodes_store_is_the_same_whether_primed_or_tracked(tmp_path: Path, worktree: Path) -> None:
+    primed = OpenCode(worktree, tmp_path / "primed")
+    primed.prime()
+    tracked = OpenCode(worktree, tmp_path / "tracked")
+
+    assert primed.track() == tracked.track()
+
+
+def test_opencode_leaves_out_what_the_repository_ignores_and_large_untracked_files(
+    tmp_path: Path, worktree: Path
+) -> None:
+    commit_all(worktree)
+    opencode = OpenCode(worktree, tmp_path / "store")
+    tree = opencode.track()
+    (worktree / "large.bin").write_bytes(bytes(2 * 1024 * 1024 + 1))
+    assert opencode.track() == tree
+
+    (worktree / ".git" / "info" / "exclude").write_text("*.log\n")
+    (worktree / "noise.log").write_text("noise\n")
+    assert opencode.track() == tree
+
+
+@pytest.mark.parametrize("changes", [1, 10])
+def test_opencodes_revert_undoes_its_patch(tmp_path: Path, worktree: Path, changes: int) -> None:
+    opencode = OpenCode(worktree, tmp_path / "store")
+    before = contents(worktree)
+    tree = opencode.track()
+    trees.change_files(worktree, list(before), changes=changes, seed=1)
+    (worktree / "new.txt").write_text("new\n")
+
+    paths = opencode.patch(tree)
+    assert len(paths) == changes + 1
+
+    opencode.revert(tree, paths)
+    assert contents(worktree) == before
+
+
+def test_a_first_snapshot_in_its_own_process_tells_time_memory_and_store(
+    tmp_path: Path, worktree: Path
+) -> None:
+    taken = measure_first(GIT_ADD, worktree, tmp_path / "store")
+
+    assert taken.tree == GitAdd(worktree, tmp_path / "other").track()
+    assert taken.seconds > 0
+    assert taken.peak_bytes > 1_000_000
+    assert (taken.store_bytes, taken.store_disk_bytes) == disk_usage(tmp_path / "store")
+
+
+def test_every_contestant_begins_in_turn() -> None:
+    assert list(take_turns(["a", "b", "c"], 4)) == [
+        ["a", "b", "c"],
+        ["b", "c", "a"],
+        ["c", "a", "b"],
+        ["a", "b", "c"],
+    ]
+
+
+def test_the_ratio_is_the_rivals_median_divided_by_ours() -> None:
+    row = Row(
+        "w",
+        1000,
+        Unit.SECONDS,
+        {OURS: [0.1, 9, 0.2], OPENCODE: [0.5, 0.4, 0.3], GIT_ADD: [0.2]},
+        {OPENCODE: 2, GIT_ADD: 1.5},
+    )
+
+    assert row.ratio(OPENCODE) == 2
+    assert row.is_reached(OPENCODE) is True
+    assert row.is_reached(GIT_ADD) is False
+
+
+def test_a_limit_is_for_our_own_median() -> None:
+    samples = {OURS: [79e6], OPENCODE: [20e6]}
+
+    assert Row("w", 1, Unit.BYTES, samples, limit=80e6).is_reached(OPENCODE) is True
+    assert Row("w", 1, Unit.BYTES, samples, limit=79e6).is_reached(OPENCODE) is False
+    assert Row("w", 1, Unit.BYTES, samples).is_reached(OPENCODE) is None
+
+
+def test_the_table_has_a_line_for_each_rival() -> None:
+    row = Row("first", 10_000, Unit.SECONDS, {OURS: [0.5], OPENCODE: [1.5], GIT_ADD: [0.25]}, {OPENCODE: 3.5})
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in render_table([row]).splitlines()]
+
+    assert lines[2:] == [
+        ["first", "10,000", "500.0 ms", OPENCODE, "1,500.0 ms", "3.00", "3.5", "MISSED"],
+        ["first", "10,000", "500.0 ms", GIT_ADD, "250.0 ms", "0.50", "", ""],
+    ]
+
+
+def test_contestants_that_name_different_trees_get_no_verdict() -> None:
+    row = Row("first", 1, Unit.SECONDS, {OURS: [1], OPENCODE: [9]}, {OPENCODE: 2}, same_trees=False)
+
+    assert "trees differ" in render_table([row])
+    assert "reached" not in render_table([row])
+
+
+def test_json_and_plot_hold_every_contestant() -> None:
+    rows = [Row("a < b", 10, Unit.BYTES, {OURS: [4e6, 2e6], OPENCODE: [6e6, 6e6]}, limit=5e6)]
+    (row,) = json.loads(json.dumps(to_json(rows)))["rows"]
+    drawn = [text for text in ET.fromstring(render_plot(rows)).itertext() if text.strip()]
+
+    assert row["samples"] == {OURS: [4e6, 2e6], OPENCODE: [6e6, 6e6]}
+    assert row["ratios"] == {OPENCODE: 2}
+    assert drawn == ["a < b, 10 files", OURS, "3.0 MB", OPENCODE, "6.0 MB"]
+
+
+def test_the_command_measures_what_it_is_asked_for(tmp_path: Path) -> None:
+    works = ["--only=first", "--only=later", "--only=command"]
+    outputs = [f"--work={tmp_path}", f"--json={tmp_path / 'out.json'}", f"--plot={tmp_path / 'out.svg'}"]
+    result = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--sizes=50", "--runs=1", "--settle=0", *works, *outputs],
+        cwd=PROJECT,
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    rows = json.loads((tmp_path / "out.json").read_text())["rows"]
+
+    assert [row["work"] for row in rows] == [
+        "first snapshot, no repository",
+        "first snapshot, no repository: peak memory",
+        "first snapshot, no repository: store on disk",
+        "first snapshot, no repository: store file sizes",
+        "later snapshot, 0 changed",
+        "later snapshot, 1 changed",
+        "later snapshot, 10 changed",
+        "one-shot command",
+    ]
+    assert "trees differ" not in result.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.json", "out.svg"]
