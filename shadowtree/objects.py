@@ -163,7 +163,8 @@ class Objects:
         for gone in self._packs.keys() - times.keys():
             self._packs.pop(gone).close()
         fresh = sorted(times.keys() - self._packs.keys(), key=times.__getitem__)
-        return any([self._open_pack(name) for name in fresh])
+        opened = [self._open_pack(name) for name in fresh]
+        return any(opened)
 
     def _sources(self, wanted: bytes) -> Iterator[Source]:
         """Give every stored copy of an object, newest first; a damaged one does not hide a sound one."""

@@ -115,7 +115,7 @@ def scan_worktree(
     cache: StatCache | None,
     was_covered: Callable[[RelPath], bool],
 ) -> Scan:
-    """Look at all of a worktree. `was_covered` tells of a file above the size limit whether any tree has it."""
+    """Look at all of a worktree. `was_covered` tells whether any tree has a file above the size limit."""
     with Cursor(root) as cursor:
         return _Scanner(root, settings, surroundings, cache, was_covered, cursor).run()
 

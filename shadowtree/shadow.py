@@ -347,7 +347,7 @@ class _OpenStore:
         self.objects.close()
 
     def refresh(self) -> None:
-        """See what other processes did; distrust the cache if packs that it relies on are not as they were."""
+        """See what other processes did; distrust the cache if packs it relies on are not as they were."""
         self.objects.refresh()
         self.cache.load()
         known = self.cache.info("packs") or {}
