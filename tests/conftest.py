@@ -1,0 +1,41 @@
+"""Fixtures that every test may use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shadowtree import Shadow
+from tests.referee import assert_sound_store
+
+
+@pytest.fixture(autouse=True)
+def _own_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep every test away from the user's home, stores and git configuration."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("SHADOWTREE_HOME", str(tmp_path / "stores"))
+    for name in ("SHADOWTREE_STORE", "SHADOWTREE_SESSION", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+
+
+@pytest.fixture
+def worktree(tmp_path: Path) -> Path:
+    """An empty directory to wrap."""
+    path = tmp_path / "worktree"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def shadow(worktree: Path) -> Iterator[Shadow]:
+    """A shadow of the worktree, whose store is checked by real git when the test is over."""
+    with Shadow(worktree, settings={"min_free": 0}) as shadow:
+        yield shadow
+    if shadow.is_wrapped:
+        assert_sound_store(shadow.store)
