@@ -1,25 +1,24 @@
-r"""Ignore rules: what the lines of a `.gitignore` say about the entries of a directory, exactly as git reads them.
+"""Ignore rules: what the lines of a `.gitignore` say about the entries of a directory, as git reads them.
 
-A walker holds one `Stack` per directory and asks it about each entry. It never needs a full path: a pattern is
-cut at its slashes, and entering a directory moves every pattern that allows it one segment on.
+A walker holds one `Stack` for each directory and asks it about each entry. No full path is needed: a pattern
+is cut at its slashes, and entering a directory takes the patterns that match its name one segment further.
 
-The rules of one file form a tree. Each node says what may come next, after the same segments matched; `**` is
-the way down that any number of directories may be passed on, so the node behind it, once reached, stays in force
-in all directories below. A pattern without a slash may match at any depth, hence it is read as `**/pattern`:
+The rules of one file form a tree. A node stands for the segments that have matched so far. It holds the rules
+with one segment left, and from it lead the ways to the next nodes. The node behind a `**`, once reached, is
+in force in all directories below as well. A pattern without a slash matches at any depth: it is read as
+`**/pattern`.
 
-    *.o         root ──**──▶ [any *.o]
+    *.o         root ──**──▶ [*.o]
     /dist       root: [dist]
     a/**/b/*.c  root ──a──▶ ( ) ──**──▶ ( ) ──b──▶ [*.c]
 
-A directory's rules are thus the nodes reached there: those that stay, plus those reached by its very name. The
-last line that matches wins, in the source of highest precedence that has a match.
+The last line that matches wins, in the source of highest precedence that has one.
 
-Nothing here backtracks, so no pattern is slow: between two stars the earliest match is as good as any later one
-and is kept, and a set of nodes stands for all ways a `**` can be read. The sizes are bounded as well. Lines
-beyond a limit are left out and counted in `Rules.left_out`; what they would have ignored is then not ignored, and
-what they would have re-included is not re-included.
+No pattern is slow, because nothing backtracks: a piece between two stars is kept where it matches first, and
+a set of nodes stands for all the ways to read a `**`. Sizes are bounded: lines beyond a limit are left out,
+and counted. What they would ignore is then not ignored, what they would re-include not re-included.
 
-This module computes; it reads no file. Names are bytes, compared with regard to case.
+This module computes; it reads no file. Names are bytes, and case matters.
 """
 
 from __future__ import annotations
@@ -30,22 +29,24 @@ from collections.abc import Callable
 MAX_FILE_BYTES = 1 << 20
 MAX_LINE_BYTES = 4096
 
+_HASH, _SLASH = b"#/"
+
 _BUDGET = 200_000
-"""What the rules of one file may cost together: 1 for each segment, and more for what takes longer to match."""
+"""What the rules of one file may cost together: 1 for each segment, more for what takes longer to match."""
 _REGEX_COST = 8
 """Per byte of regex. The budget then lasts for about a thousand patterns that need one."""
 _DEEP_COST = 40
 """For each `**`, which keeps a node in force in every directory below."""
 
 _Segment = tuple[int, bytes]
-"""What one name must look like: a kind, and its text (for `_REGEX` a regex)."""
+"""What one name must look like: a kind and its text, which for `_REGEX` is a regex."""
 _LITERAL, _SUFFIX, _PREFIX, _REGEX, _DEEP = range(5)
 _ANY_NAME: _Segment = (_SUFFIX, b"")
 _ANY_DEPTH: _Segment = (_DEEP, b"")
 
 _Find = Callable[[bytes], int]
 """Gives the outcome of the last rule that matches a name, or `_NO_MATCH`."""
-# An outcome is twice the number of the rule's line, plus one if the rule re-includes: the higher one wins.
+# An outcome is twice the number of the rule's line, plus one if the rule re-includes. The highest one wins.
 _NO_MATCH = -1
 
 
@@ -82,8 +83,8 @@ class Rules:
 def parse(text: bytes) -> Rules:
     """Compile the content of an ignore file. Every content has a meaning, so this never raises.
 
-    A line of more than `MAX_LINE_BYTES`, what follows after `MAX_FILE_BYTES`, and the rules beyond a budget that
-    suffices for 100 000 plain names are left out and counted.
+    Left out and counted are lines of more than `MAX_LINE_BYTES`, lines beyond `MAX_FILE_BYTES`, and all from
+    the one on that exceeds a budget, which suffices for 100 000 plain names.
     """
     rules = Rules()
     text = text.removeprefix(b"\xef\xbb\xbf")
@@ -140,8 +141,8 @@ class Stack:
     def verdict(self, name: bytes, is_dir: bool) -> bool | None:
         """Judge one entry of this directory: True is ignored, False is re-included, None is not mentioned.
 
-        The entry is judged alone. That nothing below an ignored directory can be re-included is for the walker
-        to see to. A symbolic link is no directory, whatever it points to.
+        The entry is judged alone: that all below an ignored directory is ignored is for the walker to know. A
+        symbolic link is no directory, whatever it points to.
         """
         for finds in self._dir_finds if is_dir else self._file_finds:
             outcome = _NO_MATCH
@@ -175,8 +176,9 @@ class _Level:
         self.movers = tuple(node for node in active if node.literals or node.globs)
         self.moves = bool(fixed or self.movers)
         self.is_alive = bool(active)
-        self.file_finds = tuple(node.file_find() for node in active if node.finals)
-        self.dir_finds = tuple(node.dir_find() for node in active if node.finals)
+        finds = [node.finds() for node in active if node.finals]
+        self.file_finds = tuple(file_find for file_find, _ in finds)
+        self.dir_finds = tuple(dir_find for _, dir_find in finds)
 
     def enter(self, name: bytes) -> _Level:
         reached: list[_Node] = []
@@ -186,9 +188,10 @@ class _Level:
                 reached.append(child)
             if node.globs:
                 reached += [child for match, child in node.glob_steps() if match(name)]
-        if not reached and not self.fixed:
-            return self
-        return _Level(tuple(node for node in reached if node.is_useful()), _float(self.floating, reached))
+        fixed = tuple(node for node in reached if node.is_useful())
+        floating = _float(self.floating, reached)
+        is_same = fixed == self.fixed and floating == self.floating
+        return self if is_same else _Level(fixed, floating)
 
 
 def _begin(rules: Rules) -> tuple[_Level, ...]:
@@ -210,16 +213,7 @@ def _float(floating: tuple[_Node, ...], reached: list[_Node]) -> tuple[_Node, ..
 class _Node:
     """What may come next in the patterns whose segments so far have matched."""
 
-    __slots__ = (
-        "_dir_find",
-        "_file_find",
-        "_glob_steps",
-        "deep",
-        "finals",
-        "globs",
-        "has_negative",
-        "literals",
-    )
+    __slots__ = ("_finds", "_glob_steps", "deep", "finals", "globs", "has_negative", "literals")
 
     def __init__(self) -> None:
         self.finals: list[tuple[_Segment, bool, int]] = []
@@ -233,8 +227,7 @@ class _Node:
         self.has_negative = False
         """Whether a rule of this node, or of one further on, re-includes."""
         # Made when first asked for: most nodes of a large file are never reached.
-        self._file_find: _Find | None = None
-        self._dir_find: _Find | None = None
+        self._finds: tuple[_Find, _Find] | None = None
         self._glob_steps: list[tuple[Callable[[bytes], object], _Node]] | None = None
 
     def is_useful(self) -> bool:
@@ -261,22 +254,14 @@ class _Node:
             node = self.globs[segment] = self.globs.get(segment) or _Node()
         return node
 
-    def file_find(self) -> _Find:
-        if self._file_find is None:
-            self._file_find = _compile(
-                [(segment, out) for segment, dir_only, out in self.finals if not dir_only]
-            )
-        return self._file_find
-
-    def dir_find(self) -> _Find:
-        if self._dir_find is None:
-            has_dir_only = any(dir_only for _, dir_only, _ in self.finals)
-            self._dir_find = (
-                _compile([(segment, out) for segment, _, out in self.finals])
-                if has_dir_only
-                else self.file_find()
-            )
-        return self._dir_find
+    def finds(self) -> tuple[_Find, _Find]:
+        """Give the function that judges files, and the one for directories."""
+        if self._finds is None:
+            for_dirs = [(segment, outcome) for segment, _, outcome in self.finals]
+            for_files = [(segment, outcome) for segment, dir_only, outcome in self.finals if not dir_only]
+            find = _compile(for_files)
+            self._finds = find, find if for_files == for_dirs else _compile(for_dirs)
+        return self._finds
 
     def glob_steps(self) -> list[tuple[Callable[[bytes], object], _Node]]:
         if self._glob_steps is None:
@@ -288,49 +273,51 @@ class _Node:
 
 
 def _compile(finals: list[tuple[_Segment, int]]) -> _Find:
-    """Make one function of the rules that have the same directory to match in."""
+    """Make one function of the rules that have one segment left."""
     outcomes: tuple[dict[bytes, int], ...] = ({}, {}, {}, {})
     for (kind, text), outcome in finals:
         outcomes[kind][text] = outcome  # a later line takes the place of an equal earlier one
     literals, suffixes, prefixes, regexes = outcomes
-    some_suffixes, some_prefixes = _sieve(suffixes), _sieve(prefixes)
-    suffix_lengths, prefix_lengths = sorted(set(map(len, suffixes))), sorted(set(map(len, prefixes)))
-    # The last rule stands first, and the number of the (empty) group passed tells which one it was.
-    ordered = sorted(regexes.items(), key=lambda item: -item[1])
-    regex = (
-        re.compile(b"|".join(text + rb"\Z()" for text, _ in ordered), re.DOTALL).match if ordered else None
-    )
+    suffix_sieve, suffix_lengths = _sieve(suffixes), sorted({len(suffix) for suffix in suffixes})
+    prefix_sieve, prefix_lengths = _sieve(prefixes), sorted({len(prefix) for prefix in prefixes})
+    # The last line stands first. Each ends in an empty group, whose number tells which one has matched.
+    ordered = sorted(regexes.items(), key=lambda item: item[1], reverse=True)
+    match_any = re.compile(b"|".join(regex + rb"\Z()" for regex, _ in ordered), re.DOTALL).match
 
     def find(name: bytes) -> int:
         best = literals.get(name, _NO_MATCH)
-        if name.endswith(some_suffixes):
-            end = len(name)
-            # A length beyond the name's own gives a shorter ending, but a true one: harmless.
-            best = max(best, *[suffixes.get(name[end - length :], _NO_MATCH) for length in suffix_lengths])
-        if name.startswith(some_prefixes):
-            best = max(best, *[prefixes.get(name[:length], _NO_MATCH) for length in prefix_lengths])
-        if regex is not None and (match := regex(name)) is not None and match.lastindex is not None:
-            best = max(best, ordered[match.lastindex - 1][1])
+        if name.endswith(suffix_sieve):
+            for length in suffix_lengths:
+                # With a length beyond the name's own this is some shorter end of it: nothing false is found.
+                found = suffixes.get(name[len(name) - length :], _NO_MATCH)
+                best = found if found > best else best
+        if name.startswith(prefix_sieve):
+            for length in prefix_lengths:
+                found = prefixes.get(name[:length], _NO_MATCH)
+                best = found if found > best else best
+        if ordered and (match := match_any(name)) is not None:
+            best = max(best, ordered[(match.lastindex or 0) - 1][1])
         return best
 
     return find
 
 
 def _sieve(affixes: dict[bytes, int]) -> tuple[bytes, ...]:
-    """Give a tuple that quickly tells most names which have none of the affixes; many are looked up at once."""
+    """Give what most names fail in one `startswith` or `endswith`; with many affixes that would be slow."""
     return tuple(affixes) if len(affixes) <= 50 else (b"",)
 
 
 def _cost(segments: list[_Segment]) -> int:
     """Weigh a rule by the time it may take to compile and to match."""
-    regexes = [segment for segment in segments[:-1] if segment[0] in (_SUFFIX, _PREFIX, _REGEX)]
-    regexes += [segment for segment in segments[-1:] if segment[0] == _REGEX]
-    regex_bytes = sum(len(_regex_of(segment)) for segment in regexes)
-    # The first `**` is the way to nearly all rules, and costs nothing more.
-    return len(segments) + _REGEX_COST * regex_bytes + _DEEP_COST * segments[1:].count(_ANY_DEPTH)
-
-
-_HASH, _SLASH, _BACKSLASH, _DASH, _BRACKET, _COLON = b"#/\\-[:"
+    cost = len(segments)
+    for segment in segments[:-1]:
+        if segment[0] not in (_LITERAL, _DEEP):
+            cost += _REGEX_COST * len(_regex_of(segment))
+    kind, text = segments[-1]
+    if kind == _REGEX:
+        cost += _REGEX_COST * len(text)
+    # The first `**` leads to the same node for all rules.
+    return cost + _DEEP_COST * segments[1:].count(_ANY_DEPTH)
 
 
 def _trim(line: bytes) -> bytes:
@@ -343,17 +330,18 @@ def _trim(line: bytes) -> bytes:
     return kept + b" " if backslashes % 2 else kept
 
 
-_GLUED = re.compile(rb"([^*?[\\]*+(?<=[^/]))\*{2,}+(?:/\*{2,}+(?=\\?/|\Z))*(?:(\\?/)(.*))?\Z", re.DOTALL)
+# Compiled by `re` when first used, as start-up is no time for what few ignore files have.
+_GLUED = rb"(?s)([^*?[\\]*+(?<=[^/]))\*{2,}+(?:/\*{2,}+(?=\\?/|\Z))*(?:(\\?/)(.*))?\Z"
 
 
 def _unglue(pattern: bytes) -> list[bytes]:
     r"""Say a `**` that is glued to a plain beginning, which git takes for a real one, in patterns without it.
 
-    Git compares the plain beginning of a pattern by itself and matches the rest afresh. In `foo**/bar` the stars
-    stand at the beginning of that rest: `foobar`, `foo/bar` and `foox/y/bar` all match. Behind another wildcard, as
-    in `f?o**/bar`, they count as one `*`.
+    Git compares the plain beginning of a pattern by itself and matches the rest afresh. In `foo**/bar` the
+    stars stand at the beginning of that rest: `foobar`, `foo/bar` and `foox/y/bar` all match. Behind another
+    wildcard, as in `f?o**/bar`, they count as one `*`.
     """
-    glued = _GLUED.match(pattern)
+    glued = re.match(_GLUED, pattern) if b"**" in pattern[1:] else None
     if glued is None:
         return [pattern]
     start, slash, rest = glued.groups()
@@ -370,8 +358,7 @@ _DEEP_SEGMENT = re.compile(rb"\*{2,}+(\\?/|\Z)")
 def _split(pattern: bytes) -> list[_Segment] | None:
     r"""Cut a pattern at its slashes. None says that no path can match it.
 
-    Where a `**` is not followed by a bare slash, at least one name must be left for it: `a/**` does not match `a`,
-    and neither does `**\/a`.
+    A `**` that no bare slash follows stands for at least one name: neither `a/**` nor `**\/a` matches `a`.
     """
     segments: list[_Segment] = []
     at = 0
@@ -400,7 +387,7 @@ _QUESTION_MARK = bytes(sorted(_NAME_BYTES))
 
 
 def _read_atoms(pattern: bytes, at: int) -> tuple[list[bytes], int]:
-    """Read a segment and the slash after it. Without atoms it cannot match; otherwise the next one begins there."""
+    """Read a segment and the slash after it, and tell where that ends. Without atoms it cannot match."""
     atoms: list[bytes] = []
     while at < len(pattern):
         byte = pattern[at : at + 1]
@@ -442,20 +429,19 @@ _POSIX_CLASSES = {
     b"upper:": _ranges(b"AZ"),
     b"xdigit:": _ranges(b"09", b"AF", b"af"),
 }
-
-
 # A POSIX class by its name and the colon after it, or a byte, or the first and last byte of a range.
-_MEMBER = re.compile(rb"\[:([^\]]++)(?<=:)\]|\\?(.)(?:-(?!\])\\?(.))?", re.DOTALL)
+_MEMBER = rb"(?s)\[:([^\]]++)(?<=:)\]|\\?(.)(?:-(?!\])\\?(.))?"
 
 
 def _read_class(pattern: bytes, at: int) -> tuple[bytes, int]:
     """Read a bracket expression from behind its `[`. It accepts nothing if it is malformed."""
     negated = pattern.startswith((b"!", b"^"), at)
     at += negated
+    read_member = re.compile(_MEMBER).match
     accepted: set[int] = set()
     first = at
     while at == first or not pattern.startswith(b"]", at):
-        member = _MEMBER.match(pattern, at)
+        member = read_member(pattern, at)
         if member is None:
             return b"", at
         posix, low, high = member.groups()
@@ -484,10 +470,12 @@ def _segment(atoms: list[bytes]) -> _Segment:
 
 
 def _regex(atoms: list[bytes]) -> bytes:
-    """Write a segment as a regex in which nothing is tried twice.
+    r"""Write a segment as a regex that does not backtrack.
 
-    A piece between two stars is kept where it matches first: this leaves the most for the pieces after it. The
-    last piece has its place at the end, so that it is compared by looking back from there.
+    A piece between two stars is kept where it matches first, which leaves the most to the pieces after it.
+    The place of the last piece is known: it is compared by looking back from the end.
+
+        a*b*c[de]  →  a(?>.*?b).{2}.*+(?<=c[\x64\x65])
     """
     pieces: list[list[bytes]] = [[]]
     for atom in atoms:

@@ -61,20 +61,18 @@ class Git:
         assert done.returncode in (0, 1), done.stderr
         return done.stdout
 
-    def verdicts(self, sources: Sources) -> Verdicts:
-        """Ask git about every path under these ignore files."""
+    def verdicts(self, sources: Sources, paths: list[bytes]) -> Verdicts:
+        """Ask git about these paths under these ignore files."""
         for path in self.written - set(sources):
-            os.unlink(os.path.join(self.root, path))
+            Path(os.fsdecode(os.path.join(self.root, path))).unlink(missing_ok=True)
         for path, text in sources.items():
             Path(os.fsdecode(os.path.join(self.root, path))).write_bytes(text)
         self.written = set(sources)
-        out = self.git(
-            "check-ignore", "--no-index", "-z", "--stdin", "-v", "-n", stdin=b"\0".join(self.paths) + b"\0"
-        )
-        fields = out.split(b"\0")[:-1]
+        asked = b"".join(path + b"\0" for path in paths)
+        fields = self.git("check-ignore", "--no-index", "-z", "--stdin", "-v", "-n", stdin=asked).split(b"\0")
         return {
             path: None if not source else not pattern.startswith(b"!")
-            for source, pattern, path in zip(fields[0::4], fields[2::4], fields[3::4], strict=True)
+            for source, pattern, path in zip(fields[0:-1:4], fields[2:-1:4], fields[3:-1:4], strict=True)
         }
 
     def our_verdicts(self, sources: Sources) -> Verdicts:
@@ -98,7 +96,7 @@ def git(tmp_path_factory: pytest.TempPathFactory) -> Git:
 
 
 def differences(git: Git, sources: Sources) -> list[tuple[bytes, bool | None, bool | None]]:
-    theirs, ours = git.verdicts(sources), git.our_verdicts(sources)
+    theirs, ours = git.verdicts(sources, git.paths), git.our_verdicts(sources)
     assert theirs.keys() == ours.keys()
     return [(path, theirs[path], ours[path]) for path in git.paths if theirs[path] is not ours[path]]
 
@@ -173,12 +171,10 @@ def test_a_single_random_pattern_means_what_it_means_to_git(git: Git, seed: int)
 def test_a_posix_class_has_the_bytes_it_has_in_git(git: Git, name: str) -> None:
     text = b"a[[:%b:]]b" % name.encode()
     names = [b"a%cb" % byte for byte in range(1, 256) if byte != ord("/")]
-    (root_ignore := Path(os.fsdecode(git.root), ".gitignore")).write_bytes(text)
-    out = git.git("check-ignore", "--no-index", "-z", "--stdin", stdin=b"\0".join(names) + b"\0")
-    root_ignore.unlink()
+    theirs = git.verdicts({b".gitignore": text}, names)
 
     stack = ignore.Stack.root(ignore.parse(text))
-    assert [entry for entry in names if stack.verdict(entry, False)] == out.split(b"\0")[:-1]
+    assert {entry: stack.verdict(entry, False) for entry in names} == theirs
 
 
 def test_the_comparison_sees_a_rule_that_is_read_wrongly(git: Git, monkeypatch: pytest.MonkeyPatch) -> None:
