@@ -6,24 +6,26 @@ be installed, zlib serves. Inflating is left to zlib, which is strict and always
 
 from __future__ import annotations
 
-from typing import Protocol
-
 try:
     from isal import isal_zlib as _library
 except ImportError:
     import zlib as _library  # type: ignore[no-redef]  # the same functions under the same names
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Deflater(Protocol):
+        """Compresses a content that comes in pieces."""
+
+        def compress(self, data: bytes, /) -> bytes:
+            """Take a piece and give what is ready."""
+
+        def flush(self) -> bytes:
+            """Give the rest."""
+
+
 _LEVEL = 1
-
-
-class Deflater(Protocol):
-    """Compresses a content that comes in pieces."""
-
-    def compress(self, data: bytes, /) -> bytes:
-        """Take a piece and give what is ready."""
-
-    def flush(self) -> bytes:
-        """Give the rest."""
 
 
 def deflate(content: bytes) -> bytes:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from itertools import pairwise
 
-MAX_DIFF_BYTES = 4 * 1024 * 1024
+MAX_DIFF_BYTES = 2 * 1024 * 1024
 """A content above this, on either side, is not compared."""
 MAX_DIFF_LINES = 200_000
 """Nor is one of more lines."""

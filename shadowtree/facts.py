@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import asdict, dataclass, field
 
 from shadowtree.directory import Directory
 from shadowtree.errors import StoreDamaged
+from shadowtree.frozen import field, frozen
 from shadowtree.paths import to_text
 
 DIRECTORY_BLOB = b"%directory"
@@ -35,7 +35,7 @@ SUBTREE_PREFIX = b"="
 _PLAIN, _EXEC = 0o644, 0o755
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DirectoryFacts:
     """What is recorded of one directory beside its tree."""
 
@@ -51,7 +51,7 @@ class DirectoryFacts:
         return self.modes.get(name, self.exec_mode if is_executable else self.plain_mode)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RootRules:
     """The rules that no file inside the worktree holds."""
 
@@ -126,7 +126,8 @@ def decode_directory(content: bytes, of: str) -> DirectoryFacts:
 
 def encode_rules(rules: RootRules) -> bytes:
     """Write down the rules of the root."""
-    return json.dumps(asdict(rules), sort_keys=True).encode()
+    fields = {name: getattr(rules, name) for name in RootRules.__match_args__}
+    return json.dumps(fields, sort_keys=True).encode()
 
 
 def decode_rules(content: bytes, of: str) -> RootRules:

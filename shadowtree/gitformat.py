@@ -6,11 +6,11 @@ a tree becomes a name in somebody's worktree.
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha1
 from sys import byteorder
-from typing import NamedTuple
 
 from shadowtree.errors import StoreDamaged
 from shadowtree.paths import is_forbidden
@@ -35,20 +35,19 @@ _INDEX_IDS = 8 + 4 * 256
 _LARGE_OFFSET = 0x8000_0000
 
 
-class TreeEntry(NamedTuple):
+PackEntry = tuple[bytes, int, int]
+"""Where one object is in a pack: id, offset, CRC. Sorts by id, as an index does."""
+
+
+class TreeEntry:
     """One entry of a tree object."""
 
-    name: bytes
-    mode: int
-    id: bytes
+    __slots__ = ("id", "mode", "name")
 
-
-class PackEntry(NamedTuple):
-    """Where one object is in a pack; sorts by id, as an index does."""
-
-    id: bytes
-    offset: int
-    crc: int
+    def __init__(self, name: bytes, mode: int, id: bytes) -> None:
+        self.name = name
+        self.mode = mode
+        self.id = id
 
 
 def object_header(kind: bytes, size: int) -> bytes:
@@ -66,7 +65,7 @@ def object_id(kind: bytes, content: bytes) -> bytes:
 def encode_tree(entries: Iterable[TreeEntry]) -> bytes:
     """Make a tree object of entries in any order."""
     ordered = sorted(entries, key=_tree_order)
-    return b"".join([b"%o %b\0%b" % (mode, name, id) for name, mode, id in ordered])
+    return b"".join([b"%o %b\0%b" % (entry.mode, entry.name, entry.id) for entry in ordered])
 
 
 def _tree_order(entry: TreeEntry) -> bytes:
@@ -158,16 +157,14 @@ def parse_delta_offset(head: bytes, position: int) -> tuple[int, int]:
 
 def encode_pack_index(entries: Sequence[PackEntry], pack_checksum: bytes) -> bytes:
     """Make the index of a pack, version 2, from entries sorted by id."""
-    large = [entry.offset for entry in entries if entry.offset >= _LARGE_OFFSET]
-    numbers = iter(range(len(large)))
-    offsets = [
-        _LARGE_OFFSET | next(numbers) if entry.offset >= _LARGE_OFFSET else entry.offset for entry in entries
-    ]
+    large = [offset for _, offset, _ in entries if offset >= _LARGE_OFFSET]
+    numbers = itertools.count(_LARGE_OFFSET)
+    offsets = [offset if offset < _LARGE_OFFSET else next(numbers) for _, offset, _ in entries]
     parts = [
         INDEX_MAGIC,
         _big_endian("I", _fanout(entries)),
-        b"".join([entry.id for entry in entries]),
-        _big_endian("I", [entry.crc for entry in entries]),
+        b"".join([object_id for object_id, _, _ in entries]),
+        _big_endian("I", [crc for _, _, crc in entries]),
         _big_endian("I", offsets),
         _big_endian("Q", large),
         pack_checksum,
@@ -179,8 +176,8 @@ def encode_pack_index(entries: Sequence[PackEntry], pack_checksum: bytes) -> byt
 def _fanout(entries: Sequence[PackEntry]) -> list[int]:
     """Count, for each first byte, the ids that begin with it or a smaller one."""
     counts = [0] * 256
-    for entry in entries:
-        counts[entry.id[0]] += 1
+    for object_id, _, _ in entries:
+        counts[object_id[0]] += 1
     total = 0
     for first in range(256):
         total += counts[first]

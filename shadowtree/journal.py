@@ -10,10 +10,10 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from shadowtree import disk
-from shadowtree.errors import OutOfSpace, ShadowError, StoreDamaged, StoreFailed, StoreTooNew
+from shadowtree.errors import OutOfSpace, ShadowError, StoreDamaged, StoreFailed
+from shadowtree.frozen import frozen
 
 _VERSION = 1
 _SCHEMA = """
@@ -29,7 +29,7 @@ CREATE INDEX trees_by_id ON trees (tree);
 """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TreeRecord:
     """One recorded tree."""
 
@@ -48,16 +48,18 @@ class Journal:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        is_new = not os.path.exists(path)
-        if is_new:
-            os.close(disk.create_file(path))
-        with self._errors():
+        if not os.path.exists(path):
+            raise StoreDamaged(f"{path} is missing")
+        with _errors(path):
             self._connection = sqlite3.connect(
                 path, isolation_level=None, check_same_thread=False, timeout=10
             )
-            self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
-            self._prepare()
+            version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > _VERSION:
+            raise StoreTooNew(os.path.dirname(path), version, _VERSION)
+        if version < _VERSION:
+            raise StoreDamaged(f"{path} holds no timeline")
 
     def close(self) -> None:
         """Let go of the file."""
@@ -73,7 +75,7 @@ class Journal:
 
     def trees_after(self, number: int) -> Iterator[TreeRecord]:
         """Give every recorded tree from the one after `number` on, oldest first."""
-        with self._errors():
+        with _errors(self._path):
             rows = self._connection.execute(
                 f"{_SELECT} WHERE number > ? ORDER BY number", (number,)
             ).fetchall()
@@ -82,40 +84,39 @@ class Journal:
     def add_tree(self, *, tree: bytes, facts: bytes, keeper: bytes, files: int, time_s: int) -> None:
         """Record a tree; this is the moment at which it counts."""
         disk.before_write("record", self._path)
-        with self._errors():
+        with _errors(self._path):
             self._connection.execute(
                 "INSERT INTO trees (tree, facts, keeper, files, time) VALUES (?, ?, ?, ?, ?)",
                 (tree, facts, keeper, files, time_s),
             )
 
     def _one(self, condition: str, *values: bytes) -> TreeRecord | None:
-        with self._errors():
+        with _errors(self._path):
             row = self._connection.execute(f"{_SELECT} {condition}", values).fetchone()
         return TreeRecord(*row) if row else None
 
-    def _prepare(self) -> None:
-        version = self._connection.execute("PRAGMA user_version").fetchone()[0]
-        if version > _VERSION:
-            raise StoreTooNew(os.path.dirname(self._path), version, _VERSION)
-        if version == 0:
-            self._create_tables()
 
-    def _create_tables(self) -> None:
-        disk.before_write("create tables", self._path)
-        self._connection.execute("BEGIN IMMEDIATE")
-        # Another process may have been faster while this one waited.
-        if self._connection.execute("PRAGMA user_version").fetchone()[0] == 0:
-            for statement in _SCHEMA.split(";"):
-                self._connection.execute(statement)
-            self._connection.execute(f"PRAGMA user_version = {_VERSION}")
-        self._connection.execute("COMMIT")
+def create_journal(path: str) -> None:
+    """Make an empty timeline, durable, in a store that nobody can see yet."""
+    fd = disk.create_file(path)
+    try:
+        with _errors(path):
+            # Nothing in it is worth waiting for the disk before all of it is there.
+            connection = sqlite3.connect(path, isolation_level=None)
+            connection.executescript(f"PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; {_SCHEMA}")
+            connection.execute(f"PRAGMA user_version = {_VERSION}")
+            connection.close()
+        disk.sync(fd, path)
+    finally:
+        os.close(fd)
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise _as_store_error(self._path, error) from error
+
+@contextmanager
+def _errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _as_store_error(path, error) from error
 
 
 _SELECT = "SELECT number, tree, facts, keeper, files, time FROM trees"

@@ -46,7 +46,7 @@ def is_inside(path: str, directory: str) -> bool:
     return path == directory or path.startswith(directory.rstrip(os.sep) + os.sep)
 
 
-def find_broadness(worktree: str, *, home: str | None, stores: str, store: str) -> str | None:
+def find_broadness(worktree: str, *, home: str | None, stores: str | None, store: str) -> str | None:
     """Say why a worktree is too broad to be wrapped unasked, or None if it is not; all are real paths."""
     if worktree == os.path.dirname(worktree):
         return "it is the root of the file system"
@@ -54,7 +54,7 @@ def find_broadness(worktree: str, *, home: str | None, stores: str, store: str) 
         return "it is the home directory"
     if home is not None and is_inside(home, worktree):
         return "it holds the home directory"
-    if is_inside(stores, worktree):
+    if stores is not None and is_inside(stores, worktree):
         return "it holds the directory of stores"
     if is_inside(store, worktree):
         return "it holds its own store"

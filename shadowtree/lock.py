@@ -6,7 +6,6 @@ person who holds it.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 
@@ -58,14 +57,14 @@ class Lock:
         return False
 
     def _is_named(self, fd: int) -> bool:
-        """Make sure that the locked file still has its name: a store may have been moved or removed meanwhile."""
+        """Make sure that the locked file still has its name: a store may have been moved meanwhile."""
         try:
             return os.path.samestat(os.fstat(fd), os.lstat(self._path))
         except FileNotFoundError:
             return False
 
     def _sign(self) -> None:
-        owner = json.dumps({"pid": os.getpid(), "host": host_name()}).encode()
+        owner = f"{os.getpid()} {host_name()}".encode()
         with disk.store_errors(self._path):
             os.pwrite(self._fd, owner.ljust(200), 0)
 
@@ -73,7 +72,7 @@ class Lock:
 def read_owner(path: str) -> tuple[int | None, str | None]:
     """Read who holds, or last held, a lock."""
     try:
-        owner = json.loads(disk.read_file(path))
-        return int(owner["pid"]), str(owner["host"])
-    except (ValueError, KeyError, TypeError, ShadowError):
+        pid, host = disk.read_file(path).decode().split()
+        return int(pid), host
+    except (ValueError, ShadowError):
         return None, None

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from shadowtree.frozen import field, frozen
 
-ChangeStatus = Literal["added", "modified", "deleted", "type"]
-"""What happened to a path; `type`: a file became a link, or a link a file."""
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+    ChangeStatus = Literal["added", "modified", "deleted", "type"]
+    """What happened to a path; `type`: a file became a link, or a link a file."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Skipped:
     """A path that the rules would have covered, and why it was left out."""
 
@@ -21,14 +24,14 @@ class Skipped:
         return {"path": self.path, "reason": self.reason}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Snapshot:
     """What one snapshot found: a tree, and all that stands beside it."""
 
     tree: str
     """The id of the git tree."""
     facts: str
-    """The id of the tree that holds what git trees cannot: permission bits, empty directories, skipped paths, rules."""
+    """The id of what stands beside the tree: permission bits, empty directories, skipped paths, rules."""
     files: int
     """How many files and links the tree covers."""
     skipped: list[Skipped]
@@ -46,7 +49,7 @@ class Snapshot:
         return result
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChangedPath:
     """One path of a patch. A blob id or mode is None where the path was absent."""
 
@@ -63,7 +66,7 @@ class ChangedPath:
         return {"path": self.path, "status": self.status}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Patch:
     """The paths that differ between a tree and a later one; never file contents."""
 
@@ -79,7 +82,7 @@ class Patch:
         return {"tree": self.tree, "files": [changed.to_dict() for changed in self.files]}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileDiff:
     """How one path differs, as text."""
 
@@ -103,7 +106,7 @@ class FileDiff:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Status:
     """Where a shadow stands, and what of the worktree is not protected."""
 

@@ -11,7 +11,6 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from hashlib import sha1
-from typing import Protocol
 
 from shadowtree import disk
 from shadowtree.deflate import deflate
@@ -36,23 +35,31 @@ Source = tuple[bytes, int, Iterator[bytes]]
 """The kind, the size and the content of one stored copy of an object, not yet checked."""
 
 
-class ObjectSink(Protocol):
-    """Where new objects go: into a pack, or nowhere at all."""
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
 
-    def __contains__(self, object_id: bytes) -> bool: ...
+    class ObjectSink(Protocol):
+        """Where new objects go: into a pack, or nowhere at all."""
 
-    def add(self, kind: bytes, object_id: bytes, size: int, deflated: bytes) -> None:
-        """Take an object that is deflated already."""
+        def __contains__(self, object_id: bytes) -> bool: ...
 
-    def add_blob(self, object_id: bytes, size: int, deflated: bytes) -> None:
-        """Take the content of a file."""
+        def add(self, kind: bytes, object_id: bytes, size: int, deflated: bytes) -> None:
+            """Take an object that is deflated already."""
 
-    def add_stream(self, size: int, pieces: Iterator[bytes], is_known: Callable[[bytes], bool]) -> bytes:
-        """Take a blob of `size` bytes piece by piece, and give its id."""
+        def add_blob(self, object_id: bytes, size: int, deflated: bytes) -> None:
+            """Take the content of a file."""
+
+        def add_stream(self, size: int, pieces: Iterator[bytes], is_known: Callable[[bytes], bool]) -> bytes:
+            """Take a blob of `size` bytes piece by piece, and give its id."""
+
+
+class TooLarge(Exception):
+    """An object that is larger than its reader wants."""
 
 
 class Scratch:
-    """A sink that stores nothing: it keeps the trees in memory, and of files their ids."""
+    """A sink that stores nothing: it keeps objects in memory, and of large files only their ids."""
 
     def __init__(self) -> None:
         self._ids: set[bytes] = set()
@@ -68,12 +75,11 @@ class Scratch:
         self._kept[object_id] = (kind, deflated)
 
     def add_blob(self, object_id: bytes, size: int, deflated: bytes) -> None:
-        """Note the id of a file's content."""
-        del size, deflated
-        self._ids.add(object_id)
+        """Keep the content of a file in memory."""
+        self.add(b"blob", object_id, size, deflated)
 
     def add_stream(self, size: int, pieces: Iterator[bytes], is_known: Callable[[bytes], bool]) -> bytes:
-        """Hash a file's content and note its id."""
+        """Hash a file that is too large to keep."""
         del is_known
         digest = sha1(object_header(b"blob", size), usedforsecurity=False)
         for piece in pieces:
@@ -82,7 +88,9 @@ class Scratch:
         return digest.digest()
 
     def find(self, wanted: bytes) -> Iterator[Source]:
-        """Give a kept object as if it came from the store."""
+        """Give a kept object as if it came from the store; raise TooLarge if it was not kept."""
+        if wanted in self._ids and wanted not in self._kept:
+            raise TooLarge
         if wanted in self._kept:
             kind, deflated = self._kept[wanted]
             content = zlib.decompress(deflated)
@@ -125,6 +133,14 @@ class Objects:
             problem = f"{kind.decode()} {wanted.hex()} has other content than its name says"
         raise StoreDamaged(problem)
 
+    def read_small(self, wanted: bytes, limit: int) -> bytes:
+        """Read a blob of up to `limit` bytes; raise TooLarge if it has more, before it is read."""
+        for _, size, _ in self._all_sources(wanted):
+            if size > limit:
+                raise TooLarge
+            break
+        return self.read(b"blob", wanted)
+
     def read_tree(self, wanted: bytes) -> list[TreeEntry]:
         """Read and check a tree."""
         if wanted == EMPTY_TREE:
@@ -138,6 +154,8 @@ class Objects:
         """
         if wanted in self._sound:
             return True
+        if not self._packs and not self._fans and self._scratch is None:
+            return False
         for kind, size, pieces in self._sources(wanted):
             digest = sha1(object_header(kind, size), usedforsecurity=False)
             try:

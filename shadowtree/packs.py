@@ -65,7 +65,7 @@ class PackWriter:
         header = entry_header(KIND_NUMBERS[kind], size)
         self._buffer += header
         self._buffer += deflated
-        self._entries[object_id] = PackEntry(object_id, offset, zlib.crc32(deflated, zlib.crc32(header)))
+        self._entries[object_id] = (object_id, offset, zlib.crc32(deflated, zlib.crc32(header)))
         self._flush_if_large()
 
     def add_blob(self, object_id: bytes, size: int, deflated: bytes) -> None:
@@ -86,7 +86,7 @@ class PackWriter:
         if object_id in self._entries or is_known(object_id):
             self._cut_back(offset)
         else:
-            self._entries[object_id] = PackEntry(object_id, offset, crc)
+            self._entries[object_id] = (object_id, offset, crc)
         return object_id
 
     def _stream(self, size: int, pieces: Iterator[bytes]) -> tuple[bytes, int]:
@@ -110,7 +110,7 @@ class PackWriter:
         if object_id not in self._entries:
             offset = self._start()
             self._buffer += raw
-            self._entries[object_id] = PackEntry(object_id, offset, zlib.crc32(raw))
+            self._entries[object_id] = (object_id, offset, zlib.crc32(raw))
             self._flush_if_large()
 
     def _put(self, deflated: bytes, crc: int) -> int:

@@ -9,9 +9,13 @@ from __future__ import annotations
 import stat
 
 from shadowtree.gitformat import TreeEntry
-from shadowtree.model import ChangedPath, ChangeStatus, Patch, Skipped
+from shadowtree.model import ChangedPath, Patch, Skipped
 from shadowtree.paths import ROOT, RelPath, join, to_text
 from shadowtree.recorded import RecordedDirectory
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.model import ChangeStatus
 
 
 def compare(before: RecordedDirectory, after: RecordedDirectory, *, tree: str) -> Patch:

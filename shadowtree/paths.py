@@ -6,10 +6,15 @@ and comes back unchanged. This module also knows which names git forbids in a tr
 
 from __future__ import annotations
 
-from typing import NewType
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NewType
 
-RelPath = NewType("RelPath", bytes)
-"""A path relative to the worktree."""
+    RelPath = NewType("RelPath", bytes)
+    """A path relative to the worktree."""
+else:
+    # Importing `typing` would cost every command more than the rest of this module.
+    RelPath = bytes
 
 ROOT = RelPath(b"")
 
@@ -45,9 +50,9 @@ def is_forbidden(name: bytes, *, is_link: bool = False) -> bool:
     Git looks at each part between backslashes too, as Windows would, and refuses a symbolic link that
     could be taken for `.gitmodules`.
     """
-    # Nearly every name ends here: none of the spellings can do without these letters.
+    # Nearly every name ends here: none of the spellings can do without one of these.
     folded = name.lower()
-    if b"git" not in folded and b"~" not in folded and max(name, default=0) < 0x80:
+    if b"git" not in folded and b"~" not in name and name.isascii():
         return False
     parts = folded.split(b"\\")
     if any(_is_ntfs_dot_git(part) for part in parts) or _strip_hfs_ignored(folded) == b".git":

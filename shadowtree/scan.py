@@ -17,7 +17,6 @@ import stat
 from array import array
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, field
 from time import time_ns
 
 from shadowtree.coverage import COVERED, LEFT_OUT, TRACKED, Policy, TrackedNames
@@ -34,6 +33,7 @@ from shadowtree.directory import (
 )
 from shadowtree.errors import WorktreeFailed
 from shadowtree.facts import RootRules
+from shadowtree.frozen import frozen
 from shadowtree.paths import ROOT, RelPath, is_dot_git, is_forbidden, join, to_text
 from shadowtree.repositories import Repository, find_around, find_at, read_exclude, read_global_excludes
 from shadowtree.settings import HEAVY_DIRS, Settings
@@ -49,20 +49,21 @@ FORBIDDEN_NAME = "git forbids the name"
 NO_FILE = "neither file nor link"
 
 
-@dataclass(slots=True)
 class Scan:
-    """What a scan found. `directories` are in an order in which every one comes after the one above it."""
+    """What a scan found."""
 
-    started_ns: int
-    directories: list[Directory] = field(default_factory=list)
-    parents: list[int] = field(default_factory=list)
-    """For each directory where the one above it is in the list; the root has itself."""
-    changed: list[bool] = field(default_factory=list)
-    """Whether a directory differs from what is cached."""
-    rules: RootRules | None = None
-    indexes: dict[bytes, tuple[tuple[int, ...] | None, bytes]] = field(default_factory=dict)
-    """For each repository the stamp and the digest of its index."""
-    warnings: list[str] = field(default_factory=list)
+    def __init__(self, started_ns: int) -> None:
+        self.started_ns = started_ns
+        self.directories: list[Directory] = []
+        """Every one comes after the one above it."""
+        self.parents: list[int] = []
+        """For each directory where the one above it is in the list; the root has itself."""
+        self.changed: list[bool] = []
+        """Whether a directory differs from what is cached."""
+        self.rules: RootRules | None = None
+        self.indexes: dict[bytes, tuple[tuple[int, ...] | None, bytes]] = {}
+        """For each repository the stamp and the digest of its index."""
+        self.warnings: list[str] = []
 
     @property
     def files(self) -> int:
@@ -98,7 +99,7 @@ class Scan:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Surroundings:
     """What a scan has to know from outside the worktree."""
 

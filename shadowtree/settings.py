@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
 
 from shadowtree.errors import InvalidInput
+from shadowtree.frozen import frozen
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -26,7 +30,7 @@ HEAVY_DIRS = (
 _UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB, "T": 1024 * GIB}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settings:
     """What a user can turn; sizes are in bytes, times in seconds."""
 
@@ -54,14 +58,14 @@ class Settings:
             return cls()
         if isinstance(given, Settings):
             return given
-        return replace(cls(), **{key: _read(key, value) for key, value in given.items()})  # type: ignore[arg-type]  # _read returns the field's own type
+        read: Any = {key: _read(key, value) for key, value in given.items()}  # Any: of the fields' own types
+        return cls(**read)
 
 
 def _read(key: str, value: object) -> object:
-    known = {field.name: field.default for field in fields(Settings)}
-    if key not in known:
+    if key not in Settings.__match_args__:
         raise InvalidInput(f"no setting is called {key!r}")
-    default = known[key]
+    default = getattr(Settings(), key)
     if isinstance(default, tuple):
         return _read_names(key, value)
     if isinstance(default, float):

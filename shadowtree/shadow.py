@@ -11,7 +11,6 @@ from _thread import RLock
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from time import time
-from typing import TYPE_CHECKING
 
 from shadowtree import disk
 from shadowtree import store as stores
@@ -25,11 +24,11 @@ from shadowtree.errors import (
     WorktreeTooBig,
 )
 from shadowtree.gitformat import MODE_TREE, TreeEntry, encode_commit, encode_tree
-from shadowtree.journal import Journal, TreeRecord
+from shadowtree.journal import Journal, TreeRecord, create_journal
 from shadowtree.layout import StoreLayout, find_broadness, is_inside, store_of
 from shadowtree.lock import Lock
-from shadowtree.model import FileDiff, Patch, Skipped, Snapshot, Status
-from shadowtree.objects import Objects, Scratch
+from shadowtree.model import ChangedPath, FileDiff, Patch, Skipped, Snapshot, Status
+from shadowtree.objects import Objects, Scratch, TooLarge
 from shadowtree.packs import PackWriter
 from shadowtree.patch import compare
 from shadowtree.paths import RelPath
@@ -40,6 +39,7 @@ from shadowtree.snapshot import build_trees, read_files, settle
 from shadowtree.statcache import StatCache
 from shadowtree.system import free_bytes, user_data_home
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
@@ -68,7 +68,7 @@ class Shadow:
         if watch:
             raise InvalidInput("watching is not there yet")
         self._settings = Settings.of(settings)
-        self._session = session
+        self._session = _checked_name(session, "session")
         self._allow_broad = allow_broad
         self._worktree = _real_directory(worktree)
         self._places = _Places(dict(os.environ))
@@ -162,28 +162,27 @@ class Shadow:
                 raise
 
     def patch(self, tree: str) -> Patch:
-        """List what changed from a recorded tree to the present state, which is recorded too."""
+        """List what changed from a recorded tree to the present state. Records nothing."""
         with self._mutex:
-            opened = self._open()
-            before = self._recorded(opened, tree)
-            after = self._recorded(opened, self.track())
-            return compare(before, after, tree=tree)
+            before = self._record_of(self._open(), tree)
+            with self._present() as (objects, after):
+                return compare(_read(objects, before), after, tree=tree)
 
     def diff(self, a: str | None = None, b: str | None = None) -> list[FileDiff]:
         """Show how two recorded trees differ, path by path.
 
-        Without `b` the present state is compared, without `a` the tree recorded last. Nothing of the texts
-        is stored.
+        Without `b` the present state is compared, without `a` the tree recorded last. Records nothing.
         """
         with self._mutex:
             opened = self._open()
-            if a is None:
-                last = opened.journal.last_tree()
-                a = last.tree.hex() if last is not None else None
-            before = self._recorded(opened, a or self.track())
-            after = self._recorded(opened, b or self.track())
-            patch = compare(before, after, tree=a or "")
-            return _diff_files(patch, opened.objects)
+            before = opened.journal.last_tree() if a is None else self._record_of(opened, a)
+            if before is None:
+                raise NotWrapped(self._worktree, "nothing is recorded of it")
+            if b is not None:
+                after = _read(opened.objects, self._record_of(opened, b))
+                return _diff(_read(opened.objects, before), after, opened.objects)
+            with self._present() as (objects, present):
+                return _diff(_read(objects, before), present, objects)
 
     def status(self) -> Status:
         """Tell where the shadow stands and what is not protected. Records nothing."""
@@ -191,7 +190,10 @@ class Shadow:
             opened = self._open()
             last = opened.journal.last_tree()
             scan = self._scan(opened)
-            changed = self._count_changes(scan, last) if last is not None else scan.files
+            changed = scan.files
+            if last is not None:
+                with self._present(scan) as (objects, after):
+                    changed = len(compare(_read(objects, last), after, tree="").files)
             return Status(
                 worktree=self._worktree,
                 store=self._store,
@@ -218,7 +220,7 @@ class Shadow:
         while not os.path.isdir(existing):
             existing = os.path.dirname(existing)
         self._refuse_full(existing, scan)
-        stores.create(self._store, self._worktree)
+        stores.create(self._store, self._worktree, lambda layout: create_journal(layout.timeline))
         return scan
 
     def _refuse_broad(self) -> None:
@@ -267,7 +269,7 @@ class Shadow:
         return Surroundings(
             self._places.home,
             self._places.config_home,
-            frozenset(_devices_and_inodes(self._store, self._places.stores)),
+            frozenset(_devices_and_inodes(self._store, self._places.stores or self._store)),
         )
 
     # Snapshots
@@ -307,29 +309,31 @@ class Shadow:
             tree.hex(), facts.hex(), scan.files, _skipped(scan), list(dict.fromkeys(scan.warnings))
         )
 
-    def _count_changes(self, scan: Scan, last: TreeRecord) -> int:
-        """Compare the last tree with the worktree, in memory: nothing is stored."""
+    @contextmanager
+    def _present(self, scan: Scan | None = None) -> Iterator[tuple[Objects, RecordedDirectory]]:
+        """Take a snapshot in memory: nothing is stored, so it needs no lock and no room."""
+        opened = self._open()
         scratch = Scratch()
-        objects = Objects(StoreLayout(self._store).objects, scratch)
+        objects = Objects(opened.layout.objects, scratch)
         try:
             objects.refresh()
+            scan = scan or self._scan(opened)
             read_files(scan, self._worktree, objects, scratch, None)
             tree, facts = build_trees(scan, objects, scratch)
-            before = open_recorded(objects, last.tree, last.facts)
-            return len(compare(before, open_recorded(objects, tree, facts), tree="").files)
+            yield objects, open_recorded(objects, tree, facts)
         finally:
             objects.close()
-            assert self._opened is not None
-            self._opened.cache.forget()
+            # It holds trees by now that are nowhere stored.
+            opened.cache.forget()
 
-    def _recorded(self, opened: _OpenStore, tree: str) -> RecordedDirectory:
-        """Open a recorded tree, named by its 40 hex digits."""
+    def _record_of(self, opened: _OpenStore, tree: str) -> TreeRecord:
+        """Find a recorded tree, named by its 40 hex digits."""
         if len(tree) != 40 or not _HEX.issuperset(tree):
             raise UnknownTree(tree)
         record = opened.journal.find_tree(bytes.fromhex(tree))
         if record is None:
             raise UnknownTree(tree)
-        return open_recorded(opened.objects, record.tree, record.facts)
+        return record
 
 
 class _OpenStore:
@@ -391,14 +395,17 @@ class _Places:
         self._given_store = environ.get("SHADOWTREE_STORE") or None
         data_home = user_data_home(environ)
         given = environ.get("SHADOWTREE_HOME") or (data_home and os.path.join(data_home, "shadowtree"))
-        if not given and not self._given_store:
-            given = os.path.join(os.sep, "nonexistent", "shadowtree")
-        self.stores = os.path.realpath(given or os.path.dirname(self._given_store or ""))
+        self.stores = os.path.realpath(given) if given else None
+        """The directory of stores; None without a home."""
 
     def store_of(self, worktree: str, store: StrPath | None) -> str:
         """Name the store of a worktree: the given one, the one of the environment, or the usual one."""
         given = os.fspath(store) if store is not None else self._given_store
-        return os.path.realpath(given) if given else store_of(worktree, self.stores)
+        if given:
+            return os.path.realpath(given)
+        if self.stores is None:
+            raise InvalidInput("there is no home directory to keep the store in")
+        return store_of(worktree, self.stores)
 
 
 def find_worktree(start: StrPath, *, store: StrPath | None = None) -> str | None:
@@ -440,20 +447,34 @@ def _skipped(scan: Scan) -> list[Skipped]:
     return [Skipped(path, reason) for path, reason in scan.skipped()]
 
 
-def _diff_files(patch: Patch, objects: Objects) -> list[FileDiff]:
-    from shadowtree.diff import diff_text
+def _read(objects: Objects, record: TreeRecord) -> RecordedDirectory:
+    return open_recorded(objects, record.tree, record.facts)
 
-    diffs = []
-    for changed in patch.files:
+
+def _diff(before: RecordedDirectory, after: RecordedDirectory, objects: Objects) -> list[FileDiff]:
+    changes = compare(before, after, tree="").files
+    return [_diff_path(changed, objects) for changed in changes]
+
+
+def _diff_path(changed: ChangedPath, objects: Objects) -> FileDiff:
+    from shadowtree.diff import MAX_DIFF_BYTES, diff_text
+
+    try:
         old, new = (
-            None if blob is None else objects.read(b"blob", bytes.fromhex(blob))
+            None if blob is None else objects.read_small(bytes.fromhex(blob), MAX_DIFF_BYTES)
             for blob in (changed.old_blob, changed.new_blob)
         )
-        text = diff_text(changed.path, old, new, old_mode=changed.old_mode, new_mode=changed.new_mode)
-        diffs.append(
-            FileDiff(changed.path, changed.status, text.additions, text.deletions, text.binary, text.patch)
-        )
-    return diffs
+    except TooLarge:
+        return FileDiff(changed.path, changed.status, 0, 0, False, "")
+    text = diff_text(changed.path, old, new, old_mode=changed.old_mode, new_mode=changed.new_mode)
+    return FileDiff(changed.path, changed.status, text.additions, text.deletions, text.binary, text.patch)
+
+
+def _checked_name(name: str, what: str) -> str:
+    """Refuse a name that could not be shown, or that is too long to be one."""
+    if not 1 <= len(name) <= 256 or not name.isprintable():
+        raise InvalidInput(f"a {what} is named by 1 to 256 printable characters, not by {name!r}")
+    return name
 
 
 def _real_directory(path: StrPath) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from hashlib import sha1
 from time import time_ns
 
@@ -33,7 +32,7 @@ from shadowtree.gitformat import (
     object_header,
     object_id,
 )
-from shadowtree.objects import Objects, ObjectSink
+from shadowtree.objects import Objects
 from shadowtree.parallel import run_jobs
 from shadowtree.paths import RelPath
 from shadowtree.scan import GIT_IGNORE, Scan
@@ -51,6 +50,10 @@ from shadowtree.worktree import (
     stream_file,
 )
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.objects import ObjectSink
+
 _BATCH_FILES = 64
 _BATCH_BYTES = 1 << 20
 _STREAM_SIZE = 2 << 20
@@ -64,19 +67,21 @@ Progress = Callable[[int, int], None]
 """Called with how many files were read, and how many have to be."""
 
 
-@dataclass(slots=True)
 class _File:
     """One file to read, and then what was read."""
 
-    directory: Directory
-    row: int
-    stamp: FileStamp | None = None
-    """None once it was read: it is gone, or there is a problem."""
-    id: bytes = b""
-    size: int = 0
-    deflated: bytes | None = None
-    """None if the content is stored already."""
-    problem: str | None = None
+    __slots__ = ("deflated", "directory", "id", "problem", "row", "size", "stamp")
+
+    def __init__(self, directory: Directory, row: int) -> None:
+        self.directory = directory
+        self.row = row
+        self.stamp: FileStamp | None = None
+        """None once it was read: it is gone, or there is a problem."""
+        self.id = b""
+        self.size = 0
+        self.deflated: bytes | None = None
+        """None if the content is stored already."""
+        self.problem: str | None = None
 
 
 def read_files(scan: Scan, root: str, objects: Objects, pack: ObjectSink, progress: Progress | None) -> None:
@@ -203,9 +208,8 @@ def _read_stream(file: _File, directory_fd: int, objects: Objects, pack: ObjectS
     """Read a large file in pieces straight into the pack; one that keeps changing is given up."""
     name = file.directory.names[file.row]
     for _ in range(_STREAM_TRIES):
-        fd = open_file(directory_fd, name)
+        fd, status = open_file(directory_fd, name)
         try:
-            status = os.fstat(fd)
             file.id = pack.add_stream(status.st_size, _stable_pieces(fd, status), objects.has)
             if _has_id(fd, status, file.id):
                 file.stamp, file.size = stamp_of(status), status.st_size

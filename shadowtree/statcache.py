@@ -13,12 +13,15 @@ import sqlite3
 import zlib
 from array import array
 from collections.abc import Iterable
-from typing import Any
 
 from shadowtree import disk
 from shadowtree.directory import Directory
 from shadowtree.errors import ShadowError
 from shadowtree.paths import RelPath
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _VERSION = 1
 _MARSHAL_VERSION = 4

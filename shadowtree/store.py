@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
 
 from shadowtree import disk
 from shadowtree.errors import (
@@ -20,6 +20,7 @@ from shadowtree.errors import (
     UnsafePath,
     WorktreeReplaced,
 )
+from shadowtree.frozen import frozen
 from shadowtree.layout import BRANCH_REF, FORMAT, StoreLayout
 from shadowtree.lock import Lock
 from shadowtree.system import directory_generation
@@ -27,7 +28,7 @@ from shadowtree.system import directory_generation
 _NEW_SUFFIX = ".new"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Identity:
     """Which directory a store belongs to. Device numbers change between boots and are no part of it."""
 
@@ -52,8 +53,11 @@ def exists(store: str) -> bool:
     return os.path.lexists(StoreLayout(store).identity)
 
 
-def create(store: str, worktree: str) -> None:
-    """Make an empty store for a worktree, whole or not at all; one that another process just made is fine."""
+def create(store: str, worktree: str, prepare: Callable[[StoreLayout], None]) -> None:
+    """Make an empty store for a worktree, whole or not at all; one that another process just made is fine.
+
+    `prepare` adds to the store what it needs before anybody can see it.
+    """
     parent = os.path.dirname(store)
     _make_parents(parent)
     disk.require_trusted_parent(parent)
@@ -66,7 +70,7 @@ def create(store: str, worktree: str) -> None:
     disk.make_directory(building)
     try:
         with Lock(StoreLayout(building).lock, 0):
-            _fill(StoreLayout(building), worktree)
+            _fill(StoreLayout(building), worktree, prepare)
             _publish(building, store)
     except BaseException:
         if os.path.lexists(building):
@@ -116,12 +120,13 @@ def move(store: str, target: str) -> None:
     disk.sync_names(os.path.dirname(target))
 
 
-def _fill(layout: StoreLayout, worktree: str) -> None:
+def _fill(layout: StoreLayout, worktree: str, prepare: Callable[[StoreLayout], None]) -> None:
     """Make what git wants to see, then what we add; the identity comes last: without it there is no store."""
     for part in ("objects", "objects/pack", "objects/info", "refs", "refs/heads", "info"):
         disk.make_directory(os.path.join(layout.store, part))
     disk.write_file(os.path.join(layout.store, "HEAD"), f"ref: {BRANCH_REF}\n".encode(), durable=False)
     disk.write_file(layout.config, _git_config(worktree), durable=False)
+    prepare(layout)
     disk.write_file(layout.identity, _encode_identity(identify(worktree)), durable=True)
 
 
@@ -168,7 +173,8 @@ def _is_empty_directory(path: str) -> bool:
 
 
 def _encode_identity(identity: Identity) -> bytes:
-    return json.dumps({"format": FORMAT, **asdict(identity)}, indent=1).encode() + b"\n"
+    fields = {name: getattr(identity, name) for name in Identity.__match_args__}
+    return json.dumps({"format": FORMAT, **fields}, indent=1).encode() + b"\n"
 
 
 def _git_config(worktree: str) -> bytes:

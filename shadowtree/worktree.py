@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 
 from shadowtree.errors import WorktreeFailed
-from shadowtree.paths import RelPath
+from shadowtree.paths import ROOT, RelPath
 from shadowtree.system import O_CLOEXEC, O_DIRECTORY, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, open_file_limit
 
 _OPEN_DIRECTORY = os.O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC
@@ -75,6 +75,7 @@ class Cursor:
     def __init__(self, root: str) -> None:
         self._limit = max(3, min(64, (open_file_limit() - 24) // 6))
         self._names: list[bytes] = []
+        self._path: RelPath | None = ROOT
         try:
             self._fds: list[int] = [os.open(root, os.O_RDONLY | O_DIRECTORY | O_CLOEXEC)]
         except OSError as error:
@@ -91,6 +92,9 @@ class Cursor:
 
         The descriptor belongs to the cursor and is good until the next call.
         """
+        if path == self._path:
+            return self._fds[-1]
+        self._path = None
         names = path.split(b"/") if path else []
         keep = 0
         for mine, wanted in zip(self._names, names, strict=False):
@@ -105,6 +109,7 @@ class Cursor:
             self._fds.append(_open_directory(name, self._fds[-1]))
             self._names.append(name)
             self._close_some()
+        self._path = path
         return self._fds[-1]
 
     def _is_closed(self, depth: int) -> bool:
@@ -147,9 +152,9 @@ def read_file(directory_fd: int, name: bytes) -> tuple[FileStamp, bytes]:
     for attempt in range(_TRIES):
         if attempt:
             time.sleep(0.001 * attempt)
-        fd = open_file(directory_fd, name)
+        fd, status = open_file(directory_fd, name)
         try:
-            content = _read_once(fd)
+            content = _read_once(fd, status)
         except OSError as error:
             raise Unreadable(_reason(error)) from error
         finally:
@@ -159,9 +164,8 @@ def read_file(directory_fd: int, name: bytes) -> tuple[FileStamp, bytes]:
     raise Unreadable("kept changing while it was read")
 
 
-def _read_once(fd: int) -> tuple[FileStamp, bytes] | None:
+def _read_once(fd: int, before: os.stat_result) -> tuple[FileStamp, bytes] | None:
     started_ns = time.time_ns()
-    before = os.fstat(fd)
     content = _read_all(fd, before.st_size)
     after = os.fstat(fd)
     stamp = stamp_of(before)
@@ -187,7 +191,7 @@ def _read_all(fd: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-def open_file(directory_fd: int, name: bytes) -> int:
+def open_file(directory_fd: int, name: bytes) -> tuple[int, os.stat_result]:
     """Open what must be a regular file, without waiting for a FIFO and without following a link."""
     try:
         fd = os.open(name, _OPEN_FILE, dir_fd=directory_fd)
@@ -197,10 +201,11 @@ def open_file(directory_fd: int, name: bytes) -> int:
         if error.errno in _LINK_ERRORS:
             raise Vanished from error
         raise Unreadable(_reason(error)) from error
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
         os.close(fd)
         raise Vanished
-    return fd
+    return fd, status
 
 
 def stream_file(fd: int, size: int) -> Iterator[bytes]:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shadowtree import repositories
+from shadowtree import gitconfig, repositories
 from shadowtree.repositories import (
     Repository,
     Tracked,
@@ -754,6 +754,6 @@ def test_files_that_include_themselves_many_times_come_to_an_end(git: Git) -> No
     | st.lists(st.sampled_from([*'[]"\\=#;\n\r \t', "core", "x"])).map(lambda t: "".join(t).encode())
 )
 def test_no_config_raises_anything(content: bytes) -> None:
-    for name, value in repositories._parse_config(content):
+    for name, value in gitconfig.parse_config(content):
         assert name
         assert value is None or isinstance(value, bytes)
