@@ -24,6 +24,7 @@ FIRST_TARGETS: Targets = {
     GIT_ADD: {1_000: 1.5, 10_000: 3, 100_000: 3},
 }
 REPOSITORY_TARGETS: Targets = {OPENCODE: {1_000: 1, 10_000: 0.7, 100_000: 0.6}}
+"""For packed and for loose objects alike: a pack can be taken over whole, loose objects one by one."""
 LATER_TARGETS: Mapping[int, Targets] = {
     0: {},
     1: {OPENCODE: {1_000: 2, 10_000: 1, 100_000: 1}},
