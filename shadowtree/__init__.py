@@ -1,30 +1,36 @@
-"""shadowtree: an undo that can be trusted, for coding agents, in any directory."""
+"""shadowtree: an undo that can be trusted, for coding agents, in any directory.
+
+Names are imported when they are first used, so that a command pays only for what it needs, and an interrupt
+during an import is the command's to answer.
+"""
 
 from __future__ import annotations
 
-from shadowtree.errors import (
-    BroadWorktree,
-    Conflict,
-    DuplicateMessage,
-    InvalidInput,
-    Locked,
-    NotWrapped,
-    OutOfSpace,
-    ShadowError,
-    StoreDamaged,
-    StoreFailed,
-    StoreTooNew,
-    UnknownMessage,
-    UnknownName,
-    UnknownTree,
-    UnsafePath,
-    WorktreeFailed,
-    WorktreeReplaced,
-    WorktreeTooBig,
-)
-from shadowtree.model import ChangedPath, FileDiff, Patch, Skipped, Snapshot, Status
-from shadowtree.settings import Settings
-from shadowtree.shadow import Shadow, find_worktree
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.errors import (
+        BroadWorktree,
+        Conflict,
+        DuplicateMessage,
+        InvalidInput,
+        Locked,
+        NotWrapped,
+        OutOfSpace,
+        ShadowError,
+        StoreDamaged,
+        StoreFailed,
+        StoreTooNew,
+        UnknownMessage,
+        UnknownName,
+        UnknownTree,
+        UnsafePath,
+        WorktreeFailed,
+        WorktreeReplaced,
+        WorktreeTooBig,
+    )
+    from shadowtree.model import ChangedPath, FileDiff, Patch, Skipped, Snapshot, Status
+    from shadowtree.settings import Settings
+    from shadowtree.shadow import Shadow, find_worktree
 
 __all__ = [
     "BroadWorktree",
@@ -57,3 +63,23 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "model": {"ChangedPath", "FileDiff", "Patch", "Skipped", "Snapshot", "Status"},
+    "settings": {"Settings"},
+    "shadow": {"Shadow", "find_worktree"},
+}
+"""Which module defines which names; all others are errors."""
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name not in __all__:
+        raise AttributeError(f"module 'shadowtree' has no attribute {name!r}")
+    home = next((module for module, names in _HOMES.items() if name in names), "errors")
+    return getattr(import_module(f"shadowtree.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 
-from shadowtree import ignore
 from shadowtree.directory import EXCLUDED, FORCED, HEAVY, NORMAL, OWN_EXCLUDED
 from shadowtree.paths import ROOT, RelPath, join
 from shadowtree.repositories import Repository, Tracked, index_stamp, read_tracked
@@ -32,7 +31,17 @@ TRACKED = 2
 BROUGHT_BACK = 3
 """Covered because a `!` rule says so."""
 
-_parse = lru_cache(maxsize=4096)(ignore.parse)
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.ignore import Rules, Stack
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: bytes) -> Rules:
+    # Imported when a name has to be judged: where nothing came or went, nobody asks.
+    from shadowtree.ignore import parse
+
+    return parse(text)
 
 
 class TrackedNames:
@@ -87,6 +96,7 @@ class Policy:
     __slots__ = (
         "_git",
         "_own",
+        "_sources",
         "above",
         "exclude_text",
         "heavy",
@@ -115,8 +125,10 @@ class Policy:
         self.mode = mode
         self.ignore_text = ignore_text
         self.exclude_text = exclude_text
-        self._git: ignore.Stack | None = None
-        self._own: ignore.Stack | None = None
+        self._git: Stack | None = None
+        self._own: Stack | None = None
+        self._sources: tuple[bytes, bytes, list[tuple[bytes, bytes]]] | None = None
+        """Of the root: the texts of the rules that come from outside the worktree."""
         self.path: RelPath
         self.heavy: frozenset[bytes]
         self.indexes: tuple[TrackedNames, ...]
@@ -161,11 +173,7 @@ class Policy:
         policy.rules_key = _digest(
             own_text, global_text, *flat, exclude_text, ignore_text, heavy_key, b"%d" % max_file_size
         )
-        policy._own = ignore.Stack.root(_parse(own_text))
-        stack = ignore.Stack.root(_parse(global_text), _parse(exclude_text or b""))
-        for name, text in around:
-            stack = stack.add(_parse(text)).enter(name)
-        policy._git = stack.add(_parse(ignore_text or b""))
+        policy._sources = (own_text, global_text, around)
         return policy
 
     def judge_file(self, name: bytes) -> int:
@@ -210,7 +218,7 @@ class Policy:
         return verdict
 
     @property
-    def own(self) -> ignore.Stack:
+    def own(self) -> Stack:
         """The rules of `.shadowtreeignore` inside this directory."""
         if self._own is None:
             self._build()
@@ -218,7 +226,7 @@ class Policy:
         return self._own
 
     @property
-    def git(self) -> ignore.Stack:
+    def git(self) -> Stack:
         """Git's rules inside this directory."""
         if self._git is None:
             self._build()
@@ -233,16 +241,32 @@ class Policy:
             missing.append(policy)
             policy = policy.above
         for policy in reversed(missing):
-            assert policy.above is not None
-            assert policy.above._git is not None
-            assert policy.above._own is not None
-            policy._own = policy.above._own.enter(policy.name)
-            stack = policy.above._git.enter(policy.name)
-            if policy.exclude_text:
-                stack = stack.add(_parse(policy.exclude_text))
-            if policy.ignore_text:
-                stack = stack.add(_parse(policy.ignore_text))
-            policy._git = stack
+            if policy.above is None:
+                policy._build_root()
+            else:
+                policy._build_below(policy.above)
+
+    def _build_root(self) -> None:
+        from shadowtree.ignore import Stack
+
+        assert self._sources is not None
+        own_text, global_text, around = self._sources
+        self._own = Stack.root(_parse(own_text))
+        stack = Stack.root(_parse(global_text), _parse(self.exclude_text or b""))
+        for name, text in around:
+            stack = stack.add(_parse(text)).enter(name)
+        self._git = stack.add(_parse(self.ignore_text or b""))
+
+    def _build_below(self, above: Policy) -> None:
+        assert above._git is not None
+        assert above._own is not None
+        self._own = above._own.enter(self.name)
+        stack = above._git.enter(self.name)
+        if self.exclude_text:
+            stack = stack.add(_parse(self.exclude_text))
+        if self.ignore_text:
+            stack = stack.add(_parse(self.ignore_text))
+        self._git = stack
 
 
 def is_left_out(root: Policy, path: RelPath, descend: Callable[[Policy, bytes, int], Policy]) -> bool:

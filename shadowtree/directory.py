@@ -84,6 +84,17 @@ class Directory:
         self.tree: bytes | None = None
         self.facts: bytes | None = None
 
+    def with_stats(self, stats: array[int]) -> Directory:
+        """Give the same directory with other stamps; nothing is shared that would be changed."""
+        other = Directory(self.path, self.mode)
+        for slot in Directory.__slots__:
+            setattr(other, slot, getattr(self, slot))
+        other.stats = stats
+        other.ids = self.ids[:]
+        other.pending = []
+        other.skipped = self.skipped[:]
+        return other
+
     @property
     def name(self) -> bytes:
         """Its own name, without those above it."""

@@ -18,7 +18,6 @@ Equal subtrees have equal ids, so comparing and storing facts costs what changed
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 from shadowtree.directory import Directory
@@ -126,12 +125,16 @@ def decode_directory(content: bytes, of: str) -> DirectoryFacts:
 
 def encode_rules(rules: RootRules) -> bytes:
     """Write down the rules of the root."""
+    import json
+
     fields = {name: getattr(rules, name) for name in RootRules.__match_args__}
     return json.dumps(fields, sort_keys=True).encode()
 
 
 def decode_rules(content: bytes, of: str) -> RootRules:
     """Read the rules of the root."""
+    import json
+
     try:
         fields = json.loads(content)
         fields["around"] = [(name, text) for name, text in fields["around"]]

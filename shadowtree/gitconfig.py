@@ -45,8 +45,3 @@ def _unquote(raw: bytes) -> bytes:
     lines, joint, last = raw.rpartition(b"\\\n")
     value = (lines + joint + last.rstrip()).replace(b"\\\n", b"").lstrip()
     return _QUOTING.sub(lambda found: _QUOTED[found[0]], value)
-
-
-def is_true(value: bytes | None) -> bool:
-    """Tell whether a value means yes; a variable without one does."""
-    return value is None or value.lower() in (b"true", b"yes", b"on", b"1")

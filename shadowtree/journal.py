@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from shadowtree import disk
-from shadowtree.errors import OutOfSpace, ShadowError, StoreDamaged, StoreFailed
+from shadowtree.errors import OutOfSpace, ShadowError, StoreDamaged, StoreFailed, StoreTooNew
 from shadowtree.frozen import frozen
 
 _VERSION = 1

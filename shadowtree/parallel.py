@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TypeVar
 
-Job = TypeVar("Job")
-Result = TypeVar("Result")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    Job = TypeVar("Job")
+    Result = TypeVar("Result")
 
 _AHEAD = 4
 """How many jobs per thread are handed out before a result is taken."""

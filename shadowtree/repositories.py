@@ -10,14 +10,12 @@ from __future__ import annotations
 import errno
 import os
 import pwd
-import re
 import stat
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 
 from shadowtree.frozen import frozen
-from shadowtree.gitconfig import is_true, parse_config
 from shadowtree.gitindex import MAX_INDEX_BYTES, Index, IndexDamaged, check_names, merge_shared, parse_index
 
 MAX_TEXT_BYTES = 1024 * 1024
@@ -181,7 +179,7 @@ def read_head(repository: Repository) -> str | None:
     ref = b"HEAD"
     for _ in range(_MAX_SYMREF_DEPTH):
         content = _read_ref(repository, ref)
-        if _ID.fullmatch(content):
+        if _is_id(content):
             return content.decode("ascii")
         if not content.startswith(b"ref:"):
             return None
@@ -194,7 +192,7 @@ def read_head(repository: Repository) -> str | None:
 # Where repositories are.
 
 _MAX_SYMREF_DEPTH = 5
-_ID = re.compile(rb"[0-9a-f]{40}|[0-9a-f]{64}")
+_HEX = frozenset(b"0123456789abcdef")
 _OWN_REFS = (b"refs/bisect/", b"refs/rewritten/", b"refs/worktree/")
 """The refs that each linked worktree has for itself."""
 
@@ -215,7 +213,14 @@ def _is_git_dir(git_dir: bytes, common_dir: bytes) -> bool:
 
 
 def _is_head(path: bytes) -> bool:
-    return re.match(rb"ref:\s*refs/|[0-9a-f]{40}", _read_head_file(path)) is not None
+    content = _read_head_file(path)
+    if content.startswith(b"ref:"):
+        return content[len(b"ref:") :].lstrip().startswith(b"refs/")
+    return _is_id(content[:40])
+
+
+def _is_id(text: bytes) -> bool:
+    return len(text) in (40, 64) and _HEX.issuperset(text)
 
 
 def _read_head_file(path: bytes) -> bytes:
@@ -228,7 +233,7 @@ def _read_head_file(path: bytes) -> bytes:
 
 def _is_bare(common_dir: bytes) -> bool:
     settings = _read_settings(common_dir)
-    return b"core.bare" in settings and is_true(settings[b"core.bare"])
+    return b"core.bare" in settings and _is_true(settings[b"core.bare"])
 
 
 def _read_ref(repository: Repository, ref: bytes) -> bytes:
@@ -293,13 +298,28 @@ def _list_configs(
         yield os.path.join(home, b".gitconfig")
     if repository:
         yield os.path.join(repository.common_dir, b"config")
-        if is_true(_read_settings(repository.common_dir).get(b"extensions.worktreeconfig", b"")):
+        if _is_true(_read_settings(repository.common_dir).get(b"extensions.worktreeconfig", b"")):
             yield os.path.join(repository.git_dir, b"config.worktree")
 
 
 def _read_settings(common_dir: bytes) -> dict[bytes, bytes | None]:
     """Read the repository's own config without what it includes, as git does to learn its format."""
-    return dict(parse_config(_read_text(os.path.join(common_dir, b"config"))))
+    return dict(_read_config(os.path.join(common_dir, b"config")))
+
+
+def _read_config(path: bytes) -> Iterator[tuple[bytes, bytes | None]]:
+    """Yield the variables of one config file."""
+    content = _read_text(path)
+    if content:
+        # Imported here, because compiling its patterns takes as long as all the rest of this module.
+        from shadowtree.gitconfig import parse_config
+
+        yield from parse_config(content)
+
+
+def _is_true(value: bytes | None) -> bool:
+    """Tell whether a value means yes; a variable without one does."""
+    return value is None or value.lower() in (b"true", b"yes", b"on", b"1")
 
 
 def _load_config(path: bytes, home: bytes | None) -> Iterator[tuple[bytes, bytes | None]]:
@@ -307,7 +327,7 @@ def _load_config(path: bytes, home: bytes | None) -> Iterator[tuple[bytes, bytes
 
     `[includeIf]` is passed over: its conditions on branches and remotes would need half of git.
     """
-    opened = [(path, parse_config(_read_text(path)))]
+    opened = [(path, _read_config(path))]
     budget = MAX_CONFIG_FILES
     while opened:
         path, variables = opened[-1]
@@ -316,7 +336,7 @@ def _load_config(path: bytes, home: bytes | None) -> Iterator[tuple[bytes, bytes
             included = _expand_user(value, home) if name == b"include.path" and value else None
             if included and budget and len(opened) <= MAX_INCLUDE_DEPTH:
                 included = os.path.join(os.path.dirname(path), included)
-                opened.append((included, parse_config(_read_text(included))))
+                opened.append((included, _read_config(included)))
                 budget -= 1
                 break
         else:

@@ -16,7 +16,6 @@ import os
 import stat
 from array import array
 from collections.abc import Callable
-from copy import copy
 from time import time_ns
 
 from shadowtree.coverage import COVERED, LEFT_OUT, TRACKED, Policy, TrackedNames
@@ -431,10 +430,7 @@ def _look_again(cached: Directory, fd: int) -> Directory | None:
 
 
 def _note_changes(cached: Directory, stats: array[int]) -> Directory | None:
-    directory = copy(cached)
-    directory.stats = stats
-    directory.ids = cached.ids[:]
-    directory.pending = []
+    directory = cached.with_stats(stats)
     for row in range(len(cached.names)):
         if _stamp_at(directory, row) != _stamp_at(cached, row):
             if stat.S_IFMT(directory.file_mode(row)) not in (stat.S_IFREG, stat.S_IFLNK):

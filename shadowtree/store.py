@@ -6,7 +6,6 @@ timeline, and a cache that may be thrown away.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 
@@ -85,14 +84,18 @@ def open_store(store: str, worktree: str) -> StoreLayout:
         raise NotWrapped(worktree)
     disk.require_private(store)
     disk.require_private(layout.identity)
-    found = read_identity(store)
-    if found.worktree != worktree or not found.is_same_directory(identify(worktree)):
-        raise WorktreeReplaced(worktree, store)
+    present = identify(worktree)
+    if disk.read_file(layout.identity) != _encode_identity(present):
+        found = read_identity(store)
+        if found.worktree != worktree or not found.is_same_directory(present):
+            raise WorktreeReplaced(worktree, store)
     return layout
 
 
 def read_identity(store: str) -> Identity:
     """Read which directory a store belongs to."""
+    import json
+
     path = StoreLayout(store).identity
     try:
         content = json.loads(disk.read_file(path))
@@ -173,8 +176,21 @@ def _is_empty_directory(path: str) -> bool:
 
 
 def _encode_identity(identity: Identity) -> bytes:
-    fields = {name: getattr(identity, name) for name in Identity.__match_args__}
-    return json.dumps({"format": FORMAT, **fields}, indent=1).encode() + b"\n"
+    generation = "null" if identity.generation is None else identity.generation
+    text = (
+        f'{{\n "format": {FORMAT},\n "worktree": {_quote(identity.worktree)},\n'
+        f' "inode": {identity.inode},\n "generation": {generation}\n}}\n'
+    )
+    return text.encode()
+
+
+def _quote(text: str) -> str:
+    """Write text as JSON; what is plain, and that is nearly every path, needs no import for it."""
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    import json
+
+    return json.dumps(text)
 
 
 def _git_config(worktree: str) -> bytes:

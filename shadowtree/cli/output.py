@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from typing import TextIO
 
 from shadowtree.cli.text import escape
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TextIO
 
 COLOURS = {"bold": "1", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
