@@ -192,7 +192,9 @@ def test_json_and_plot_hold_every_contestant() -> None:
 
 def test_the_command_measures_what_it_is_asked_for(tmp_path: Path) -> None:
     works = ["--only=first", "--only=later", "--only=command"]
-    outputs = [f"--work={tmp_path}", f"--json={tmp_path / 'out.json'}", f"--plot={tmp_path / 'out.svg'}"]
+    area = tmp_path / "area"
+    area.mkdir()
+    outputs = [f"--work={area}", f"--json={area / 'out.json'}", f"--plot={area / 'out.svg'}"]
     result = subprocess.run(
         [sys.executable, "-m", "benchmarks", "--sizes=50", "--runs=1", "--settle=0", *works, *outputs],
         cwd=PROJECT,
@@ -200,7 +202,7 @@ def test_the_command_measures_what_it_is_asked_for(tmp_path: Path) -> None:
         check=True,
         text=True,
     )
-    rows = json.loads((tmp_path / "out.json").read_text())["rows"]
+    rows = json.loads((area / "out.json").read_text())["rows"]
 
     assert [row["work"] for row in rows] == [
         "first snapshot, no repository",
@@ -213,4 +215,4 @@ def test_the_command_measures_what_it_is_asked_for(tmp_path: Path) -> None:
         "one-shot command",
     ]
     assert "trees differ" not in result.stdout
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.json", "out.svg"]
+    assert sorted(path.name for path in area.iterdir()) == ["out.json", "out.svg"]
