@@ -307,11 +307,16 @@ def _read_settings(common_dir: bytes) -> dict[bytes, bytes | None]:
     return dict(_read_config(os.path.join(common_dir, b"config")))
 
 
+_WORDS = (b"bare", b"excludesfile", b"include", b"objectformat", b"worktreeconfig")
+"""What the variables that matter here have in their names; what `git init` writes is left out below."""
+
+
 def _read_config(path: bytes) -> Iterator[tuple[bytes, bytes | None]]:
-    """Yield the variables of one config file."""
+    """Yield the variables of one config file; nothing if none of those that matter can be in it."""
     content = _read_text(path)
-    if content:
-        # Imported here, because compiling its patterns takes as long as all the rest of this module.
+    lowered = content.lower().replace(b"bare = false\n", b"")
+    if any(word in lowered for word in _WORDS):
+        # Imported here: loading it takes longer than looking at a thousand files.
         from shadowtree.gitconfig import parse_config
 
         yield from parse_config(content)

@@ -562,7 +562,7 @@ def test_git_directories_are_never_covered(shadow: Shadow, worktree: Path, tmp_p
         worktree,
         {
             "c": {".git": "no repository at all\n", "d": "1"},
-            "e": {".git": link(tmp_path / "elsewhere" / ".git"), "f": "1"},  # type: ignore[arg-type]
+            "e": {".git": link(str(tmp_path / "elsewhere" / ".git")), "f": "1"},
             "g": {".git": {"h": "1"}, "i": "1"},
         },
     )
@@ -577,8 +577,12 @@ def test_git_directories_are_never_covered(shadow: Shadow, worktree: Path, tmp_p
 )
 @pytest.mark.parametrize("kind", ["file", "directory", "link"])
 def test_a_name_that_git_forbids_is_skipped(kind: str, name: str, shadow: Shadow, worktree: Path) -> None:
-    content: Tree = {"file": {name: "1"}, "directory": {name: {"a": "1"}}, "link": {name: link("x")}}[kind]  # type: ignore[dict-item]
-    make_tree(worktree, {"a": "1", "s": content})
+    contents: dict[str, Tree] = {
+        "file": {name: "1"},
+        "directory": {name: {"a": "1"}},
+        "link": {name: link("x")},
+    }
+    make_tree(worktree, {"a": "1", "s": contents[kind]})
 
     assert covered(shadow) == {"a"}
     assert skipped(shadow).keys() == {f"s/{name}"}
