@@ -33,6 +33,7 @@ BROUGHT_BACK = 3
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from shadowtree.gitindex import IndexStamp
     from shadowtree.ignore import Rules, Stack
 
 
@@ -78,16 +79,26 @@ class TrackedNames:
         """Tell whether other names are tracked."""
         return self._tracked.digest
 
+    @property
+    def repository(self) -> Repository:
+        """The repository whose index it is."""
+        return self._repository
+
+    def clean_files(self) -> dict[bytes, IndexStamp]:
+        """Give what the index remembers of each file, by its path in the repository."""
+        return {} if self._tracked.index is None else self._tracked.index.stamps()
+
+    def place_of(self, path: RelPath) -> bytes:
+        """Give the path in the repository of a path of the worktree."""
+        return path[len(self._base) + 1 :] if self._base else self._outer + path
+
     def has(self, path: RelPath) -> bool:
         """Tell whether the index tracks this file."""
-        return self._tracked.has(self._inside(path))
+        return self._tracked.has(self.place_of(path))
 
     def has_below(self, path: RelPath) -> bool:
         """Tell whether the index tracks any file below this directory."""
-        return self._tracked.has_below(self._inside(path))
-
-    def _inside(self, path: RelPath) -> bytes:
-        return path[len(self._base) + 1 :] if self._base else self._outer + path
+        return self._tracked.has_below(self.place_of(path))
 
 
 class Policy:

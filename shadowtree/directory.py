@@ -113,6 +113,10 @@ class Directory:
         self.stats[row * STAMP_SIZE : (row + 1) * STAMP_SIZE] = array("q", stamp)
         self.ids[row * ID_SIZE : (row + 1) * ID_SIZE] = object_id
 
+    def set_id(self, row: int, object_id: bytes) -> None:
+        """Note what a covered file holds; its stamp is known already."""
+        self.ids[row * ID_SIZE : (row + 1) * ID_SIZE] = object_id
+
     def drop_files(self, rows: set[int]) -> None:
         """Forget covered files that went away while they were read."""
         keep = [row for row in range(len(self.names)) if row not in rows]

@@ -193,17 +193,16 @@ def _big_endian(code: str, numbers: list[int]) -> bytes:
     return packed.tobytes()
 
 
-def find_in_index(wanted: bytes, read: Callable[[int, int], bytes]) -> int | None:
-    """Find the offset of an object by bisection; `read(start, end)` gives a slice of the index."""
+def row_in_index(wanted: bytes, read: Callable[[int, int], bytes]) -> int | None:
+    """Find the row of an object by bisection; `read(start, end)` gives a slice of the index."""
     first = wanted[0]
     low = int.from_bytes(read(8 + 4 * (first - 1), 8 + 4 * first), "big") if first else 0
     high = int.from_bytes(read(8 + 4 * first, 12 + 4 * first), "big")
-    count = int.from_bytes(read(8 + 4 * 255, 8 + 4 * 256), "big")
     while low < high:
         middle = (low + high) // 2
         found = read(_INDEX_IDS + 20 * middle, _INDEX_IDS + 20 * middle + 20)
         if found == wanted:
-            return offset_in_index(middle, count, read)
+            return middle
         if found < wanted:
             low = middle + 1
         else:

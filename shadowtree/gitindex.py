@@ -29,8 +29,11 @@ MAX_INDEX_BYTES = 1024 * 1024 * 1024
 _HEADER = struct.Struct(">4sII")
 _EXTENSION = struct.Struct(">4sI")
 _STAT_BYTES = 40
+_STAMP = struct.Struct(">10I20sH")
 _EXTENDED = 0x4000
 _LENGTH_MASK = 0xFFF
+_UNCERTAIN = 0xF000
+"""Flags of entries whose stamp proves nothing: assumed unchanged, extended, or one stage of a conflict."""
 _FILE_BITS = stat.S_IFREG & stat.S_IFLNK
 _FILE_MASK = 0o170000 ^ stat.S_IFREG ^ stat.S_IFLNK
 """A mode with these bits equal to `_FILE_BITS` is that of a file or a link."""
@@ -40,6 +43,20 @@ _MAX_EXPANSION = 16
 
 class IndexDamaged(Exception):
     """An index that git did not write, or that was changed since; the text tells why."""
+
+
+class IndexStamp:
+    """What an index remembers of a file: 32 bits of each number, and the id of its content."""
+
+    __slots__ = ("id", "inode", "mode", "size", "times")
+
+    def __init__(self, times: tuple[int, int, int, int], size: int, inode: int, mode: int, id: bytes) -> None:
+        self.times = times
+        """mtime and ctime, each as seconds and nanoseconds."""
+        self.size = size
+        self.inode = inode
+        self.mode = mode
+        self.id = id
 
 
 class Index:
@@ -53,6 +70,23 @@ class Index:
         self.link = b""
         """The content of the extension of a split index."""
         self.checksum = b""
+        self.content = b""
+        self.places: list[int] = []
+        """Where in `content` each entry begins; none for a split index."""
+
+    def stamps(self) -> dict[bytes, IndexStamp]:
+        """Give what is remembered of each file that git took for clean when it wrote the index.
+
+        Left out: what is in conflict, only intended, assumed to be unchanged, or not checked out.
+        """
+        found = {}
+        for position, (name, place) in enumerate(zip(self.names, self.places, strict=False)):
+            *numbers, object_id, flags = _STAMP.unpack_from(self.content, place)
+            if not flags & _UNCERTAIN and position not in self.not_files:
+                ctime_s, ctime_ns, mtime_s, mtime_ns, _, inode, mode, _, _, size = numbers
+                times = (mtime_s, mtime_ns, ctime_s, ctime_ns)
+                found[name] = IndexStamp(times, size, inode, mode, object_id)
+        return found
 
     def files(self) -> list[bytes]:
         """List the names of files and links."""
@@ -73,6 +107,7 @@ def parse_index(content: bytes, id_bytes: int) -> Index:
     except (struct.error, IndexError, ValueError):
         raise IndexDamaged("it is cut short") from None
     index.checksum = checksum
+    index.content = content
     return index
 
 
@@ -106,8 +141,10 @@ def _parse_padded_entries(content: bytes, count: int, id_bytes: int, index: Inde
     unpack = struct.Struct(f">24xI{_STAT_BYTES - 28 + id_bytes}xH").unpack_from
     head_bytes = _STAT_BYTES + id_bytes + 2
     append = index.names.append
+    note_place = index.places.append
     at = _HEADER.size
     for position in range(count):
+        note_place(at)
         mode, flags = unpack(content, at)
         start = at + head_bytes + (2 if flags & _EXTENDED else 0)
         length = flags & _LENGTH_MASK
@@ -124,11 +161,13 @@ def _parse_packed_entries(content: bytes, count: int, id_bytes: int, index: Inde
     unpack = struct.Struct(f">24xI{_STAT_BYTES - 28 + id_bytes}xH").unpack_from
     head_bytes = _STAT_BYTES + id_bytes + 2
     append = index.names.append
+    note_place = index.places.append
     budget = _MAX_EXPANSION * len(content)
     at = _HEADER.size
     name = b""
     length = 0
     for position in range(count):
+        note_place(at)
         mode, flags = unpack(content, at)
         at += head_bytes + (2 if flags & _EXTENDED else 0)
         dropped = content[at]

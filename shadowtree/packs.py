@@ -10,7 +10,9 @@ from __future__ import annotations
 import mmap
 import os
 import zlib
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, KeysView, Sequence
+from functools import cached_property
 from hashlib import sha1
 
 from shadowtree import disk
@@ -25,12 +27,12 @@ from shadowtree.gitformat import (
     PackEntry,
     encode_pack_index,
     entry_header,
-    find_in_index,
     object_header,
     offset_in_index,
     pack_header,
     parse_delta_offset,
     parse_entry_header,
+    row_in_index,
 )
 from shadowtree.layout import TEMPORARY_PREFIX
 from shadowtree.system import O_CLOEXEC
@@ -223,7 +225,33 @@ class Pack:
 
     def find(self, object_id: bytes) -> int | None:
         """Give where an object is in the pack."""
-        return find_in_index(object_id, self._slice)
+        row = row_in_index(object_id, self._slice)
+        return None if row is None else offset_in_index(row, self.count, self._slice)
+
+    def raw_blob(self, object_id: bytes, size: int) -> bytes | None:
+        """Give the bytes of a blob's entry as they stand in the pack, checked by its CRC.
+
+        None if it is not here, has another size, is a delta, or is not what was written.
+        """
+        row = row_in_index(object_id, self._slice)
+        if row is None:
+            return None
+        offset = offset_in_index(row, self.count, self._slice)
+        after = bisect_right(self._offsets, offset)
+        end = self._offsets[after] if after < self.count else self.size - 20
+        raw = self._pread(offset, end - offset)
+        if parse_entry_header(raw)[:2] != (KIND_NUMBERS[b"blob"], size):
+            return None
+        return raw if zlib.crc32(raw) == self._crc(row) else None
+
+    @cached_property
+    def _offsets(self) -> list[int]:
+        """Where entries begin, in order."""
+        return sorted(offset_in_index(row, self.count, self._slice) for row in range(self.count))
+
+    def _crc(self, row: int) -> int:
+        place = 1032 + 20 * self.count + 4 * row
+        return int.from_bytes(self._index[place : place + 4], "big")
 
     def raw_entries(self) -> Iterator[tuple[bytes, bytes]]:
         """Give the id and the bytes of every entry as they stand in the pack, each checked by its CRC."""
@@ -231,8 +259,7 @@ class Pack:
         ends = [offset for offset, _ in places[1:]] + [self.size - 20]
         for (offset, row), end in zip(places, ends, strict=True):
             raw = self._pread(offset, end - offset)
-            crc = 1032 + 20 * self.count + 4 * row
-            if zlib.crc32(raw) != int.from_bytes(self._index[crc : crc + 4], "big"):
+            if zlib.crc32(raw) != self._crc(row):
                 raise StoreDamaged(f"{self.path} is not what was written at {offset}")
             if parse_entry_header(raw)[0] in (OFS_DELTA, REF_DELTA):
                 raise StoreDamaged(f"{self.path} holds deltas")

@@ -27,6 +27,7 @@ MAX_CONFIG_FILES = 100
 """How many files one config may include in all."""
 
 SYSTEM_CONFIG = b"/etc/gitconfig"
+SYSTEM_ATTRIBUTES = b"/etc/gitattributes"
 
 
 @frozen
@@ -51,13 +52,15 @@ class Tracked:
     """16 bytes, equal if and only if the names are equal."""
     problem: str | None = None
     """Why the index could not be read, in one line; the names are then empty."""
+    index: Index | None = None
+    """The index itself, unless it is split or has ids of 32 bytes."""
 
     @classmethod
-    def of(cls, names: Iterable[bytes], problem: str | None = None) -> Tracked:
+    def of(cls, names: Iterable[bytes], problem: str | None = None, index: Index | None = None) -> Tracked:
         """Put the names in order and make their digest."""
         # They nearly always come in order, which a set would lose: sorting is then no more than a look.
         ordered = list(dict.fromkeys(sorted(names)))
-        return cls(ordered, blake2b(b"\0".join(ordered), digest_size=16).digest(), problem)
+        return cls(ordered, blake2b(b"\0".join(ordered), digest_size=16).digest(), problem, index)
 
     def has(self, path: bytes) -> bool:
         """Tell whether exactly this path is a tracked file or link."""
@@ -120,7 +123,7 @@ def read_tracked(repository: Repository) -> Tracked:
     `problem` set.
     """
     try:
-        return Tracked.of(_read_index_names(repository))
+        return _read_tracked(repository)
     except FileNotFoundError:
         return Tracked.of(())
     except OSError as err:
@@ -157,11 +160,7 @@ def read_global_excludes(
     `home` and `config_home` are what `$HOME` and `$XDG_CONFIG_HOME` say.
     """
     config_home = config_home or (os.path.join(home, b".config") if home else None)
-    named = None
-    for config in _list_configs(repository, home=home, config_home=config_home):
-        for name, value in _load_config(config, home):
-            if name == b"core.excludesfile" and value is not None:
-                named = value
+    named = _find_setting(b"core.excludesfile", repository, home=home, config_home=config_home)
     if named is None:
         return _read_text(os.path.join(config_home, b"git", b"ignore")) if config_home else b""
     path = _expand_user(named, home)
@@ -169,6 +168,33 @@ def read_global_excludes(
         return b""
     # A relative path starts where git stands while it reads it: at the top.
     return _read_text(os.path.join(repository.top, path) if repository else path)
+
+
+def read_attributes(repository: Repository, *, home: bytes | None, config_home: bytes | None) -> list[bytes]:
+    """Read the attributes that hold in the whole repository: its own, the user's, the system's.
+
+    Those of directories above a worktree inside the repository are read too.
+    """
+    config_home = config_home or (os.path.join(home, b".config") if home else None)
+    paths = [SYSTEM_ATTRIBUTES, os.path.join(repository.common_dir, b"info", b"attributes")]
+    if config_home:
+        paths.append(os.path.join(config_home, b"git", b"attributes"))
+    named = _find_setting(b"core.attributesfile", repository, home=home, config_home=config_home)
+    if named is not None:
+        paths.append(os.path.join(repository.top, _expand_user(named, home) or b""))
+    return [_read_text(path) for path in paths]
+
+
+def _find_setting(
+    wanted: bytes, repository: Repository | None, *, home: bytes | None, config_home: bytes | None
+) -> bytes | None:
+    """Find the value of a variable that has the last word."""
+    found = None
+    for config in _list_configs(repository, home=home, config_home=config_home):
+        for name, value in _load_config(config, home):
+            if name == wanted and value is not None:
+                found = value
+    return found
 
 
 def read_head(repository: Repository) -> str | None:
@@ -257,7 +283,7 @@ def _find_packed_ref(common_dir: bytes, ref: bytes) -> bytes:
 _SHARED = b"sharedindex."
 
 
-def _read_index_names(repository: Repository) -> list[bytes]:
+def _read_tracked(repository: Repository) -> Tracked:
     settings = _read_settings(repository.common_dir)
     id_bytes = 32 if settings.get(b"extensions.objectformat") == b"sha256" else 20
     index = _read_index(os.path.join(repository.git_dir, b"index"), id_bytes)
@@ -267,7 +293,7 @@ def _read_index_names(repository: Repository) -> list[bytes]:
         index = merge_shared(_read_shared(shared_path, shared_id), index, id_bytes)
     names = index.files()
     check_names(names)
-    return names
+    return Tracked.of(names, index=index if index.places and id_bytes == 20 else None)
 
 
 def _read_shared(path: bytes, shared_id: bytes) -> Index:
@@ -307,7 +333,7 @@ def _read_settings(common_dir: bytes) -> dict[bytes, bytes | None]:
     return dict(_read_config(os.path.join(common_dir, b"config")))
 
 
-_WORDS = (b"bare", b"excludesfile", b"include", b"objectformat", b"worktreeconfig")
+_WORDS = (b"attributesfile", b"bare", b"excludesfile", b"include", b"objectformat", b"worktreeconfig")
 """What the variables that matter here have in their names; what `git init` writes is left out below."""
 
 

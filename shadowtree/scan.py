@@ -60,6 +60,8 @@ class Scan:
         self.changed: list[bool] = []
         """Whether a directory differs from what is cached."""
         self.rules: RootRules | None = None
+        self.around: TrackedNames | None = None
+        """The index of the repository that the worktree is, or lies in."""
         self.indexes: dict[bytes, tuple[tuple[int, ...] | None, bytes]] = {}
         """For each repository the stamp and the digest of its index."""
         self.warnings: list[str] = []
@@ -228,6 +230,7 @@ class _Scanner:
         repository = find_around(self._root)
         around, outer = _read_around(repository, self._root)
         index = None if repository is None else TrackedNames(repository, outer=outer, base=ROOT)
+        self._scan.around = index
         exclude_text = read_exclude(repository) if repository is not None else None
         home, config_home = self._surroundings.home, self._surroundings.config_home
         global_text = read_global_excludes(

@@ -289,6 +289,8 @@ class Shadow:
             self._refuse_full(self._store, scan)
         pack = opened.objects.start_pack()
         try:
+            if last is None:
+                self._seed(scan, pack)
             read_files(scan, self._worktree, opened.objects, pack, progress)
             tree, facts = build_trees(scan, opened.objects, pack)
             is_new = last is None or (last.tree, last.facts) != (tree, facts)
@@ -308,6 +310,12 @@ class Shadow:
         return Snapshot(
             tree.hex(), facts.hex(), scan.files, _skipped(scan), list(dict.fromkeys(scan.warnings))
         )
+
+    def _seed(self, scan: Scan, pack: PackWriter) -> None:
+        from shadowtree.seed import seed
+
+        home, config_home = self._places.home, self._places.config_home
+        seed(scan, self._worktree, pack, home=home, config_home=config_home)
 
     @contextmanager
     def _present(self, scan: Scan | None = None) -> Iterator[tuple[Objects, RecordedDirectory]]:
