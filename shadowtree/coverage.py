@@ -33,7 +33,7 @@ BROUGHT_BACK = 3
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shadowtree.gitindex import IndexStamp
+    from shadowtree.gitindex import Index
     from shadowtree.ignore import Rules, Stack
 
 
@@ -84,9 +84,10 @@ class TrackedNames:
         """The repository whose index it is."""
         return self._repository
 
-    def clean_files(self) -> dict[bytes, IndexStamp]:
-        """Give what the index remembers of each file, by its path in the repository."""
-        return {} if self._tracked.index is None else self._tracked.index.stamps()
+    @property
+    def index(self) -> Index | None:
+        """The index itself, if it can tell which files are clean."""
+        return self._tracked.index
 
     def place_of(self, path: RelPath) -> bytes:
         """Give the path in the repository of a path of the worktree."""

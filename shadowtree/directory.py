@@ -10,7 +10,6 @@ from shadowtree.paths import RelPath
 STAMP_SIZE = 5
 """How many numbers make a file's stamp: mtime, ctime, size, inode, mode."""
 ID_SIZE = 20
-NO_ID = bytes(ID_SIZE)
 SMUDGED = (0, 0, 0, 0, 0)
 """The stamp of a file that has to be read again: no file has it."""
 

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha1
 from sys import byteorder
 
 from shadowtree.errors import StoreDamaged
 from shadowtree.paths import is_forbidden
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mmap import mmap
+
+    Sliceable = bytes | mmap
 
 MODE_FILE = 0o100644
 MODE_EXEC = 0o100755
@@ -193,14 +199,15 @@ def _big_endian(code: str, numbers: list[int]) -> bytes:
     return packed.tobytes()
 
 
-def row_in_index(wanted: bytes, read: Callable[[int, int], bytes]) -> int | None:
-    """Find the row of an object by bisection; `read(start, end)` gives a slice of the index."""
+def row_in_index(wanted: bytes, index: Sliceable) -> int | None:
+    """Find the row of an object in a pack's index, by bisection."""
     first = wanted[0]
-    low = int.from_bytes(read(8 + 4 * (first - 1), 8 + 4 * first), "big") if first else 0
-    high = int.from_bytes(read(8 + 4 * first, 12 + 4 * first), "big")
+    low = int.from_bytes(index[4 + 4 * first : 8 + 4 * first], "big") if first else 0
+    high = int.from_bytes(index[8 + 4 * first : 12 + 4 * first], "big")
     while low < high:
         middle = (low + high) // 2
-        found = read(_INDEX_IDS + 20 * middle, _INDEX_IDS + 20 * middle + 20)
+        place = _INDEX_IDS + 20 * middle
+        found = index[place : place + 20]
         if found == wanted:
             return middle
         if found < wanted:
@@ -210,11 +217,11 @@ def row_in_index(wanted: bytes, read: Callable[[int, int], bytes]) -> int | None
     return None
 
 
-def offset_in_index(row: int, count: int, read: Callable[[int, int], bytes]) -> int:
+def offset_in_index(row: int, count: int, index: Sliceable) -> int:
     """Give where the object in a row of the index is in its pack."""
     offsets = _INDEX_IDS + 24 * count
-    offset = int.from_bytes(read(offsets + 4 * row, offsets + 4 * row + 4), "big")
+    offset = int.from_bytes(index[offsets + 4 * row : offsets + 4 * row + 4], "big")
     if offset < _LARGE_OFFSET:
         return offset
     large = offsets + 4 * count + 8 * (offset - _LARGE_OFFSET)
-    return int.from_bytes(read(large, large + 8), "big")
+    return int.from_bytes(index[large : large + 8], "big")

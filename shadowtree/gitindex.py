@@ -45,20 +45,6 @@ class IndexDamaged(Exception):
     """An index that git did not write, or that was changed since; the text tells why."""
 
 
-class IndexStamp:
-    """What an index remembers of a file: 32 bits of each number, and the id of its content."""
-
-    __slots__ = ("id", "inode", "mode", "size", "times")
-
-    def __init__(self, times: tuple[int, int, int, int], size: int, inode: int, mode: int, id: bytes) -> None:
-        self.times = times
-        """mtime and ctime, each as seconds and nanoseconds."""
-        self.size = size
-        self.inode = inode
-        self.mode = mode
-        self.id = id
-
-
 class Index:
     """The parts of an index file that matter here."""
 
@@ -74,19 +60,21 @@ class Index:
         self.places: list[int] = []
         """Where in `content` each entry begins; none for a split index."""
 
-    def stamps(self) -> dict[bytes, IndexStamp]:
-        """Give what is remembered of each file that git took for clean when it wrote the index.
+    def places_by_name(self) -> dict[bytes, int]:
+        """Tell where the entry of each name begins; a split index tells of none."""
+        return dict(zip(self.names, self.places, strict=False))
 
-        Left out: what is in conflict, only intended, assumed to be unchanged, or not checked out.
+    def stamp_at(self, place: int) -> tuple[tuple[int, ...], bytes] | None:
+        """Give the stamp of an entry and the id of its content; None if its stamp proves nothing.
+
+        The stamp: ctime and mtime, each as seconds and nanoseconds, inode, kind, size; 32 bits of each.
         """
-        found = {}
-        for position, (name, place) in enumerate(zip(self.names, self.places, strict=False)):
-            *numbers, object_id, flags = _STAMP.unpack_from(self.content, place)
-            if not flags & _UNCERTAIN and position not in self.not_files:
-                ctime_s, ctime_ns, mtime_s, mtime_ns, _, inode, mode, _, _, size = numbers
-                times = (mtime_s, mtime_ns, ctime_s, ctime_ns)
-                found[name] = IndexStamp(times, size, inode, mode, object_id)
-        return found
+        ctime_s, ctime_ns, mtime_s, mtime_ns, _, inode, mode, _, _, size, object_id, flags = (
+            _STAMP.unpack_from(self.content, place)
+        )
+        if flags & _UNCERTAIN:
+            return None
+        return (ctime_s, ctime_ns, mtime_s, mtime_ns, inode, mode >> 12, size), object_id
 
     def files(self) -> list[bytes]:
         """List the names of files and links."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import zlib
+from _thread import allocate_lock
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, KeysView, Sequence
 from functools import cached_property
@@ -201,6 +202,8 @@ class Pack:
     def __init__(self, index_path: str) -> None:
         self.path = index_path.removesuffix(".idx") + ".pack"
         self._fd = -1
+        self._opening = allocate_lock()
+        """Several threads may be the first to read."""
         with disk.store_errors(index_path):
             fd = os.open(index_path, os.O_RDONLY | O_CLOEXEC)
             try:
@@ -225,18 +228,18 @@ class Pack:
 
     def find(self, object_id: bytes) -> int | None:
         """Give where an object is in the pack."""
-        row = row_in_index(object_id, self._slice)
-        return None if row is None else offset_in_index(row, self.count, self._slice)
+        row = row_in_index(object_id, self._index)
+        return None if row is None else offset_in_index(row, self.count, self._index)
 
     def raw_blob(self, object_id: bytes, size: int) -> bytes | None:
         """Give the bytes of a blob's entry as they stand in the pack, checked by its CRC.
 
         None if it is not here, has another size, is a delta, or is not what was written.
         """
-        row = row_in_index(object_id, self._slice)
+        row = row_in_index(object_id, self._index)
         if row is None:
             return None
-        offset = offset_in_index(row, self.count, self._slice)
+        offset = offset_in_index(row, self.count, self._index)
         after = bisect_right(self._offsets, offset)
         end = self._offsets[after] if after < self.count else self.size - 20
         raw = self._pread(offset, end - offset)
@@ -247,7 +250,7 @@ class Pack:
     @cached_property
     def _offsets(self) -> list[int]:
         """Where entries begin, in order."""
-        return sorted(offset_in_index(row, self.count, self._slice) for row in range(self.count))
+        return sorted(offset_in_index(row, self.count, self._index) for row in range(self.count))
 
     def _crc(self, row: int) -> int:
         place = 1032 + 20 * self.count + 4 * row
@@ -255,7 +258,7 @@ class Pack:
 
     def raw_entries(self) -> Iterator[tuple[bytes, bytes]]:
         """Give the id and the bytes of every entry as they stand in the pack, each checked by its CRC."""
-        places = sorted((offset_in_index(row, self.count, self._slice), row) for row in range(self.count))
+        places = sorted((offset_in_index(row, self.count, self._index), row) for row in range(self.count))
         ends = [offset for offset, _ in places[1:]] + [self.size - 20]
         for (offset, row), end in zip(places, ends, strict=True):
             raw = self._pread(offset, end - offset)
@@ -264,9 +267,6 @@ class Pack:
             if parse_entry_header(raw)[0] in (OFS_DELTA, REF_DELTA):
                 raise StoreDamaged(f"{self.path} holds deltas")
             yield self._index[1032 + 20 * row : 1052 + 20 * row], raw
-
-    def _slice(self, start: int, end: int) -> bytes:
-        return self._index[start:end]
 
     def read_entry(self, offset: int) -> Entry:
         """Read the head of the entry at `offset`."""
@@ -306,10 +306,17 @@ class Pack:
                 yield content
 
     def _pread(self, offset: int, size: int) -> bytes:
-        with disk.store_errors(self.path):
+        try:
+            if self._fd < 0:
+                self._open()
+            return os.pread(self._fd, size, offset)
+        except OSError as error:
+            raise disk.as_store_error(self.path, error) from error
+
+    def _open(self) -> None:
+        with self._opening:
             if self._fd < 0:
                 self._fd = os.open(self.path, os.O_RDONLY | O_CLOEXEC)
-            return os.pread(self._fd, size, offset)
 
 
 class Entry:

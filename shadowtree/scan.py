@@ -24,7 +24,6 @@ from shadowtree.directory import (
     FORCED,
     HEAVY,
     ID_SIZE,
-    NO_ID,
     NORMAL,
     STAMP_SIZE,
     Directory,
@@ -344,12 +343,12 @@ class _Scanner:
         self, directory: Directory, policy: Policy, name: bytes, status: os.stat_result, verdict: int
     ) -> str | None:
         """Say why a file that the rules cover is left out all the same."""
-        is_link = stat.S_ISLNK(status.st_mode)
-        if is_forbidden(name, is_link=is_link):
+        kind = stat.S_IFMT(status.st_mode)
+        if is_forbidden(name, is_link=kind == stat.S_IFLNK):
             return FORBIDDEN_NAME
-        if is_link:
+        if kind == stat.S_IFLNK:
             return None
-        if not stat.S_ISREG(status.st_mode):
+        if kind != stat.S_IFREG:
             return NO_FILE
         if verdict == COVERED and status.st_size > self._settings.max_file_size:
             path = join(directory.path, name)
@@ -374,17 +373,25 @@ def _note_files(
 ) -> None:
     """Put the covered files in order; those that are as they were when last read keep their id."""
     files.sort(key=_by_name)
-    known = {} if cached is None else {name: row for row, name in enumerate(cached.names)}
-    for row, (name, status) in enumerate(files):
-        directory.names.append(name)
-        stamp = array("q", stamp_of(status))
-        directory.stats.extend(stamp)
+    directory.names = [name for name, _ in files]
+    for _, status in files:
+        directory.stats.extend(stamp_of(status))
+    directory.ids = bytearray(ID_SIZE * len(files))
+    directory.pending = list(range(len(files)))
+    if cached is not None:
+        _take_over_ids(directory, cached)
+
+
+def _take_over_ids(directory: Directory, cached: Directory) -> None:
+    known = {name: row for row, name in enumerate(cached.names)}
+    pending = []
+    for row, name in enumerate(directory.names):
         old = known.get(name)
-        if old is not None and cached is not None and _stamp_at(cached, old) == stamp:
-            directory.ids += cached.ids[old * ID_SIZE : (old + 1) * ID_SIZE]
+        if old is not None and _stamp_at(cached, old) == _stamp_at(directory, row):
+            directory.set_id(row, bytes(cached.ids[old * ID_SIZE : (old + 1) * ID_SIZE]))
         else:
-            directory.ids += NO_ID
-            directory.pending.append(row)
+            pending.append(row)
+    directory.pending = pending
 
 
 def _by_name(file: tuple[bytes, os.stat_result]) -> bytes:

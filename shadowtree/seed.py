@@ -24,7 +24,7 @@ from shadowtree.worktree import Cursor, Unreadable, Vanished, is_racy, read_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shadowtree.gitindex import IndexStamp
+    from shadowtree.gitindex import Index
 
 _ATTRIBUTES = b".gitattributes"
 _CONVERTING = (b"filter", b"ident", b"encoding")
@@ -35,79 +35,90 @@ _NS = 1_000_000_000
 
 def seed(scan: Scan, root: str, pack: PackWriter, *, home: str | None, config_home: str | None) -> None:
     """Copy what is clean in the repository around the worktree into the pack; the rest stays pending."""
-    index = scan.around
-    if index is None or _may_convert(scan, root, index, home, config_home):
+    names = scan.around
+    if names is None or names.index is None or _may_convert(scan, root, names, home, config_home):
         return
-    stamps = index.clean_files()
-    index_mtime_ns = index.stamp[0] if index.stamp else 0
-    packs = _open_packs(index) if stamps else []
+    seeder = _Seeder(names, names.index, scan.started_ns, pack)
     try:
         for directory in scan.directories:
             if directory.pending:
-                _seed_directory(directory, scan, index, stamps, index_mtime_ns, packs, pack)
+                directory.pending = [row for row in directory.pending if not seeder.take_over(directory, row)]
     finally:
-        for user_pack in packs:
+        seeder.close()
+
+
+class _Seeder:
+    """The user's index and packs, while files are taken over from them."""
+
+    def __init__(self, names: TrackedNames, index: Index, started_ns: int, pack: PackWriter) -> None:
+        self._place_of = names.place_of
+        self._index = index
+        self._places = index.places_by_name()
+        # What changed after the index was written, or too shortly before we looked, may hide a change.
+        self._before_ns = names.stamp[0] if names.stamp else 0
+        self._started_ns = started_ns
+        self._pack = pack
+        self._packs = _open_packs(names)
+
+    def close(self) -> None:
+        for user_pack in self._packs:
             user_pack.close()
 
+    def take_over(self, directory: Directory, row: int) -> bool:
+        """Copy the content of a file that is as git last saw it; tell whether that was possible."""
+        place = self._places.get(self._place_of(join(directory.path, directory.names[row])))
+        entry = None if place is None else self._index.stamp_at(place)
+        if entry is None:
+            return False
+        stamp, object_id = entry
+        if not self._is_clean(directory, row, stamp):
+            return False
+        if object_id not in self._pack:
+            raw = self._find_raw(object_id, directory.file_size(row))
+            if raw is None:
+                return False
+            self._pack.copy_entry(object_id, raw)
+        directory.set_id(row, object_id)
+        return True
 
-def _seed_directory(
-    directory: Directory,
-    scan: Scan,
-    index: TrackedNames,
-    stamps: dict[bytes, IndexStamp],
-    index_mtime_ns: int,
-    packs: list[Pack],
-    pack: PackWriter,
-) -> None:
-    still_pending = []
-    for row in directory.pending:
-        place = index.place_of(join(directory.path, directory.names[row]))
-        stamp = stamps.get(place)
-        if stamp is not None and _is_clean(directory, row, stamp, index_mtime_ns, scan.started_ns):
-            raw = None if stamp.id in pack else _find_raw(packs, stamp)
-            if raw is not None:
-                pack.copy_entry(stamp.id, raw)
-            if stamp.id in pack:
-                directory.set_id(row, stamp.id)
+    def _is_clean(self, directory: Directory, row: int, stamp: tuple[int, ...]) -> bool:
+        mtime_ns, ctime_ns, size, inode, mode = directory.stats[row * STAMP_SIZE : (row + 1) * STAMP_SIZE]
+        ctime_s, mtime_s = ctime_ns // _NS, mtime_ns // _NS
+        present = (
+            ctime_s & _LOW,
+            ctime_ns - ctime_s * _NS,
+            mtime_s & _LOW,
+            mtime_ns - mtime_s * _NS,
+            inode & _LOW,
+            mode >> 12,
+            size,
+        )
+        youngest_ns = max(mtime_ns, ctime_ns)
+        return (
+            stamp == present
+            and youngest_ns < self._before_ns
+            and not is_racy(mtime_ns, ctime_ns, self._started_ns)
+        )
+
+    def _find_raw(self, object_id: bytes, size: int) -> bytes | None:
+        for user_pack in self._packs:
+            try:
+                raw = user_pack.raw_blob(object_id, size)
+            except (StoreDamaged, StoreFailed):
                 continue
-        still_pending.append(row)
-    directory.pending = still_pending
+            if raw is not None:
+                return raw
+        return None
 
 
-def _is_clean(
-    directory: Directory, row: int, stamp: IndexStamp, index_mtime_ns: int, started_ns: int
-) -> bool:
-    """Tell whether a file is as git last saw it, and neither git nor we looked too soon after a change."""
-    mtime_ns, ctime_ns, size, inode, mode = directory.stats[row * STAMP_SIZE : (row + 1) * STAMP_SIZE]
-    return (
-        stamp.times == (mtime_ns // _NS & _LOW, mtime_ns % _NS, ctime_ns // _NS & _LOW, ctime_ns % _NS)
-        and stamp.size == size
-        and stamp.inode == inode & _LOW
-        and stamp.mode >> 12 == mode >> 12
-        and max(mtime_ns, ctime_ns) < index_mtime_ns
-        and not is_racy(mtime_ns, ctime_ns, started_ns)
-    )
-
-
-def _find_raw(packs: list[Pack], stamp: IndexStamp) -> bytes | None:
-    for user_pack in packs:
-        try:
-            raw = user_pack.raw_blob(stamp.id, stamp.size)
-        except (StoreDamaged, StoreFailed):
-            continue
-        if raw is not None:
-            return raw
-    return None
-
-
-def _open_packs(index: TrackedNames) -> list[Pack]:
-    directory = os.path.join(os.fsdecode(index.repository.common_dir), "objects", "pack")
+def _open_packs(names: TrackedNames) -> list[Pack]:
+    directory = os.path.join(os.fsdecode(names.repository.common_dir), "objects", "pack")
     try:
-        names = sorted(name for name in os.listdir(directory) if name.endswith(".idx"))
+        indexes = sorted(name for name in os.listdir(directory) if name.endswith(".idx"))
     except OSError:
         return []
     packs = []
-    for name in names:
+    for name in indexes:
         try:
             packs.append(Pack(os.path.join(directory, name)))
         except (StoreDamaged, StoreFailed):
@@ -116,11 +127,11 @@ def _open_packs(index: TrackedNames) -> list[Pack]:
 
 
 def _may_convert(
-    scan: Scan, root: str, index: TrackedNames, home: str | None, config_home: str | None
+    scan: Scan, root: str, names: TrackedNames, home: str | None, config_home: str | None
 ) -> bool:
     """Tell whether any attribute in force could make git's version of a file another one."""
     texts = read_attributes(
-        index.repository,
+        names.repository,
         home=os.fsencode(home) if home else None,
         config_home=os.fsencode(config_home) if config_home else None,
     )
