@@ -54,12 +54,14 @@ def create_file(path: str) -> int:
     before_write("create", path)
     with store_errors(path):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_BINARY, 0o600)
-        try:
-            os.fchmod(fd, 0o600)
-        except OSError:
-            os.close(fd)
-            raise
+        make_private(fd)
         return fd
+
+
+def make_private(fd: int) -> None:
+    """Give an open file its mode, whatever the umask took away."""
+    if os.fstat(fd).st_mode & 0o777 != 0o600:
+        os.fchmod(fd, 0o600)
 
 
 def write_all(fd: int, content: bytes | bytearray | memoryview, path: str) -> None:
@@ -142,13 +144,22 @@ def read_file(path: str) -> bytes:
         return file.read()
 
 
+def read_if_there(path: str) -> bytes | None:
+    """Read a small file of the store; None if there is none."""
+    return read_file(path) if os.path.lexists(path) else None
+
+
 def remove_tree(directory: str) -> None:
     """Remove a directory that shadowtree made, with all that is in it."""
     before_write("remove tree", directory)
     import shutil
 
     with store_errors(directory):
-        shutil.rmtree(directory)
+        try:
+            shutil.rmtree(directory)
+        except FileNotFoundError:
+            # Another process is removing the same one.
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def require_private(path: str) -> None:

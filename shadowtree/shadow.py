@@ -98,7 +98,7 @@ class Shadow:
         shadow._refuse_broad()
         stores.read_identity(found)
         disk.require_private(found)
-        home = shadow._places.store_of(shadow._worktree, None)
+        home = shadow._places.usual_store(shadow._worktree)
         with Lock(StoreLayout(found).lock, shadow._settings.lock_timeout):
             if os.path.dirname(found) == os.path.dirname(home) and found != home:
                 stores.move(found, home)
@@ -154,12 +154,12 @@ class Shadow:
         """
         with self._mutex:
             first_scan = None if self.is_wrapped else self._wrap()
-            try:
-                with self._locked() as opened:
+            with self._locked() as opened:
+                try:
                     return self._take_snapshot(opened, first_scan, progress)
-            except BaseException:
-                self._forget(is_new=first_scan is not None)
-                raise
+                except BaseException:
+                    self._forget(opened, is_new=first_scan is not None)
+                    raise
 
     def patch(self, tree: str) -> Patch:
         """List what changed from a recorded tree to the present state. Records nothing."""
@@ -255,13 +255,11 @@ class Shadow:
             opened.objects.remove_temporaries()
             yield opened
 
-    def _forget(self, *, is_new: bool) -> None:
+    def _forget(self, opened: _OpenStore, *, is_new: bool) -> None:
         """After a failure: drop what memory holds, and a store that was made for nothing."""
-        opened, self._opened = self._opened, None
-        if opened is None:
-            return
         is_empty = is_new and opened.journal.last_tree() is None
         opened.close()
+        self._opened = None
         if is_empty:
             disk.remove_tree(self._store)
 
@@ -284,6 +282,7 @@ class Shadow:
         self, opened: _OpenStore, first_scan: Scan | None, progress: Progress | None
     ) -> Snapshot:
         last = opened.journal.last_tree()
+        opened.mend_branch(last)
         scan = first_scan if first_scan is not None and last is None else self._scan(opened)
         if any(scan.changed):
             self._refuse_full(self._store, scan)
@@ -352,6 +351,8 @@ class _OpenStore:
         self.objects = Objects(layout.objects)
         self.journal = Journal(layout.timeline)
         self.cache = StatCache(layout.cache)
+        self._searched: dict[bytes, int] = {}
+        """For paths above the size limit the last recorded tree in which they were looked for."""
 
     def close(self) -> None:
         self.cache.close()
@@ -369,27 +370,34 @@ class _OpenStore:
 
     def keep(self, keeper: bytes) -> None:
         """Let the store's branch end at a commit. The journal knows it too: a power cut costs nothing."""
-        disk.write_file(self.layout.ref, keeper.hex().encode() + b"\n", durable=False)
+        disk.write_file(self.layout.ref, _ref_text(keeper), durable=False)
+
+    def mend_branch(self, last: TreeRecord | None) -> None:
+        """Let the branch end where the journal says: a power cut may have left it empty."""
+        if last is not None and disk.read_if_there(self.layout.ref) != _ref_text(last.keeper):
+            self.keep(last.keeper)
 
     def remember(self, scan: Scan) -> None:
         """Save what the scan found for the next one."""
         self.cache.save(
             (directory for directory, is_new in zip(scan.directories, scan.changed, strict=True) if is_new),
             {directory.path for directory in scan.directories},
-            {"packs": self.objects.stamp(), "indexes": scan.indexes, "searched": self._searched},
+            {
+                "packs": self.objects.stamp(),
+                "indexes": scan.indexes,
+                "searched": {**(self.cache.info("searched") or {}), **self._searched},
+            },
         )
-
-    _searched: dict[bytes, int] = {}  # noqa: RUF012 - replaced, never changed
 
     def was_covered(self, path: RelPath) -> bool:
         """Tell whether any recorded tree covers a path; what was searched once is not searched again."""
-        searched = self.cache.info("searched") or {}
-        number = searched.get(path, 0)
+        known: dict[bytes, int] = self.cache.info("searched") or {}
+        number = self._searched.get(path, known.get(path, 0))
         for record in self.journal.trees_after(number):
             if holds_path(self.objects, record.tree, path):
                 return True
             number = record.number
-        self._searched = {**searched, **self._searched, path: number}
+        self._searched[path] = number
         return False
 
 
@@ -406,32 +414,36 @@ class _Places:
         self.stores = os.path.realpath(given) if given else None
         """The directory of stores; None without a home."""
 
-    def store_of(self, worktree: str, store: StrPath | None) -> str:
-        """Name the store of a worktree: the given one, the one of the environment, or the usual one."""
+    def given_store(self, store: StrPath | None) -> str | None:
+        """Name the store that somebody asked for, by argument or by environment."""
         given = os.fspath(store) if store is not None else self._given_store
-        if given:
-            return os.path.realpath(given)
+        return os.path.realpath(given) if given else None
+
+    def usual_store(self, worktree: str) -> str:
+        """Name the store that a worktree has unless somebody asks for another."""
         if self.stores is None:
             raise InvalidInput("there is no home directory to keep the store in")
         return store_of(worktree, self.stores)
+
+    def store_of(self, worktree: str, store: StrPath | None) -> str:
+        """Name the store of a worktree."""
+        return self.given_store(store) or self.usual_store(worktree)
 
 
 def find_worktree(start: StrPath, *, store: StrPath | None = None) -> str | None:
     """Find the nearest wrapped directory at or above `start`; with a store, the worktree of that one."""
     places = _Places(dict(os.environ))
     directory = _real_directory(start)
-    given = places.store_of(directory, store)
-    if given != places.store_of(os.path.dirname(directory), store):
-        while not stores.exists(places.store_of(directory, None)):
-            above = os.path.dirname(directory)
-            if above == directory:
-                return None
-            directory = above
-        return directory
-    if not stores.exists(given):
-        return None
-    worktree = stores.read_identity(given).worktree
-    return worktree if is_inside(directory, worktree) else None
+    given = places.given_store(store)
+    if given is not None:
+        worktree = stores.read_identity(given).worktree if stores.exists(given) else None
+        return worktree if worktree is not None and is_inside(directory, worktree) else None
+    while not stores.exists(places.usual_store(directory)):
+        above = os.path.dirname(directory)
+        if above == directory:
+            return None
+        directory = above
+    return directory
 
 
 def _add_keeper(
@@ -442,6 +454,10 @@ def _add_keeper(
     kept = objects.put(pack, b"tree", encode_tree(entries))
     parent = last.keeper if last is not None else None
     return objects.put(pack, b"commit", encode_commit(kept, parent, int(time()), "tree " + tree.hex()))
+
+
+def _ref_text(commit: bytes) -> bytes:
+    return commit.hex().encode() + b"\n"
 
 
 def _refuse_too_big(scan: Scan, worktree: str, settings: Settings) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from shadowtree import disk
 from shadowtree.errors import (
     NotWrapped,
-    ShadowError,
     StoreDamaged,
     StoreFailed,
     StoreTooNew,
@@ -21,8 +20,7 @@ from shadowtree.errors import (
 )
 from shadowtree.frozen import frozen
 from shadowtree.layout import BRANCH_REF, FORMAT, StoreLayout
-from shadowtree.lock import Lock
-from shadowtree.system import directory_generation
+from shadowtree.system import directory_generation, host_name, is_process_alive
 
 _NEW_SUFFIX = ".new"
 
@@ -65,12 +63,11 @@ def create(store: str, worktree: str, prepare: Callable[[StoreLayout], None]) ->
         if exists(store):
             return
         raise UnsafePath(store, "it is there already and is no store")
-    building = f"{store}.{os.getpid()}-{os.urandom(4).hex()}{_NEW_SUFFIX}"
+    building = f"{_building_prefix(store)}{os.getpid()}-{os.urandom(4).hex()}{_NEW_SUFFIX}"
     disk.make_directory(building)
     try:
-        with Lock(StoreLayout(building).lock, 0):
-            _fill(StoreLayout(building), worktree, prepare)
-            _publish(building, store)
+        _fill(StoreLayout(building), worktree, prepare)
+        _publish(building, store)
     except BaseException:
         if os.path.lexists(building):
             disk.remove_tree(building)
@@ -127,6 +124,7 @@ def _fill(layout: StoreLayout, worktree: str, prepare: Callable[[StoreLayout], N
     """Make what git wants to see, then what we add; the identity comes last: without it there is no store."""
     for part in ("objects", "objects/pack", "objects/info", "refs", "refs/heads", "info"):
         disk.make_directory(os.path.join(layout.store, part))
+    disk.sync_names(layout.objects)
     disk.write_file(os.path.join(layout.store, "HEAD"), f"ref: {BRANCH_REF}\n".encode(), durable=False)
     disk.write_file(layout.config, _git_config(worktree), durable=False)
     prepare(layout)
@@ -159,16 +157,18 @@ def _make_parents(directory: str) -> None:
 
 
 def _remove_unfinished(store: str) -> None:
-    """Remove what a process left that died while it made this store; the living ones hold their lock."""
-    parent, name = os.path.split(store)
+    """Remove what processes of this machine left that died while they made this store."""
+    parent, prefix = os.path.split(_building_prefix(store))
     for entry in os.listdir(parent):
-        if entry.startswith(name + ".") and entry.endswith(_NEW_SUFFIX):
-            unfinished = os.path.join(parent, entry)
-            try:
-                with Lock(StoreLayout(unfinished).lock, 0):
-                    disk.remove_tree(unfinished)
-            except ShadowError:
-                continue
+        if entry.startswith(prefix) and entry.endswith(_NEW_SUFFIX):
+            pid = entry[len(prefix) :].partition("-")[0]
+            if pid.isdecimal() and not is_process_alive(int(pid)):
+                disk.remove_tree(os.path.join(parent, entry))
+
+
+def _building_prefix(store: str) -> str:
+    """Name a store that is being made; no lock could guard it, because it is not there yet."""
+    return f"{store}.{host_name()}-"
 
 
 def _is_empty_directory(path: str) -> bool:

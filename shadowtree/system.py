@@ -98,6 +98,19 @@ def usable_processors() -> int:
     return os.cpu_count() or 1
 
 
+def is_process_alive(pid: int) -> bool:
+    """Tell whether a process of this number runs on this machine; another one may have got its number."""
+    if IS_WINDOWS:
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def host_name() -> str:
     """Give the name of this machine."""
     return os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
