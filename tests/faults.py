@@ -69,6 +69,7 @@ class Child:
     """A scenario in a forked process."""
 
     def __init__(self, scenario: Callable[[], object], *, kill_at: int = 0) -> None:
+        self._ended: Ended | None = None
         self._reader, writer = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
@@ -77,11 +78,17 @@ class Child:
         os.close(writer)
 
     def kill(self) -> None:
-        """Kill it, as `kill -9` does."""
-        os.kill(self.pid, signal.SIGKILL)
+        """Kill it, as `kill -9` does, unless it has ended."""
+        if self._ended is None:
+            os.kill(self.pid, signal.SIGKILL)
 
     def wait(self) -> Ended:
         """Wait until it has ended."""
+        if self._ended is None:
+            self._ended = self._wait()
+        return self._ended
+
+    def _wait(self) -> Ended:
         with open(self._reader, "rb") as reader:
             told = reader.read()
         _, status = os.waitpid(self.pid, 0)
