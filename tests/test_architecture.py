@@ -1,0 +1,216 @@
+"""The layers of shadowtree as a table, and the tests that keep imports going one way.
+
+Imports are read from the sources, not watched at run time. All of them count: those inside functions too,
+which only come later, and those under `TYPE_CHECKING`, because who has to name a type knows its module.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import shadowtree
+
+PACKAGE = Path(shadowtree.__file__).parent
+
+FLOORS: tuple[tuple[str, set[str]], ...] = (
+    ("words", {"errors", "frozen", "layout", "paths"}),
+    ("words: values", {"directory", "model", "settings"}),
+    ("formats", {"deflate", "diff", "facts", "gitconfig", "gitformat", "gitindex", "ignore"}),
+    ("edges: the system", {"parallel", "repositories", "system"}),
+    ("edges: files", {"disk", "worktree"}),
+    ("edges: parts of a store", {"journal", "lock", "packs", "statcache"}),
+    ("edges: stores", {"objects", "store"}),
+    ("rules: what is covered", {"coverage"}),
+    ("rules: what is there", {"scan"}),
+    ("rules: trees", {"recorded", "seed", "snapshot"}),
+    ("rules: changes", {"patch"}),
+    ("front door", {"shadow"}),
+    ("what is offered", {""}),
+    ("command line: words", {"cli.command", "cli.text"}),
+    ("command line: output", {"cli.output", "cli.quick", "cli.shadows"}),
+    ("command line: shapes", {"cli.app", "cli.errors", "cli.progress", "cli.render"}),
+    ("command line: commands", {"cli.reading", "cli.recording"}),
+    ("command line: entry", {"cli.entry"}),
+    ("command line", {"cli"}),
+    ("python -m", {"__main__"}),
+)
+"""From the ground up. A module may import from the floors below its own, and from no neighbour."""
+
+OUTSIDE_LIBRARIES = {
+    "click": {"cli.app"},
+    "dulwich": {"objects"},
+    "isal": {"deflate"},
+    "sqlite3": {"journal", "statcache"},
+    "watchfiles": set(),
+}
+"""Who may know them; nothing else from outside the standard library is known to anybody."""
+
+MAY_READ_ENVIRONMENT = {"shadow", "system"}
+"""Beside the front ends: the door, which passes values on, and the module that knows the platforms."""
+
+MAY_IMPORT_BY_NAME = {"", "cli.command"}
+"""Modules that import others by a text, which this test cannot follow."""
+
+FRONT_ENDS = ("cli", "__main__")
+FRONT_ENDS_MAY_IMPORT = {"", "frozen"}
+
+LEVELS = {module: level for level, (_, modules) in enumerate(FLOORS) for module in modules}
+
+
+def _is_front_end(module: str) -> bool:
+    return module.partition(".")[0] in FRONT_ENDS
+
+
+@cache
+def _sources() -> dict[str, ast.Module]:
+    """Parse every module; named without `shadowtree.`, so that the package itself has the empty name."""
+    sources = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        name = name.removesuffix("__init__").removesuffix(".")
+        sources[name] = ast.parse(path.read_text("utf-8"), str(path))
+    return sources
+
+
+def _imports(source: ast.Module, known: set[str]) -> Iterator[str]:
+    """Yield what a module imports by full names, wherever the line stands.
+
+    `from shadowtree import disk` means the module `shadowtree.disk`; with a name that is no module, as in
+    `from shadowtree import Shadow`, it means the package.
+    """
+    for node in ast.walk(source):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            assert node.module is not None
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield full if full in known else node.module
+
+
+def _own_imports(module: str) -> set[str]:
+    """Name the modules of shadowtree that a module imports."""
+    known = {f"shadowtree.{name}" for name in _sources()}
+    found = {
+        name.removeprefix("shadowtree").removeprefix(".")
+        for name in _imports(_sources()[module], known)
+        if name.partition(".")[0] == "shadowtree"
+    }
+    return found - {module}
+
+
+@cache
+def _names_used(module: str) -> frozenset[str]:
+    """Collect every name and dotted name that a module uses, such as `print` and `os.environ`."""
+    used = set()
+    for node in ast.walk(_sources()[module]):
+        if isinstance(node, ast.Name | ast.Attribute):
+            used.add(_dotted(node))
+        elif isinstance(node, ast.ImportFrom):
+            used.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return frozenset(used)
+
+
+def _dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{_dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else "?"
+
+
+def test_every_module_stands_in_the_table_once() -> None:
+    listed = [module for _, modules in FLOORS for module in modules]
+
+    assert sorted(listed) == sorted(_sources())
+
+
+@pytest.mark.parametrize("module", sorted(LEVELS), ids=lambda module: module or "shadowtree")
+def test_a_module_imports_only_from_the_floors_below(module: str) -> None:
+    upward = {name for name in _own_imports(module) if LEVELS[name] >= LEVELS[module]}
+
+    assert not upward, f"{module} stands on {FLOORS[LEVELS[module]][0]!r}"
+
+
+@pytest.mark.parametrize("module", sorted(filter(_is_front_end, LEVELS)))
+def test_a_front_end_uses_only_what_the_package_offers(module: str) -> None:
+    inside = {name for name in _own_imports(module) if not _is_front_end(name)}
+
+    assert inside <= FRONT_ENDS_MAY_IMPORT
+
+
+@pytest.mark.parametrize("library", sorted(OUTSIDE_LIBRARIES))
+def test_an_outside_library_is_known_to_its_own_modules_alone(library: str) -> None:
+    knowing = {
+        module
+        for module, source in _sources().items()
+        if library in {name.partition(".")[0] for name in _imports(source, set())}
+    }
+
+    assert knowing == OUTSIDE_LIBRARIES[library]
+
+
+def test_no_other_library_is_imported() -> None:
+    allowed = sys.stdlib_module_names | OUTSIDE_LIBRARIES.keys() | {"shadowtree"}
+    foreign = {
+        (module, name)
+        for module, source in _sources().items()
+        for name in _imports(source, set())
+        if name.partition(".")[0] not in allowed
+    }
+
+    assert not foreign
+
+
+def test_nothing_prints() -> None:
+    """Front ends write through `cli.output`, which knows streams, colours and encodings."""
+    printing = {module for module in _sources() if "print" in _names_used(module)}
+
+    assert not printing
+
+
+def test_the_environment_is_read_by_the_door_and_by_front_ends_alone() -> None:
+    words = {"os.environ", "os.environb", "os.getenv", "os.path.expanduser", "pathlib.Path.home"}
+    reading = {module for module in _sources() if not words.isdisjoint(_names_used(module))}
+
+    assert {module for module in reading if not _is_front_end(module)} == MAY_READ_ENVIRONMENT
+
+
+def test_only_two_modules_import_by_name() -> None:
+    by_name = {"import_module", "__import__", "importlib.import_module"}
+    importing = {module for module in _sources() if not by_name.isdisjoint(_names_used(module))}
+
+    assert importing == MAY_IMPORT_BY_NAME
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    mute = [module for module, source in _sources().items() if not ast.get_docstring(source)]
+
+    assert not mute
+
+
+@pytest.mark.parametrize("name", shadowtree.__all__)
+def test_every_public_name_is_there_and_says_what_it_is(name: str) -> None:
+    offered = getattr(shadowtree, name)
+
+    assert offered.__doc__
+    # `frozen` makes new classes; a made-up signature would stand here if it lost the docstring.
+    assert not offered.__doc__.startswith(f"{name}(")
+
+
+def test_the_public_names_are_sorted_and_all_that_type_checkers_see() -> None:
+    seen = {
+        alias.name
+        for node in _sources()[""].body
+        if isinstance(node, ast.If)
+        for line in node.body
+        if isinstance(line, ast.ImportFrom)
+        for alias in line.names
+    }
+
+    assert shadowtree.__all__ == sorted(seen)
