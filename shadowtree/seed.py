@@ -97,7 +97,7 @@ class _Seeder:
         return (
             stamp == present
             and youngest_ns < self._before_ns
-            and not is_racy(mtime_ns, ctime_ns, self._started_ns)
+            and not is_racy(mtime_ns, ctime_ns, self._started_ns, size)
         )
 
     def _find_raw(self, object_id: bytes, size: int) -> bytes | None:

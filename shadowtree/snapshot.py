@@ -11,10 +11,10 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha1
-from time import time_ns
+from time import sleep, time_ns
 
 from shadowtree.deflate import deflate
-from shadowtree.directory import FORCED, ID_SIZE, NORMAL, Directory, git_mode
+from shadowtree.directory import FORCED, ID_SIZE, NORMAL, STAMP_SIZE, Directory, git_mode
 from shadowtree.facts import (
     DIRECTORY_BLOB,
     EXCLUDE_BLOB,
@@ -58,7 +58,9 @@ _BATCH_FILES = 64
 _BATCH_BYTES = 1 << 20
 _STREAM_SIZE = 2 << 20
 """A file above this is never held in memory."""
-_STREAM_TRIES = 3
+_STREAM_TRIES = 10
+_REST_S = 0.05
+"""How long a large file must have rested: a single call may still be writing one that looks finished."""
 _MOST_THREADS = 4
 _CHANGED_TYPE = "changed its type while it was read"
 _KEPT_CHANGING = "kept changing while it was read"
@@ -208,10 +210,14 @@ def _read_stream(file: _File, directory_fd: int, objects: Objects, pack: ObjectS
     """Read a large file in pieces straight into the pack; one that keeps changing is given up."""
     name = file.directory.names[file.row]
     for _ in range(_STREAM_TRIES):
+        started_ns = time_ns()
         fd, status = open_file(directory_fd, name)
         try:
+            if 0 <= started_ns - status.st_mtime_ns < _REST_S * 1e9:
+                sleep(_REST_S)
+                continue
             file.id = pack.add_stream(status.st_size, _stable_pieces(fd, status), objects.has)
-            if _has_id(fd, status, file.id):
+            if _has_id(fd, status, started_ns, file.id):
                 file.stamp, file.size = stamp_of(status), status.st_size
                 return
         except _Changed:
@@ -236,9 +242,9 @@ def _stable_pieces(fd: int, status: os.stat_result) -> Iterator[bytes]:
         raise _Changed
 
 
-def _has_id(fd: int, status: os.stat_result, expected: bytes) -> bool:
+def _has_id(fd: int, status: os.stat_result, started_ns: int, expected: bytes) -> bool:
     """Read a file a second time if its times are too young to show a write during the first."""
-    if not is_racy(status.st_mtime_ns, status.st_ctime_ns, time_ns()):
+    if not is_racy(status.st_mtime_ns, status.st_ctime_ns, started_ns, status.st_size):
         return True
     os.lseek(fd, 0, os.SEEK_SET)
     digest = sha1(object_header(b"blob", status.st_size), usedforsecurity=False)
@@ -273,7 +279,7 @@ def _build_tree(
     directory: Directory, subdirectories: list[Directory], objects: Objects, pack: ObjectSink
 ) -> bytes | None:
     """Build the tree of a directory; None if it covers nothing, because git has no empty directories."""
-    ids, modes = bytes(directory.ids), directory.stats[4::5]
+    ids, modes = bytes(directory.ids), directory.stats[4::STAMP_SIZE]
     entries = [
         TreeEntry(name, git_mode(modes[row]), ids[row * ID_SIZE : (row + 1) * ID_SIZE])
         for row, name in enumerate(directory.names)
@@ -315,8 +321,8 @@ def settle(scan: Scan) -> None:
         if not scan.changed[number]:
             continue
         for row in directory.pending:
-            mtime_ns, ctime_ns = directory.stats[row * 5 : row * 5 + 2]
-            if is_racy(mtime_ns, ctime_ns, scan.started_ns):
+            mtime_ns, ctime_ns, size = directory.stats[row * STAMP_SIZE : row * STAMP_SIZE + 3]
+            if is_racy(mtime_ns, ctime_ns, scan.started_ns, size):
                 directory.smudge(row)
         directory.pending = []
         if directory.stamp is not None and is_racy(*directory.stamp[:2], scan.started_ns):

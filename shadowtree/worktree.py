@@ -24,6 +24,7 @@ _READ_SIZE = 1 << 20
 _TRIES = 10
 _FINE_WINDOW_NS = 100_000_000
 _COARSE_WINDOW_NS = 2_500_000_000
+_LARGE_SIZE = 1 << 20
 
 INODE_MASK = (1 << 63) - 1
 """Inode numbers are unsigned; the other numbers of a stamp may be negative."""
@@ -55,13 +56,15 @@ def stamp_of(status: os.stat_result) -> FileStamp:
     )
 
 
-def is_racy(mtime_ns: int, ctime_ns: int, now_ns: int) -> bool:
-    """Tell whether a change right after `now_ns` could leave both times as they are.
+def is_racy(mtime_ns: int, ctime_ns: int, now_ns: int, size: int = 0) -> bool:
+    """Tell whether a change at or after `now_ns` could leave both times as they are.
 
     Kernels stamp files in ticks of up to 10 ms; some file systems keep whole seconds only, which shows in a
-    ctime without a fraction (nobody can set a ctime).
+    ctime without a fraction (nobody can set a ctime). A call that writes much stamps the file when it begins
+    and may go on for a while, so large files have to be older too.
     """
-    window_ns = _FINE_WINDOW_NS if ctime_ns % 1_000_000 else _COARSE_WINDOW_NS
+    is_fine = ctime_ns % 1_000_000 and size <= _LARGE_SIZE
+    window_ns = _FINE_WINDOW_NS if is_fine else _COARSE_WINDOW_NS
     return max(mtime_ns, ctime_ns) >= now_ns - window_ns
 
 
@@ -171,7 +174,7 @@ def _read_once(fd: int, before: os.stat_result) -> tuple[FileStamp, bytes] | Non
     stamp = stamp_of(before)
     if len(content) != before.st_size or stamp_of(after) != stamp:
         return None
-    if is_racy(before.st_mtime_ns, before.st_ctime_ns, started_ns):
+    if is_racy(before.st_mtime_ns, before.st_ctime_ns, started_ns, before.st_size):
         # The clock of the file system may be too coarse to show a write while we read: look twice.
         os.lseek(fd, 0, os.SEEK_SET)
         if _read_all(fd, before.st_size) != content or stamp_of(os.fstat(fd)) != stamp:
