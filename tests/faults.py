@@ -7,6 +7,7 @@ number at which it was to be hit.
 from __future__ import annotations
 
 import errno
+import faulthandler
 import os
 import pickle
 import shutil
@@ -107,6 +108,7 @@ def in_child(scenario: Callable[[], object]) -> Ended:
 def _run_in_child(scenario: Callable[[], object], kill_at: int, writer: int) -> None:
     """Run it and end the process, whatever happens: the child must never come back into pytest."""
     code = _RAISED
+    faulthandler.disable()  # the parent tells of signals
     try:
         if kill_at:
             disk.before_write = _killer(kill_at, writer)
@@ -267,7 +269,7 @@ def assert_records_whole(store: Path) -> None:
     try:
         for record in recorded_trees(store):
             for tree in (record.tree, record.facts):
-                _read_below(objects, tree, seen)
+                read_below(objects, tree, seen)
             objects.read(b"commit", record.keeper)
     finally:
         objects.close()
@@ -287,13 +289,14 @@ def recorded_trees(store: Path) -> list[Any]:  # Any: records of the journal
             journal.close()
 
 
-def _read_below(objects: Objects, tree: bytes, seen: set[bytes]) -> None:
+def read_below(objects: Objects, tree: bytes, seen: set[bytes]) -> None:
+    """Read a tree and all that it names."""
     if tree in seen:
         return
     seen.add(tree)
     for entry in objects.read_tree(tree):
         if entry.mode == MODE_TREE:
-            _read_below(objects, entry.id, seen)
+            read_below(objects, entry.id, seen)
         elif entry.id not in seen:
             seen.add(entry.id)
             objects.read(b"blob", entry.id)

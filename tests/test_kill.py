@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 
 import shadowtree
-from shadowtree import Shadow
+from shadowtree import Shadow, disk
 from tests.faults import (
     SETTINGS,
     assert_no_leftovers,
     assert_records_whole,
     count_packs,
+    in_child,
     leftovers,
     recorded_trees,
     sweep_kills,
@@ -202,10 +203,21 @@ def test_an_unfinished_store_beside_a_finished_one_goes_with_the_next_snapshot(
     worktree: Path, tmp_path: Path
 ) -> None:
     """Two processes wrap at once; one dies while it builds, the other one comes through."""
-    track(worktree)
+    writes = count(1)
+
+    def die_while_another_wraps(act: str, path: str) -> None:
+        if next(writes) == 6:
+            disk.before_write = lambda act, path: None
+            in_child(lambda: track(worktree)).value()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def wrap() -> None:
+        disk.before_write = die_while_another_wraps
+        track(worktree)
+
+    assert in_child(wrap).signal == signal.SIGKILL
     store = store_of(worktree)
-    unfinished = store.parent / f"{store.name}.1-00000000.new"
-    make_tree(unfinished, {"objects": {"pack": {}}, "HEAD.1.tmp": "", "lock": ""})
+    assert leftovers(store) != []
 
     track(worktree)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,7 +21,6 @@ import pytest
 
 import shadowtree
 from shadowtree import Locked, NotWrapped, Shadow, ShadowError, disk, lock
-from shadowtree import store as stores
 from shadowtree.cli import main
 from shadowtree.lock import Lock
 from tests.faults import (
@@ -34,10 +35,8 @@ from tests.faults import (
 from tests.referee import assert_sound_store, git_tree
 from tests.trees import make_tree
 
-MAKING_RACES = "a store that is being made has no lock for a moment, and is taken for a dead one"
-sometimes_races = pytest.mark.xfail(strict=False, reason=MAKING_RACES)
-
 IMPATIENT = {**SETTINGS, "lock_timeout": 0.2}
+VERY_IMPATIENT = {**SETTINGS, "lock_timeout": 0.01}
 PROCESSES = 8
 
 
@@ -301,7 +300,6 @@ def all_at_once(scenarios: list[Callable[[], object]]) -> list[object]:
     return [child.wait().value() for child in children]
 
 
-@sometimes_races
 @pytest.mark.parametrize("attempt", range(5))
 def test_eight_processes_wrap_one_worktree_at_once(worktree: Path, tmp_path: Path, attempt: int) -> None:
     make_tree(worktree, {"a": "1", "sub": {"b": "2"}, "many": {f"{n}": f"{n}" for n in range(50)}})
@@ -316,7 +314,6 @@ def test_eight_processes_wrap_one_worktree_at_once(worktree: Path, tmp_path: Pat
     assert_sound_store(store)
 
 
-@sometimes_races
 def test_eight_processes_snapshot_one_worktree_at_once_again_and_again(
     worktree: Path, tmp_path: Path
 ) -> None:
@@ -378,7 +375,6 @@ def test_readers_and_writers_at_once_do_not_disturb_each_other(worktree: Path, t
     assert_sound_store(store)
 
 
-@sometimes_races
 def test_eight_commands_at_once_say_the_same(worktree: Path, tmp_path: Path) -> None:
     make_tree(worktree, {"a": "1", "sub": {"b": "2"}})
     environment = {**os.environ, "PYTHONPATH": str(Path(shadowtree.__file__).parents[1])}
@@ -421,7 +417,6 @@ def test_threads_share_one_shadow(worktree: Path, tmp_path: Path) -> None:
     assert_sound_store(shadow.store)
 
 
-@sometimes_races
 def test_threads_wrap_one_worktree_at_once_with_shadows_of_their_own(worktree: Path, tmp_path: Path) -> None:
     """Within one process the lock must hold too: it belongs to an open file, not to a process."""
     make_tree(worktree, {"a": "1"})
@@ -451,29 +446,48 @@ def run_threads(targets: list[Callable[[], object]]) -> None:
 # Races of making and unmaking a store, step by step
 
 
-@pytest.mark.xfail(strict=True, reason=MAKING_RACES)
-def test_a_store_that_is_being_made_is_not_taken_for_a_dead_one(
-    worktree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "later"])
+def test_another_process_may_come_at_every_write_of_a_snapshot(
+    worktree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_first: bool
 ) -> None:
-    """The directory is there a moment before its lock is; another process looks around just then."""
+    """It takes the same snapshot, or finds the store locked; the one that it interrupts goes on."""
     make_tree(worktree, {"a": "1"})
-    others: list[object] = []
+    track(worktree)
+    store = Shadow(worktree).store
+    for number in count(1):
+        if is_first:
+            shutil.rmtree(store)
+        make_tree(worktree, {"a": f"round {number}"})
+        visits = snapshot_with_a_visit(worktree, number, monkeypatch)
+        if not visits:
+            break
+        assert_records_whole(store)
+        assert_no_leftovers(store)
+    assert number > (30 if is_first else 10)
+    assert_sound_store(store)
 
-    class SlowLock(Lock):
-        def __enter__(self) -> Lock:
-            if not others:
-                others.append(None)
-                others[0] = in_child(lambda: track(worktree)).result
-            return super().__enter__()
 
-    monkeypatch.setattr(stores, "Lock", SlowLock)
-    tree = track(worktree)
+def snapshot_with_a_visit(worktree: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Take a snapshot, with another one by another process before its n-th write."""
+    writes, visits = count(1), list[object]()
 
-    assert tree == others[0] == git_tree(worktree, tmp_path / "scratch")
-    assert_no_leftovers(Shadow(worktree).store)
+    def visit(act: str, path: str) -> None:
+        if next(writes) == number:
+            with monkeypatch.context() as calm:
+                calm.setattr(disk, "before_write", lambda act, path: None)
+                visits.append(in_child(lambda: track_impatiently(worktree)).result)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "before_write", visit)
+        tree = track(worktree)
+    for result in visits:
+        assert result == tree or (isinstance(result, Raised) and result.names[0] == "Locked"), (
+            number,
+            result,
+        )
+    return visits
 
 
-@pytest.mark.xfail(strict=True, reason="an empty store is removed without holding its lock")
 def test_a_first_snapshot_that_fails_does_not_remove_what_another_process_recorded(
     worktree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -500,7 +514,7 @@ def test_a_first_snapshot_that_fails_does_not_remove_what_another_process_record
 
 
 def track_impatiently(worktree: Path) -> str:
-    with Shadow(worktree, settings=IMPATIENT) as shadow:
+    with Shadow(worktree, settings=VERY_IMPATIENT) as shadow:
         return shadow.track()
 
 
