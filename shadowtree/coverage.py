@@ -14,7 +14,7 @@ only built where they are asked for. Policies are made from the disk by a scan, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 
@@ -167,19 +167,19 @@ class Policy:
         ignore_text: bytes | None,
         heavy_dirs: frozenset[bytes],
         max_file_size: int,
-        index: TrackedNames | None = None,
-        index_digest: bytes = b"",
+        indexes: Sequence[tuple[TrackedNames, bytes]] = (),
     ) -> Policy:
         """Make the rules at the root of a worktree.
 
         `around` are the directories from the top of the repository around the worktree down to the worktree,
         the last one left out: for each the name of the next one below, and the text of its `.gitignore`.
+        `indexes` are those of every repository around it, each with its digest.
         """
         policy = cls(None, b"", NORMAL, ignore_text=ignore_text, exclude_text=exclude_text)
         policy.path = ROOT
         policy.heavy = heavy_dirs
-        policy.indexes = () if index is None else (index,)
-        policy.tracked_key = _digest(index_digest)
+        policy.indexes = tuple([index for index, _ in indexes])
+        policy.tracked_key = _digest(*[digest for _, digest in indexes])
         flat = [part for pair in around for part in pair]
         heavy_key = b"\0".join(sorted(heavy_dirs))
         policy.rules_key = _digest(

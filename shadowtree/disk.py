@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from shadowtree.errors import OutOfSpace, ShadowError, StoreFailed, UnsafePath
+from shadowtree.layout import TEMPORARY_PREFIX
 from shadowtree.system import O_BINARY, O_CLOEXEC, O_NOFOLLOW, sync_directory, user_id
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -56,6 +57,12 @@ def create_file(path: str) -> int:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_BINARY, 0o600)
         make_private(fd)
         return fd
+
+
+def is_ours(path: str) -> bool:
+    """Tell a file that shadowtree made from one of git, which makes objects read-only."""
+    with store_errors(path):
+        return os.lstat(path).st_mode & 0o777 == 0o600
 
 
 def make_private(fd: int) -> None:
@@ -124,18 +131,35 @@ def write_file(path: str, content: bytes, *, durable: bool) -> None:
 
     Without `durable` a power cut may still leave it empty; that is for files that can be made again.
     """
-    temporary = f"{path}.{os.getpid()}.tmp"
-    remove_file(temporary)
+    temporary = name_temporary(os.path.dirname(path))
     fd = create_file(temporary)
     try:
-        write_all(fd, content, temporary)
-        if durable:
-            sync(fd, temporary)
-    finally:
-        os.close(fd)
-    rename(temporary, path)
+        try:
+            write_all(fd, content, temporary)
+            if durable:
+                sync(fd, temporary)
+        finally:
+            os.close(fd)
+        rename(temporary, path)
+    except BaseException:
+        remove_file(temporary)
+        raise
     if durable:
         sync_names(os.path.dirname(path))
+
+
+def name_temporary(directory: str) -> str:
+    """Make up a name that nobody has, for a file that is not finished."""
+    return os.path.join(directory, f"{TEMPORARY_PREFIX}{os.getpid()}-{os.urandom(6).hex()}")
+
+
+def remove_temporaries(directory: str) -> None:
+    """Remove the unfinished files of processes that died; only for the holder of the store's lock."""
+    with store_errors(directory):
+        names = os.listdir(directory)
+    for name in names:
+        if name.startswith(TEMPORARY_PREFIX):
+            remove_file(os.path.join(directory, name))
 
 
 def read_file(path: str) -> bytes:

@@ -23,7 +23,6 @@ from shadowtree.gitformat import (
     object_header,
     object_id,
 )
-from shadowtree.layout import TEMPORARY_PREFIX
 from shadowtree.packs import Entry, Pack, PackWriter, merge_packs
 
 _LOOSE_CHUNK = 1 << 16
@@ -278,12 +277,18 @@ class Objects:
             self._sound.update(pack.ids())
 
     def remove_temporaries(self) -> None:
-        """Remove what dead processes left behind. Only for the holder of the lock."""
+        """Remove what dead processes left behind. Only for the holder of the lock.
+
+        A pack that never got its index is theirs too, if it can be written: those of git cannot.
+        """
+        disk.remove_temporaries(self._pack_directory)
         with disk.store_errors(self._pack_directory):
-            names = os.listdir(self._pack_directory)
+            names = set(os.listdir(self._pack_directory))
         for name in names:
-            if name.startswith(TEMPORARY_PREFIX):
-                disk.remove_file(os.path.join(self._pack_directory, name))
+            path = os.path.join(self._pack_directory, name)
+            has_index = name.removesuffix(".pack") + ".idx" in names
+            if name.endswith(".pack") and not has_index and disk.is_ours(path):
+                disk.remove_file(path)
 
     def stamp(self) -> dict[str, tuple[int, int, int]]:
         """Tell packs apart from changed ones: name to size, time and inode, of packs and indexes."""

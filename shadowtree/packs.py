@@ -35,9 +35,9 @@ from shadowtree.gitformat import (
     parse_entry_header,
     row_in_index,
 )
-from shadowtree.layout import TEMPORARY_PREFIX
 from shadowtree.system import O_CLOEXEC
 
+_INDEX_SUFFIX = ".idx"
 _BUFFER_SIZE = 1 << 20
 _CHUNK_SIZE = 1 << 18
 
@@ -141,6 +141,7 @@ class PackWriter:
         disk.rename(self._path, name + ".pack")
         disk.rename(index_path, name + ".idx")
         disk.sync_names(self._directory)
+        self._path = ""
         return name
 
     def abandon(self) -> None:
@@ -148,13 +149,15 @@ class PackWriter:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+        if self._path:
             disk.remove_file(self._path)
+            disk.remove_file(self._path + _INDEX_SUFFIX)
+            self._path = ""
 
     def _start(self) -> int:
         """Open the temporary file when the first object comes, and give where the next entry begins."""
         if self._fd < 0:
-            name = f"{TEMPORARY_PREFIX}{os.getpid()}-{os.urandom(6).hex()}.pack"
-            self._path = os.path.join(self._directory, name)
+            self._path = disk.name_temporary(self._directory)
             self._fd = disk.create_file(self._path)
             self._buffer += bytes(PACK_HEADER_SIZE)
         return self._flushed + len(self._buffer)
@@ -186,7 +189,7 @@ class PackWriter:
         return digest.digest()
 
     def _write_index(self, checksum: bytes) -> str:
-        path = self._path.removesuffix(".pack") + ".idx"
+        path = self._path + _INDEX_SUFFIX
         fd = disk.create_file(path)
         try:
             disk.write_all(fd, encode_pack_index(sorted(self._entries.values()), checksum), path)
@@ -342,15 +345,17 @@ def merge_packs(packs: Sequence[Pack], into: PackWriter) -> str | None:
         for pack in packs:
             for object_id, raw in pack.raw_entries():
                 into.copy_entry(object_id, raw)
+        name = into.finish()
     except StoreDamaged:
         into.abandon()
         return None
     except BaseException:
         into.abandon()
         raise
-    name = into.finish()
     for pack in packs:
-        # The index first: a pack without one is not looked at.
-        disk.remove_file(pack.path.removesuffix(".pack") + ".idx")
-        disk.remove_file(pack.path)
+        # A merge that was killed may have left all these objects in one pack already: the same one again.
+        if pack.path != f"{name}.pack":
+            # The index first: a pack without one is not looked at.
+            disk.remove_file(pack.path.removesuffix(".pack") + _INDEX_SUFFIX)
+            disk.remove_file(pack.path)
     return name

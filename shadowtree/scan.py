@@ -42,6 +42,9 @@ OWN_IGNORE = b".shadowtreeignore"
 GIT_IGNORE = b".gitignore"
 _MAX_RULES_SIZE = 1 << 20
 
+IndexState = tuple[tuple[int, ...] | None, bytes, str | None]
+"""The stamp of an index, the digest of the names it tracks, and why it could not be read."""
+
 TOO_BIG = "too big"
 FORBIDDEN_NAME = "git forbids the name"
 NO_FILE = "neither file nor link"
@@ -61,8 +64,8 @@ class Scan:
         self.rules: RootRules | None = None
         self.around: TrackedNames | None = None
         """The index of the repository that the worktree is, or lies in."""
-        self.indexes: dict[bytes, tuple[tuple[int, ...] | None, bytes]] = {}
-        """For each repository the stamp and the digest of its index."""
+        self.indexes: dict[bytes, IndexState] = {}
+        """For each repository what is known of its index."""
         self.warnings: list[str] = []
 
     @property
@@ -140,7 +143,7 @@ class _Scanner:
         self._was_covered = was_covered
         self._cursor = cursor
         self._scan = Scan(time_ns())
-        self._known_indexes: dict[bytes, tuple[tuple[int, ...] | None, bytes]] = {}
+        self._known_indexes: dict[bytes, IndexState] = {}
         if cache is not None:
             self._known_indexes = cache.info("indexes") or {}
 
@@ -226,10 +229,11 @@ class _Scanner:
 
     def _make_root_policy(self, directory: Directory, fd: int) -> Policy:
         own = self._read_rules(fd, OWN_IGNORE)
-        repository = find_around(self._root)
-        around, outer = _read_around(repository, self._root)
-        index = None if repository is None else TrackedNames(repository, outer=outer, base=ROOT)
-        self._scan.around = index
+        repositories = _list_repositories(self._root)
+        repository = repositories[0] if repositories else None
+        around = _read_around(repository, self._root)
+        indexes = [TrackedNames(r, outer=_place_in(r, self._root), base=ROOT) for r in repositories]
+        self._scan.around = indexes[0] if indexes else None
         exclude_text = read_exclude(repository) if repository is not None else None
         home, config_home = self._surroundings.home, self._surroundings.config_home
         global_text = read_global_excludes(
@@ -254,20 +258,19 @@ class _Scanner:
             ignore_text=directory.ignore_text,
             heavy_dirs=frozenset(os.fsencode(name) for name in heavy_dirs),
             max_file_size=self._settings.max_file_size,
-            index=index,
-            index_digest=self._index_digest(index),
+            indexes=[(index, self._index_digest(index)) for index in indexes],
         )
 
     def _index_digest(self, index: TrackedNames | None) -> bytes:
         """Tell which names an index tracks, without reading it again if it has not changed."""
         if index is None:
             return b""
-        stamp, digest = self._known_indexes.get(index.key, (None, b""))
+        stamp, digest, problem = self._known_indexes.get(index.key, (None, b"", None))
         if stamp is None or stamp != index.stamp:
-            digest = index.digest
-            if index.problem is not None:
-                self._scan.warnings.append(index.problem)
-        self._scan.indexes[index.key] = (index.stamp, digest)
+            digest, problem = index.digest, index.problem
+        if problem is not None:
+            self._scan.warnings.append(f"{os.fsdecode(index.key)}: {problem}")
+        self._scan.indexes[index.key] = (index.stamp, digest, problem)
         return digest
 
     def _read_rules(self, fd: int, name: bytes) -> bytes:
@@ -358,10 +361,11 @@ class _Scanner:
 
 
 def _judge_directory(directory: Directory, policy: Policy, name: bytes) -> None:
-    if is_forbidden(name):
-        directory.skipped.append((name, FORBIDDEN_NAME))
-        return
     mode, is_entered = policy.judge_directory(name)
+    if is_entered and is_forbidden(name):
+        if mode in (NORMAL, FORCED):
+            directory.skipped.append((name, FORBIDDEN_NAME))
+        return
     if mode not in (NORMAL, FORCED) and directory.mode in (NORMAL, FORCED):
         directory.excluded.append(name)
     if is_entered:
@@ -449,21 +453,35 @@ def _note_changes(cached: Directory, stats: array[int]) -> Directory | None:
     return directory
 
 
-def _read_around(repository: Repository | None, root: bytes) -> tuple[list[tuple[bytes, bytes]], bytes]:
+def _list_repositories(root: bytes) -> list[Repository]:
+    """List the repositories at and above a worktree, the nearest first."""
+    found = []
+    repository = find_around(root)
+    while repository is not None:
+        found.append(repository)
+        above = os.path.dirname(repository.top)
+        repository = find_around(above) if above != repository.top else None
+    return found
+
+
+def _place_in(repository: Repository, root: bytes) -> bytes:
+    """Tell where a worktree is in a repository around it, with a slash at the end; empty at its top."""
+    return root[len(repository.top.rstrip(b"/")) + 1 :] + b"/" if repository.top != root else b""
+
+
+def _read_around(repository: Repository | None, root: bytes) -> list[tuple[bytes, bytes]]:
     """Read the `.gitignore` of each directory between a repository's top and a worktree inside it.
 
-    Gives these texts, each with the name of the next directory below, and the worktree's place in the
-    repository with a slash at the end.
+    Gives these texts, each with the name of the next directory below.
     """
-    if repository is None or os.path.realpath(repository.top) == root:
-        return [], b""
-    outer = os.path.relpath(root, os.path.realpath(repository.top))
-    around = []
+    around: list[tuple[bytes, bytes]] = []
+    if repository is None:
+        return around
     directory = repository.top
-    for name in outer.split(b"/"):
+    for name in _place_in(repository, root).split(b"/")[:-1]:
         around.append((name, _read_rules_at(directory)))
         directory = os.path.join(directory, name)
-    return around, outer + b"/"
+    return around
 
 
 def _read_rules_at(directory: bytes) -> bytes:

@@ -91,20 +91,9 @@ class Shadow:
 
         A store in the directory of stores is moved to the place where the worktree looks for it.
         """
-        found = os.path.realpath(os.fspath(store))
-        if not stores.exists(found):
-            raise InvalidInput(f"{found} is no store")
         shadow = cls(worktree, store=store, settings=settings, allow_broad=allow_broad)
         shadow._refuse_broad()
-        stores.read_identity(found)
-        disk.require_private(found)
-        home = shadow._places.usual_store(shadow._worktree)
-        with Lock(StoreLayout(found).lock, shadow._settings.lock_timeout):
-            if os.path.dirname(found) == os.path.dirname(home) and found != home:
-                stores.move(found, home)
-                found = home
-            stores.bind(found, shadow._worktree)
-        shadow._store = found
+        shadow._adopt()
         return shadow
 
     @property
@@ -188,6 +177,7 @@ class Shadow:
         """Tell where the shadow stands and what is not protected. Records nothing."""
         with self._mutex:
             opened = self._open()
+            opened.refresh()
             last = opened.journal.last_tree()
             scan = self._scan(opened)
             changed = scan.files
@@ -208,6 +198,25 @@ class Shadow:
             )
 
     # Wrapping and opening
+
+    def _adopt(self) -> None:
+        """Bind the store to the worktree, then move it; when interrupted, the same again finishes it."""
+        found, usual = self._store, self._places.usual_store(self._worktree)
+        is_usual_place = os.path.dirname(found) == os.path.dirname(usual)
+        if not stores.exists(found):
+            if not is_usual_place or not stores.belongs_to(usual, self._worktree):
+                raise InvalidInput(f"{found} is no store")
+            self._store = usual
+            return
+        disk.require_private(found)
+        stores.read_identity(found)
+        with Lock(StoreLayout(found).lock, self._settings.lock_timeout):
+            if is_usual_place and found != usual and stores.exists(usual):
+                raise InvalidInput(f"{self._worktree} has a store already: {usual}")
+            stores.bind(found, self._worktree)
+            if is_usual_place and found != usual:
+                stores.move(found, usual)
+                self._store = usual
 
     def _wrap(self) -> Scan:
         """Look at the worktree, refuse what is too much, and only then make the store."""
@@ -251,16 +260,17 @@ class Shadow:
         if not self.is_wrapped:
             raise NotWrapped(self._worktree)
         with Lock(StoreLayout(self._store).lock, self._settings.lock_timeout):
+            stores.remove_unfinished(self._store)
             opened = self._open()
             opened.objects.remove_temporaries()
+            opened.refresh()
             yield opened
 
     def _forget(self, opened: _OpenStore, *, is_new: bool) -> None:
         """After a failure: drop what memory holds, and a store that was made for nothing."""
-        is_empty = is_new and opened.journal.last_tree() is None
         opened.close()
         self._opened = None
-        if is_empty:
+        if is_new and not opened.has_records:
             disk.remove_tree(self._store)
 
     def _surroundings(self) -> Surroundings:
@@ -273,7 +283,6 @@ class Shadow:
     # Snapshots
 
     def _scan(self, opened: _OpenStore) -> Scan:
-        opened.refresh()
         return scan_worktree(
             self._worktree, self._settings, self._surroundings(), opened.cache, opened.was_covered
         )
@@ -282,6 +291,7 @@ class Shadow:
         self, opened: _OpenStore, first_scan: Scan | None, progress: Progress | None
     ) -> Snapshot:
         last = opened.journal.last_tree()
+        opened.has_records = last is not None
         opened.mend_branch(last)
         scan = first_scan if first_scan is not None and last is None else self._scan(opened)
         if any(scan.changed):
@@ -303,6 +313,7 @@ class Shadow:
             opened.journal.add_tree(
                 tree=tree, facts=facts, keeper=keeper, files=scan.files, time_s=int(time())
             )
+            opened.has_records = True
         opened.objects.merge_small_packs()
         settle(scan)
         opened.remember(scan)
@@ -324,7 +335,9 @@ class Shadow:
         objects = Objects(opened.layout.objects, scratch)
         try:
             objects.refresh()
-            scan = scan or self._scan(opened)
+            if scan is None:
+                opened.refresh()
+                scan = self._scan(opened)
             read_files(scan, self._worktree, objects, scratch, None)
             tree, facts = build_trees(scan, objects, scratch)
             yield objects, open_recorded(objects, tree, facts)
@@ -351,6 +364,8 @@ class _OpenStore:
         self.objects = Objects(layout.objects)
         self.journal = Journal(layout.timeline)
         self.cache = StatCache(layout.cache)
+        self.has_records = True
+        """False as long as nothing was ever recorded in this store."""
         self._searched: dict[bytes, int] = {}
         """For paths above the size limit the last recorded tree in which they were looked for."""
 

@@ -58,7 +58,7 @@ def create(store: str, worktree: str, prepare: Callable[[StoreLayout], None]) ->
     parent = os.path.dirname(store)
     _make_parents(parent)
     disk.require_trusted_parent(parent)
-    _remove_unfinished(store)
+    remove_unfinished(store)
     if os.path.lexists(store) and not _is_empty_directory(store):
         if exists(store):
             return
@@ -81,12 +81,19 @@ def open_store(store: str, worktree: str) -> StoreLayout:
         raise NotWrapped(worktree)
     disk.require_private(store)
     disk.require_private(layout.identity)
-    present = identify(worktree)
-    if disk.read_file(layout.identity) != _encode_identity(present):
-        found = read_identity(store)
-        if found.worktree != worktree or not found.is_same_directory(present):
-            raise WorktreeReplaced(worktree, store)
+    # Reading the file as JSON is left to the case in which it is not just what it should be.
+    is_expected = disk.read_file(layout.identity) == _encode_identity(identify(worktree))
+    if not is_expected and not belongs_to(store, worktree):
+        raise WorktreeReplaced(worktree, store)
     return layout
+
+
+def belongs_to(store: str, worktree: str) -> bool:
+    """Tell whether there is a store that belongs to the directory that is at this path now."""
+    if not exists(store):
+        return False
+    found = read_identity(store)
+    return found.worktree == worktree and found.is_same_directory(identify(worktree))
 
 
 def read_identity(store: str) -> Identity:
@@ -156,14 +163,17 @@ def _make_parents(directory: str) -> None:
                 raise
 
 
-def _remove_unfinished(store: str) -> None:
-    """Remove what processes of this machine left that died while they made this store."""
+def remove_unfinished(store: str) -> None:
+    """Remove what processes of this machine left that died while they made this store, or wrote to it."""
     parent, prefix = os.path.split(_building_prefix(store))
     for entry in os.listdir(parent):
         if entry.startswith(prefix) and entry.endswith(_NEW_SUFFIX):
             pid = entry[len(prefix) :].partition("-")[0]
             if pid.isdecimal() and not is_process_alive(int(pid)):
                 disk.remove_tree(os.path.join(parent, entry))
+    if exists(store):
+        disk.remove_temporaries(store)
+        disk.remove_temporaries(os.path.dirname(StoreLayout(store).ref))
 
 
 def _building_prefix(store: str) -> str:
