@@ -80,17 +80,20 @@ class Interference:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, victim: Path) -> None:
         self.times = 0
+        self._seen = 0
         self._monkeypatch = monkeypatch
         self._victim = victim
 
-    def before(self, call: str, act: Callable[[], object], *, most: int = 1) -> None:
-        """Act before the first calls."""
+    def before(self, call: str, act: Callable[[], object], *, turn: int = 1) -> None:
+        """Act before one of the calls, by default the first."""
         real = getattr(os, call)
 
         def interfered(target: Any, *rest: Any, **named: Any) -> Any:  # Any: whatever the call takes
-            if self.times < most and self._is_meant(target):
-                self.times += 1
-                act()
+            if self._seen < turn and self._is_meant(target):
+                self._seen += 1
+                if self._seen == turn:
+                    self.times += 1
+                    act()
             return real(target, *rest, **named)
 
         self._monkeypatch.setattr(os, call, interfered)
@@ -171,6 +174,11 @@ def _shrink(path: Path) -> None:
     os.truncate(path, 1)
 
 
+def _rewrite(path: Path) -> None:
+    with path.open("r+b", buffering=0) as file:
+        file.write(b"y" * path.stat().st_size)
+
+
 FILE_MOVES = [
     _vanish,
     _become_link,
@@ -180,14 +188,15 @@ FILE_MOVES = [
     _become_another_file,
     _grow,
     _shrink,
+    _rewrite,
 ]
 
 
 @pytest.mark.parametrize("move", FILE_MOVES)
 @pytest.mark.parametrize(
-    ("moment", "size"),
-    [("stat", 100), ("open", 100), ("read", 100), ("read", STREAMED)],
-    ids=["stat", "open", "read", "stream"],
+    ("call", "turn", "size"),
+    [("stat", 1, 100), ("open", 1, 100), ("read", 1, 100), ("read", 2, 100), ("read", 2, STREAMED)],
+    ids=["stat", "open", "read", "read again", "stream"],
 )
 def test_a_file_that_moves_during_a_snapshot_is_true_or_skipped(
     shadow: Shadow,
@@ -195,23 +204,25 @@ def test_a_file_that_moves_during_a_snapshot_is_true_or_skipped(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     move: Callable[[Path], None],
-    moment: str,
+    call: str,
+    turn: int,
     size: int,
 ) -> None:
+    """F24: before, after, or listed; never something between."""
     make_tree(worktree, {"sub": {"victim": b"x" * size, "bystander": "1"}, "other": "1"})
     victim = worktree / "sub" / "victim"
+    before = git_tree(worktree, tmp_path / "before")
+    # A stamp of the future is doubted for sure, so that the file is read twice.
+    os.utime(victim, (2**32, 2**32))
     with monkeypatch.context() as patch:
         interference = Interference(patch, victim)
-        interference.before(moment, lambda: move(victim))
+        interference.before(call, lambda: move(victim), turn=turn)
         snapshot = shadow.take_snapshot()
     after = shadow.take_snapshot()
 
-    assert interference.times == 1, f"nothing calls os.{moment} for a file any more"
+    assert interference.times == 1, f"nothing calls os.{call} for a file any more"
+    assert snapshot.tree in (before, after.tree) or skipped(snapshot) == ["sub/victim"]
     assert skipped(after) == (["sub/victim"] if move is _become_fifo else [])
-    if snapshot.tree != after.tree:
-        # The state before the move is as true, if the file was covered; else it has to be listed.
-        before_the_move = moment == "read" and "sub/victim" in covered(shadow, snapshot.tree)
-        assert before_the_move or skipped(snapshot) == ["sub/victim"]
     assert_true_of_disk(after, worktree, tmp_path / "scratch")
 
 
@@ -310,25 +321,43 @@ def test_a_file_that_changes_during_each_attempt_to_read_it_is_skipped_with_its_
     assert shadow.take_snapshot().skipped == []
 
 
-@pytest.mark.parametrize("size", [64 * 1024, STREAMED], ids=["small", "streamed"])
+def _write_over(path: Path, content: bytes) -> None:
+    with path.open("r+b", buffering=0) as file:
+        file.write(content)
+
+
+def _put_in_place(path: Path, content: bytes) -> None:
+    state, new = path.parent.with_name(f"state {content[:1]!r}"), path.parent.with_name("new")
+    if not state.exists():
+        state.write_bytes(content)
+    os.link(state, new)
+    new.replace(path)
+    new.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("flip", "size"), [(_write_over, 4096), (_put_in_place, 4096), (_put_in_place, STREAMED)]
+)
 def test_a_writer_that_flips_a_file_never_gives_a_mixed_blob(
-    shadow: Shadow, worktree: Path, size: int
+    shadow: Shadow, worktree: Path, flip: Callable[[Path, bytes], None], size: int
 ) -> None:
-    """F23. Each flip is one write over the whole file, so that all A and all B are the only states."""
+    """F23. All A and all B are the only states that the disk ever has.
+
+    More than a page written over would not do: one `write` may be held up between two pages for longer than
+    a snapshot takes, and then the mixture is what the disk holds.
+    """
     states = [b"A" * size, b"B" * size]
     allowed = {tree_of_file(b"flipping", state) for state in states}
     flipping = worktree / "flipping"
     flipping.write_bytes(states[0])
     over = threading.Event()
 
-    def flip() -> None:
-        fd = os.open(flipping, os.O_WRONLY)
+    def write() -> None:
         while not over.is_set():
             for state in states:
-                os.pwrite(fd, state, 0)
-        os.close(fd)
+                flip(flipping, state)
 
-    writer = threading.Thread(target=flip)
+    writer = threading.Thread(target=write)
     writer.start()
     try:
         snapshots = [shadow.take_snapshot() for _ in range(100 if size < STREAMED else 20)]
@@ -349,7 +378,7 @@ def test_a_file_that_only_grows_is_stored_as_one_of_its_states(shadow: Shadow, w
 
     def append() -> None:
         with log.open("ab", buffering=0) as file:
-            while not over.is_set() and file.tell() < 4 * STREAMED:
+            while not over.is_set() and file.tell() < 2 * STREAMED:
                 file.write(line)
 
     log.touch()
@@ -917,6 +946,23 @@ def test_a_change_through_a_mapping_is_seen(shadow: Shadow, worktree: Path) -> N
             mapping.flush()
 
             assert shadow.track() == tree_of_file(b"f", content)
+
+
+@pytest.mark.xfail(strict=True, reason="a stamp older than 0.1 s is trusted")
+def test_a_write_that_outlasts_its_stamp_is_seen(shadow: Shadow, worktree: Path) -> None:
+    """F34: a file gets its times when a write begins; a busy disk holds the rest up for 0.3 s and more.
+
+    A mapping shows the same without a busy disk: only the first store to a page changes the times.
+    """
+    path = worktree / "f"
+    path.write_bytes(b"start")
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 5) as mapping:
+        mapping[:] = b"begun"
+        time.sleep(0.3)
+        shadow.track()
+        mapping[:] = b"ended"
+
+        assert shadow.track() == tree_of_file(b"f", b"ended")
 
 
 @pytest.mark.parametrize("seconds", [0, -1, -(10**9), 1, 2**31, 2**33], ids=str)
