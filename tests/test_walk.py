@@ -1050,7 +1050,6 @@ def test_rules_changed_within_one_second_of_a_coarse_clock_are_seen(coarse_workt
 
 @needs_root
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="whether a stamp is young is asked when the reading is over")
 def test_a_streamed_file_written_within_one_second_of_a_coarse_clock_is_never_mixed(
     coarse_worktree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
