@@ -55,14 +55,12 @@ def create_file(path: str) -> int:
     before_write("create", path)
     with store_errors(path):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_BINARY, 0o600)
-        make_private(fd)
+        try:
+            make_private(fd)
+        except OSError:
+            os.close(fd)
+            raise
         return fd
-
-
-def is_ours(path: str) -> bool:
-    """Tell a file that shadowtree made from one of git, which makes objects read-only."""
-    with store_errors(path):
-        return os.lstat(path).st_mode & 0o777 == 0o600
 
 
 def make_private(fd: int) -> None:

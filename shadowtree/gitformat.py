@@ -15,12 +15,6 @@ from sys import byteorder
 from shadowtree.errors import StoreDamaged
 from shadowtree.paths import is_forbidden
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from mmap import mmap
-
-    Sliceable = bytes | mmap
-
 MODE_FILE = 0o100644
 MODE_EXEC = 0o100755
 MODE_LINK = 0o120000
@@ -199,7 +193,7 @@ def _big_endian(code: str, numbers: list[int]) -> bytes:
     return packed.tobytes()
 
 
-def row_in_index(wanted: bytes, index: Sliceable) -> int | None:
+def row_in_index(wanted: bytes, index: bytes) -> int | None:
     """Find the row of an object in a pack's index, by bisection."""
     first = wanted[0]
     low = int.from_bytes(index[4 + 4 * first : 8 + 4 * first], "big") if first else 0
@@ -217,7 +211,7 @@ def row_in_index(wanted: bytes, index: Sliceable) -> int | None:
     return None
 
 
-def offset_in_index(row: int, count: int, index: Sliceable) -> int:
+def offset_in_index(row: int, count: int, index: bytes) -> int:
     """Give where the object in a row of the index is in its pack."""
     offsets = _INDEX_IDS + 24 * count
     offset = int.from_bytes(index[offsets + 4 * row : offsets + 4 * row + 4], "big")

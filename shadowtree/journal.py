@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from shadowtree import disk
 from shadowtree.errors import OutOfSpace, ShadowError, StoreDamaged, StoreFailed, StoreTooNew
 from shadowtree.frozen import frozen
+from shadowtree.system import has_no_room
 
 _VERSION = 1
 _SCHEMA = """
@@ -124,7 +125,8 @@ _SELECT = "SELECT number, tree, facts, keeper, files, time FROM trees"
 
 def _as_store_error(path: str, error: sqlite3.Error) -> ShadowError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_FULL:
+    is_full = code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and has_no_room(os.path.dirname(path))
+    if code == sqlite3.SQLITE_FULL or is_full:
         return OutOfSpace(path)
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return StoreDamaged(f"{path}: {error}")

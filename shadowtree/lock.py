@@ -45,8 +45,8 @@ class Lock:
     def _try(self) -> bool:
         with disk.store_errors(self._path):
             fd = os.open(self._path, os.O_RDWR | os.O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o600)
-            disk.make_private(fd)
         try:
+            disk.make_private(fd)
             if try_lock(fd) and self._is_named(fd):
                 self._fd = fd
                 self._sign()

@@ -23,7 +23,7 @@ from shadowtree.gitformat import (
     object_header,
     object_id,
 )
-from shadowtree.packs import Entry, Pack, PackWriter, merge_packs
+from shadowtree.packs import Entry, Pack, PackStamp, PackWriter, merge_packs
 
 _LOOSE_CHUNK = 1 << 16
 _MAX_DELTA_CHAIN = 5000
@@ -176,10 +176,13 @@ class Objects:
         with disk.store_errors(self._directory):
             self._fans = {name for name in os.listdir(self._directory) if len(name) == 2}
             with os.scandir(self._pack_directory) as entries:
-                times = {e.name: e.stat().st_mtime_ns for e in entries if _is_index(e.name)}
-        for gone in self._packs.keys() - times.keys():
-            self._packs.pop(gone).close()
-        fresh = sorted(times.keys() - self._packs.keys(), key=times.__getitem__)
+                stamps = {e.name: _stamp(e.stat()) for e in entries if _is_index(e.name)}
+        for name, pack in list(self._packs.items()):
+            if stamps.get(name) != pack.stamp:
+                self._packs.pop(name).close()
+                # Whatever was in there has to be proved anew.
+                self._sound.clear()
+        fresh = sorted(stamps.keys() - self._packs.keys(), key=stamps.__getitem__)
         opened = [self._open_pack(name) for name in fresh]
         return any(opened)
 
@@ -279,16 +282,14 @@ class Objects:
     def remove_temporaries(self) -> None:
         """Remove what dead processes left behind. Only for the holder of the lock.
 
-        A pack that never got its index is theirs too, if it can be written: those of git cannot.
+        An index without its pack is theirs too: they were about to add the pack, or had removed it.
         """
         disk.remove_temporaries(self._pack_directory)
         with disk.store_errors(self._pack_directory):
             names = set(os.listdir(self._pack_directory))
         for name in names:
-            path = os.path.join(self._pack_directory, name)
-            has_index = name.removesuffix(".pack") + ".idx" in names
-            if name.endswith(".pack") and not has_index and disk.is_ours(path):
-                disk.remove_file(path)
+            if _is_index(name) and name.removesuffix(".idx") + ".pack" not in names:
+                disk.remove_file(os.path.join(self._pack_directory, name))
 
     def stamp(self) -> dict[str, tuple[int, int, int]]:
         """Tell packs apart from changed ones: name to size, time and inode, of packs and indexes."""
@@ -318,6 +319,10 @@ class Objects:
         merged = merge_packs(taken, self.start_pack())
         if merged is not None:
             self.refresh()
+
+
+def _stamp(status: os.stat_result) -> PackStamp:
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _is_index(name: str) -> bool:

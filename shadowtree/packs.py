@@ -1,13 +1,12 @@
 """Packs of git objects on disk: writing one crash-safely, finding and reading what is in one.
 
-A pack is written under a temporary name and synced, then its index; only then do both get their names,
-the index last, because readers go by the index. Whatever is found under a temporary name by the holder of
-the lock belongs to a process that died (invariant 10).
+A pack is written under a temporary name and synced, then its index; only then do both get their names.
+Whatever is found under a temporary name by the holder of the lock belongs to a process that died, and so
+does an index without its pack (invariant 10).
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 import zlib
 from _thread import allocate_lock
@@ -38,8 +37,13 @@ from shadowtree.gitformat import (
 from shadowtree.system import O_CLOEXEC
 
 _INDEX_SUFFIX = ".idx"
+_PACK_SUFFIX = ".pack"
 _BUFFER_SIZE = 1 << 20
 _CHUNK_SIZE = 1 << 18
+
+
+PackStamp = tuple[int, int, int]
+"""What tells that an index has not changed: mtime in ns, size, inode."""
 
 
 class PackWriter:
@@ -138,8 +142,14 @@ class PackWriter:
         self._fd = -1
         index_path = self._write_index(checksum)
         name = os.path.join(self._directory, f"pack-{checksum.hex()}")
-        disk.rename(self._path, name + ".pack")
-        disk.rename(index_path, name + ".idx")
+        # The index first: without its pack nobody looks at it, and it can be made again. A pack without an
+        # index could be all that is left of somebody's work, so none may ever be taken for rubbish.
+        disk.rename(index_path, name + _INDEX_SUFFIX)
+        try:
+            disk.rename(self._path, name + _PACK_SUFFIX)
+        except BaseException:
+            disk.remove_file(name + _INDEX_SUFFIX)
+            raise
         disk.sync_names(self._directory)
         self._path = ""
         return name
@@ -203,18 +213,15 @@ class Pack:
     """A finished pack, for reading."""
 
     def __init__(self, index_path: str) -> None:
-        self.path = index_path.removesuffix(".idx") + ".pack"
+        self.path = index_path.removesuffix(_INDEX_SUFFIX) + _PACK_SUFFIX
         self._fd = -1
         self._opening = allocate_lock()
         """Several threads may be the first to read."""
-        with disk.store_errors(index_path):
-            fd = os.open(index_path, os.O_RDONLY | O_CLOEXEC)
-            try:
-                self._index = mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
-            except ValueError as error:
-                raise StoreDamaged(f"{index_path} is empty") from error
-            finally:
-                os.close(fd)
+        with disk.store_errors(index_path), open(index_path, "rb") as file:
+            status = os.fstat(file.fileno())
+            # Not mapped: somebody who cuts a mapped file short kills the process that looks at it.
+            self._index = file.read()
+        self.stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
         count = int.from_bytes(self._index[8 + 4 * 255 : 8 + 4 * 256], "big")
         if self._index[:8] != INDEX_MAGIC or len(self._index) < 8 + 1024 + 28 * count + 40:
             raise StoreDamaged(f"{index_path} is no pack index, or not a whole one")
@@ -224,7 +231,6 @@ class Pack:
 
     def close(self) -> None:
         """Let go of the files."""
-        self._index.close()
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -354,8 +360,7 @@ def merge_packs(packs: Sequence[Pack], into: PackWriter) -> str | None:
         raise
     for pack in packs:
         # A merge that was killed may have left all these objects in one pack already: the same one again.
-        if pack.path != f"{name}.pack":
-            # The index first: a pack without one is not looked at.
-            disk.remove_file(pack.path.removesuffix(".pack") + _INDEX_SUFFIX)
+        if pack.path != f"{name}{_PACK_SUFFIX}":
             disk.remove_file(pack.path)
+            disk.remove_file(pack.path.removesuffix(_PACK_SUFFIX) + _INDEX_SUFFIX)
     return name

@@ -73,8 +73,11 @@ class Shadow:
         self._worktree = _real_directory(worktree)
         self._places = _Places(dict(os.environ))
         self._store = self._places.store_of(self._worktree, store)
-        if is_inside(self._worktree, self._store):
-            raise UnsafePath(self._worktree, f"it lies in the store {self._store}")
+        around = stores.find_around(self._worktree)
+        if around is None and is_inside(self._worktree, self._store):
+            around = self._store
+        if around is not None:
+            raise UnsafePath(self._worktree, f"it lies in the store {around}")
         self._opened: _OpenStore | None = None
         self._mutex = RLock()
 
@@ -91,8 +94,9 @@ class Shadow:
 
         A store in the directory of stores is moved to the place where the worktree looks for it.
         """
+        if os.path.lexists(store) and not stores.exists(os.path.realpath(store)):
+            raise InvalidInput(f"{os.fspath(store)} is no store")
         shadow = cls(worktree, store=store, settings=settings, allow_broad=allow_broad)
-        shadow._refuse_broad()
         shadow._adopt()
         return shadow
 
@@ -208,6 +212,7 @@ class Shadow:
                 raise InvalidInput(f"{found} is no store")
             self._store = usual
             return
+        self._refuse_broad()
         disk.require_private(found)
         stores.read_identity(found)
         with Lock(StoreLayout(found).lock, self._settings.lock_timeout):

@@ -16,6 +16,7 @@ from shadowtree.errors import (
     StoreFailed,
     StoreTooNew,
     UnsafePath,
+    WorktreeFailed,
     WorktreeReplaced,
 )
 from shadowtree.frozen import frozen
@@ -42,12 +43,26 @@ class Identity:
 
 def identify(worktree: str) -> Identity:
     """Look at the directory that is at this path now."""
-    return Identity(worktree, os.stat(worktree).st_ino, directory_generation(worktree))
+    try:
+        inode = os.stat(worktree).st_ino
+    except OSError as error:
+        raise WorktreeFailed(worktree, (error.strerror or str(error)).lower()) from error
+    return Identity(worktree, inode, directory_generation(worktree))
 
 
 def exists(store: str) -> bool:
     """Tell whether a store is here. A directory that holds no identity is none."""
     return os.path.lexists(StoreLayout(store).identity)
+
+
+def find_around(path: str) -> str | None:
+    """Find a store that `path` is, or lies in."""
+    while not (exists(path) and os.path.isdir(StoreLayout(path).packs)):
+        above = os.path.dirname(path)
+        if above == path:
+            return None
+        path = above
+    return path
 
 
 def create(store: str, worktree: str, prepare: Callable[[StoreLayout], None]) -> None:
@@ -107,7 +122,7 @@ def read_identity(store: str) -> Identity:
         if version > FORMAT:
             raise StoreTooNew(store, version, FORMAT)
         return Identity(**content)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise StoreDamaged(f"{path} cannot be read") from error
 
 

@@ -81,6 +81,14 @@ def free_bytes(path: str) -> int:
     return shutil.disk_usage(path).free
 
 
+def has_no_room(directory: str) -> bool:
+    """Tell whether a disk is so full, in bytes or in files, that a small file does not fit any more."""
+    if not hasattr(os, "statvfs"):
+        return False
+    figures = os.statvfs(directory)
+    return figures.f_bavail * figures.f_frsize < 1 << 16 or (figures.f_files > 0 and figures.f_favail < 4)
+
+
 def open_file_limit() -> int:
     """Tell how many files this process may have open."""
     if IS_WINDOWS:
