@@ -14,7 +14,7 @@ only built where they are asked for. Policies are made from the disk by a scan, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 
@@ -92,6 +92,15 @@ class TrackedNames:
     def place_of(self, path: RelPath) -> bytes:
         """Give the path in the repository of a path of the worktree."""
         return path[len(self._base) + 1 :] if self._base else self._outer + path
+
+    def children(self, path: RelPath) -> Iterator[tuple[bytes, bool]]:
+        """Give each name directly in a directory with something tracked at it, or below it (True)."""
+        return self._tracked.children(self.place_of(path) if path else self._outer.rstrip(b"/"))
+
+    def below(self, path: RelPath) -> list[bytes]:
+        """List what is tracked below a directory, relative to it."""
+        place = self.place_of(path)
+        return [name[len(place) + 1 :] for name in self._tracked.below(place)]
 
     def has(self, path: RelPath) -> bool:
         """Tell whether the index tracks this file."""
@@ -214,6 +223,31 @@ class Policy:
             return EXCLUDED, True
         return NORMAL, True
 
+    def find_missing(self, names: set[bytes]) -> list[bytes]:
+        """List what indexes track in or below this directory, whose `names` are given, but is not there.
+
+        Only what the rules alone would leave out: of everything else they say that it was absent. Whether a
+        directory that is there lacks something is that directory's own affair.
+        """
+        missing: set[bytes] = set()
+        for index in self.indexes:
+            for name, is_directory in index.children(self.path):
+                if name in names:
+                    continue
+                path = join(self.path, name)
+                paths = [name + b"/" + below for below in index.below(path)] if is_directory else [name]
+                missing.update(path for path in paths if self._would_leave_out(path))
+        return sorted(missing)
+
+    def _would_leave_out(self, path: bytes) -> bool:
+        """Tell whether the rules would leave out a file below this directory if no index tracked it."""
+        policy = self
+        *directories, name = path.split(b"/")
+        for directory in directories:
+            mode, _ = policy.judge_directory(directory)
+            policy = Policy(policy, directory, mode)
+        return policy.judge_file(name) in (LEFT_OUT, TRACKED)
+
     def is_tracked(self, name: bytes) -> bool:
         """Tell whether an index tracks a file in this directory."""
         path = join(self.path, name)
@@ -279,21 +313,6 @@ class Policy:
         if self.ignore_text:
             stack = stack.add(_parse(self.ignore_text))
         self._git = stack
-
-
-def is_left_out(root: Policy, path: RelPath, descend: Callable[[Policy, bytes, int], Policy]) -> bool:
-    """Tell whether the rules leave out a file at `path`, whether or not there is one.
-
-    `descend(policy, name, mode)` gives the policy inside the directory `name`.
-    """
-    policy = root
-    *directories, name = path.split(b"/")
-    for directory in directories:
-        mode, is_entered = policy.judge_directory(directory)
-        if not is_entered:
-            return True
-        policy = descend(policy, directory, mode)
-    return policy.judge_file(name) == LEFT_OUT
 
 
 def _digest(*parts: bytes | None) -> bytes:

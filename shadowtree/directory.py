@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from stat import S_ISLNK
 
 from shadowtree.paths import RelPath
@@ -39,6 +40,7 @@ class Directory:
         "ids",
         "ignore_stamp",
         "ignore_text",
+        "missing",
         "mode",
         "names",
         "path",
@@ -73,6 +75,8 @@ class Directory:
         self.skipped: list[tuple[bytes, str]] = []
         self.tracked: list[bytes] = []
         """Names that are covered only because an index tracks them."""
+        self.missing: list[bytes] = []
+        """Paths below it that an index tracks and the rules leave out, and that are not there."""
         self.ignore_stamp: tuple[int, ...] | None = None
         self.ignore_text: bytes | None = None
         """Its own `.gitignore`."""
@@ -106,6 +110,15 @@ class Directory:
     def file_size(self, row: int) -> int:
         """Give the size of a covered file."""
         return self.stats[row * STAMP_SIZE + 2]
+
+    def file_id(self, row: int) -> bytes:
+        """Give the id of what a covered file holds."""
+        return bytes(self.ids[row * ID_SIZE : (row + 1) * ID_SIZE])
+
+    def find_file(self, name: bytes) -> int | None:
+        """Tell where a covered file is among the names."""
+        row = bisect_left(self.names, name)
+        return row if row < len(self.names) and self.names[row] == name else None
 
     def set_file(self, row: int, stamp: tuple[int, ...], object_id: bytes) -> None:
         """Note what a covered file holds, and with which stamp."""

@@ -8,8 +8,9 @@ directory NAME, and these blobs tell of the directory itself, each left out when
                    `modes 664 775`     the permission bits of plain and of executable files here
                    `mode 600 NAME`     the bits of one file that has others
                    `tracked NAME`      covered only because an index tracks it
+                   `missing PATH`      tracked by an index and not there; the rules alone would leave it out
                    `skipped NAME/WHY`  left out though the rules would have covered it
-    %gitignore   its `.gitignore`, when the tree does not hold that
+    %gitignore   the text of its `.gitignore` that was in force, when the tree does not hold just that
     %exclude     the `info/exclude` of the repository whose top it is
     %rules       at the root: all other rules, as JSON
 
@@ -43,6 +44,7 @@ class DirectoryFacts:
     exec_mode: int = _EXEC
     modes: dict[bytes, int] = field(default_factory=dict)
     tracked: frozenset[bytes] = frozenset()
+    missing: frozenset[bytes] = frozenset()
     skipped: dict[bytes, str] = field(default_factory=dict)
 
     def permissions(self, name: bytes, *, is_executable: bool) -> int:
@@ -68,6 +70,7 @@ def encode_directory(directory: Directory, *, has_entry: bool) -> bytes:
     records = [] if has_entry else [b"directory"]
     records += _encode_modes(directory)
     records += [b"tracked " + name for name in directory.tracked]
+    records += [b"missing " + path for path in directory.missing]
     records += [b"skipped %b/%b" % (name, reason.encode()) for name, reason in sorted(directory.skipped)]
     return b"".join([record + b"\0" for record in records])
 
@@ -100,6 +103,7 @@ def decode_directory(content: bytes, of: str) -> DirectoryFacts:
     is_directory, plain, executable = False, _PLAIN, _EXEC
     modes: dict[bytes, int] = {}
     tracked: set[bytes] = set()
+    missing: set[bytes] = set()
     skipped: dict[bytes, str] = {}
     try:
         for record in content.split(b"\0")[:-1]:
@@ -113,6 +117,8 @@ def decode_directory(content: bytes, of: str) -> DirectoryFacts:
                 modes[name] = int(mode, 8) & 0o777
             elif key == b"tracked":
                 tracked.add(value)
+            elif key == b"missing":
+                missing.add(value)
             elif key == b"skipped":
                 name, _, reason = value.partition(b"/")
                 skipped[name] = to_text(reason)
@@ -120,7 +126,9 @@ def decode_directory(content: bytes, of: str) -> DirectoryFacts:
                 raise ValueError(key)
     except ValueError as error:
         raise StoreDamaged(f"facts {of} cannot be read") from error
-    return DirectoryFacts(is_directory, plain, executable, modes, frozenset(tracked), skipped)
+    return DirectoryFacts(
+        is_directory, plain, executable, modes, frozenset(tracked), frozenset(missing), skipped
+    )
 
 
 def encode_rules(rules: RootRules) -> bytes:

@@ -1,7 +1,8 @@
 """The lock of a store: one process at a time writes, and the kernel frees it when its owner dies.
 
 The lock file is never removed, so that everybody locks the same one; what is written in it only tells a
-person who holds it.
+person who holds it. Should somebody remove it all the same, the store's directory is locked too, where the
+file system allows that.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import time
 
 from shadowtree import disk
 from shadowtree.errors import Locked, ShadowError
-from shadowtree.system import O_CLOEXEC, O_NOFOLLOW, host_name, try_lock
+from shadowtree.system import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, host_name, try_lock
 
 _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.05
@@ -24,6 +25,7 @@ class Lock:
         self._path = path
         self._timeout_s = timeout_s
         self._fd = -1
+        self._directory_fd = -1
 
     def __enter__(self) -> Lock:
         deadline = time.monotonic() + self._timeout_s
@@ -39,23 +41,32 @@ class Lock:
 
     def __exit__(self, *exc: object) -> None:
         # Closing frees the lock; the owner's line stays and is overwritten by the next one.
-        os.close(self._fd)
-        self._fd = -1
+        for fd in (self._directory_fd, self._fd):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._directory_fd = -1
 
     def _try(self) -> bool:
         with disk.store_errors(self._path):
-            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o600)
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o600)
         try:
-            disk.make_private(fd)
-            if try_lock(fd) and self._is_named(fd):
-                self._fd = fd
+            disk.make_private(self._fd)
+            if try_lock(self._fd) and self._is_named(self._fd) and self._try_directory():
                 self._sign()
                 return True
         except BaseException:
-            os.close(fd)
+            self.__exit__()
             raise
-        os.close(fd)
+        self.__exit__()
         return False
+
+    def _try_directory(self) -> bool:
+        try:
+            self._directory_fd = os.open(os.path.dirname(self._path), os.O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+            return try_lock(self._directory_fd)
+        except OSError:
+            # Not every file system locks directories; the lock file alone serves then.
+            return True
 
     def _is_named(self, fd: int) -> bool:
         """Make sure that the locked file still has its name: a store may have been moved meanwhile."""

@@ -251,10 +251,10 @@ class Pack:
         offset = offset_in_index(row, self.count, self._index)
         after = bisect_right(self._offsets, offset)
         end = self._offsets[after] if after < self.count else self.size - 20
-        raw = self._pread(offset, end - offset)
-        if parse_entry_header(raw)[:2] != (KIND_NUMBERS[b"blob"], size):
+        raw = self._pread(offset, end - offset) if offset < end <= self.size - 20 else b""
+        if not raw or zlib.crc32(raw) != self._crc(row):
             return None
-        return raw if zlib.crc32(raw) == self._crc(row) else None
+        return raw if parse_entry_header(raw)[:2] == (KIND_NUMBERS[b"blob"], size) else None
 
     @cached_property
     def _offsets(self) -> list[int]:

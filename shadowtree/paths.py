@@ -44,29 +44,33 @@ def is_dot_git(name: bytes) -> bool:
     return name == b".git"
 
 
-def is_forbidden(name: bytes, *, is_link: bool = False) -> bool:
+def is_forbidden(name: bytes, *, is_link: bool = False, is_directory: bool = False) -> bool:
     r"""Tell whether git forbids `name` in a tree: a spelling that some file system takes for `.git`.
 
-    Git looks at each part between backslashes too, as Windows would, and refuses a symbolic link that
-    could be taken for `.gitmodules`.
+    Git looks at each part between backslashes too, as Windows would. It refuses a symbolic link that could
+    be taken for `.gitmodules`, and a directory that bears the name of one of its own files.
     """
     # Nearly every name ends here: none of the spellings can do without one of these.
     folded = name.lower()
     if b"git" not in folded and b"~" not in name and name.isascii():
         return False
-    parts = folded.split(b"\\")
-    if any(_is_ntfs_dot_git(part) for part in parts) or _strip_hfs_ignored(folded) == b".git":
+    plain = _as_hfs(folded)
+    if plain == b".git" or _matches(_NTFS_DOT_GIT, folded):
         return True
-    return is_link and any(_may_be_gitmodules(part) for part in (*parts, _strip_hfs_ignored(folded)))
+    if is_directory and plain in (b".gitmodules", b".gitattributes"):
+        return True
+    return (is_link or is_directory) and (plain == b".gitmodules" or _matches(_NTFS_GITMODULES, folded))
 
 
-def _is_ntfs_dot_git(folded: bytes) -> bool:
-    for spelling in (b".git", b"git~1"):
-        if folded.startswith(spelling):
-            rest = folded[len(spelling) :].partition(b":")[0]
-            return not rest.strip(b" .")
-    return False
+def _matches(pattern: str, folded: bytes) -> bool:
+    import re
 
+    return re.search(pattern.encode(), folded, re.DOTALL) is not None
+
+
+_NTFS_DOT_GIT = r"(?:^|\\)(?:\.git|git~1)[ .]*(?:\Z|[\\:])"
+_SHORT = "|".join(f"{'gi7eba'[:n]}~[1-9][0-9]{{{6 - n}}}" for n in range(7))
+_NTFS_GITMODULES = rf"(?:^|\\)(?:\.gitmodules|gitmod~[1-4]|{_SHORT})[ .]*(?:\Z|:)"
 
 _HFS_IGNORED = tuple(
     chr(point).encode()
@@ -74,12 +78,12 @@ _HFS_IGNORED = tuple(
 )
 
 
-def _strip_hfs_ignored(folded: bytes) -> bytes:
+def _as_hfs(folded: bytes) -> bytes:
+    """Read a name as HFS would: to git it ends where it is no UTF-8, and some characters do not count."""
+    try:
+        folded.decode()
+    except UnicodeDecodeError as error:
+        folded = folded[: error.start]
     for ignored in _HFS_IGNORED:
         folded = folded.replace(ignored, b"")
     return folded
-
-
-def _may_be_gitmodules(folded: bytes) -> bool:
-    base = folded.partition(b":")[0].rstrip(b" .")
-    return base == b".gitmodules" or (b"~" in base and base.startswith((b"gitmod", b"gi7eba")))

@@ -45,6 +45,8 @@ class RecordedDirectory:
         self.facts_id = facts
         self._above = above
         self._name = name
+        self._missing: frozenset[bytes] = frozenset()
+        """Paths below here that were tracked and absent, as a directory above recorded them."""
         self.unknown: str | None = None
         """Why nothing is known of anything in here."""
         self._policy: Policy | None = None
@@ -81,6 +83,8 @@ class RecordedDirectory:
 
     def why_unknown(self, name: bytes) -> str | None:
         """Say why nothing is known of a file that the tree does not hold; None if it was absent."""
+        if name in self._missing or name in self.facts.missing:
+            return None
         if self.unknown is not None:
             return self.unknown
         if name in self.facts.skipped:
@@ -113,10 +117,13 @@ class RecordedDirectory:
         return None if entry is None else self._objects.read(b"blob", entry.id)
 
     def _ignore_text(self) -> bytes | None:
+        in_force = self._fact(IGNORE_BLOB)
+        if in_force is not None:
+            return in_force or None
         entry = self.files.get(GIT_IGNORE)
         if entry is not None and entry.mode != MODE_LINK:
             return self._objects.read(b"blob", entry.id) or None
-        return self._fact(IGNORE_BLOB)
+        return None
 
     def _root_policy(self) -> Policy:
         content = self._fact(RULES_BLOB)
@@ -134,6 +141,9 @@ class RecordedDirectory:
 
     def _inherit(self, above: RecordedDirectory) -> None:
         """Take over the rules from the directory above, or what makes everything in here unknown."""
+        prefix = self._name + b"/"
+        missing = above._missing | above.facts.missing
+        self._missing = frozenset(path[len(prefix) :] for path in missing if path.startswith(prefix))
         self.unknown = above.unknown or above.facts.skipped.get(self._name)
         if self.unknown is not None:
             return

@@ -75,6 +75,16 @@ class Tracked:
         at = bisect_left(self.names, prefix)
         return at < len(self.names) and self.names[at].startswith(prefix)
 
+    def children(self, path: bytes) -> Iterator[tuple[bytes, bool]]:
+        """Give each name directly in this directory with something tracked at or below it; True: below."""
+        prefix = path + b"/" if path else b""
+        at, end = bisect_left(self.names, prefix), len(self.names)
+        while at < end and self.names[at].startswith(prefix):
+            name, slash, _ = self.names[at][len(prefix) :].partition(b"/")
+            yield name, bool(slash)
+            # `0` is the byte after `/`: the next name is the first one that is not below this one.
+            at = bisect_left(self.names, prefix + name + b"0", at) if slash else at + 1
+
     def below(self, path: bytes) -> list[bytes]:
         """List what is tracked below this directory, with full names."""
         if not path:

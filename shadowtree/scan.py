@@ -47,6 +47,7 @@ IndexState = tuple[tuple[int, ...] | None, bytes, str | None]
 
 TOO_BIG = "too big"
 FORBIDDEN_NAME = "git forbids the name"
+CHANGED_TYPE = "changed its type while it was read"
 NO_FILE = "neither file nor link"
 
 
@@ -171,7 +172,8 @@ class _Scanner:
             fd = self._cursor.enter(path)
             status = os.fstat(fd)
             if (status.st_dev, status.st_ino) in self._surroundings.private:
-                raise Vanished
+                self._lose(parent, path, None)
+                return None
             stamp = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
             cached = self._cache.get(path) if self._cache is not None else None
             if cached is not None and _is_listing_good(cached, stamp, mode, fd):
@@ -182,15 +184,31 @@ class _Scanner:
                         return again, policy, again is not cached
             directory, policy = self._list(path, mode, above, fd, cached)
         except Vanished:
-            self._lose(parent, path, None)
+            self._lose(parent, path, CHANGED_TYPE if self._is_there(parent, path) else None)
         except Unreadable as error:
             self._lose(parent, path, error.reason)
         except OSError as error:
             self._lose(parent, path, f"cannot be read: {(error.strerror or str(error)).lower()}")
         else:
             directory.stamp = stamp
+            if cached is not None:
+                # What the cached directory above knows of this one: if it is other by now, that changes too.
+                directory.tree, directory.facts = cached.tree, cached.facts
+            elif path != ROOT:
+                self._scan.changed[parent] = True
             return directory, policy, True
         return None
+
+    def _is_there(self, parent: int, path: RelPath) -> bool:
+        """Tell whether something is at the path of a directory that could not be opened as one."""
+        if path == ROOT:
+            return False
+        try:
+            fd = self._cursor.enter(self._scan.directories[parent].path)
+            os.stat(path.rpartition(b"/")[2], dir_fd=fd, follow_symlinks=False)
+        except (Vanished, Unreadable, OSError):
+            return False
+        return True
 
     def _lose(self, parent: int, path: RelPath, reason: str | None) -> None:
         """Take a directory out of the one above it, which has to be listed again next time."""
@@ -199,7 +217,7 @@ class _Scanner:
         above, name = self._scan.directories[parent], path.rpartition(b"/")[2]
         above.subdirectories = [sub for sub in above.subdirectories if sub[0] != name]
         above.skipped = [skip for skip in above.skipped if skip[0] != name]
-        if reason is not None:
+        if reason is not None and above.mode in (NORMAL, FORCED) and name not in above.excluded:
             above.skipped.append((name, reason))
         above.stamp = None
         self._scan.changed[parent] = True
@@ -304,10 +322,12 @@ class _Scanner:
                 _judge_directory(directory, policy, name)
             else:
                 self._judge_file(directory, policy, name, fd, files)
+        directory.missing = policy.find_missing(names)
         directory.subdirectories.sort()
         directory.excluded.sort()
         directory.tracked.sort()
-        if directory.excluded or directory.skipped or directory.tracked or mode in (EXCLUDED, HEAVY):
+        depends = directory.excluded or directory.skipped or directory.tracked or directory.missing
+        if depends or mode in (EXCLUDED, HEAVY):
             directory.tracked_key = policy.tracked_key
         _note_files(directory, files, cached)
         return directory, policy
@@ -362,7 +382,7 @@ class _Scanner:
 
 def _judge_directory(directory: Directory, policy: Policy, name: bytes) -> None:
     mode, is_entered = policy.judge_directory(name)
-    if is_entered and is_forbidden(name):
+    if is_entered and is_forbidden(name, is_directory=True):
         if mode in (NORMAL, FORCED):
             directory.skipped.append((name, FORBIDDEN_NAME))
         return

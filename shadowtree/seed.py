@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _ATTRIBUTES = b".gitattributes"
 _CONVERTING = (b"filter", b"ident", b"encoding")
 """What an attribute that changes bytes without changing their number has in its name."""
+_MOST_BYTES = 2 << 20
+"""A larger file is streamed from the worktree instead, so that it is never held in memory."""
 _LOW = 0xFFFF_FFFF
 _NS = 1_000_000_000
 
@@ -74,7 +76,8 @@ class _Seeder:
         if not self._is_clean(directory, row, stamp):
             return False
         if object_id not in self._pack:
-            raw = self._find_raw(object_id, directory.file_size(row))
+            size = directory.file_size(row)
+            raw = self._find_raw(object_id, size) if size <= _MOST_BYTES else None
             if raw is None:
                 return False
             self._pack.copy_entry(object_id, raw)

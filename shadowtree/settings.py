@@ -27,7 +27,12 @@ HEAVY_DIRS = (
 )
 """Dependency and cache directories: left out wherever they are, unless a git index tracks them."""
 
-_UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB, "T": 1024 * GIB}
+_MOST_DIGITS = 18
+_UNITS = {"": 1, "B": 1} | {
+    letter + suffix: factor
+    for letter, factor in {"K": KIB, "M": MIB, "G": GIB, "T": 1024 * GIB}.items()
+    for suffix in ("", "B", "IB")
+}
 
 
 @frozen
@@ -79,8 +84,8 @@ def _read_number(key: str, value: object) -> int:
         raise InvalidInput(f"{key} must be a whole number, not {value!r}")
     text = str(value).strip()
     digits = text.rstrip("BKMGTIbkmgti ")
-    unit = text[len(digits) :].strip().upper().removesuffix("B").removesuffix("I")
-    if not digits.isdecimal() or unit not in _UNITS:
+    unit = text[len(digits) :].strip().upper()
+    if not digits.isdecimal() or len(digits) > _MOST_DIGITS or unit not in _UNITS:
         raise InvalidInput(f"{key} must be a whole number such as 1000 or 10M, not {value!r}")
     return int(digits) * _UNITS[unit]
 

@@ -35,7 +35,7 @@ from shadowtree.gitformat import (
 from shadowtree.objects import Objects
 from shadowtree.parallel import run_jobs
 from shadowtree.paths import RelPath
-from shadowtree.scan import GIT_IGNORE, Scan
+from shadowtree.scan import CHANGED_TYPE, GIT_IGNORE, Scan
 from shadowtree.system import open_file_limit, usable_processors
 from shadowtree.worktree import (
     Cursor,
@@ -43,6 +43,7 @@ from shadowtree.worktree import (
     Unreadable,
     Vanished,
     is_racy,
+    is_young,
     open_file,
     read_file,
     read_link,
@@ -62,7 +63,6 @@ _STREAM_TRIES = 10
 _REST_S = 0.05
 """How long a large file must have rested: a single call may still be writing one that looks finished."""
 _MOST_THREADS = 4
-_CHANGED_TYPE = "changed its type while it was read"
 _KEPT_CHANGING = "kept changing while it was read"
 
 Progress = Callable[[int, int], None]
@@ -171,7 +171,7 @@ def _read(
             read_regular(file, directory_fd, objects)
     except Vanished:
         if _is_there(cursor, file.directory.path, name):
-            file.problem = _CHANGED_TYPE
+            file.problem = CHANGED_TYPE
     except Unreadable as error:
         file.problem = error.reason
 
@@ -296,23 +296,32 @@ def _build_facts(
     """Build the facts of a directory; None if there is nothing to tell."""
     is_root = not directory.path
     has_entry = is_root or directory.tree is not None or directory.mode not in (NORMAL, FORCED)
-    blobs = {DIRECTORY_BLOB: encode_directory(directory, has_entry=has_entry)}
-    if directory.ignore_text and GIT_IGNORE not in directory.names:
-        blobs[IGNORE_BLOB] = directory.ignore_text
+    blobs = {}
+    records = encode_directory(directory, has_entry=has_entry)
+    if records:
+        blobs[DIRECTORY_BLOB] = records
+    if not _holds_rules(directory):
+        blobs[IGNORE_BLOB] = directory.ignore_text or b""
     if directory.exclude_text:
         blobs[EXCLUDE_BLOB] = directory.exclude_text
     if is_root:
         assert scan.rules is not None
         blobs[RULES_BLOB] = encode_rules(scan.rules)
     entries = [
-        TreeEntry(name, MODE_FILE, objects.put(pack, b"blob", content))
-        for name, content in blobs.items()
-        if content
+        TreeEntry(name, MODE_FILE, objects.put(pack, b"blob", content)) for name, content in blobs.items()
     ]
     for child in subdirectories:
         if child.facts is not None:
             entries.append(TreeEntry(SUBTREE_PREFIX + child.name, MODE_TREE, child.facts))
     return objects.put(pack, b"tree", encode_tree(entries)) if entries else None
+
+
+def _holds_rules(directory: Directory) -> bool:
+    """Tell whether the tree holds the `.gitignore` that was in force; it may have changed since."""
+    row = directory.find_file(GIT_IGNORE)
+    if row is None or stat.S_ISLNK(directory.file_mode(row)):
+        return not directory.ignore_text
+    return directory.file_id(row) == object_id(b"blob", directory.ignore_text or b"")
 
 
 def settle(scan: Scan) -> None:
@@ -321,9 +330,13 @@ def settle(scan: Scan) -> None:
         if not scan.changed[number]:
             continue
         for row in directory.pending:
-            mtime_ns, ctime_ns, size = directory.stats[row * STAMP_SIZE : row * STAMP_SIZE + 3]
-            if is_racy(mtime_ns, ctime_ns, scan.started_ns, size):
+            mtime_ns, ctime_ns = directory.stats[row * STAMP_SIZE : row * STAMP_SIZE + 2]
+            if is_young(mtime_ns, ctime_ns, scan.started_ns):
                 directory.smudge(row)
         directory.pending = []
+        if directory.ignore_stamp:
+            mtime_ns, ctime_ns = directory.ignore_stamp[:2]
+            if is_young(mtime_ns, ctime_ns, scan.started_ns):
+                directory.ignore_stamp = ()
         if directory.stamp is not None and is_racy(*directory.stamp[:2], scan.started_ns):
             directory.stamp = None

@@ -23,7 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_VERSION = 1
+_VERSION = 2
 _MARSHAL_VERSION = 4
 """The layout of plain values is the same in every Python that knows this version."""
 _SCHEMA = f"""
@@ -42,6 +42,7 @@ _FIELDS = (
     "excluded",
     "skipped",
     "tracked",
+    "missing",
     "ignore_stamp",
     "ignore_text",
     "has_repository",

@@ -56,6 +56,14 @@ def stamp_of(status: os.stat_result) -> FileStamp:
     )
 
 
+def is_young(mtime_ns: int, ctime_ns: int, now_ns: int) -> bool:
+    """Tell whether a file is so young that a write which began before `now_ns` may not be over.
+
+    A call that writes stamps the file when it begins, and may then be held up for a while.
+    """
+    return max(mtime_ns, ctime_ns) >= now_ns - _COARSE_WINDOW_NS
+
+
 def is_racy(mtime_ns: int, ctime_ns: int, now_ns: int, size: int = 0) -> bool:
     """Tell whether a change at or after `now_ns` could leave both times as they are.
 
@@ -97,6 +105,8 @@ class Cursor:
         """
         if path == self._path:
             return self._fds[-1]
+        if self._path is not None and path.rpartition(b"/")[0] == self._path and path:
+            return self._enter_child(path)
         self._path = None
         names = path.split(b"/") if path else []
         keep = 0
@@ -109,11 +119,20 @@ class Cursor:
         self._close_from(keep + 1)
         del self._names[keep:]
         for name in names[keep:]:
-            self._fds.append(_open_directory(name, self._fds[-1]))
-            self._names.append(name)
-            self._close_some()
+            self._descend(name)
         self._path = path
         return self._fds[-1]
+
+    def _enter_child(self, path: RelPath) -> int:
+        """Go one step down: in a deep tree, splitting and comparing whole paths would be quadratic."""
+        self._descend(path.rpartition(b"/")[2])
+        self._path = path
+        return self._fds[-1]
+
+    def _descend(self, name: bytes) -> None:
+        self._fds.append(_open_directory(name, self._fds[-1]))
+        self._names.append(name)
+        self._close_some()
 
     def _is_closed(self, depth: int) -> bool:
         return self._fds[depth] < 0 if depth < len(self._fds) else True
