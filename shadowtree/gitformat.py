@@ -19,6 +19,7 @@ MODE_FILE = 0o100644
 MODE_EXEC = 0o100755
 MODE_LINK = 0o120000
 MODE_TREE = 0o040000
+_MODE_TEXTS = {mode: b"%o " % mode for mode in (MODE_FILE, MODE_EXEC, MODE_LINK, MODE_TREE)}
 _MODES = {b"100644": MODE_FILE, b"100755": MODE_EXEC, b"120000": MODE_LINK, b"40000": MODE_TREE}
 
 EMPTY_TREE = bytes.fromhex("4b825dc642cb6eb9a060e54bf8d69288fbee4904")
@@ -66,6 +67,26 @@ def encode_tree(entries: Iterable[TreeEntry]) -> bytes:
     """Make a tree object of entries in any order."""
     ordered = sorted(entries, key=_tree_order)
     return b"".join([b"%o %b\0%b" % (entry.mode, entry.name, entry.id) for entry in ordered])
+
+
+def encode_rows(
+    names: Sequence[bytes], modes: Iterable[int], ids: bytes, subtrees: Iterable[tuple[bytes, bytes]]
+) -> bytes:
+    """Make the tree of a directory: sorted names of files with their modes and joined ids, and subtrees.
+
+    The same as `encode_tree`, for the many files of a snapshot.
+    """
+    rows = [
+        _MODE_TEXTS[mode] + name + b"\0" + ids[at : at + 20]
+        for name, mode, at in zip(names, modes, range(0, len(ids), 20), strict=True)
+    ]
+    keys: list[bytes] = list(names)
+    for name, id in subtrees:
+        keys.append(name + b"/")
+        rows.append(_MODE_TEXTS[MODE_TREE] + name + b"\0" + id)
+    if len(keys) > len(names):
+        rows = [row for _, row in sorted(zip(keys, rows, strict=True))]
+    return b"".join(rows)
 
 
 def _tree_order(entry: TreeEntry) -> bytes:

@@ -38,6 +38,9 @@ from shadowtree.system import O_CLOEXEC
 
 _INDEX_SUFFIX = ".idx"
 _PACK_SUFFIX = ".pack"
+_IDS = 8 + 4 * 256
+"""Where the ids begin in an index."""
+_FEW_OBJECTS = 4096
 _BUFFER_SIZE = 1 << 20
 _CHUNK_SIZE = 1 << 18
 
@@ -237,7 +240,7 @@ class Pack:
 
     def find(self, object_id: bytes) -> int | None:
         """Give where an object is in the pack."""
-        row = row_in_index(object_id, self._index)
+        row = self._row(object_id)
         return None if row is None else offset_in_index(row, self.count, self._index)
 
     def raw_blob(self, object_id: bytes, size: int) -> bytes | None:
@@ -245,7 +248,7 @@ class Pack:
 
         None if it is not here, has another size, is a delta, or is not what was written.
         """
-        row = row_in_index(object_id, self._index)
+        row = self._row(object_id)
         if row is None:
             return None
         offset = offset_in_index(row, self.count, self._index)
@@ -256,13 +259,24 @@ class Pack:
             return None
         return raw if parse_entry_header(raw)[:2] == (KIND_NUMBERS[b"blob"], size) else None
 
+    def _row(self, object_id: bytes) -> int | None:
+        if self.count > _FEW_OBJECTS:
+            return row_in_index(object_id, self._index)
+        return self._rows.get(object_id)
+
+    @cached_property
+    def _rows(self) -> dict[bytes, int]:
+        """Where each object of a small pack is; there are many such packs, and most are asked in vain."""
+        ids = self._index[_IDS : _IDS + 20 * self.count]
+        return {ids[20 * row : 20 * row + 20]: row for row in range(self.count)}
+
     @cached_property
     def _offsets(self) -> list[int]:
         """Where entries begin, in order."""
         return sorted(offset_in_index(row, self.count, self._index) for row in range(self.count))
 
     def _crc(self, row: int) -> int:
-        place = 1032 + 20 * self.count + 4 * row
+        place = _IDS + 20 * self.count + 4 * row
         return int.from_bytes(self._index[place : place + 4], "big")
 
     def raw_entries(self) -> Iterator[tuple[bytes, bytes]]:
@@ -275,7 +289,7 @@ class Pack:
                 raise StoreDamaged(f"{self.path} is not what was written at {offset}")
             if parse_entry_header(raw)[0] in (OFS_DELTA, REF_DELTA):
                 raise StoreDamaged(f"{self.path} holds deltas")
-            yield self._index[1032 + 20 * row : 1052 + 20 * row], raw
+            yield self._index[_IDS + 20 * row : _IDS + 20 * row + 20], raw
 
     def read_entry(self, offset: int) -> Entry:
         """Read the head of the entry at `offset`."""

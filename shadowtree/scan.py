@@ -465,12 +465,14 @@ def _look_again(cached: Directory, fd: int) -> Directory | None:
 
 def _note_changes(cached: Directory, stats: array[int]) -> Directory | None:
     directory = cached.with_stats(stats)
-    for row in range(len(cached.names)):
-        if _stamp_at(directory, row) != _stamp_at(cached, row):
-            if stat.S_IFMT(directory.file_mode(row)) not in (stat.S_IFREG, stat.S_IFLNK):
-                return None
-            directory.pending.append(row)
-    return directory
+    # Compared as bytes, because slices of an array are slow.
+    old, new = cached.stats.tobytes(), stats.tobytes()
+    size = STAMP_SIZE * stats.itemsize
+    directory.pending = [
+        row for row, at in enumerate(range(0, len(new), size)) if new[at : at + size] != old[at : at + size]
+    ]
+    kinds = {stat.S_IFMT(directory.file_mode(row)) for row in directory.pending}
+    return directory if kinds <= {stat.S_IFREG, stat.S_IFLNK} else None
 
 
 def _list_repositories(root: bytes) -> list[Repository]:

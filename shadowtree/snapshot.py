@@ -14,7 +14,7 @@ from hashlib import sha1
 from time import sleep, time_ns
 
 from shadowtree.deflate import deflate
-from shadowtree.directory import FORCED, ID_SIZE, NORMAL, STAMP_SIZE, Directory, git_mode
+from shadowtree.directory import FORCED, NORMAL, STAMP_SIZE, Directory, git_mode
 from shadowtree.facts import (
     DIRECTORY_BLOB,
     EXCLUDE_BLOB,
@@ -28,6 +28,7 @@ from shadowtree.gitformat import (
     MODE_FILE,
     MODE_TREE,
     TreeEntry,
+    encode_rows,
     encode_tree,
     object_header,
     object_id,
@@ -55,6 +56,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shadowtree.objects import ObjectSink
 
+_MANY_FILES = 400
+"""Fewer files are read faster by one thread than others can be started."""
 _BATCH_FILES = 64
 _BATCH_BYTES = 1 << 20
 _STREAM_SIZE = 2 << 20
@@ -120,7 +123,8 @@ def _read_all(scan: Scan, root: str, objects: Objects, pack: ObjectSink) -> Iter
     def stream(file: _File, directory_fd: int, objects: Objects) -> None:
         _read_stream(file, directory_fd, objects, pack)
 
-    for batch in run_jobs(work, _batches(_pending(scan, is_large=False)), _thread_count()):
+    threads = _thread_count() if scan.pending_files >= _MANY_FILES else 1
+    for batch in run_jobs(work, _batches(_pending(scan, is_large=False)), threads):
         for file in batch:
             if file.deflated is not None:
                 pack.add_blob(file.id, file.size, file.deflated)
@@ -280,14 +284,10 @@ def _build_tree(
 ) -> bytes | None:
     """Build the tree of a directory; None if it covers nothing, because git has no empty directories."""
     ids, modes = bytes(directory.ids), directory.stats[4::STAMP_SIZE]
-    entries = [
-        TreeEntry(name, git_mode(modes[row]), ids[row * ID_SIZE : (row + 1) * ID_SIZE])
-        for row, name in enumerate(directory.names)
-    ]
-    for child in subdirectories:
-        if child.tree is not None:
-            entries.append(TreeEntry(child.name, MODE_TREE, child.tree))
-    return objects.put(pack, b"tree", encode_tree(entries)) if entries else None
+    subtrees = [(child.name, child.tree) for child in subdirectories if child.tree is not None]
+    if not directory.names and not subtrees:
+        return None
+    return objects.put(pack, b"tree", encode_rows(directory.names, map(git_mode, modes), ids, subtrees))
 
 
 def _build_facts(
@@ -330,13 +330,13 @@ def settle(scan: Scan) -> None:
         if not scan.changed[number]:
             continue
         for row in directory.pending:
-            mtime_ns, ctime_ns = directory.stats[row * STAMP_SIZE : row * STAMP_SIZE + 2]
-            if is_young(mtime_ns, ctime_ns, scan.started_ns):
+            mtime_ns, ctime_ns, size = directory.stats[row * STAMP_SIZE : row * STAMP_SIZE + 3]
+            if is_young(mtime_ns, ctime_ns, scan.started_ns, size):
                 directory.smudge(row)
         directory.pending = []
         if directory.ignore_stamp:
             mtime_ns, ctime_ns = directory.ignore_stamp[:2]
-            if is_young(mtime_ns, ctime_ns, scan.started_ns):
+            if is_young(mtime_ns, ctime_ns, scan.started_ns, directory.ignore_stamp[2]):
                 directory.ignore_stamp = ()
         if directory.stamp is not None and is_racy(*directory.stamp[:2], scan.started_ns):
             directory.stamp = None
