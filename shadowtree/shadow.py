@@ -10,7 +10,6 @@ import os
 from _thread import RLock
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from time import time
 
 from shadowtree import disk
 from shadowtree import store as stores
@@ -19,25 +18,25 @@ from shadowtree.errors import (
     InvalidInput,
     NotWrapped,
     OutOfSpace,
+    ShadowError,
     UnknownTree,
     UnsafePath,
     WorktreeTooBig,
 )
-from shadowtree.gitformat import MODE_TREE, TreeEntry, encode_commit, encode_tree
-from shadowtree.journal import Journal, TreeRecord, create_journal
-from shadowtree.layout import StoreLayout, find_broadness, is_inside, store_of
+from shadowtree.journal import TreeRecord, create_journal
+from shadowtree.layout import StoreLayout, find_broadness, is_inside
 from shadowtree.lock import Lock
 from shadowtree.model import ChangedPath, FileDiff, Patch, Skipped, Snapshot, Status
 from shadowtree.objects import Objects, Scratch, TooLarge
+from shadowtree.opened import OpenStore
 from shadowtree.packs import PackWriter
 from shadowtree.patch import compare
-from shadowtree.paths import RelPath
-from shadowtree.recorded import RecordedDirectory, holds_path, open_recorded
+from shadowtree.places import Places
+from shadowtree.recorded import RecordedDirectory, open_recorded
 from shadowtree.scan import Scan, Surroundings, scan_worktree
 from shadowtree.settings import Settings
 from shadowtree.snapshot import build_trees, read_files, settle
-from shadowtree.statcache import StatCache
-from shadowtree.system import free_bytes, user_data_home
+from shadowtree.system import free_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,14 +70,14 @@ class Shadow:
         self._session = _checked_name(session, "session")
         self._allow_broad = allow_broad
         self._worktree = _real_directory(worktree)
-        self._places = _Places(dict(os.environ))
+        self._places = Places(os.environ)
         self._store = self._places.store_of(self._worktree, store)
         around = stores.find_around(self._worktree)
         if around is None and is_inside(self._worktree, self._store):
             around = self._store
         if around is not None:
             raise UnsafePath(self._worktree, f"it lies in the store {around}")
-        self._opened: _OpenStore | None = None
+        self._opened: OpenStore | None = None
         self._mutex = RLock()
 
     @classmethod
@@ -253,30 +252,36 @@ class Shadow:
         if free - needed < self._settings.min_free:
             raise OutOfSpace(directory, free=free, needed=needed, min_free=self._settings.min_free)
 
-    def _open(self) -> _OpenStore:
+    def _open(self) -> OpenStore:
         """Open the store, or make sure that the one that is open still belongs to this worktree."""
         layout = stores.open_store(self._store, self._worktree)
         if self._opened is None:
-            self._opened = _OpenStore(layout)
+            self._opened = OpenStore(layout)
         return self._opened
 
     @contextmanager
-    def _locked(self) -> Iterator[_OpenStore]:
+    def _locked(self) -> Iterator[OpenStore]:
         if not self.is_wrapped:
             raise NotWrapped(self._worktree)
         with Lock(StoreLayout(self._store).lock, self._settings.lock_timeout):
             stores.remove_unfinished(self._store)
             opened = self._open()
-            opened.objects.remove_temporaries()
-            opened.refresh()
+            opened.prepare_to_write()
             yield opened
 
-    def _forget(self, opened: _OpenStore, *, is_new: bool) -> None:
+    def _forget(self, opened: OpenStore, *, is_new: bool) -> None:
         """After a failure: drop what memory holds, and a store that was made for nothing."""
+        is_empty = is_new and self._has_no_records(opened)
         opened.close()
         self._opened = None
-        if is_new and not opened.has_records:
+        if is_empty:
             disk.remove_tree(self._store)
+
+    def _has_no_records(self, opened: OpenStore) -> bool:
+        try:
+            return opened.journal.last_tree() is None
+        except ShadowError:
+            return False
 
     def _surroundings(self) -> Surroundings:
         return Surroundings(
@@ -287,38 +292,28 @@ class Shadow:
 
     # Snapshots
 
-    def _scan(self, opened: _OpenStore) -> Scan:
+    def _scan(self, opened: OpenStore) -> Scan:
         return scan_worktree(
             self._worktree, self._settings, self._surroundings(), opened.cache, opened.was_covered
         )
 
     def _take_snapshot(
-        self, opened: _OpenStore, first_scan: Scan | None, progress: Progress | None
+        self, opened: OpenStore, first_scan: Scan | None, progress: Progress | None
     ) -> Snapshot:
-        last = opened.journal.last_tree()
-        opened.has_records = last is not None
-        opened.mend_branch(last)
-        scan = first_scan if first_scan is not None and last is None else self._scan(opened)
+        is_first = opened.journal.last_tree() is None
+        scan = first_scan if first_scan is not None and is_first else self._scan(opened)
         if any(scan.changed):
             self._refuse_full(self._store, scan)
         pack = opened.objects.start_pack()
         try:
-            if last is None:
+            if is_first:
                 self._seed(scan, pack)
             read_files(scan, self._worktree, opened.objects, pack, progress)
             tree, facts = build_trees(scan, opened.objects, pack)
-            is_new = last is None or (last.tree, last.facts) != (tree, facts)
-            keeper = _add_keeper(opened.objects, pack, tree, facts, last) if is_new else b""
-            opened.objects.publish(pack)
+            opened.record(pack, tree, facts, scan.files)
         except BaseException:
             pack.abandon()
             raise
-        if is_new:
-            opened.keep(keeper)
-            opened.journal.add_tree(
-                tree=tree, facts=facts, keeper=keeper, files=scan.files, time_s=int(time())
-            )
-            opened.has_records = True
         opened.objects.merge_small_packs()
         settle(scan)
         opened.remember(scan)
@@ -351,7 +346,7 @@ class Shadow:
             # It holds trees by now that are nowhere stored.
             opened.cache.forget()
 
-    def _record_of(self, opened: _OpenStore, tree: str) -> TreeRecord:
+    def _record_of(self, opened: OpenStore, tree: str) -> TreeRecord:
         """Find a recorded tree, named by its 40 hex digits."""
         if len(tree) != 40 or not _HEX.issuperset(tree):
             raise UnknownTree(tree)
@@ -361,98 +356,9 @@ class Shadow:
         return record
 
 
-class _OpenStore:
-    """The open files of a store."""
-
-    def __init__(self, layout: StoreLayout) -> None:
-        self.layout = layout
-        self.objects = Objects(layout.objects)
-        self.journal = Journal(layout.timeline)
-        self.cache = StatCache(layout.cache)
-        self.has_records = True
-        """False as long as nothing was ever recorded in this store."""
-        self._searched: dict[bytes, int] = {}
-        """For paths above the size limit the last recorded tree in which they were looked for."""
-
-    def close(self) -> None:
-        self.cache.close()
-        self.journal.close()
-        self.objects.close()
-
-    def refresh(self) -> None:
-        """See what other processes did; distrust the cache if packs it relies on are not as they were."""
-        self.objects.refresh()
-        self.cache.load()
-        known = self.cache.info("packs") or {}
-        now = self.objects.stamp()
-        if any(now.get(name) != stamp for name, stamp in known.items()):
-            self.cache.discard()
-
-    def keep(self, keeper: bytes) -> None:
-        """Let the store's branch end at a commit. The journal knows it too: a power cut costs nothing."""
-        disk.write_file(self.layout.ref, _ref_text(keeper), durable=False)
-
-    def mend_branch(self, last: TreeRecord | None) -> None:
-        """Let the branch end where the journal says: a power cut may have left it empty."""
-        if last is not None and disk.read_if_there(self.layout.ref) != _ref_text(last.keeper):
-            self.keep(last.keeper)
-
-    def remember(self, scan: Scan) -> None:
-        """Save what the scan found for the next one."""
-        self.cache.save(
-            (directory for directory, is_new in zip(scan.directories, scan.changed, strict=True) if is_new),
-            {directory.path for directory in scan.directories},
-            {
-                "packs": self.objects.stamp(),
-                "indexes": scan.indexes,
-                "searched": {**(self.cache.info("searched") or {}), **self._searched},
-            },
-        )
-
-    def was_covered(self, path: RelPath) -> bool:
-        """Tell whether any recorded tree covers a path; what was searched once is not searched again."""
-        known: dict[bytes, int] = self.cache.info("searched") or {}
-        number = self._searched.get(path, known.get(path, 0))
-        for record in self.journal.trees_after(number):
-            if holds_path(self.objects, record.tree, path):
-                return True
-            number = record.number
-        self._searched[path] = number
-        return False
-
-
-class _Places:
-    """Where a user's things are, as the environment says."""
-
-    def __init__(self, environ: dict[str, str]) -> None:
-        home = environ.get("HOME") or None
-        self.home = os.path.realpath(home) if home else None
-        self.config_home = environ.get("XDG_CONFIG_HOME") or None
-        self._given_store = environ.get("SHADOWTREE_STORE") or None
-        data_home = user_data_home(environ)
-        given = environ.get("SHADOWTREE_HOME") or (data_home and os.path.join(data_home, "shadowtree"))
-        self.stores = os.path.realpath(given) if given else None
-        """The directory of stores; None without a home."""
-
-    def given_store(self, store: StrPath | None) -> str | None:
-        """Name the store that somebody asked for, by argument or by environment."""
-        given = os.fspath(store) if store is not None else self._given_store
-        return os.path.realpath(given) if given else None
-
-    def usual_store(self, worktree: str) -> str:
-        """Name the store that a worktree has unless somebody asks for another."""
-        if self.stores is None:
-            raise InvalidInput("there is no home directory to keep the store in")
-        return store_of(worktree, self.stores)
-
-    def store_of(self, worktree: str, store: StrPath | None) -> str:
-        """Name the store of a worktree."""
-        return self.given_store(store) or self.usual_store(worktree)
-
-
 def find_worktree(start: StrPath, *, store: StrPath | None = None) -> str | None:
     """Find the nearest wrapped directory at or above `start`; with a store, the worktree of that one."""
-    places = _Places(dict(os.environ))
+    places = Places(os.environ)
     directory = _real_directory(start)
     given = places.given_store(store)
     if given is not None:
@@ -464,20 +370,6 @@ def find_worktree(start: StrPath, *, store: StrPath | None = None) -> str | None
             return None
         directory = above
     return directory
-
-
-def _add_keeper(
-    objects: Objects, pack: PackWriter, tree: bytes, facts: bytes, last: TreeRecord | None
-) -> bytes:
-    """Add the commit that keeps a tree and its facts from `git gc`."""
-    entries = [TreeEntry(b"facts", MODE_TREE, facts), TreeEntry(b"files", MODE_TREE, tree)]
-    kept = objects.put(pack, b"tree", encode_tree(entries))
-    parent = last.keeper if last is not None else None
-    return objects.put(pack, b"commit", encode_commit(kept, parent, int(time()), "tree " + tree.hex()))
-
-
-def _ref_text(commit: bytes) -> bytes:
-    return commit.hex().encode() + b"\n"
 
 
 def _refuse_too_big(scan: Scan, worktree: str, settings: Settings) -> None:
@@ -515,10 +407,16 @@ def _diff_path(changed: ChangedPath, objects: Objects) -> FileDiff:
 
 
 def _checked_name(name: str, what: str) -> str:
-    """Refuse a name that could not be shown, or that is too long to be one."""
-    if not 1 <= len(name) <= 256 or not name.isprintable():
-        raise InvalidInput(f"a {what} is named by 1 to 256 printable characters, not by {name!r}")
+    """Refuse a name that is none: too short, too long, or with characters that are no text."""
+    if not 1 <= len(name) <= 256 or any(_is_no_text(character) for character in name):
+        raise InvalidInput(
+            f"a {what} has 1 to 256 characters and no control characters, not {name!r}"
+        )
     return name
+
+
+def _is_no_text(character: str) -> bool:
+    return character < " " or "\x7f" <= character <= "\x9f" or "\ud800" <= character <= "\udfff"
 
 
 def _real_directory(path: StrPath) -> str:

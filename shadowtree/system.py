@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 
 IS_WINDOWS = sys.platform == "win32"
 
@@ -129,7 +130,7 @@ def user_id() -> int | None:
     return os.geteuid() if hasattr(os, "geteuid") else None
 
 
-def user_data_home(environ: dict[str, str]) -> str | None:
+def user_data_home(environ: Mapping[str, str]) -> str | None:
     """Name the directory in which this platform keeps a user's data; None without a home."""
     home = environ.get("USERPROFILE" if IS_WINDOWS else "HOME") or None
     if IS_WINDOWS:

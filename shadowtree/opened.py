@@ -1,0 +1,118 @@
+"""An open store: its objects, its timeline and its cache, and the order in which they are written.
+
+    pack durable ──▶ branch ──▶ row in the timeline ──▶ cache
+
+The row is the moment at which a tree counts (invariant 2). What comes before it is not seen without it, and
+what comes after it can be made again.
+"""
+
+from __future__ import annotations
+
+from time import time
+
+from shadowtree import disk
+from shadowtree.gitformat import MODE_TREE, TreeEntry, encode_commit, encode_tree
+from shadowtree.journal import Journal, TreeRecord
+from shadowtree.layout import StoreLayout
+from shadowtree.objects import Objects
+from shadowtree.packs import PackWriter
+from shadowtree.paths import RelPath
+from shadowtree.recorded import holds_path
+from shadowtree.scan import Scan
+from shadowtree.statcache import StatCache
+
+
+class OpenStore:
+    """The open files of a store. Writing needs its lock."""
+
+    def __init__(self, layout: StoreLayout) -> None:
+        self.layout = layout
+        self.objects = Objects(layout.objects)
+        self.journal = Journal(layout.timeline)
+        self.cache = StatCache(layout.cache)
+        self._searched: dict[bytes, int] = {}
+        """For paths above the size limit the last recorded tree in which they were looked for."""
+
+    def close(self) -> None:
+        """Let go of every file."""
+        self.cache.close()
+        self.journal.close()
+        self.objects.close()
+
+    def refresh(self) -> None:
+        """See what other processes did. The cache counts only if the packs it relies on are as they were."""
+        self.objects.refresh()
+        self.cache.load()
+        if not self._is_cache_sound():
+            self.cache.forget()
+
+    def prepare_to_write(self) -> None:
+        """Do the same as the holder of the lock, who also removes what dead processes left behind."""
+        self.objects.remove_temporaries()
+        self.objects.refresh()
+        self.cache.load()
+        if not self._is_cache_sound():
+            self.cache.discard()
+
+    def _is_cache_sound(self) -> bool:
+        known = self.cache.info("packs") or {}
+        now = self.objects.stamp()
+        return all(now.get(name) == stamp for name, stamp in known.items())
+
+    def record(self, pack: PackWriter, tree: bytes, facts: bytes, files: int) -> None:
+        """Publish a pack and record the tree in it, unless it is the one that was recorded last."""
+        last = self.journal.last_tree()
+        if last is not None and (last.tree, last.facts) == (tree, facts):
+            self._mend_branch(last)
+            self.objects.publish(pack)
+            return
+        keeper = _add_keeper(self.objects, pack, tree, facts, last)
+        self.objects.publish(pack)
+        self._keep(keeper)
+        self.journal.add_tree(tree=tree, facts=facts, keeper=keeper, files=files, time_s=int(time()))
+
+    def _keep(self, keeper: bytes) -> None:
+        """Let the store's branch end at a commit. The journal knows it too: a power cut costs nothing."""
+        disk.write_file(self.layout.ref, _ref_text(keeper), durable=False)
+
+    def _mend_branch(self, last: TreeRecord) -> None:
+        """Let the branch end where the journal says: a power cut may have left it empty."""
+        if disk.read_if_there(self.layout.ref) != _ref_text(last.keeper):
+            self._keep(last.keeper)
+
+    def remember(self, scan: Scan) -> None:
+        """Save what the scan found for the next one."""
+        self.cache.save(
+            (directory for directory, is_new in zip(scan.directories, scan.changed, strict=True) if is_new),
+            {directory.path for directory in scan.directories},
+            {
+                "packs": self.objects.stamp(),
+                "indexes": scan.indexes,
+                "searched": {**(self.cache.info("searched") or {}), **self._searched},
+            },
+        )
+
+    def was_covered(self, path: RelPath) -> bool:
+        """Tell whether any recorded tree covers a path; what was searched once is not searched again."""
+        known: dict[bytes, int] = self.cache.info("searched") or {}
+        number = self._searched.get(path, known.get(path, 0))
+        for record in self.journal.trees_after(number):
+            if holds_path(self.objects, record.tree, path):
+                return True
+            number = record.number
+        self._searched[path] = number
+        return False
+
+
+def _add_keeper(
+    objects: Objects, pack: PackWriter, tree: bytes, facts: bytes, last: TreeRecord | None
+) -> bytes:
+    """Add the commit that keeps a tree and its facts from `git gc`."""
+    entries = [TreeEntry(b"facts", MODE_TREE, facts), TreeEntry(b"files", MODE_TREE, tree)]
+    kept = objects.put(pack, b"tree", encode_tree(entries))
+    parent = last.keeper if last is not None else None
+    return objects.put(pack, b"commit", encode_commit(kept, parent, int(time()), "tree " + tree.hex()))
+
+
+def _ref_text(commit: bytes) -> bytes:
+    return commit.hex().encode() + b"\n"
