@@ -30,6 +30,7 @@ FLOORS: tuple[tuple[str, set[str]], ...] = (
     ("rules: what is there", {"scan"}),
     ("rules: trees", {"recorded", "seed", "snapshot"}),
     ("rules: changes", {"patch"}),
+    ("front door: its parts", {"opened", "places"}),
     ("front door", {"shadow"}),
     ("what is offered", {""}),
     ("command line: words", {"cli.command", "cli.text"}),
