@@ -27,6 +27,7 @@ FLOORS: tuple[tuple[str, set[str]], ...] = (
     ("edges: parts of a store", {"journal", "lock", "packs", "statcache"}),
     ("edges: stores", {"objects", "store"}),
     ("rules: what is covered", {"coverage"}),
+    ("rules: where they stand", {"rulefiles"}),
     ("rules: what is there", {"scan"}),
     ("rules: trees", {"recorded", "seed", "snapshot"}),
     ("rules: changes", {"patch"}),
