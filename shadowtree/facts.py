@@ -32,6 +32,8 @@ EXCLUDE_BLOB = b"%exclude"
 RULES_BLOB = b"%rules"
 SUBTREE_PREFIX = b"="
 
+GIT_IGNORE = b".gitignore"
+
 _PLAIN, _EXEC = 0o644, 0o755
 
 

@@ -87,7 +87,7 @@ class OpenStore:
             {directory.path for directory in scan.directories},
             {
                 "packs": self.objects.stamp(),
-                "indexes": scan.indexes,
+                "indexes": scan.rule_files.indexes,
                 "searched": {**(self.cache.info("searched") or {}), **self._searched},
             },
         )

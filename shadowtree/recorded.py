@@ -14,6 +14,7 @@ from shadowtree.coverage import LEFT_OUT, Policy
 from shadowtree.facts import (
     DIRECTORY_BLOB,
     EXCLUDE_BLOB,
+    GIT_IGNORE,
     IGNORE_BLOB,
     RULES_BLOB,
     SUBTREE_PREFIX,
@@ -24,7 +25,6 @@ from shadowtree.facts import (
 from shadowtree.gitformat import EMPTY_TREE, MODE_EXEC, MODE_LINK, MODE_TREE, TreeEntry
 from shadowtree.objects import Objects
 from shadowtree.paths import RelPath, from_text
-from shadowtree.scan import GIT_IGNORE
 
 LEFT_OUT_THEN = "the rules left it out"
 

@@ -18,7 +18,7 @@ from array import array
 from collections.abc import Callable
 from time import time_ns
 
-from shadowtree.coverage import COVERED, LEFT_OUT, TRACKED, Policy, TrackedNames
+from shadowtree.coverage import COVERED, LEFT_OUT, TRACKED, Policy
 from shadowtree.directory import (
     EXCLUDED,
     FORCED,
@@ -30,20 +30,12 @@ from shadowtree.directory import (
     DirectoryStamp,
 )
 from shadowtree.errors import WorktreeFailed
-from shadowtree.facts import RootRules
-from shadowtree.frozen import frozen
+from shadowtree.facts import GIT_IGNORE
 from shadowtree.paths import ROOT, RelPath, is_dot_git, is_forbidden, join, to_text
-from shadowtree.repositories import Repository, find_around, find_at, read_exclude, read_global_excludes
-from shadowtree.settings import HEAVY_DIRS, Settings
+from shadowtree.rulefiles import RuleFiles, Surroundings, stamp_gitignore
+from shadowtree.settings import Settings
 from shadowtree.statcache import StatCache
-from shadowtree.worktree import INODE_MASK, Cursor, Unreadable, Vanished, read_small_file, stamp_of
-
-OWN_IGNORE = b".shadowtreeignore"
-GIT_IGNORE = b".gitignore"
-_MAX_RULES_SIZE = 1 << 20
-
-IndexState = tuple[tuple[int, ...] | None, bytes, str | None]
-"""The stamp of an index, the digest of the names it tracks, and why it could not be read."""
+from shadowtree.worktree import INODE_MASK, Cursor, Unreadable, Vanished, stamp_of
 
 TOO_BIG = "too big"
 FORBIDDEN_NAME = "git forbids the name"
@@ -54,20 +46,15 @@ NO_FILE = "neither file nor link"
 class Scan:
     """What a scan found."""
 
-    def __init__(self, started_ns: int) -> None:
+    def __init__(self, started_ns: int, rule_files: RuleFiles) -> None:
         self.started_ns = started_ns
+        self.rule_files = rule_files
         self.directories: list[Directory] = []
         """Every one comes after the one above it."""
         self.parents: list[int] = []
         """For each directory where the one above it is in the list; the root has itself."""
         self.changed: list[bool] = []
         """Whether a directory differs from what is cached."""
-        self.rules: RootRules | None = None
-        self.around: TrackedNames | None = None
-        """The index of the repository that the worktree is, or lies in."""
-        self.indexes: dict[bytes, IndexState] = {}
-        """For each repository what is known of its index."""
-        self.warnings: list[str] = []
 
     @property
     def files(self) -> int:
@@ -103,16 +90,6 @@ class Scan:
         )
 
 
-@frozen
-class Surroundings:
-    """What a scan has to know from outside the worktree."""
-
-    home: str | None
-    config_home: str | None
-    private: frozenset[tuple[int, int]]
-    """Device and inode of directories that are never covered: the store, and the directory of stores."""
-
-
 def scan_worktree(
     root: str,
     settings: Settings,
@@ -143,10 +120,9 @@ class _Scanner:
         self._cache = cache
         self._was_covered = was_covered
         self._cursor = cursor
-        self._scan = Scan(time_ns())
-        self._known_indexes: dict[bytes, IndexState] = {}
-        if cache is not None:
-            self._known_indexes = cache.info("indexes") or {}
+        known = cache.info("indexes") if cache is not None else None
+        self._rule_files = RuleFiles(self._root, settings, surroundings, known or {})
+        self._scan = Scan(time_ns(), self._rule_files)
 
     def run(self) -> Scan:
         """Visit every directory, each after the one above it; a loop, for any depth."""
@@ -177,7 +153,7 @@ class _Scanner:
             stamp = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
             cached = self._cache.get(path) if self._cache is not None else None
             if cached is not None and _is_listing_good(cached, stamp, mode, fd):
-                policy = self._make_policy(above, cached, fd)
+                policy = self._rule_files.make_policy(above, cached, fd)
                 if _are_rules_same(cached, policy):
                     again = _look_again(cached, fd)
                     if again is not None:
@@ -222,83 +198,6 @@ class _Scanner:
         above.stamp = None
         self._scan.changed[parent] = True
 
-    # Rules
-
-    def _make_policy(self, above: Policy | None, directory: Directory, fd: int) -> Policy:
-        """Make the rules inside a directory whose own rule files are known."""
-        if above is None:
-            return self._make_root_policy(directory, fd)
-        index, exclude_text = None, None
-        if directory.has_repository:
-            repository = find_at(os.path.join(self._root, directory.path))
-            if repository is not None:
-                index = TrackedNames(repository, outer=b"", base=directory.path)
-                exclude_text = read_exclude(repository) or None
-        directory.exclude_text = exclude_text
-        return Policy(
-            above,
-            directory.path.rpartition(b"/")[2],
-            directory.mode,
-            ignore_text=directory.ignore_text,
-            exclude_text=exclude_text,
-            index=index,
-            index_digest=self._index_digest(index),
-        )
-
-    def _make_root_policy(self, directory: Directory, fd: int) -> Policy:
-        own = self._read_rules(fd, OWN_IGNORE)
-        repositories = _list_repositories(self._root)
-        repository = repositories[0] if repositories else None
-        around = _read_around(repository, self._root)
-        indexes = [TrackedNames(r, outer=_place_in(r, self._root), base=ROOT) for r in repositories]
-        self._scan.around = indexes[0] if indexes else None
-        exclude_text = read_exclude(repository) if repository is not None else None
-        home, config_home = self._surroundings.home, self._surroundings.config_home
-        global_text = read_global_excludes(
-            repository,
-            home=os.fsencode(home) if home else None,
-            config_home=os.fsencode(config_home) if config_home else None,
-        )
-        heavy_dirs = sorted({*HEAVY_DIRS, *self._settings.heavy_dirs})
-        self._scan.rules = RootRules(
-            own_text=to_text(own),
-            global_text=to_text(global_text),
-            exclude_text=None if exclude_text is None else to_text(exclude_text),
-            around=[(to_text(name), to_text(text)) for name, text in around],
-            heavy_dirs=heavy_dirs,
-            max_file_size=self._settings.max_file_size,
-        )
-        return Policy.root(
-            own_text=own,
-            global_text=global_text,
-            around=around,
-            exclude_text=exclude_text,
-            ignore_text=directory.ignore_text,
-            heavy_dirs=frozenset(os.fsencode(name) for name in heavy_dirs),
-            max_file_size=self._settings.max_file_size,
-            indexes=[(index, self._index_digest(index)) for index in indexes],
-        )
-
-    def _index_digest(self, index: TrackedNames | None) -> bytes:
-        """Tell which names an index tracks, without reading it again if it has not changed."""
-        if index is None:
-            return b""
-        stamp, digest, problem = self._known_indexes.get(index.key, (None, b"", None))
-        if stamp is None or stamp != index.stamp:
-            digest, problem = index.digest, index.problem
-        if problem is not None:
-            self._scan.warnings.append(f"{os.fsdecode(index.key)}: {problem}")
-        self._scan.indexes[index.key] = (index.stamp, digest, problem)
-        return digest
-
-    def _read_rules(self, fd: int, name: bytes) -> bytes:
-        try:
-            found = read_small_file(fd, name, _MAX_RULES_SIZE)
-        except Unreadable as error:
-            self._scan.warnings.append(f"the rules in {to_text(name)} do not count: {error.reason}")
-            return b""
-        return found[1] if found is not None else b""
-
     # Listing
 
     def _list(
@@ -311,8 +210,8 @@ class _Scanner:
         names = {name for name, _ in listed}
         directory.has_repository = b".git" in names and path != ROOT
         if GIT_IGNORE in names:
-            self._read_gitignore(directory, fd)
-        policy = self._make_policy(above, directory, fd)
+            self._rule_files.read_gitignore(directory, fd)
+        policy = self._rule_files.make_policy(above, directory, fd)
         directory.rules_key = policy.rules_key
         files: list[tuple[bytes, os.stat_result]] = []
         for name, entry in listed:
@@ -331,11 +230,6 @@ class _Scanner:
             directory.tracked_key = policy.tracked_key
         _note_files(directory, files, cached)
         return directory, policy
-
-    def _read_gitignore(self, directory: Directory, fd: int) -> None:
-        directory.ignore_stamp = _stamp_rules(fd)
-        text = self._read_rules(fd, GIT_IGNORE)
-        directory.ignore_text = text or None
 
     def _judge_file(
         self,
@@ -430,14 +324,7 @@ def _is_listing_good(cached: Directory, stamp: DirectoryStamp, mode: int, fd: in
     """Tell whether the names in a directory, and its own rules, are as they were."""
     if cached.stamp != stamp or cached.mode != mode or cached.skipped:
         return False
-    return cached.ignore_stamp is None or _stamp_rules(fd) == cached.ignore_stamp
-
-
-def _stamp_rules(fd: int) -> tuple[int, ...] | None:
-    try:
-        return stamp_of(os.stat(GIT_IGNORE, dir_fd=fd, follow_symlinks=False))
-    except OSError:
-        return None
+    return cached.ignore_stamp is None or stamp_gitignore(fd) == cached.ignore_stamp
 
 
 def _are_rules_same(cached: Directory, policy: Policy) -> bool:
@@ -473,43 +360,3 @@ def _note_changes(cached: Directory, stats: array[int]) -> Directory | None:
     ]
     kinds = {stat.S_IFMT(directory.file_mode(row)) for row in directory.pending}
     return directory if kinds <= {stat.S_IFREG, stat.S_IFLNK} else None
-
-
-def _list_repositories(root: bytes) -> list[Repository]:
-    """List the repositories at and above a worktree, the nearest first."""
-    found = []
-    repository = find_around(root)
-    while repository is not None:
-        found.append(repository)
-        above = os.path.dirname(repository.top)
-        repository = find_around(above) if above != repository.top else None
-    return found
-
-
-def _place_in(repository: Repository, root: bytes) -> bytes:
-    """Tell where a worktree is in a repository around it, with a slash at the end; empty at its top."""
-    return root[len(repository.top.rstrip(b"/")) + 1 :] + b"/" if repository.top != root else b""
-
-
-def _read_around(repository: Repository | None, root: bytes) -> list[tuple[bytes, bytes]]:
-    """Read the `.gitignore` of each directory between a repository's top and a worktree inside it.
-
-    Gives these texts, each with the name of the next directory below.
-    """
-    around: list[tuple[bytes, bytes]] = []
-    if repository is None:
-        return around
-    directory = repository.top
-    for name in _place_in(repository, root).split(b"/")[:-1]:
-        around.append((name, _read_rules_at(directory)))
-        directory = os.path.join(directory, name)
-    return around
-
-
-def _read_rules_at(directory: bytes) -> bytes:
-    try:
-        with Cursor(os.fsdecode(directory)) as cursor:
-            found = read_small_file(cursor.enter(ROOT), GIT_IGNORE, _MAX_RULES_SIZE)
-    except (Unreadable, WorktreeFailed):
-        return b""
-    return found[1] if found is not None else b""

@@ -37,7 +37,7 @@ _NS = 1_000_000_000
 
 def seed(scan: Scan, root: str, pack: PackWriter, *, home: str | None, config_home: str | None) -> None:
     """Copy what is clean in the repository around the worktree into the pack; the rest stays pending."""
-    names = scan.around
+    names = scan.rule_files.around
     if names is None or names.index is None or _may_convert(scan, root, names, home, config_home):
         return
     seeder = _Seeder(names, names.index, scan.started_ns, pack)

@@ -33,7 +33,8 @@ from shadowtree.packs import PackWriter
 from shadowtree.patch import compare
 from shadowtree.places import Places
 from shadowtree.recorded import RecordedDirectory, open_recorded
-from shadowtree.scan import Scan, Surroundings, scan_worktree
+from shadowtree.rulefiles import Surroundings
+from shadowtree.scan import Scan, scan_worktree
 from shadowtree.settings import Settings
 from shadowtree.snapshot import build_trees, read_files, settle
 from shadowtree.system import free_bytes
@@ -318,7 +319,7 @@ class Shadow:
         settle(scan)
         opened.remember(scan)
         return Snapshot(
-            tree.hex(), facts.hex(), scan.files, _skipped(scan), list(dict.fromkeys(scan.warnings))
+            tree.hex(), facts.hex(), scan.files, _skipped(scan), list(dict.fromkeys(scan.rule_files.warnings))
         )
 
     def _seed(self, scan: Scan, pack: PackWriter) -> None:
@@ -409,9 +410,7 @@ def _diff_path(changed: ChangedPath, objects: Objects) -> FileDiff:
 def _checked_name(name: str, what: str) -> str:
     """Refuse a name that is none: too short, too long, or with characters that are no text."""
     if not 1 <= len(name) <= 256 or any(_is_no_text(character) for character in name):
-        raise InvalidInput(
-            f"a {what} has 1 to 256 characters and no control characters, not {name!r}"
-        )
+        raise InvalidInput(f"a {what} has 1 to 256 characters and no control characters, not {name!r}")
     return name
 
 

@@ -18,6 +18,7 @@ from shadowtree.directory import FORCED, NORMAL, STAMP_SIZE, Directory, git_mode
 from shadowtree.facts import (
     DIRECTORY_BLOB,
     EXCLUDE_BLOB,
+    GIT_IGNORE,
     IGNORE_BLOB,
     RULES_BLOB,
     SUBTREE_PREFIX,
@@ -36,7 +37,7 @@ from shadowtree.gitformat import (
 from shadowtree.objects import Objects
 from shadowtree.parallel import run_jobs
 from shadowtree.paths import RelPath
-from shadowtree.scan import CHANGED_TYPE, GIT_IGNORE, Scan
+from shadowtree.scan import CHANGED_TYPE, Scan
 from shadowtree.system import open_file_limit, usable_processors
 from shadowtree.worktree import (
     Cursor,
@@ -305,8 +306,8 @@ def _build_facts(
     if directory.exclude_text:
         blobs[EXCLUDE_BLOB] = directory.exclude_text
     if is_root:
-        assert scan.rules is not None
-        blobs[RULES_BLOB] = encode_rules(scan.rules)
+        assert scan.rule_files.root_rules is not None
+        blobs[RULES_BLOB] = encode_rules(scan.rule_files.root_rules)
     entries = [
         TreeEntry(name, MODE_FILE, objects.put(pack, b"blob", content)) for name, content in blobs.items()
     ]
