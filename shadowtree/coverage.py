@@ -31,6 +31,9 @@ TRACKED = 2
 BROUGHT_BACK = 3
 """Covered because a `!` rule says so."""
 
+_SMALL_RULES = 4096
+"""No file of this size reaches any limit, so it need not be parsed to know."""
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shadowtree.gitindex import Index
@@ -43,6 +46,11 @@ def _parse(text: bytes) -> Rules:
     from shadowtree.ignore import parse
 
     return parse(text)
+
+
+def count_left_out(text: bytes) -> int:
+    """Tell how many lines of a file of rules are beyond what a matcher takes."""
+    return _parse(text).left_out if len(text) > _SMALL_RULES else 0
 
 
 class TrackedNames:

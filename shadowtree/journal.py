@@ -52,14 +52,17 @@ class Journal:
         if not os.path.exists(path):
             raise StoreDamaged(f"{path} is missing")
         with _errors(path):
-            self._connection = sqlite3.connect(
-                path, isolation_level=None, check_same_thread=False, timeout=10
-            )
-            self._connection.execute("PRAGMA synchronous = FULL")
-            version = self._connection.execute("PRAGMA user_version").fetchone()[0]
-        if version > _VERSION:
-            raise StoreTooNew(os.path.dirname(path), version, _VERSION)
-        if version < _VERSION:
+            self._connection = sqlite3.connect(path, 10, isolation_level=None, check_same_thread=False)
+            try:
+                self._connection.execute("PRAGMA synchronous = FULL")
+                version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+            except sqlite3.Error:
+                self._connection.close()
+                raise
+        if version != _VERSION:
+            self._connection.close()
+            if version > _VERSION:
+                raise StoreTooNew(os.path.dirname(path), version, _VERSION)
             raise StoreDamaged(f"{path} holds no timeline")
 
     def close(self) -> None:
@@ -104,9 +107,11 @@ def create_journal(path: str) -> None:
         with _errors(path):
             # Nothing in it is worth waiting for the disk before all of it is there.
             connection = sqlite3.connect(path, isolation_level=None)
-            connection.executescript(f"PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; {_SCHEMA}")
-            connection.execute(f"PRAGMA user_version = {_VERSION}")
-            connection.close()
+            try:
+                connection.executescript(f"PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; {_SCHEMA}")
+                connection.execute(f"PRAGMA user_version = {_VERSION}")
+            finally:
+                connection.close()
         disk.sync(fd, path)
     finally:
         os.close(fd)

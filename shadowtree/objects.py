@@ -29,6 +29,8 @@ _LOOSE_CHUNK = 1 << 16
 _MAX_DELTA_CHAIN = 5000
 _MANY_PACKS = 24
 """From this many packs on, the small ones are put together."""
+_LARGEST_MERGED = 32 << 20
+"""A larger pack stays as it is: what is copied is held in memory, pack by pack."""
 
 Source = tuple[bytes, int, Iterator[bytes]]
 """The kind, the size and the content of one stored copy of an object, not yet checked."""
@@ -277,7 +279,7 @@ class Objects:
         name = pack.finish()
         if name is not None:
             self._open_pack(os.path.basename(name) + ".idx")
-            self._sound.update(pack.ids())
+            self._sound.update(pack.proven_ids())
 
     def remove_temporaries(self) -> None:
         """Remove what dead processes left behind. Only for the holder of the lock.
@@ -307,18 +309,18 @@ class Objects:
         Only packs smaller than all the smaller ones together are taken: an object is copied a number of
         times that grows with the logarithm of the store, not with the number of snapshots.
         """
-        if len(self._packs) < _MANY_PACKS:
+        candidates = [p for p in self._packs.values() if p.is_ours and p.size <= _LARGEST_MERGED]
+        if len(candidates) < _MANY_PACKS:
             return
-        by_size = sorted(self._packs.values(), key=lambda pack: pack.size)
+        by_size = sorted(candidates, key=lambda pack: pack.size)
         taken, total = by_size[:2], by_size[0].size + by_size[1].size
         for pack in by_size[2:]:
             if pack.size > total:
                 break
             taken.append(pack)
             total += pack.size
-        merged = merge_packs(taken, self.start_pack())
-        if merged is not None:
-            self.refresh()
+        merge_packs(taken, self.start_pack())
+        self.refresh()
 
 
 def _stamp(status: os.stat_result) -> PackStamp:

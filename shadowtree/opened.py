@@ -27,8 +27,8 @@ class OpenStore:
 
     def __init__(self, layout: StoreLayout) -> None:
         self.layout = layout
-        self.objects = Objects(layout.objects)
         self.journal = Journal(layout.timeline)
+        self.objects = Objects(layout.objects)
         self.cache = StatCache(layout.cache)
         self._searched: dict[bytes, int] = {}
         """For paths above the size limit the last recorded tree in which they were looked for."""
@@ -38,6 +38,11 @@ class OpenStore:
         self.cache.close()
         self.journal.close()
         self.objects.close()
+
+    def __del__(self) -> None:
+        # For those who never close: a host that drops a shadow should not keep its files open.
+        if hasattr(self, "cache"):
+            self.close()
 
     def refresh(self) -> None:
         """See what other processes did. The cache counts only if the packs it relies on are as they were."""

@@ -59,6 +59,7 @@ class PackWriter:
         self._buffer = bytearray()
         self._flushed = 0
         self._entries: dict[bytes, PackEntry] = {}
+        self._copied: set[bytes] = set()
 
     def __contains__(self, object_id: bytes) -> bool:
         return object_id in self._entries
@@ -66,6 +67,10 @@ class PackWriter:
     def ids(self) -> KeysView[bytes]:
         """Give the id of every object so far."""
         return self._entries.keys()
+
+    def proven_ids(self) -> set[bytes]:
+        """Give the id of every object whose content was hashed here, and not copied from another pack."""
+        return self._entries.keys() - self._copied
 
     def add(self, kind: bytes, object_id: bytes, size: int, deflated: bytes) -> None:
         """Append an object that is deflated already; one that is there already is passed over."""
@@ -121,6 +126,7 @@ class PackWriter:
             offset = self._start()
             self._buffer += raw
             self._entries[object_id] = (object_id, offset, zlib.crc32(raw))
+            self._copied.add(object_id)
             self._flush_if_large()
 
     def _put(self, deflated: bytes, crc: int) -> int:
@@ -230,7 +236,10 @@ class Pack:
             raise StoreDamaged(f"{index_path} is no pack index, or not a whole one")
         self.count = count
         with disk.store_errors(self.path):
-            self.size = os.stat(self.path).st_size
+            status = os.stat(self.path)
+        self.size = status.st_size
+        self.is_ours = bool(status.st_mode & 0o200)
+        """Git makes its packs read-only, and they hold deltas."""
 
     def close(self) -> None:
         """Let go of the files."""
@@ -357,22 +366,25 @@ class Entry:
 
 
 def merge_packs(packs: Sequence[Pack], into: PackWriter) -> str | None:
-    """Copy packs into one and remove them once it is durable; None if one of them had better be left alone.
+    """Copy packs into one and remove them once it is durable; None if there was nothing to copy.
 
-    Entries are copied as they are: nothing is inflated, and a pack with damage or deltas stops the whole.
+    Entries are copied as they are: nothing is inflated. A pack with damage or deltas is left alone.
     """
+    merged = []
     try:
         for pack in packs:
-            for object_id, raw in pack.raw_entries():
+            try:
+                entries = list(pack.raw_entries())
+            except StoreDamaged:
+                continue
+            for object_id, raw in entries:
                 into.copy_entry(object_id, raw)
+            merged.append(pack)
         name = into.finish()
-    except StoreDamaged:
-        into.abandon()
-        return None
     except BaseException:
         into.abandon()
         raise
-    for pack in packs:
+    for pack in merged:
         # A merge that was killed may have left all these objects in one pack already: the same one again.
         if pack.path != f"{name}{_PACK_SUFFIX}":
             disk.remove_file(pack.path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from shadowtree.coverage import Policy, TrackedNames
+from shadowtree.coverage import Policy, TrackedNames, count_left_out
 from shadowtree.directory import Directory
 from shadowtree.errors import WorktreeFailed
 from shadowtree.facts import GIT_IGNORE, RootRules
@@ -131,7 +131,11 @@ class RuleFiles:
         except Unreadable as error:
             self.warnings.append(f"the rules in {to_text(name)} do not count: {error.reason}")
             return b""
-        return found[1] if found is not None else b""
+        text = found[1] if found is not None else b""
+        left_out = count_left_out(text)
+        if left_out:
+            self.warnings.append(f"{left_out} rules in {to_text(name)} do not count: they are too much")
+        return text
 
 
 def stamp_gitignore(fd: int) -> tuple[int, ...] | None:

@@ -318,9 +318,7 @@ class Shadow:
         opened.objects.merge_small_packs()
         settle(scan)
         opened.remember(scan)
-        return Snapshot(
-            tree.hex(), facts.hex(), scan.files, _skipped(scan), list(dict.fromkeys(scan.rule_files.warnings))
-        )
+        return Snapshot(tree.hex(), facts.hex(), scan.files, _skipped(scan), _warnings(scan))
 
     def _seed(self, scan: Scan, pack: PackWriter) -> None:
         from shadowtree.seed import seed
@@ -382,6 +380,13 @@ def _refuse_too_big(scan: Scan, worktree: str, settings: Settings) -> None:
 
 def _skipped(scan: Scan) -> list[Skipped]:
     return [Skipped(path, reason) for path, reason in scan.skipped()]
+
+
+def _warnings(scan: Scan) -> list[str]:
+    warnings = list(dict.fromkeys(scan.rule_files.warnings))
+    if not scan.files and scan.ignored:
+        warnings.append("nothing is covered: the rules leave out everything")
+    return warnings
 
 
 def _read(objects: Objects, record: TreeRecord) -> RecordedDirectory:

@@ -410,7 +410,6 @@ def test_the_raw_entry_of_a_blob_can_be_copied(tmp_path: Path) -> None:
     pack.close()
 
 
-@pytest.mark.xfail(strict=True, reason="a user's pack that was cut short is an IndexError")
 @pytest.mark.parametrize("size", [0, 12, 40])
 def test_a_pack_cut_short_has_no_raw_entry_to_copy(size: int, tmp_path: Path) -> None:
     """It is the user's, and a snapshot must not fail for it."""
@@ -467,7 +466,7 @@ def test_packs_with_deltas_are_left_alone(tmp_path: Path) -> None:
     before = names_in(packs)
     of_git = Pack(str(index))
 
-    assert merge_packs([ours, of_git], PackWriter(str(packs))) is None
+    merge_packs([ours, of_git], PackWriter(str(packs)))
     assert names_in(packs) == before
     git("fsck", "--full", "--strict", cwd=tmp_path / "work")
     ours.close()
@@ -481,7 +480,7 @@ def test_packs_with_damage_are_left_alone(at: int, tmp_path: Path) -> None:
     _flip(Path(damaged.path), at)
     before = names_in(tmp_path)
 
-    assert merge_packs([sound, damaged], PackWriter(str(tmp_path))) is None
+    merge_packs([sound, damaged], PackWriter(str(tmp_path)))
     assert names_in(tmp_path) == before
     sound.close()
     damaged.close()
