@@ -15,7 +15,14 @@ def git(*arguments: str | os.PathLike[str], cwd: Path | None = None, **environme
     clean = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     clean |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, **environment}
     done = subprocess.run(
-        ["git", "-c", "user.name=test", "-c", "user.email=test@localhost", *map(os.fspath, arguments)],
+        [
+            "git",
+            "-c",
+            "user.name=test",
+            "-c",
+            "user.email=test@localhost",
+            *[os.fspath(argument) for argument in arguments],
+        ],
         cwd=cwd,
         env=clean,
         capture_output=True,

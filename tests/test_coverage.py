@@ -311,14 +311,37 @@ def test_a_repository_in_an_ignored_directory_keeps_its_tracked_files(
     assert covered(shadow) == {".gitignore", "vendor/deep/lib/a", "vendor/deep/lib/s/c"}
 
 
-@pytest.mark.xfail(strict=True, reason="no repositories are looked for in heavy directories")
-def test_a_repository_in_a_heavy_directory_keeps_its_tracked_files(shadow: Shadow, worktree: Path) -> None:
-    """A package under development, linked into `node_modules` or checked out below `venv/src`."""
+@pytest.mark.parametrize(
+    ("own", "found"),
+    [
+        ("", set()),
+        ("!/node_modules/pkg/\n", {"node_modules/pkg/a.js", "node_modules/pkg/b.js"}),
+    ],
+    ids=["left out", "brought back by a rule of the worktree's own"],
+)
+def test_no_repository_is_looked_for_in_a_heavy_directory(
+    own: str, found: set[str], shadow: Shadow, worktree: Path
+) -> None:
+    """To look for a package under development there costs a walk through all that is not."""
+    make_tree(worktree, {".shadowtreeignore": own})
     make_tree(worktree, {"node_modules": {"x.js": "1", "pkg": {"a.js": "1", "b.js": "1"}}})
     nested = init(worktree / "node_modules" / "pkg")
     git("add", "a.js", cwd=nested)
 
-    assert covered(shadow) == {"node_modules/pkg/a.js"}
+    assert covered(shadow) == {".shadowtreeignore", *found}
+
+
+def test_a_repository_in_a_heavy_directory_keeps_what_an_index_around_it_tracks(
+    shadow: Shadow, worktree: Path
+) -> None:
+    init(worktree)
+    make_tree(worktree, {"node_modules": {"x.js": "1", "pkg": {"a.js": "1", "b.js": "1"}}})
+    git("add", "--force", "node_modules/pkg/a.js", cwd=worktree)
+    nested = init(worktree / "node_modules" / "pkg")
+    git("add", "b.js", cwd=nested)
+
+    assert "node_modules/pkg/a.js" in covered(shadow)
+    assert "node_modules/x.js" not in covered(shadow)
 
 
 def test_the_index_of_a_submodule_counts(shadow: Shadow, worktree: Path, tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -23,6 +25,7 @@ import shadowtree
 from shadowtree import Locked, NotWrapped, Shadow, ShadowError, disk, lock
 from shadowtree.cli import main
 from shadowtree.lock import Lock
+from shadowtree.system import try_lock
 from tests.faults import (
     SETTINGS,
     Child,
@@ -236,31 +239,69 @@ def test_a_waiter_notices_that_the_locked_file_lost_its_name(
             assert path.exists()
 
 
-def test_a_lock_file_removed_while_held_spoils_nothing(
+@pytest.fixture
+def directories_cannot_be_locked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be a file system that locks files only."""
+
+    def try_lock_file(fd: int) -> bool:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(errno.EBADF, "no lock for a directory")
+        return try_lock(fd)
+
+    monkeypatch.setattr(lock, "try_lock", try_lock_file)
+
+
+def test_a_lock_file_removed_while_held_lets_nobody_in(
     worktree: Path, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The directory of the store is locked as well."""
+    visit = track_without_lock_file(worktree, store, tmp_path / "scratch", monkeypatch)
+
+    assert isinstance(visit, Raised)
+    assert visit.names[0] == "Locked"
+
+
+# Not strict: only if both snapshots end within one second do they give their packs the same name.
+@pytest.mark.xfail(reason="PackWriter.finish removes the index without asking whose it is")
+def test_a_lock_file_removed_while_held_spoils_nothing(
+    worktree: Path,
+    store: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    directories_cannot_be_locked: None,
+) -> None:
     """Two processes write at once then. Each does it right or fails; no record names what is not there."""
+    visit = track_without_lock_file(worktree, store, tmp_path / "scratch", monkeypatch)
+
+    assert visit == track(worktree)
+
+
+def track_without_lock_file(
+    worktree: Path, store: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> object:
+    """Take a snapshot in which the lock file goes and another process comes; give how that one fared."""
     make_tree(worktree, {"a": "2", "sub": {"b": "3"}})
-    expected = git_tree(worktree, tmp_path / "scratch")
-    acts = ["fsync"]
+    expected = git_tree(worktree, scratch)
+    visits: list[object] = []
 
     def intrude(act: str, path: str) -> None:
-        if act in acts:
-            acts.clear()
+        if act == "fsync" and not visits:
             (store / "lock").unlink()
-            assert in_child(lambda: track(worktree)).value() == expected
+            visits.append(None)
+            visits[0] = in_child(lambda: track_impatiently(worktree)).result
 
-    monkeypatch.setattr(disk, "before_write", intrude)
-    try:
-        assert track(worktree) == expected
-    except ShadowError:
-        pass
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "before_write", intrude)
+        try:
+            assert track(worktree) == expected
+        except ShadowError:
+            assert visits == [expected]
 
-    assert not acts
     assert_records_whole(store)
     assert track(worktree) == expected
     assert_sound_store(store)
     assert_no_leftovers(store)
+    return visits[0]
 
 
 def test_a_store_that_goes_while_it_is_waited_for_is_told_of(

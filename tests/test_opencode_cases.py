@@ -206,9 +206,6 @@ def test_a_file_that_is_tracked_though_ignored_is_covered(shadow: Shadow, worktr
     assert changes(shadow, before) == {"a.log": "modified", "build/out": "modified"}
 
 
-@pytest.mark.xfail(
-    strict=True, reason="facts tell nothing of tracked names that are not there, so their absence is unknown"
-)
 @pytest.mark.parametrize("path", ["a.log", "build/out"])
 def test_deleting_a_file_that_is_tracked_though_ignored_is_a_change(
     shadow: Shadow, worktree: Path, path: str
@@ -221,9 +218,6 @@ def test_deleting_a_file_that_is_tracked_though_ignored_is_a_change(
     assert changes(shadow, before) == {path: "deleted"}
 
 
-@pytest.mark.xfail(
-    strict=True, reason="facts tell nothing of tracked names that are not there, so their absence is unknown"
-)
 @pytest.mark.parametrize("path", ["a.log", "build/out"])
 def test_making_a_file_that_is_tracked_though_ignored_is_a_change(
     shadow: Shadow, worktree: Path, path: str

@@ -120,9 +120,6 @@ def test_what_an_index_tracks_from_now_on_comes(observer: Observer, worktree: Pa
     observer.assert_same()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a directory that covers nothing any more does not change the one above"
-)
 @pytest.mark.parametrize("directory", ["build", "venv", "own"])
 def test_the_last_covered_file_of_a_directory_left_out_can_go(
     directory: str, observer: Observer, worktree: Path
@@ -143,9 +140,6 @@ def test_the_last_covered_file_of_a_directory_left_out_can_go(
     observer.assert_same()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a directory that covers nothing any more does not change the one above"
-)
 def test_a_nested_repository_in_an_ignored_directory_can_stop_tracking(
     observer: Observer, worktree: Path
 ) -> None:
@@ -267,7 +261,6 @@ def whole_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fstat", lambda fd: coarse(look_at_open(fd)))
 
 
-@pytest.mark.xfail(strict=True, reason="the stamp of a young .gitignore is trusted")
 def test_a_rule_rewritten_within_one_tick_of_the_clock_counts(whole_seconds: None, worktree: Path) -> None:
     make_tree(worktree, {"s": {".gitignore": "1.o\n", "1.o": "x", "2.o": "x"}})
     rules = worktree / "s" / ".gitignore"
@@ -285,7 +278,6 @@ def test_a_rule_rewritten_within_one_tick_of_the_clock_counts(whole_seconds: Non
     assert listed.splitlines() == ["s/.gitignore", "s/1.o"]
 
 
-@pytest.mark.xfail(strict=True, reason="a .gitignore is read once for its rules and once for its content")
 def test_a_rule_changed_while_a_snapshot_runs_makes_nothing_known(
     worktree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -706,7 +698,6 @@ def live_through(
     assert_sound_store(observer.shadow.store)
 
 
-@pytest.mark.xfail(reason="a directory that covers nothing any more does not change the one above")
 @pytest.mark.parametrize("where", ["repository", "plain folder", "folder of a repository"])
 def test_a_warm_snapshot_is_a_cold_one_after_any_change(
     where: str, tmp_path: Path, far_apart: None, wait_for_tick: Callable[[], None]
@@ -719,7 +710,6 @@ def test_a_warm_snapshot_is_a_cold_one_after_any_change(
     live_through(chaos, observer, observer.look, 80)
 
 
-@pytest.mark.xfail(reason="a directory that covers nothing any more does not change the one above")
 def test_a_warm_snapshot_is_a_cold_one_right_after_a_change(tmp_path: Path) -> None:
     """Without a pause, where times are too young to be trusted."""
     worktree = tmp_path / "top" / "worktree"

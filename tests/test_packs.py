@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import subprocess
@@ -11,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from shadowtree import disk
 from shadowtree.deflate import deflate
-from shadowtree.errors import StoreDamaged
+from shadowtree.errors import StoreDamaged, StoreFailed
 from shadowtree.gitformat import EMPTY_TREE, MODE_FILE, TreeEntry, encode_tree, object_id
 from shadowtree.objects import Objects
 from shadowtree.packs import Pack, PackWriter, merge_packs
@@ -104,6 +106,29 @@ def test_a_pack_reads_back_what_was_put_in(tmp_path: Path) -> None:
     assert content_of(pack, blob(b"other")) is None
     assert pack.count == len(contents)
     pack.close()
+
+
+@pytest.mark.xfail(strict=True, reason="PackWriter.finish removes the index without asking whose it is")
+def test_a_pack_keeps_its_index_when_it_cannot_be_written_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same objects give the same name, so the index was there before."""
+    write_pack(tmp_path, b"x").close()
+    before = names_in(tmp_path)
+
+    def fail(act: str, path: str) -> None:
+        if act == "rename" and path.endswith(".pack"):
+            raise disk.as_store_error(path, OSError(errno.EIO, "Input/output error"))
+
+    writer = PackWriter(str(tmp_path))
+    add(writer, b"x")
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "before_write", fail)
+        with pytest.raises(StoreFailed):
+            writer.finish()
+        writer.abandon()
+
+    assert names_in(tmp_path) == before
 
 
 def test_the_same_object_is_written_once(tmp_path: Path) -> None:
@@ -466,7 +491,7 @@ def test_packs_with_deltas_are_left_alone(tmp_path: Path) -> None:
     before = names_in(packs)
     of_git = Pack(str(index))
 
-    merge_packs([ours, of_git], PackWriter(str(packs)))
+    assert merge_packs([ours, of_git], PackWriter(str(packs))) is None
     assert names_in(packs) == before
     git("fsck", "--full", "--strict", cwd=tmp_path / "work")
     ours.close()
@@ -480,7 +505,7 @@ def test_packs_with_damage_are_left_alone(at: int, tmp_path: Path) -> None:
     _flip(Path(damaged.path), at)
     before = names_in(tmp_path)
 
-    merge_packs([sound, damaged], PackWriter(str(tmp_path)))
+    assert merge_packs([sound, damaged], PackWriter(str(tmp_path))) is None
     assert names_in(tmp_path) == before
     sound.close()
     damaged.close()

@@ -387,9 +387,6 @@ def test_a_tracked_file_that_is_ignored_changes_like_any_other(shadow: Shadow, w
     assert changes(shadow, tree) == {"a.o": "modified"}
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the names that an index tracks are recorded only while the file is there"
-)
 @pytest.mark.parametrize(
     "path", ["a.o", "build/s/a", "venv/a"], ids=["by its name", "by its directory", "in a heavy directory"]
 )
@@ -412,7 +409,6 @@ def test_a_tracked_file_that_is_ignored_can_be_deleted_and_come_back(
     assert (gone, back) == ({path: "deleted"}, {path: "added"})
 
 
-@pytest.mark.xfail(strict=True, reason="a recorded .gitignore counts even if it was too large to count then")
 def test_rules_that_did_not_count_then_do_not_count_in_a_patch(shadow: Shadow, worktree: Path) -> None:
     make_tree(worktree, {".gitignore": "*.o\n" + "#\n" * (1 << 19)})
     snapshot = shadow.take_snapshot()

@@ -9,7 +9,7 @@ from tests.referee import git_tree
 from tests.trees import executable, link, make_tree
 
 
-def test_the_tree_id_is_the_one_that_git_gives(shadow: Shadow, worktree: Path, tmp_path: Path):
+def test_the_tree_id_is_the_one_that_git_gives(shadow: Shadow, worktree: Path, tmp_path: Path) -> None:
     make_tree(worktree, {"a": "1", "sub": {"b.sh": executable("2")}, "ln": link("a"), "empty": {}})
 
     tree = shadow.track()

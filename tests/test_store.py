@@ -482,7 +482,6 @@ def test_a_worktree_inside_its_own_store_is_refused(tmp_path: Path) -> None:
         Shadow(tmp_path / "given" / "inner", store=tmp_path / "given")
 
 
-@pytest.mark.xfail(strict=True, reason="only the worktree's own store is looked at")
 def test_a_worktree_inside_any_store_is_refused(store: Path) -> None:
     for inside in (store, store / "objects"):
         with pytest.raises(ShadowError):
@@ -518,15 +517,15 @@ def test_a_first_snapshot_that_would_fill_the_disk_is_refused_with_the_figures(
     make_tree(worktree, {"a": "12345"})
 
     with (
-        Shadow(worktree, settings={"min_free": 1 << 60}) as shadow,
+        Shadow(worktree, settings={"min_free": 1 << 59}) as shadow,
         pytest.raises(OutOfSpace) as caught,
     ):
         shadow.track()
 
     assert caught.value.needed == 5
-    assert caught.value.min_free == 1 << 60
+    assert caught.value.min_free == 1 << 59
     assert caught.value.free is not None
-    assert 0 < caught.value.free < 1 << 60
+    assert 0 < caught.value.free < 1 << 59
     for figure in (caught.value.free, caught.value.needed, caught.value.min_free):
         assert str(figure) in str(caught.value)
     assert not (tmp_path / "stores").exists()
@@ -536,7 +535,7 @@ def test_a_later_snapshot_that_would_fill_the_disk_is_refused_too(worktree: Path
     before = recorded_trees(store)
     make_tree(worktree, {"a": "changed"})
 
-    with Shadow(worktree, settings={"min_free": 1 << 60}) as shadow, pytest.raises(OutOfSpace):
+    with Shadow(worktree, settings={"min_free": 1 << 59}) as shadow, pytest.raises(OutOfSpace):
         shadow.track()
 
     assert recorded_trees(store) == before
@@ -687,7 +686,6 @@ def test_an_open_shadow_notices_that_its_worktree_was_replaced(
                 act()
 
 
-@pytest.mark.xfail(strict=True, reason="store.identify lets FileNotFoundError through")
 def test_a_worktree_that_is_gone_is_told_of(worktree: Path, store: Path) -> None:
     with Shadow(worktree, settings=SETTINGS) as shadow:
         shadow.track()
@@ -923,10 +921,7 @@ def test_a_timeline_of_a_newer_format_is_refused(worktree: Path, store: Path, te
         b'{"format": 1}',
         b'{"format": null, "worktree": 1, "inode": 2, "generation": 3}',
         b'{"format": 1, "worktree": "/x", "inode": 2, "generation": 3, "more": 4}',
-        pytest.param(
-            b"[" * 100_000,
-            marks=pytest.mark.xfail(strict=True, reason="the RecursionError of json is not caught"),
-        ),
+        b"[" * 100_000,
     ],
     ids=lambda content: content[:12].decode("latin-1"),
 )
@@ -1198,7 +1193,6 @@ def test_damage_to_packs_that_does_not_show_is_found_by_whoever_reads(
             assert ended.result == last or ended.result.names[0] == "StoreDamaged", (what, ended.last_words)
 
 
-@pytest.mark.xfail(strict=True, reason="Objects forgets the packs but not what it saw in them")
 def test_packs_that_go_under_an_open_shadow_are_written_again(worktree: Path, store: Path) -> None:
     """What a process has seen stored need not be there any more."""
     with Shadow(worktree, settings=SETTINGS) as shadow:
@@ -1210,7 +1204,6 @@ def test_packs_that_go_under_an_open_shadow_are_written_again(worktree: Path, st
     assert_last_whole(store, "after the packs were removed")
 
 
-@pytest.mark.xfail(strict=True, reason="merge_packs removes a pack that has the name of the new one")
 def test_a_merge_that_gives_a_pack_which_is_there_already_keeps_it(worktree: Path, store: Path) -> None:
     """So it comes when a merge was killed before it removed what it had merged, and is done once more."""
     objects = Objects(str(store / "objects"))
@@ -1228,7 +1221,6 @@ def test_a_merge_that_gives_a_pack_which_is_there_already_keeps_it(worktree: Pat
     objects.close()
 
 
-@pytest.mark.xfail(strict=True, reason="the mapped index is read past its end: SIGBUS")
 def test_an_index_cut_under_an_open_shadow_does_not_kill_the_process(worktree: Path, store: Path) -> None:
     def go_on() -> str:
         with Shadow(worktree, settings=SETTINGS) as shadow:

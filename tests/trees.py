@@ -1,5 +1,7 @@
 """Trees as data: `make_tree` writes one, `read_tree` reads one, `assert_tree` compares, extras included.
 
+A tree is written down like this:
+
     make_tree(root, {"src": {"a.py": "x", "run.sh": executable("#!")}, "ln": link("src"), "empty": {}})
 """
 
