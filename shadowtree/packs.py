@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import zlib
-from _thread import allocate_lock
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, KeysView, Sequence
 from functools import cached_property
@@ -224,8 +223,6 @@ class Pack:
     def __init__(self, index_path: str) -> None:
         self.path = index_path.removesuffix(_INDEX_SUFFIX) + _PACK_SUFFIX
         self._fd = -1
-        self._opening = allocate_lock()
-        """Several threads may be the first to read."""
         with disk.store_errors(index_path), open(index_path, "rb") as file:
             status = os.fstat(file.fileno())
             # Not mapped: somebody who cuts a mapped file short kills the process that looks at it.
@@ -340,15 +337,10 @@ class Pack:
     def _pread(self, offset: int, size: int) -> bytes:
         try:
             if self._fd < 0:
-                self._open()
+                self._fd = os.open(self.path, os.O_RDONLY | O_CLOEXEC)
             return os.pread(self._fd, size, offset)
         except OSError as error:
             raise disk.as_store_error(self.path, error) from error
-
-    def _open(self) -> None:
-        with self._opening:
-            if self._fd < 0:
-                self._fd = os.open(self.path, os.O_RDONLY | O_CLOEXEC)
 
 
 class Entry:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha1
 from time import sleep, time_ns
 
@@ -35,10 +35,8 @@ from shadowtree.gitformat import (
     object_id,
 )
 from shadowtree.objects import Objects
-from shadowtree.parallel import run_jobs
 from shadowtree.paths import RelPath
 from shadowtree.scan import CHANGED_TYPE, Scan
-from shadowtree.system import open_file_limit, usable_processors
 from shadowtree.worktree import (
     Cursor,
     FileStamp,
@@ -57,37 +55,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shadowtree.objects import ObjectSink
 
-_MANY_FILES = 400
-"""Fewer files are read faster by one thread than others can be started."""
-_BATCH_FILES = 64
-_BATCH_BYTES = 1 << 20
 _STREAM_SIZE = 2 << 20
 """A file above this is never held in memory."""
 _STREAM_TRIES = 10
 _REST_S = 0.05
 """How long a large file must have rested: a single call may still be writing one that looks finished."""
-_MOST_THREADS = 4
 _KEPT_CHANGING = "kept changing while it was read"
 
 Progress = Callable[[int, int], None]
 """Called with how many files were read, and how many have to be."""
-
-
-class _File:
-    """One file to read, and then what was read."""
-
-    __slots__ = ("deflated", "directory", "id", "problem", "row", "size", "stamp")
-
-    def __init__(self, directory: Directory, row: int) -> None:
-        self.directory = directory
-        self.row = row
-        self.stamp: FileStamp | None = None
-        """None once it was read: it is gone, or there is a problem."""
-        self.id = b""
-        self.size = 0
-        self.deflated: bytes | None = None
-        """None if the content is stored already."""
-        self.problem: str | None = None
 
 
 def read_files(scan: Scan, root: str, objects: Objects, pack: ObjectSink, progress: Progress | None) -> None:
@@ -96,89 +72,43 @@ def read_files(scan: Scan, root: str, objects: Objects, pack: ObjectSink, progre
     Files that are gone by now are dropped; those that cannot be read are listed as skipped.
     """
     total = scan.pending_files
-    lost: dict[RelPath, set[int]] = {}
-    for count, file in enumerate(_read_all(scan, root, objects, pack), start=1):
-        if file.stamp is not None:
-            file.directory.set_file(file.row, file.stamp, file.id)
-        else:
-            lost.setdefault(file.directory.path, set()).add(file.row)
-        if file.problem is not None:
-            file.directory.skipped.append((file.directory.names[file.row], file.problem))
-        if progress is not None:
-            progress(count, total)
-    if lost:
-        for directory in scan.directories:
-            if directory.path in lost:
-                directory.drop_files(lost[directory.path])
-
-
-def _read_all(scan: Scan, root: str, objects: Objects, pack: ObjectSink) -> Iterator[_File]:
-    """Read small files in a few threads, then large ones one by one, piece by piece."""
-
-    def work(batch: list[_File]) -> list[_File]:
-        with Cursor(root) as cursor:
-            for file in batch:
-                _read(file, cursor, objects, _read_whole)
-        return batch
-
-    def stream(file: _File, directory_fd: int, objects: Objects) -> None:
-        _read_stream(file, directory_fd, objects, pack)
-
-    threads = _thread_count() if scan.pending_files >= _MANY_FILES else 1
-    for batch in run_jobs(work, _batches(_pending(scan, is_large=False)), threads):
-        for file in batch:
-            if file.deflated is not None:
-                pack.add_blob(file.id, file.size, file.deflated)
-                file.deflated = None
-        yield from batch
+    done = 0
+    reader = _Reader(objects, pack)
     with Cursor(root) as cursor:
-        for file in _pending(scan, is_large=True):
-            _read(file, cursor, objects, stream)
-            yield file
+        for directory in scan.directories:
+            if not directory.pending:
+                continue
+            lost = {row for row in directory.pending if not _read(directory, row, cursor, reader)}
+            done += len(directory.pending)
+            if lost:
+                directory.drop_files(lost)
+            if progress is not None:
+                progress(done, total)
 
 
-def _pending(scan: Scan, *, is_large: bool) -> Iterator[_File]:
-    for directory in scan.directories:
-        for row in directory.pending:
-            if (directory.file_size(row) > _STREAM_SIZE) == is_large:
-                yield _File(directory, row)
+def _read(directory: Directory, row: int, cursor: Cursor, reader: _Reader) -> bool:
+    """Read one file and note what it holds; tell whether that was possible.
 
-
-def _batches(files: Iterable[_File]) -> Iterator[list[_File]]:
-    batch: list[_File] = []
-    size = 0
-    for file in files:
-        batch.append(file)
-        size += file.directory.file_size(file.row)
-        if len(batch) == _BATCH_FILES or size >= _BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
-
-
-def _thread_count() -> int:
-    if open_file_limit() < 128:
-        return 1
-    return min(_MOST_THREADS, usable_processors())
-
-
-def _read(
-    file: _File, cursor: Cursor, objects: Objects, read_regular: Callable[[_File, int, Objects], None]
-) -> None:
-    """Read one file; whatever stands in the way ends in the file's `problem`, or in nothing if it is gone."""
-    name = file.directory.names[file.row]
+    Whatever stands in the way is noted as skipped, unless the file is simply gone.
+    """
+    name = directory.names[row]
     try:
-        directory_fd = cursor.enter(file.directory.path)
-        if stat.S_ISLNK(file.directory.file_mode(file.row)):
-            _read_symlink(file, directory_fd, objects)
+        directory_fd = cursor.enter(directory.path)
+        if stat.S_ISLNK(directory.file_mode(row)):
+            stamp, object_id = reader.read_link(directory_fd, name)
+        elif directory.file_size(row) <= _STREAM_SIZE:
+            stamp, object_id = reader.read_whole(directory_fd, name)
         else:
-            read_regular(file, directory_fd, objects)
+            stamp, object_id = reader.read_stream(directory_fd, name)
     except Vanished:
-        if _is_there(cursor, file.directory.path, name):
-            file.problem = CHANGED_TYPE
+        if _is_there(cursor, directory.path, name):
+            directory.skipped.append((name, CHANGED_TYPE))
+        return False
     except Unreadable as error:
-        file.problem = error.reason
+        directory.skipped.append((name, error.reason))
+        return False
+    directory.set_file(row, stamp, object_id)
+    return True
 
 
 def _is_there(cursor: Cursor, path: RelPath, name: bytes) -> bool:
@@ -189,49 +119,56 @@ def _is_there(cursor: Cursor, path: RelPath, name: bytes) -> bool:
     return True
 
 
-def _read_whole(file: _File, directory_fd: int, objects: Objects) -> None:
-    stamp, content = read_file(directory_fd, file.directory.names[file.row])
-    _keep(file, stamp, content, objects)
+class _Reader:
+    """Reads contents into a pack; each method gives the stamp that the content had, and its id.
 
+    One thread does it all: with several, waiting for the interpreter's lock took more than they saved
+    (docs/decisions/0002-isal.md).
+    """
 
-def _read_symlink(file: _File, directory_fd: int, objects: Objects) -> None:
-    name = file.directory.names[file.row]
-    target = read_link(directory_fd, name)
-    status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
-    if not stat.S_ISLNK(status.st_mode) or status.st_size not in (0, len(target)):
-        raise Vanished
-    _keep(file, stamp_of(status), target, objects)
+    def __init__(self, objects: Objects, pack: ObjectSink) -> None:
+        self._objects = objects
+        self._pack = pack
 
+    def read_whole(self, directory_fd: int, name: bytes) -> tuple[FileStamp, bytes]:
+        """Read a file that fits into memory."""
+        stamp, content = read_file(directory_fd, name)
+        return stamp, self._keep(content)
 
-def _keep(file: _File, stamp: FileStamp, content: bytes, objects: Objects) -> None:
-    file.stamp = stamp
-    file.size = len(content)
-    file.id = object_id(b"blob", content)
-    if not objects.has(file.id):
-        file.deflated = deflate(content)
+    def read_link(self, directory_fd: int, name: bytes) -> tuple[FileStamp, bytes]:
+        """Read where a symbolic link points."""
+        target = read_link(directory_fd, name)
+        status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+        if not stat.S_ISLNK(status.st_mode) or status.st_size not in (0, len(target)):
+            raise Vanished
+        return stamp_of(status), self._keep(target)
 
+    def _keep(self, content: bytes) -> bytes:
+        wanted = object_id(b"blob", content)
+        if wanted not in self._pack and not self._objects.has(wanted):
+            self._pack.add_blob(wanted, len(content), deflate(content))
+        return wanted
 
-def _read_stream(file: _File, directory_fd: int, objects: Objects, pack: ObjectSink) -> None:
-    """Read a large file in pieces straight into the pack; one that keeps changing is given up."""
-    name = file.directory.names[file.row]
-    for _ in range(_STREAM_TRIES):
-        started_ns = time_ns()
-        fd, status = open_file(directory_fd, name)
-        try:
-            if 0 <= started_ns - status.st_mtime_ns < _REST_S * 1e9:
-                sleep(_REST_S)
+    def read_stream(self, directory_fd: int, name: bytes) -> tuple[FileStamp, bytes]:
+        """Read a large file in pieces straight into the pack; one that keeps changing is given up."""
+        for _ in range(_STREAM_TRIES):
+            started_ns = time_ns()
+            fd, status = open_file(directory_fd, name)
+            try:
+                if 0 <= started_ns - status.st_mtime_ns < _REST_S * 1e9:
+                    sleep(_REST_S)
+                    continue
+                pieces = _stable_pieces(fd, status)
+                found = self._pack.add_stream(status.st_size, pieces, self._objects.has)
+                if _has_id(fd, status, started_ns, found):
+                    return stamp_of(status), found
+            except _Changed:
                 continue
-            file.id = pack.add_stream(status.st_size, _stable_pieces(fd, status), objects.has)
-            if _has_id(fd, status, started_ns, file.id):
-                file.stamp, file.size = stamp_of(status), status.st_size
-                return
-        except _Changed:
-            continue
-        except OSError as error:
-            raise Unreadable(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
-        finally:
-            os.close(fd)
-    raise Unreadable(_KEPT_CHANGING)
+            except OSError as error:
+                raise Unreadable(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
+            finally:
+                os.close(fd)
+        raise Unreadable(_KEPT_CHANGING)
 
 
 class _Changed(Exception):
@@ -331,13 +268,13 @@ def settle(scan: Scan) -> None:
         if not scan.changed[number]:
             continue
         for row in directory.pending:
-            mtime_ns, ctime_ns, size = directory.stats[row * STAMP_SIZE : row * STAMP_SIZE + 3]
-            if is_young(mtime_ns, ctime_ns, scan.started_ns, size):
+            mtime_ns, ctime_ns = directory.stats[row * STAMP_SIZE : row * STAMP_SIZE + 2]
+            if is_young(mtime_ns, ctime_ns, scan.started_ns):
                 directory.smudge(row)
         directory.pending = []
         if directory.ignore_stamp:
             mtime_ns, ctime_ns = directory.ignore_stamp[:2]
-            if is_young(mtime_ns, ctime_ns, scan.started_ns, directory.ignore_stamp[2]):
+            if is_young(mtime_ns, ctime_ns, scan.started_ns):
                 directory.ignore_stamp = ()
         if directory.stamp is not None and is_racy(*directory.stamp[:2], scan.started_ns):
             directory.stamp = None

@@ -100,13 +100,6 @@ def open_file_limit() -> int:
     return 65536 if soft == resource.RLIM_INFINITY else soft
 
 
-def usable_processors() -> int:
-    """Tell how many processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def is_process_alive(pid: int) -> bool:
     """Tell whether a process of this number runs on this machine; another one may have got its number."""
     if IS_WINDOWS:

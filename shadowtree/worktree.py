@@ -25,7 +25,6 @@ _TRIES = 10
 _FINE_WINDOW_NS = 100_000_000
 _COARSE_WINDOW_NS = 2_500_000_000
 _LARGE_SIZE = 1 << 20
-_PAGE_SIZE = 4096
 
 INODE_MASK = (1 << 63) - 1
 """Inode numbers are unsigned; the other numbers of a stamp may be negative."""
@@ -57,13 +56,12 @@ def stamp_of(status: os.stat_result) -> FileStamp:
     )
 
 
-def is_young(mtime_ns: int, ctime_ns: int, now_ns: int, size: int) -> bool:
+def is_young(mtime_ns: int, ctime_ns: int, now_ns: int) -> bool:
     """Tell whether a file is so young that a write which began before `now_ns` may not be over.
 
-    A call that writes stamps the file when it begins, and may be held up between two pages.
+    A call that writes stamps the file when it begins and may then be held up; a mapping stamps it once for
+    many writes.
     """
-    if size <= _PAGE_SIZE:
-        return is_racy(mtime_ns, ctime_ns, now_ns)
     return max(mtime_ns, ctime_ns) >= now_ns - _COARSE_WINDOW_NS
 
 

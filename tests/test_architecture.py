@@ -22,7 +22,7 @@ FLOORS: tuple[tuple[str, set[str]], ...] = (
     ("words", {"errors", "frozen", "layout", "paths"}),
     ("words: values", {"directory", "model", "settings"}),
     ("formats", {"deflate", "diff", "facts", "gitconfig", "gitformat", "gitindex", "ignore"}),
-    ("edges: the system", {"parallel", "repositories", "system"}),
+    ("edges: the system", {"repositories", "system"}),
     ("edges: files", {"disk", "worktree"}),
     ("edges: parts of a store", {"journal", "lock", "packs", "statcache"}),
     ("edges: stores", {"objects", "store"}),
