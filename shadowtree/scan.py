@@ -337,14 +337,15 @@ def _look_again(cached: Directory, fd: int) -> Directory | None:
     This is the hot loop: in a worktree in which nothing happened, all time is spent here.
     """
     look, mask = os.stat, INODE_MASK
-    stats: array[int] = array("q")
-    extend = stats.extend
+    # A list takes five numbers at once three times faster than an array does.
+    numbers: list[int] = []
     try:
         for name in cached.names:
             s = look(name, dir_fd=fd, follow_symlinks=False)
-            extend((s.st_mtime_ns, s.st_ctime_ns, s.st_size, s.st_ino & mask, s.st_mode))
+            numbers += (s.st_mtime_ns, s.st_ctime_ns, s.st_size, s.st_ino & mask, s.st_mode)
     except OSError:
         return None
+    stats = array("q", numbers)
     if stats == cached.stats:
         return cached
     return _note_changes(cached, stats)
