@@ -219,10 +219,10 @@ def _quote(text: str) -> str:
 
 
 def _git_config(worktree: str) -> bytes:
-    """Write the configuration that real git reads; `gc.auto` keeps it from packing behind our back."""
+    """Write the configuration that real git reads: it never packs by itself, and what it makes is private."""
     quoted = os.fsencode(worktree).replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
     return (
         b"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n"
         b'\tworktree = "' + quoted + b'"\n'
-        b"\tautocrlf = false\n[gc]\n\tauto = 0\n"
+        b"\tautocrlf = false\n\tsharedRepository = 0600\n[gc]\n\tauto = 0\n"
     )
