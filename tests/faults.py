@@ -25,16 +25,55 @@ from typing import Any
 
 import pytest
 
-from shadowtree import disk, lock
+from shadowtree import Shadow, disk, lock
 from shadowtree.gitformat import MODE_TREE
 from shadowtree.journal import Journal
 from shadowtree.objects import Objects
 from shadowtree.system import sync_directory
+from tests.referee import git_tree
 
 SETTINGS = {"min_free": 0}
 
 _CAME_THROUGH = 0
 _RAISED = 99
+
+
+# Scenarios
+
+
+def track(worktree: Path, store: Path | None = None) -> str:
+    """Take a snapshot as a new process would."""
+    with Shadow(worktree, store=store, settings=SETTINGS) as shadow:
+        return shadow.track()
+
+
+def store_of(worktree: Path) -> Path:
+    """Give where the store of a worktree is, or would be."""
+    return Shadow(worktree).store
+
+
+def put_back(saved: Path, place: Path) -> None:
+    """Put a saved directory back in place of what is there."""
+    shutil.rmtree(place)
+    shutil.copytree(saved, place)
+
+
+class Rounds:
+    """A worktree that is written anew from round to round, and the tree that git makes of it."""
+
+    def __init__(self, worktree: Path, scratch: Path, write: Callable[[int], object]) -> None:
+        self._worktree = worktree
+        self._scratch = scratch
+        self._write = write
+        self._numbers = count()
+        self.expected = ""
+        """The tree id of this round."""
+
+    def begin(self) -> None:
+        """Change the worktree."""
+        number = next(self._numbers)
+        self._write(number)
+        self.expected = git_tree(self._worktree, self._scratch / f"{number}")
 
 
 # Children

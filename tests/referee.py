@@ -32,6 +32,18 @@ def git(*arguments: str | os.PathLike[str], cwd: Path | None = None, **environme
     return done.stdout.decode("utf-8", "surrogateescape").rstrip("\n")
 
 
+def init(top: Path) -> Path:
+    """Make a repository with nothing in its `info/exclude`."""
+    git("init", "--quiet", "--template=", top)
+    (top / ".git" / "info").mkdir(exist_ok=True)
+    return top
+
+
+def files_in(store: Path, tree: str) -> list[str]:
+    """List the paths of the files and links that a tree holds."""
+    return git("--git-dir", store, "ls-tree", "-r", "-z", "--name-only", tree).split("\0")[:-1]
+
+
 def git_tree(worktree: Path, scratch: Path) -> str:
     """Give the tree id of `git add -A` and `git write-tree`, with attributes neutralised."""
     git("init", "--quiet", "--bare", scratch)

@@ -7,7 +7,6 @@ import os
 import pty
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,8 @@ from shadowtree.cli import app, main, progress, quick, recording
 from shadowtree.cli.command import COMMANDS, Command, load_command
 from shadowtree.cli.errors import ANSWERS, explain
 from shadowtree.cli.text import escape
+from tests.processes import COMMAND, PACKAGE_PLACE
 
-COMMAND = [sys.executable, "-m", "shadowtree"]
 HOSTILE_NAME = "a\x1b[31mb\u202ec"
 SHOWN_NAME = "a\\x1b[31mb\\u202ec"
 
@@ -29,7 +28,7 @@ SHOWN_NAME = "a\\x1b[31mb\\u202ec"
 def worktree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with two files, as the current one; stores are kept beside it."""
     monkeypatch.setenv("SHADOWTREE_HOME", str(tmp_path / "stores"))
-    monkeypatch.setenv("PYTHONPATH", str(Path(shadowtree.__file__).parents[1]))
+    monkeypatch.setenv("PYTHONPATH", PACKAGE_PLACE)
     for name in ("SHADOWTREE_STORE", "SHADOWTREE_SESSION", "SHADOWTREE_DEBUG", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     root = tmp_path / "project"

@@ -12,18 +12,13 @@ import pytest
 
 from shadowtree import Shadow
 from shadowtree.settings import HEAVY_DIRS
-from tests.referee import assert_sound_store, git
+from tests.referee import assert_sound_store, files_in, git, init
 from tests.trees import Tree, link, make_tree
 
 
 def covered(shadow: Shadow) -> set[str]:
     """Take a snapshot and list the files in its tree."""
-    return files_in(shadow, shadow.track())
-
-
-def files_in(shadow: Shadow, tree: str) -> set[str]:
-    listed = git("--git-dir", shadow.store, "ls-tree", "-r", "-z", "--name-only", tree)
-    return set(listed.split("\0")) - {""}
+    return set(files_in(shadow.store, shadow.track()))
 
 
 def covered_with(worktree: Path, settings: Mapping[str, object]) -> set[str]:
@@ -36,13 +31,6 @@ def covered_with(worktree: Path, settings: Mapping[str, object]) -> set[str]:
 def skipped(shadow: Shadow) -> dict[str, str]:
     """Take a snapshot and list what it skipped, with the reasons."""
     return {skip.path: skip.reason for skip in shadow.take_snapshot().skipped}
-
-
-def init(top: Path) -> Path:
-    """Make a repository with nothing in its `info/exclude`."""
-    git("init", "--quiet", top)
-    (top / ".git" / "info" / "exclude").unlink(missing_ok=True)
-    return top
 
 
 # 1. The rules of the worktree's own
@@ -381,7 +369,7 @@ def test_a_damaged_index_tracks_nothing_and_is_told_of(shadow: Shadow, worktree:
 
     snapshot = shadow.take_snapshot()
 
-    assert files_in(shadow, snapshot.tree) == {".gitignore", "b"}
+    assert files_in(shadow.store, snapshot.tree) == [".gitignore", "b"]
     assert any("index" in warning for warning in snapshot.warnings)
 
 

@@ -7,7 +7,6 @@ import os
 import resource
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from itertools import count
@@ -15,20 +14,23 @@ from pathlib import Path
 
 import pytest
 
-import shadowtree
 from shadowtree import OutOfSpace, Shadow, StoreFailed
 from shadowtree.cli import main
 from tests.faults import (
     SETTINGS,
     Faults,
     Raised,
+    Rounds,
     assert_records_whole,
     in_child,
     leftovers,
     mounted_tmpfs,
     recorded_trees,
+    store_of,
     sweep_errors,
+    track,
 )
+from tests.processes import COMMAND, surroundings
 from tests.referee import assert_sound_store, git_tree
 from tests.trees import make_tree
 
@@ -43,14 +45,8 @@ FROM_THEN_ON = [
 ]
 
 
-def track(worktree: Path, store: Path | None = None) -> str:
-    """Take a snapshot as a new process would."""
-    with Shadow(worktree, store=store, settings=SETTINGS) as shadow:
-        return shadow.track()
-
-
-def store_of(worktree: Path) -> Path:
-    return Shadow(worktree).store
+def write_round(worktree: Path, number: int) -> None:
+    make_tree(worktree, {"a": f"{number}", "sub": {"b": f"round {number}"}})
 
 
 def make_big_file(worktree: Path, size: int) -> None:
@@ -101,20 +97,13 @@ def test_the_first_snapshot_can_fail_at_every_write(
 def test_a_later_snapshot_can_fail_at_every_write(
     worktree: Path, tmp_path: Path, code: int, forever: bool
 ) -> None:
-    rounds = count()
-    expected = ""
+    rounds = Rounds(worktree, tmp_path, partial(write_round, worktree))
     track(worktree)
 
-    def change() -> None:
-        nonlocal expected
-        number = next(rounds)
-        make_tree(worktree, {"a": f"{number}", "sub": {"b": f"round {number}"}})
-        expected = git_tree(worktree, tmp_path / f"scratch{number}")
-
     failures = sweep_errors(
-        change,
+        rounds.begin,
         lambda: track(worktree),
-        lambda outcome: check_after(worktree, expected, code)(outcome),
+        lambda outcome: check_after(worktree, rounds.expected, code)(outcome),
         partial(Faults, code=code, forever=forever),
     )
 
@@ -126,25 +115,17 @@ def test_an_open_shadow_works_again_after_a_failure_at_any_write(
     worktree: Path, tmp_path: Path, code: int
 ) -> None:
     """What it keeps in memory must not be ahead of the disk."""
-    rounds = count()
-    expected = ""
-
-    def change() -> None:
-        nonlocal expected
-        number = next(rounds)
-        make_tree(worktree, {"a": f"{number}", "sub": {"b": f"round {number}"}})
-        expected = git_tree(worktree, tmp_path / f"scratch{number}")
-
+    rounds = Rounds(worktree, tmp_path, partial(write_round, worktree))
     with Shadow(worktree, settings=SETTINGS) as shadow:
         shadow.track()
 
         def check(outcome: object) -> None:
-            assert_told(outcome, expected, code)
+            assert_told(outcome, rounds.expected, code)
 
-            assert shadow.track() == expected
+            assert shadow.track() == rounds.expected
             assert_records_whole(shadow.store)
 
-        assert sweep_errors(change, shadow.track, check, partial(Faults, code=code)) >= 10
+        assert sweep_errors(rounds.begin, shadow.track, check, partial(Faults, code=code)) >= 10
 
 
 @pytest.mark.parametrize(
@@ -343,9 +324,9 @@ def test_the_command_tells_of_a_full_disk_in_one_line_and_works_once_there_is_ro
 
 def run_command(worktree: Path, small: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "shadowtree", "--store", small / "store", "track", "--set", "min_free=0"],
+        [*COMMAND, "--store", small / "store", "track", "--set", "min_free=0"],
         cwd=worktree,
-        env={**os.environ, "PYTHONPATH": str(Path(shadowtree.__file__).parents[1])},
+        env=surroundings(),
         capture_output=True,
         text=True,
         check=False,

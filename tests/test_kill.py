@@ -13,18 +13,22 @@ from pathlib import Path
 
 import pytest
 
-import shadowtree
 from shadowtree import Shadow, disk
 from tests.faults import (
     SETTINGS,
+    Rounds,
     assert_no_leftovers,
     assert_records_whole,
     count_packs,
     in_child,
     leftovers,
+    put_back,
     recorded_trees,
+    store_of,
     sweep_kills,
+    track,
 )
+from tests.processes import PACKAGE_PLACE, surroundings
 from tests.referee import assert_sound_store, git_tree
 from tests.trees import Tree, executable, link, make_tree
 
@@ -34,16 +38,6 @@ def make_files(worktree: Path, text: str) -> None:
     files: Tree = {f"file{number}.txt": f"{text} {number}\n" for number in range(10)}
     make_tree(worktree, {"a": files, "b": {"c": files}})
     make_tree(worktree, {f"top{number}.txt": f"top {text} {number}\n" for number in range(10)})
-
-
-def track(worktree: Path) -> str:
-    """Take a snapshot as a new process would."""
-    with Shadow(worktree, settings=SETTINGS) as shadow:
-        return shadow.track()
-
-
-def store_of(worktree: Path) -> Path:
-    return Shadow(worktree).store
 
 
 def check_next(worktree: Path, expected: str) -> None:
@@ -74,17 +68,10 @@ def test_the_first_snapshot_can_be_killed_at_every_write(worktree: Path, tmp_pat
 
 def test_a_later_snapshot_can_be_killed_at_every_write(worktree: Path, tmp_path: Path) -> None:
     """The store goes on from kill to kill: what one of them spoils, a later check finds."""
-    rounds = count()
-    expected = ""
+    rounds = Rounds(worktree, tmp_path, lambda number: make_files(worktree, f"round {number}"))
     track(worktree)
 
-    def change() -> None:
-        nonlocal expected
-        number = next(rounds)
-        make_files(worktree, f"round {number}")
-        expected = git_tree(worktree, tmp_path / f"scratch{number}")
-
-    kills = sweep_kills(change, lambda: track(worktree), lambda: check_next(worktree, expected))
+    kills = sweep_kills(rounds.begin, lambda: track(worktree), lambda: check_next(worktree, rounds.expected))
 
     assert kills >= 10
 
@@ -115,12 +102,6 @@ def go_to_the_brink_of_a_merge(worktree: Path, saved: Path) -> int:
         if count_packs(store) <= packs:
             return packs
     raise AssertionError("the snapshots never merged packs")
-
-
-def put_back(saved: Path, place: Path) -> None:
-    """Put a saved directory back in place of what is there."""
-    shutil.rmtree(place)
-    shutil.copytree(saved, place)
 
 
 def adopt(worktree: Path, store: Path) -> str:
@@ -207,11 +188,9 @@ ALWAYS_CALLED = ("write", "pwrite64", "fsync", "rename")
 def run_killed(worktree: Path, call: str, number: int) -> int:
     """Run `shadowtree track` and kill it at the n-th system call of a kind; give the exit code."""
     packages = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(Path(shadowtree.__file__).parents[1]), *packages]),
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
+    environment = surroundings(
+        PYTHONPATH=os.pathsep.join([PACKAGE_PLACE, *packages]), PYTHONDONTWRITEBYTECODE="1"
+    )
     python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
     command = ["strace", "-f", "-qq", "-o", os.devnull, "-e", f"trace={call}"]
     command += ["-e", f"inject={call}:signal=KILL:when={number}"]

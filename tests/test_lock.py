@@ -9,7 +9,6 @@ import shutil
 import signal
 import stat
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +20,6 @@ from types import SimpleNamespace
 
 import pytest
 
-import shadowtree
 from shadowtree import Locked, NotWrapped, Shadow, ShadowError, disk, lock
 from shadowtree.cli import main
 from shadowtree.lock import Lock
@@ -34,19 +32,15 @@ from tests.faults import (
     assert_records_whole,
     in_child,
     recorded_trees,
+    track,
 )
+from tests.processes import COMMAND, surroundings
 from tests.referee import assert_sound_store, git_tree
 from tests.trees import make_tree
 
 IMPATIENT = {**SETTINGS, "lock_timeout": 0.2}
 VERY_IMPATIENT = {**SETTINGS, "lock_timeout": 0.01}
 PROCESSES = 8
-
-
-def track(worktree: Path) -> str:
-    """Take a snapshot as a new process would."""
-    with Shadow(worktree, settings=SETTINGS) as shadow:
-        return shadow.track()
 
 
 @contextmanager
@@ -323,6 +317,15 @@ def test_a_store_that_goes_while_it_is_waited_for_is_told_of(
 # Many at once
 
 
+def assert_settled(stores: Path) -> Path:
+    """Check that many at once made one sound store with nothing left over, and give it."""
+    (store,) = stores.iterdir()
+    assert_records_whole(store)
+    assert_no_leftovers(store)
+    assert_sound_store(store)
+    return store
+
+
 def all_at_once(scenarios: list[Callable[[], object]]) -> list[object]:
     """Run scenarios in processes that start at the same moment; give what they returned."""
     gate_reader, gate_writer = os.pipe()
@@ -348,11 +351,7 @@ def test_eight_processes_wrap_one_worktree_at_once(worktree: Path, tmp_path: Pat
     trees = all_at_once([lambda: track(worktree)] * PROCESSES)
 
     assert set(trees) == {git_tree(worktree, tmp_path / "scratch")}
-    (store,) = (tmp_path / "stores").iterdir()
-    assert len(recorded_trees(store)) == 1
-    assert_records_whole(store)
-    assert_no_leftovers(store)
-    assert_sound_store(store)
+    assert len(recorded_trees(assert_settled(tmp_path / "stores"))) == 1
 
 
 def test_eight_processes_snapshot_one_worktree_at_once_again_and_again(
@@ -364,11 +363,7 @@ def test_eight_processes_snapshot_one_worktree_at_once_again_and_again(
         trees = all_at_once([lambda: track(worktree)] * PROCESSES)
 
         assert set(trees) == {git_tree(worktree, tmp_path / f"scratch{number}")}
-    (store,) = (tmp_path / "stores").iterdir()
-    assert len(recorded_trees(store)) == 6
-    assert_records_whole(store)
-    assert_no_leftovers(store)
-    assert_sound_store(store)
+    assert len(recorded_trees(assert_settled(tmp_path / "stores"))) == 6
 
 
 def test_eight_processes_that_change_the_worktree_meanwhile_end_in_one_truth(
@@ -386,10 +381,7 @@ def test_eight_processes_that_change_the_worktree_meanwhile_end_in_one_truth(
     all_at_once([partial(work, number) for number in range(PROCESSES)])
 
     assert track(worktree) == git_tree(worktree, tmp_path / "scratch")
-    (store,) = (tmp_path / "stores").iterdir()
-    assert_records_whole(store)
-    assert_no_leftovers(store)
-    assert_sound_store(store)
+    assert_settled(tmp_path / "stores")
 
 
 def test_readers_and_writers_at_once_do_not_disturb_each_other(worktree: Path, tmp_path: Path) -> None:
@@ -411,19 +403,16 @@ def test_readers_and_writers_at_once_do_not_disturb_each_other(worktree: Path, t
     all_at_once([write, write, read, read, read, read])
 
     assert track(worktree) == git_tree(worktree, tmp_path / "scratch")
-    (store,) = (tmp_path / "stores").iterdir()
-    assert_records_whole(store)
-    assert_sound_store(store)
+    assert_settled(tmp_path / "stores")
 
 
 def test_eight_commands_at_once_say_the_same(worktree: Path, tmp_path: Path) -> None:
     make_tree(worktree, {"a": "1", "sub": {"b": "2"}})
-    environment = {**os.environ, "PYTHONPATH": str(Path(shadowtree.__file__).parents[1])}
     commands = [
         subprocess.Popen(
-            [sys.executable, "-m", "shadowtree", "track", "--set", "min_free=0"],
+            [*COMMAND, "track", "--set", "min_free=0"],
             cwd=worktree,
-            env=environment,
+            env=surroundings(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

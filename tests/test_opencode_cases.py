@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-import shadowtree
 from shadowtree import Shadow, UnknownTree
 from shadowtree.cli import main
-from tests.referee import assert_sound_store, git, git_tree
+from tests.processes import surroundings
+from tests.referee import assert_sound_store, files_in, git, git_tree
 from tests.trees import Tree, executable, file, link, make_tree
 
 LIMIT = 10 * 1024 * 1024
@@ -32,11 +32,6 @@ def changes(shadow: Shadow, tree: str) -> dict[str, str]:
 def unknown(shadow: Shadow, tree: str) -> list[str]:
     """Give the paths of which the patch since a tree can say nothing."""
     return [skip.path for skip in shadow.patch(tree).skipped]
-
-
-def covered(shadow: Shadow, tree: str) -> list[str]:
-    """List the paths that a tree holds."""
-    return git("--git-dir", shadow.store, "ls-tree", "-r", "-z", "--name-only", tree).split("\0")[:-1]
 
 
 def stored(shadow: Shadow, tree: str, path: str) -> bytes:
@@ -373,7 +368,7 @@ def test_files_of_a_nested_repository_are_ordinary_files(
     make_tree(nested, {"x": "2", "new": "3"})
 
     assert changes(shadow, before) == {"nested/new": "added", "nested/x": "modified"}
-    assert covered(shadow, before) == ["a.txt", "b.txt", "nested/sub/y", "nested/x"]
+    assert files_in(shadow.store, before) == ["a.txt", "b.txt", "nested/sub/y", "nested/x"]
 
 
 def test_files_of_a_submodule_are_ordinary_files(shadow: Shadow, repository: Path, tmp_path: Path) -> None:
@@ -400,7 +395,7 @@ def test_a_folder_of_several_repositories_is_covered_with_the_rules_of_each(
 
     tree = shadow.track()
 
-    assert covered(shadow, tree) == [
+    assert files_in(shadow.store, tree) == [
         "loose",
         "one/.gitignore",
         "one/f",
@@ -468,7 +463,7 @@ def test_a_repository_without_commits_is_captured(shadow: Shadow, worktree: Path
     before = shadow.track()
     make_tree(worktree, {"a": "2"})
 
-    assert covered(shadow, before) == ["a", "sub/b"]
+    assert files_in(shadow.store, before) == ["a", "sub/b"]
     assert changes(shadow, before) == {"a": "modified"}
 
 
@@ -493,7 +488,7 @@ def test_the_store_survives_what_the_user_does_to_the_repository(
     git("add", "--all", cwd=repository)
     git("gc", "--quiet", cwd=repository)
     before = shadow.track()
-    expected = {path: (repository / path).read_bytes() for path in covered(shadow, before)}
+    expected = {path: (repository / path).read_bytes() for path in files_in(shadow.store, before)}
     if harm in ("gc", "rewrite"):
         git("rm", "--quiet", "-r", "--force", "--cached", ".", cwd=repository)
     if harm == "rewrite":
@@ -509,7 +504,7 @@ def test_the_store_survives_what_the_user_does_to_the_repository(
         (repository / ".git").rename(tmp_path / "moved.git")
 
     assert shadow.track() == before
-    assert {path: stored(shadow, before, path) for path in covered(shadow, before)} == expected
+    assert {path: stored(shadow, before, path) for path in files_in(shadow.store, before)} == expected
     assert not (shadow.store / "objects" / "info" / "alternates").exists()
 
 
@@ -557,7 +552,7 @@ def test_a_fifo_is_skipped_and_the_rest_is_covered(shadow: Shadow, repository: P
 
     snapshot = shadow.take_snapshot()
 
-    assert covered(shadow, snapshot.tree) == ["a.txt", "b.txt"]
+    assert files_in(shadow.store, snapshot.tree) == ["a.txt", "b.txt"]
     assert [(skip.path, skip.reason) for skip in snapshot.skipped] == [("pipe", "neither file nor link")]
 
 
@@ -605,7 +600,7 @@ def test_hard_links_stay_linked(shadow: Shadow, repository: Path) -> None:
 
     tree = shadow.track()
 
-    assert covered(shadow, tree) == ["a.txt", "also a.txt", "b.txt"]
+    assert files_in(shadow.store, tree) == ["a.txt", "also a.txt", "b.txt"]
     after = (repository / "a.txt").stat()
     assert (after.st_ino, after.st_nlink, after.st_mtime_ns, after.st_ctime_ns) == (
         before.st_ino,
@@ -642,7 +637,6 @@ def test_eight_processes_tracking_one_worktree_at_once_agree(
 ) -> None:
     """E28: in OpenCode 35 of 64 calls gave an empty hash."""
     make_tree(repository, {f"d{n}": {f"f{m}": f"{n} {m}" for m in range(20)} for n in range(10)})
-    environment = {**os.environ, "PYTHONPATH": str(Path(shadowtree.__file__).parents[1])}
     command = [
         sys.executable,
         "-c",
@@ -651,7 +645,7 @@ def test_eight_processes_tracking_one_worktree_at_once_agree(
         "    for _ in range(4): print(shadow.track(), flush=True)\n",
     ]
     crew = [
-        subprocess.Popen(command, cwd=repository, env=environment, text=True, stdout=subprocess.PIPE)
+        subprocess.Popen(command, cwd=repository, env=surroundings(), text=True, stdout=subprocess.PIPE)
         for _ in range(8)
     ]
     answers = [process.communicate()[0].split() for process in crew]

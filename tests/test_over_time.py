@@ -19,7 +19,7 @@ from shadowtree import Shadow
 from shadowtree.gitformat import object_id
 from shadowtree.model import Snapshot
 from shadowtree.snapshot import read_files
-from tests.referee import assert_sound_store, git
+from tests.referee import assert_sound_store, git, init
 from tests.trees import link, make_tree
 
 
@@ -89,11 +89,6 @@ def observer(
     yield observer
     observer.shadow.close()
     assert_sound_store(observer.shadow.store)
-
-
-def init(top: Path) -> Path:
-    git("init", "--quiet", "--template=", top)
-    return top
 
 
 # One change at a time

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shadowtree import NotWrapped, Shadow, UnknownTree
-from tests.referee import assert_sound_store, git
+from tests.referee import assert_sound_store, git, init
 from tests.trees import executable, file, link, make_tree
 
 
@@ -235,7 +235,7 @@ def test_a_rule_removed_or_added_leaves_a_path_unknown(
 ) -> None:
     """The file was there all the time: it was neither added nor deleted."""
     if ".git/" in rules:
-        git("init", "--quiet", "--template=", (worktree / rules).parent.parent.parent)
+        init((worktree / rules).parent.parent.parent)
     for name in (path, rules):
         (worktree / name).parent.mkdir(parents=True, exist_ok=True)
     (worktree / path).write_text("1")
@@ -365,7 +365,7 @@ def test_a_gitignore_that_ignores_itself_still_counts(shadow: Shadow, worktree: 
 
 
 def test_a_file_that_is_tracked_from_now_on_was_unknown(shadow: Shadow, worktree: Path) -> None:
-    git("init", "--quiet", "--template=", worktree)
+    init(worktree)
     make_tree(worktree, {".gitignore": "*.o\n", "a.o": "1"})
     ignored = shadow.track()
     git("add", "--force", "a.o", cwd=worktree)
@@ -378,7 +378,7 @@ def test_a_file_that_is_tracked_from_now_on_was_unknown(shadow: Shadow, worktree
 
 
 def test_a_tracked_file_that_is_ignored_changes_like_any_other(shadow: Shadow, worktree: Path) -> None:
-    git("init", "--quiet", "--template=", worktree)
+    init(worktree)
     make_tree(worktree, {".gitignore": "*.o\n", "a.o": "1"})
     git("add", "--force", "a.o", cwd=worktree)
     tree = shadow.track()
@@ -394,7 +394,7 @@ def test_a_tracked_file_that_is_ignored_can_be_deleted_and_come_back(
     path: str, shadow: Shadow, worktree: Path
 ) -> None:
     """An index that tracks it covers it: that it is not there is known."""
-    git("init", "--quiet", "--template=", worktree)
+    init(worktree)
     make_tree(
         worktree, {".gitignore": "*.o\nbuild/\n", "a.o": "1", "build": {"s": {"a": "1"}}, "venv": {"a": "1"}}
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shadowtree import Shadow, Snapshot
-from tests.referee import assert_sound_store, git
+from tests.referee import assert_sound_store, files_in, git
 from tests.trees import Tree, link, make_tree
 
 LIMIT = 1000
@@ -30,8 +30,7 @@ def limited(worktree: Path, limit: int | str = LIMIT) -> Shadow:
 
 def covered(shadow: Shadow, snapshot: Snapshot) -> list[str]:
     """List the paths that a snapshot covers."""
-    tree = snapshot.tree
-    return git("--git-dir", shadow.store, "ls-tree", "-r", "-z", "--name-only", tree).split("\0")[:-1]
+    return files_in(shadow.store, snapshot.tree)
 
 
 def skipped(snapshot: Snapshot) -> dict[str, str]:

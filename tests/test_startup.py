@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-import shadowtree
+from tests.processes import surroundings
 
 TOO_SLOW = {
     "argparse",
@@ -74,12 +73,10 @@ def _imports_of(arguments: list[str], worktree: Path) -> set[str]:
 
 
 def _loaded(arguments: list[str], worktree: Path) -> set[str]:
-    environment = os.environ | {"SHADOWTREE_HOME": str(worktree.parent / "stores")}
-    environment["PYTHONPATH"] = str(Path(shadowtree.__file__).parents[1])
     done = subprocess.run(
         [sys.executable, "-X", "importtime", *arguments],
         cwd=worktree,
-        env=environment,
+        env=surroundings(),
         capture_output=True,
         text=True,
         check=True,

@@ -44,24 +44,17 @@ from tests.faults import (
     assert_no_leftovers,
     assert_records_whole,
     in_child,
+    put_back,
     read_below,
     recorded_trees,
+    store_of,
+    track,
 )
 from tests.referee import assert_sound_store, git, git_tree
 from tests.trees import make_tree
 
 STRANGER = 54321
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-
-
-def track(worktree: Path, store: Path | None = None) -> str:
-    """Take a snapshot as a new process would."""
-    with Shadow(worktree, store=store, settings=SETTINGS) as shadow:
-        return shadow.track()
-
-
-def store_of(worktree: Path) -> Path:
-    return Shadow(worktree).store
 
 
 @pytest.fixture
@@ -930,12 +923,18 @@ def test_an_identity_that_cannot_be_read_is_damage(
 ) -> None:
     (store / "shadowtree.json").write_bytes(content)
 
+    assert_told_of_damage(worktree, terminal)
+
+
+def assert_told_of_damage(worktree: Path, terminal: Terminal) -> None:
+    """Check that everything raises for a damaged store, and that commands say so in one line."""
     for act in everything(worktree):
         with pytest.raises(StoreDamaged):
             act()
-    assert terminal.run("track") == 15
-    assert terminal.err.startswith("shadowtree: the store is damaged: ")
-    assert terminal.err.count("\n") == 1
+    for command in ("track", "status"):
+        assert terminal.run(command) == 15
+        assert terminal.err.startswith("shadowtree: the store is damaged: ")
+        assert terminal.err.count("\n") == 1
 
 
 def cut_to(size: int) -> Callable[[bytes], bytes]:
@@ -960,12 +959,7 @@ def test_a_timeline_that_cannot_be_read_is_damage(
     path = store / "timeline.db"
     path.write_bytes(damage(path.read_bytes()))
 
-    for act in everything(worktree):
-        with pytest.raises(StoreDamaged):
-            act()
-    assert terminal.run("status") == 15
-    assert terminal.err.startswith("shadowtree: the store is damaged: ")
-    assert terminal.err.count("\n") == 1
+    assert_told_of_damage(worktree, terminal)
 
 
 def test_a_timeline_that_is_missing_is_damage(worktree: Path, store: Path, terminal: Terminal) -> None:
@@ -1095,11 +1089,6 @@ def save(store: Path, tmp_path: Path) -> Path:
     saved = tmp_path / "saved"
     shutil.copytree(store, saved)
     return saved
-
-
-def put_back(saved: Path, store: Path) -> None:
-    shutil.rmtree(store)
-    shutil.copytree(saved, store)
 
 
 def damages(path: Path) -> Iterator[tuple[str, Callable[[], None]]]:
