@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from shadowtree import OutOfSpace, Shadow, StoreFailed
+from shadowtree import OutOfSpace, Shadow, ShadowError, StoreFailed
 from shadowtree.cli import main
 from tests.faults import (
     SETTINGS,
@@ -38,11 +38,10 @@ CODES = [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES, errno.EROFS]
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 codes = pytest.mark.parametrize("code", CODES, ids=[errno.errorcode[code] for code in CODES])
-ONCE = [pytest.param(code, False, id=f"{errno.errorcode[code]}-once") for code in CODES]
-FROM_THEN_ON = [
-    pytest.param(errno.ENOSPC, True, id="ENOSPC-from-then-on"),
-    pytest.param(errno.EROFS, True, id="EROFS-from-then-on"),
-]
+FULL_ONCE = pytest.param(errno.ENOSPC, False, id="ENOSPC-once")
+BROKEN_ONCE = pytest.param(errno.EIO, False, id="EIO-once")
+FULL_FROM_THEN_ON = pytest.param(errno.ENOSPC, True, id="ENOSPC-from-then-on")
+READ_ONLY_FROM_THEN_ON = pytest.param(errno.EROFS, True, id="EROFS-from-then-on")
 
 
 def write_round(worktree: Path, number: int) -> None:
@@ -76,7 +75,7 @@ def check_after(worktree: Path, expected: str, code: int) -> Callable[[object], 
     return check
 
 
-@pytest.mark.parametrize(("code", "forever"), [ONCE[2], FROM_THEN_ON[0]])
+@pytest.mark.parametrize(("code", "forever"), [BROKEN_ONCE, FULL_FROM_THEN_ON])
 def test_the_first_snapshot_can_fail_at_every_write(
     worktree: Path, tmp_path: Path, code: int, forever: bool
 ) -> None:
@@ -93,7 +92,9 @@ def test_the_first_snapshot_can_fail_at_every_write(
     assert failures >= 30
 
 
-@pytest.mark.parametrize(("code", "forever"), [*ONCE, *FROM_THEN_ON])
+@pytest.mark.parametrize(
+    ("code", "forever"), [FULL_ONCE, BROKEN_ONCE, FULL_FROM_THEN_ON, READ_ONLY_FROM_THEN_ON]
+)
 def test_a_later_snapshot_can_fail_at_every_write(
     worktree: Path, tmp_path: Path, code: int, forever: bool
 ) -> None:
@@ -170,6 +171,16 @@ def test_the_error_names_the_file_and_keeps_the_cause(worktree: Path) -> None:
     assert caught.value.path == str(store_of(worktree).parent)
     assert str(caught.value) == f"{caught.value.path}: input/output error"
     assert isinstance(caught.value.__cause__, OSError)
+
+
+@codes
+def test_a_disk_that_is_full_and_one_that_fails_are_told_apart(worktree: Path, code: int) -> None:
+    make_tree(worktree, {"a": "1"})
+
+    with Faults(20, code), pytest.raises(ShadowError) as caught:
+        track(worktree)
+
+    assert type(caught.value) is (OutOfSpace if code in FULL else StoreFailed)
 
 
 @codes

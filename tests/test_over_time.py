@@ -702,7 +702,7 @@ def test_a_warm_snapshot_is_a_cold_one_after_any_change(
     chaos.begin(where)
     observer = Observer(worktree, tmp_path / "cold", wait_for_tick)
 
-    live_through(chaos, observer, observer.look, 80)
+    live_through(chaos, observer, observer.look, 60)
 
 
 def test_a_warm_snapshot_is_a_cold_one_right_after_a_change(tmp_path: Path) -> None:

@@ -599,20 +599,20 @@ LONG = "n" * 255
 """Twenty of these in each other are longer than PATH_MAX."""
 
 
-def test_a_tree_three_thousand_deep_is_covered(shadow: Shadow, deep_worktree: Path) -> None:
+def test_a_tree_two_thousand_deep_is_covered(shadow: Shadow, deep_worktree: Path) -> None:
     """F27: longer than PATH_MAX and deeper than any recursion."""
-    _nest(deep_worktree, 3000, "d")
+    _nest(deep_worktree, 2100, "d")
 
     before = shadow.take_snapshot()
 
-    assert (before.tree, before.files, before.skipped) == (_nested_tree(3000, b"d"), 3000, [])
+    assert (before.tree, before.files, before.skipped) == (_nested_tree(2100, b"d"), 2100, [])
     fd = os.open(deep_worktree, os.O_RDONLY)
-    for _ in range(3000):
+    for _ in range(2100):
         fd = _enter(fd, "d")
     _write_at(fd, "f", b"changed")
     os.close(fd)
     (changed,) = shadow.patch(before.tree).files
-    assert changed.path == "d/" * 3000 + "f"
+    assert changed.path == "d/" * 2100 + "f"
     assert shadow.status().changed == 1
 
 
@@ -827,8 +827,8 @@ with Shadow(sys.argv[1], store=sys.argv[2], settings=sizes) as shadow:
 
 @pytest.fixture(scope="module")
 def big_file_figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Let a process of its own track, change and compare a file of 300 MB."""
-    return _measure_big_file(tmp_path_factory.mktemp("big"), 300 * 1000 * 1000)
+    """Let a process of its own track, change and compare a file of 200 MB."""
+    return _measure_big_file(tmp_path_factory.mktemp("big"), 200 * 1000 * 1000)
 
 
 def _measure_big_file(place: Path, size: int) -> dict[str, Any]:
