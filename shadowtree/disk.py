@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from shadowtree.errors import OutOfSpace, ShadowError, StoreFailed, UnsafePath
+from shadowtree.errors import OutOfSpace, ShadowError, StoreFailed, UnsafePath, describe
 from shadowtree.layout import TEMPORARY_PREFIX
 from shadowtree.system import O_BINARY, O_CLOEXEC, O_NOFOLLOW, sync_directory, user_id
 
@@ -30,7 +30,7 @@ def as_store_error(path: str, error: OSError) -> ShadowError:
     """Turn an error of the operating system into ours."""
     if error.errno in _FULL:
         return OutOfSpace(path)
-    return StoreFailed(path, (error.strerror or str(error)).lower())
+    return StoreFailed(path, describe(error))
 
 
 @contextmanager

@@ -15,7 +15,7 @@
     ├── OutOfSpace            the machine: the disk is full, or would be
     ├── UnsafePath            the machine: a path that cannot be trusted
     ├── StoreFailed           the machine: reading or writing the store failed
-    │   └── WorktreeFailed        the same for the worktree
+    ├── WorktreeFailed        the machine: reading or writing the worktree failed
     ├── StoreTooNew           the installation: a newer version wrote this store
     └── StoreDamaged          the store: what it holds is not what was put there
 
@@ -26,6 +26,11 @@ belong to the front ends.
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+
+def describe(error: OSError) -> str:
+    """Say in lower case what the operating system complains of."""
+    return (error.strerror or str(error)).lower()
 
 
 class ShadowError(Exception):
@@ -160,8 +165,13 @@ class StoreFailed(ShadowError):
         super().__init__(f"{path}: {why}")
 
 
-class WorktreeFailed(StoreFailed):
+class WorktreeFailed(ShadowError):
     """Reading or writing the worktree itself failed."""
+
+    def __init__(self, path: str, why: str) -> None:
+        self.path = path
+        self.why = why
+        super().__init__(f"{path}: {why}")
 
 
 class StoreTooNew(ShadowError):

@@ -52,7 +52,7 @@ class Journal:
         if not os.path.exists(path):
             raise StoreDamaged(f"{path} is missing")
         with _errors(path):
-            self._connection = sqlite3.connect(path, 10, isolation_level=None, check_same_thread=False)
+            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             try:
                 self._connection.execute("PRAGMA synchronous = FULL")
                 version = self._connection.execute("PRAGMA user_version").fetchone()[0]
@@ -85,14 +85,16 @@ class Journal:
             ).fetchall()
         return (TreeRecord(*row) for row in rows)
 
-    def add_tree(self, *, tree: bytes, facts: bytes, keeper: bytes, files: int, time_s: int) -> None:
+    def add_tree(self, *, tree: bytes, facts: bytes, keeper: bytes, files: int, time_s: int) -> TreeRecord:
         """Record a tree; this is the moment at which it counts."""
         disk.before_write("record", self._path)
         with _errors(self._path):
-            self._connection.execute(
+            row = self._connection.execute(
                 "INSERT INTO trees (tree, facts, keeper, files, time) VALUES (?, ?, ?, ?, ?)",
                 (tree, facts, keeper, files, time_s),
             )
+        assert row.lastrowid is not None
+        return TreeRecord(row.lastrowid, tree, facts, keeper, files, time_s)
 
     def _one(self, condition: str, *values: bytes) -> TreeRecord | None:
         with _errors(self._path):

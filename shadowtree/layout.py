@@ -11,7 +11,7 @@ from hashlib import sha256
 FORMAT = 1
 """The store format that this version writes; it reads this one and every older one."""
 
-BRANCH_REF = "refs/heads/shadowtree"
+KEEPER_REF = "refs/heads/shadowtree"
 """The one ref of a store: a chain of commits that keeps every recorded tree from `git gc`."""
 
 TEMPORARY_PREFIX = "shadowtree-tmp-"
@@ -25,7 +25,7 @@ class StoreLayout:
         self.store = store
         self.objects = os.path.join(store, "objects")
         self.packs = os.path.join(store, "objects", "pack")
-        self.ref = os.path.join(store, *BRANCH_REF.split("/"))
+        self.ref = os.path.join(store, *KEEPER_REF.split("/"))
         self.config = os.path.join(store, "config")
         self.identity = os.path.join(store, "shadowtree.json")
         self.timeline = os.path.join(store, "timeline.db")

@@ -50,10 +50,11 @@ class Lock:
         with disk.store_errors(self._path):
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o600)
         try:
-            disk.make_private(self._fd)
-            if try_lock(self._fd) and self._is_named(self._fd) and self._try_directory():
-                self._sign()
-                return True
+            with disk.store_errors(self._path):
+                disk.make_private(self._fd)
+                if try_lock(self._fd) and self._is_named(self._fd) and self._try_directory():
+                    self._sign()
+                    return True
         except BaseException:
             self.__exit__()
             raise

@@ -48,9 +48,6 @@ if TYPE_CHECKING:
         def add(self, kind: bytes, object_id: bytes, size: int, deflated: bytes) -> None:
             """Take an object that is deflated already."""
 
-        def add_blob(self, object_id: bytes, size: int, deflated: bytes) -> None:
-            """Take the content of a file."""
-
         def add_stream(self, size: int, pieces: Iterator[bytes], is_known: Callable[[bytes], bool]) -> bytes:
             """Take a blob of `size` bytes piece by piece, and give its id."""
 
@@ -74,10 +71,6 @@ class Scratch:
         del size
         self._ids.add(object_id)
         self._kept[object_id] = (kind, deflated)
-
-    def add_blob(self, object_id: bytes, size: int, deflated: bytes) -> None:
-        """Keep the content of a file in memory."""
-        self.add(b"blob", object_id, size, deflated)
 
     def add_stream(self, size: int, pieces: Iterator[bytes], is_known: Callable[[bytes], bool]) -> bytes:
         """Hash a file that is too large to keep."""
@@ -168,10 +161,6 @@ class Objects:
                 self._sound.add(wanted)
                 return True
         return False
-
-    def is_tree(self, wanted: bytes) -> bool:
-        """Tell whether an object of this id is stored and is a tree."""
-        return any(kind == b"tree" for kind, _, _ in self._all_sources(wanted)) or wanted == EMPTY_TREE
 
     def refresh(self) -> bool:
         """Look for packs that came or went; tell whether any came."""

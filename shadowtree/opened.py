@@ -1,6 +1,6 @@
 """An open store: its objects, its timeline and its cache, and the order in which they are written.
 
-    pack durable ──▶ branch ──▶ row in the timeline ──▶ cache
+    pack durable ──▶ keeper ref ──▶ row in the timeline ──▶ cache
 
 The row is the moment at which a tree counts (invariant 2). What comes before it is not seen without it, and
 what comes after it can be made again.
@@ -17,7 +17,7 @@ from shadowtree.layout import StoreLayout
 from shadowtree.objects import Objects
 from shadowtree.packs import PackWriter
 from shadowtree.paths import RelPath
-from shadowtree.recorded import holds_path
+from shadowtree.recorded import PathSearch
 from shadowtree.scan import Scan
 from shadowtree.statcache import StatCache
 
@@ -64,24 +64,24 @@ class OpenStore:
         now = self.objects.stamp()
         return all(now.get(name) == stamp for name, stamp in known.items())
 
-    def record(self, pack: PackWriter, tree: bytes, facts: bytes, files: int) -> None:
-        """Publish a pack and record the tree in it, unless it is the one that was recorded last."""
+    def record(self, pack: PackWriter, tree: bytes, facts: bytes, files: int) -> TreeRecord:
+        """Publish a pack and give the record of the tree in it, which may be the one that was last."""
         last = self.journal.last_tree()
         if last is not None and (last.tree, last.facts) == (tree, facts):
-            self._mend_branch(last)
+            self._mend_ref(last)
             self.objects.publish(pack)
-            return
+            return last
         keeper = _add_keeper(self.objects, pack, tree, facts, last)
         self.objects.publish(pack)
         self._keep(keeper)
-        self.journal.add_tree(tree=tree, facts=facts, keeper=keeper, files=files, time_s=int(time()))
+        return self.journal.add_tree(tree=tree, facts=facts, keeper=keeper, files=files, time_s=int(time()))
 
     def _keep(self, keeper: bytes) -> None:
-        """Let the store's branch end at a commit. The journal knows it too: a power cut costs nothing."""
+        """Let the store's ref end at a commit. The journal knows it too: a power cut costs nothing."""
         disk.write_file(self.layout.ref, _ref_text(keeper), durable=False)
 
-    def _mend_branch(self, last: TreeRecord) -> None:
-        """Let the branch end where the journal says: a power cut may have left it empty."""
+    def _mend_ref(self, last: TreeRecord) -> None:
+        """Let the ref end where the journal says: a power cut may have left it empty."""
         if disk.read_if_there(self.layout.ref) != _ref_text(last.keeper):
             self._keep(last.keeper)
 
@@ -101,8 +101,9 @@ class OpenStore:
         """Tell whether any recorded tree covers a path; what was searched once is not searched again."""
         known: dict[bytes, int] = self.cache.info("searched") or {}
         number = self._searched.get(path, known.get(path, 0))
+        search = PathSearch(self.objects, path)
         for record in self.journal.trees_after(number):
-            if holds_path(self.objects, record.tree, path):
+            if search.is_in(record.tree):
                 return True
             number = record.number
         self._searched[path] = number

@@ -82,10 +82,6 @@ class PackWriter:
         self._entries[object_id] = (object_id, offset, zlib.crc32(deflated, zlib.crc32(header)))
         self._flush_if_large()
 
-    def add_blob(self, object_id: bytes, size: int, deflated: bytes) -> None:
-        """Append the content of a file."""
-        self.add(b"blob", object_id, size, deflated)
-
     def add_stream(self, size: int, pieces: Iterator[bytes], is_known: Callable[[bytes], bool]) -> bytes:
         """Append a blob of `size` bytes piece by piece and give its id; a blob that `is_known` is not kept.
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from shadowtree.model import ChangeStatus
 
 
-def compare(before: RecordedDirectory, after: RecordedDirectory, *, tree: str) -> Patch:
-    """List what changed from `before` to `after`, sorted by path; `tree` names the first of them."""
+def compare(before: RecordedDirectory, after: RecordedDirectory) -> Patch:
+    """List what changed from `before` to `after`, both roots, sorted by path."""
     changed: list[ChangedPath] = []
     skipped: list[Skipped] = []
     waiting: list[tuple[RelPath, RecordedDirectory, RecordedDirectory]] = [(ROOT, before, after)]
@@ -37,7 +37,8 @@ def compare(before: RecordedDirectory, after: RecordedDirectory, *, tree: str) -
             waiting.append((join(path, name), old.enter(name), new.enter(name)))
     changed.sort(key=lambda change: change.path)
     skipped.sort(key=lambda skip: skip.path)
-    return Patch(tree, changed, skipped)
+    assert before.tree is not None, "a root always has a tree"
+    return Patch(before.tree.hex(), changed, skipped)
 
 
 def _compare_file(

@@ -43,7 +43,6 @@ class RecordedDirectory:
         self._objects = objects
         self.tree = tree
         self.facts_id = facts
-        self._above = above
         self._name = name
         self._missing: frozenset[bytes] = frozenset()
         """Paths below here that were tracked and absent, as a directory above recorded them."""
@@ -166,13 +165,28 @@ def open_recorded(objects: Objects, tree: bytes, facts: bytes) -> RecordedDirect
     return RecordedDirectory(objects, tree, facts)
 
 
-def holds_path(objects: Objects, tree: bytes, path: RelPath) -> bool:
-    """Tell whether a tree covers a file at `path`."""
-    *directories, name = path.split(b"/")
-    for directory in directories:
-        entries = {entry.name: entry for entry in objects.read_tree(tree)}
-        found = entries.get(directory)
-        if found is None or found.mode != MODE_TREE:
-            return False
-        tree = found.id
-    return any(entry.name == name and entry.mode != MODE_TREE for entry in objects.read_tree(tree))
+class PathSearch:
+    """Looks for one path in many trees; what most of them share is read once."""
+
+    def __init__(self, objects: Objects, path: RelPath) -> None:
+        self._objects = objects
+        self._names = path.split(b"/")
+        self._without: set[tuple[int, bytes]] = set()
+        """Subtrees known not to lead to the path, each with its depth."""
+
+    def is_in(self, tree: bytes) -> bool:
+        """Tell whether a tree covers a file at the path."""
+        passed = []
+        for depth, name in enumerate(self._names):
+            if (depth, tree) in self._without:
+                break
+            passed.append((depth, tree))
+            found = next((entry for entry in self._objects.read_tree(tree) if entry.name == name), None)
+            is_last = depth == len(self._names) - 1
+            if found is None or (found.mode == MODE_TREE) == is_last:
+                break
+            if is_last:
+                return True
+            tree = found.id
+        self._without.update(passed)
+        return False

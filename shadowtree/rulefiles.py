@@ -13,7 +13,7 @@ from shadowtree.directory import Directory
 from shadowtree.errors import WorktreeFailed
 from shadowtree.facts import GIT_IGNORE, RootRules
 from shadowtree.frozen import frozen
-from shadowtree.paths import ROOT, to_text
+from shadowtree.paths import ROOT, from_text, to_text
 from shadowtree.repositories import Repository, find_around, find_at, read_exclude, read_global_excludes
 from shadowtree.settings import HEAVY_DIRS, Settings
 from shadowtree.worktree import Cursor, Unreadable, read_small_file, stamp_of
@@ -68,7 +68,6 @@ class RuleFiles:
             if repository is not None:
                 index = TrackedNames(repository, outer=b"", base=directory.path)
                 exclude_text = read_exclude(repository) or None
-        directory.exclude_text = exclude_text
         return Policy(
             above,
             directory.path.rpartition(b"/")[2],
@@ -76,7 +75,7 @@ class RuleFiles:
             ignore_text=directory.ignore_text,
             exclude_text=exclude_text,
             index=index,
-            index_digest=self._index_digest(index),
+            index_digest=self._note_index(index),
         )
 
     def _make_root_policy(self, directory: Directory, fd: int) -> Policy:
@@ -108,12 +107,12 @@ class RuleFiles:
             around=around,
             exclude_text=exclude_text,
             ignore_text=directory.ignore_text,
-            heavy_dirs=frozenset(os.fsencode(name) for name in heavy_dirs),
+            heavy_dirs=frozenset(from_text(name) for name in heavy_dirs),
             max_file_size=self._settings.max_file_size,
-            indexes=[(index, self._index_digest(index)) for index in indexes],
+            indexes=[(index, self._note_index(index)) for index in indexes],
         )
 
-    def _index_digest(self, index: TrackedNames | None) -> bytes:
+    def _note_index(self, index: TrackedNames | None) -> bytes:
         """Tell which names an index tracks, without reading it again if it has not changed."""
         if index is None:
             return b""

@@ -29,7 +29,7 @@ from shadowtree.directory import (
     Directory,
     DirectoryStamp,
 )
-from shadowtree.errors import WorktreeFailed
+from shadowtree.errors import WorktreeFailed, describe
 from shadowtree.facts import GIT_IGNORE
 from shadowtree.paths import ROOT, RelPath, is_dot_git, is_forbidden, join, to_text
 from shadowtree.rulefiles import RuleFiles, Surroundings, stamp_gitignore
@@ -164,7 +164,7 @@ class _Scanner:
         except Unreadable as error:
             self._lose(parent, path, error.reason)
         except OSError as error:
-            self._lose(parent, path, f"cannot be read: {(error.strerror or str(error)).lower()}")
+            self._lose(parent, path, f"cannot be read: {describe(error)}")
         else:
             directory.stamp = stamp
             if cached is not None:
@@ -213,6 +213,7 @@ class _Scanner:
             self._rule_files.read_gitignore(directory, fd)
         policy = self._rule_files.make_policy(above, directory, fd)
         directory.rules_key = policy.rules_key
+        directory.exclude_text = policy.exclude_text if path != ROOT else None
         files: list[tuple[bytes, os.stat_result]] = []
         for name, entry in listed:
             if is_dot_git(name):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from _thread import RLock
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from shadowtree import disk
@@ -36,7 +36,7 @@ from shadowtree.recorded import RecordedDirectory, open_recorded
 from shadowtree.rulefiles import Surroundings
 from shadowtree.scan import Scan, scan_worktree
 from shadowtree.settings import Settings
-from shadowtree.snapshot import build_trees, read_files, settle
+from shadowtree.snapshot import Progress, build_trees, read_files, settle
 from shadowtree.system import free_bytes
 
 TYPE_CHECKING = False
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 StrPath = str | os.PathLike[str]
-Progress = Callable[[int, int], None]
 _HEX = frozenset("0123456789abcdef")
 
 
@@ -87,6 +86,7 @@ class Shadow:
         worktree: StrPath,
         store: StrPath,
         *,
+        session: str = "default",
         settings: Mapping[str, object] | Settings | None = None,
         allow_broad: bool = False,
     ) -> Shadow:
@@ -96,7 +96,7 @@ class Shadow:
         """
         if os.path.lexists(store) and not stores.exists(os.path.realpath(store)):
             raise InvalidInput(f"{os.fspath(store)} is no store")
-        shadow = cls(worktree, store=store, settings=settings, allow_broad=allow_broad)
+        shadow = cls(worktree, store=store, session=session, settings=settings, allow_broad=allow_broad)
         shadow._adopt()
         return shadow
 
@@ -159,7 +159,7 @@ class Shadow:
         with self._mutex:
             before = self._record_of(self._open(), tree)
             with self._present() as (objects, after):
-                return compare(_read(objects, before), after, tree=tree)
+                return compare(_read(objects, before), after)
 
     def diff(self, a: str | None = None, b: str | None = None) -> list[FileDiff]:
         """Show how two recorded trees differ, path by path.
@@ -187,7 +187,7 @@ class Shadow:
             changed = scan.files
             if last is not None:
                 with self._present(scan) as (objects, after):
-                    changed = len(compare(_read(objects, last), after, tree="").files)
+                    changed = len(compare(_read(objects, last), after).files)
             return Status(
                 worktree=self._worktree,
                 store=self._store,
@@ -342,8 +342,9 @@ class Shadow:
             yield objects, open_recorded(objects, tree, facts)
         finally:
             objects.close()
-            # It holds trees by now that are nowhere stored.
-            opened.cache.forget()
+            if scan is None or any(scan.changed):
+                # It holds trees by now that are nowhere stored.
+                opened.cache.forget()
 
     def _record_of(self, opened: OpenStore, tree: str) -> TreeRecord:
         """Find a recorded tree, named by its 40 hex digits."""
@@ -394,7 +395,7 @@ def _read(objects: Objects, record: TreeRecord) -> RecordedDirectory:
 
 
 def _diff(before: RecordedDirectory, after: RecordedDirectory, objects: Objects) -> list[FileDiff]:
-    changes = compare(before, after, tree="").files
+    changes = compare(before, after).files
     return [_diff_path(changed, objects) for changed in changes]
 
 

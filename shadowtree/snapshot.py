@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from hashlib import sha1
 from time import sleep, time_ns
 
-from shadowtree.deflate import deflate
 from shadowtree.directory import FORCED, NORMAL, STAMP_SIZE, Directory, git_mode
+from shadowtree.errors import describe
 from shadowtree.facts import (
     DIRECTORY_BLOB,
     EXCLUDE_BLOB,
@@ -133,21 +133,12 @@ class _Reader:
     def read_whole(self, directory_fd: int, name: bytes) -> tuple[FileStamp, bytes]:
         """Read a file that fits into memory."""
         stamp, content = read_file(directory_fd, name)
-        return stamp, self._keep(content)
+        return stamp, self._objects.put(self._pack, b"blob", content)
 
     def read_link(self, directory_fd: int, name: bytes) -> tuple[FileStamp, bytes]:
         """Read where a symbolic link points."""
-        target = read_link(directory_fd, name)
-        status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
-        if not stat.S_ISLNK(status.st_mode) or status.st_size not in (0, len(target)):
-            raise Vanished
-        return stamp_of(status), self._keep(target)
-
-    def _keep(self, content: bytes) -> bytes:
-        wanted = object_id(b"blob", content)
-        if wanted not in self._pack and not self._objects.has(wanted):
-            self._pack.add_blob(wanted, len(content), deflate(content))
-        return wanted
+        stamp, target = read_link(directory_fd, name)
+        return stamp, self._objects.put(self._pack, b"blob", target)
 
     def read_stream(self, directory_fd: int, name: bytes) -> tuple[FileStamp, bytes]:
         """Read a large file in pieces straight into the pack; one that keeps changing is given up."""
@@ -165,7 +156,7 @@ class _Reader:
             except _Changed:
                 continue
             except OSError as error:
-                raise Unreadable(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
+                raise Unreadable(f"cannot be read: {describe(error)}") from error
             finally:
                 os.close(fd)
         raise Unreadable(_KEPT_CHANGING)

@@ -18,9 +18,10 @@ from shadowtree.errors import (
     UnsafePath,
     WorktreeFailed,
     WorktreeReplaced,
+    describe,
 )
 from shadowtree.frozen import frozen
-from shadowtree.layout import BRANCH_REF, FORMAT, StoreLayout
+from shadowtree.layout import FORMAT, KEEPER_REF, StoreLayout
 from shadowtree.system import directory_generation, host_name, is_process_alive
 
 _NEW_SUFFIX = ".new"
@@ -46,7 +47,7 @@ def identify(worktree: str) -> Identity:
     try:
         inode = os.stat(worktree).st_ino
     except OSError as error:
-        raise WorktreeFailed(worktree, (error.strerror or str(error)).lower()) from error
+        raise WorktreeFailed(worktree, describe(error)) from error
     return Identity(worktree, inode, directory_generation(worktree))
 
 
@@ -147,7 +148,7 @@ def _fill(layout: StoreLayout, worktree: str, prepare: Callable[[StoreLayout], N
     for part in ("objects", "objects/pack", "objects/info", "refs", "refs/heads", "info"):
         disk.make_directory(os.path.join(layout.store, part))
     disk.sync_names(layout.objects)
-    disk.write_file(os.path.join(layout.store, "HEAD"), f"ref: {BRANCH_REF}\n".encode(), durable=False)
+    disk.write_file(os.path.join(layout.store, "HEAD"), f"ref: {KEEPER_REF}\n".encode(), durable=False)
     disk.write_file(layout.config, _git_config(worktree), durable=False)
     prepare(layout)
     disk.write_file(layout.identity, _encode_identity(identify(worktree)), durable=True)
@@ -181,7 +182,9 @@ def _make_parents(directory: str) -> None:
 def remove_unfinished(store: str) -> None:
     """Remove what processes of this machine left that died while they made this store, or wrote to it."""
     parent, prefix = os.path.split(_building_prefix(store))
-    for entry in os.listdir(parent):
+    with disk.store_errors(parent):
+        entries = os.listdir(parent)
+    for entry in entries:
         if entry.startswith(prefix) and entry.endswith(_NEW_SUFFIX):
             pid = entry[len(prefix) :].partition("-")[0]
             if pid.isdecimal() and not is_process_alive(int(pid)):

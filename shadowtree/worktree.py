@@ -12,7 +12,7 @@ import stat
 import time
 from collections.abc import Iterator
 
-from shadowtree.errors import WorktreeFailed
+from shadowtree.errors import WorktreeFailed, describe
 from shadowtree.paths import ROOT, RelPath
 from shadowtree.system import O_CLOEXEC, O_DIRECTORY, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, open_file_limit
 
@@ -91,7 +91,7 @@ class Cursor:
         try:
             self._fds: list[int] = [os.open(root, os.O_RDONLY | O_DIRECTORY | O_CLOEXEC)]
         except OSError as error:
-            raise WorktreeFailed(root, (error.strerror or str(error)).lower()) from error
+            raise WorktreeFailed(root, describe(error)) from error
 
     def __enter__(self) -> Cursor:
         return self
@@ -164,7 +164,7 @@ def _open_directory(name: bytes, parent_fd: int) -> int:
 
 
 def _reason(error: OSError) -> str:
-    return f"cannot be read: {(error.strerror or str(error)).lower()}"
+    return f"cannot be read: {describe(error)}"
 
 
 def read_file(directory_fd: int, name: bytes) -> tuple[FileStamp, bytes]:
@@ -239,12 +239,17 @@ def stream_file(fd: int, size: int) -> Iterator[bytes]:
         yield piece
 
 
-def read_link(directory_fd: int, name: bytes) -> bytes:
-    """Read where a symbolic link points; it is never followed."""
+def read_link(directory_fd: int, name: bytes) -> tuple[FileStamp, bytes]:
+    """Read where a symbolic link points, and its stamp; it is never followed."""
     try:
-        return os.readlink(name, dir_fd=directory_fd)
+        target = os.readlink(name, dir_fd=directory_fd)
+        status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
     except OSError as error:
         raise Vanished from error
+    # Some file systems give links no size.
+    if not stat.S_ISLNK(status.st_mode) or status.st_size not in (0, len(target)):
+        raise Vanished
+    return stamp_of(status), target
 
 
 def read_small_file(directory_fd: int, name: bytes, limit: int) -> tuple[FileStamp, bytes] | None:

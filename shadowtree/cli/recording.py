@@ -43,7 +43,13 @@ def _open_to_wrap(shared: Shared, directory: str, adopt: str | None) -> shadowtr
         return open_shadow(shared, directory)
     if shared.store is not None:
         raise shadowtree.InvalidInput("--adopt names the store already, --store cannot be given too")
-    return shadowtree.Shadow.adopt(directory, adopt, settings=shared.settings, allow_broad=shared.allow_broad)
+    return shadowtree.Shadow.adopt(
+        directory,
+        adopt,
+        session=shared.session,
+        settings=shared.settings,
+        allow_broad=shared.allow_broad,
+    )
 
 
 def _take_snapshot(shadow: shadowtree.Shadow) -> shadowtree.Snapshot:
