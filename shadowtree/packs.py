@@ -152,7 +152,9 @@ class PackWriter:
         try:
             disk.rename(self._path, name + _PACK_SUFFIX)
         except BaseException:
-            disk.remove_file(name + _INDEX_SUFFIX)
+            # A pack of this name may be there already, with the same objects: then the index is its own.
+            if not os.path.lexists(name + _PACK_SUFFIX):
+                disk.remove_file(name + _INDEX_SUFFIX)
             raise
         disk.sync_names(self._directory)
         self._path = ""

@@ -80,8 +80,8 @@ def create(store: str, worktree: str, prepare: Callable[[StoreLayout], None]) ->
             return
         raise UnsafePath(store, "it is there already and is no store")
     building = f"{_building_prefix(store)}{os.getpid()}-{os.urandom(4).hex()}{_NEW_SUFFIX}"
-    disk.make_directory(building)
     try:
+        disk.make_directory(building)
         _fill(StoreLayout(building), worktree, prepare)
         _publish(building, store)
     except BaseException:

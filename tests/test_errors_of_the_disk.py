@@ -129,19 +129,7 @@ def test_an_open_shadow_works_again_after_a_failure_at_any_write(
         assert sweep_errors(rounds.begin, shadow.track, check, partial(Faults, code=code)) >= 10
 
 
-@pytest.mark.parametrize(
-    "is_first",
-    [
-        pytest.param(
-            True,
-            id="first",
-            marks=pytest.mark.xfail(
-                strict=True, reason="a store under construction stays if its chmod fails"
-            ),
-        ),
-        pytest.param(False, id="later"),
-    ],
-)
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "later"])
 def test_a_snapshot_that_fails_leaves_no_temporaries(worktree: Path, tmp_path: Path, is_first: bool) -> None:
     """On a full disk they would take the room that is missing."""
     rounds = count()

@@ -256,7 +256,6 @@ def test_a_lock_file_removed_while_held_lets_nobody_in(
 
 
 # Not strict: only if both snapshots end within one second do they give their packs the same name.
-@pytest.mark.xfail(reason="PackWriter.finish removes the index without asking whose it is")
 def test_a_lock_file_removed_while_held_spoils_nothing(
     worktree: Path,
     store: Path,

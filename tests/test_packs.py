@@ -108,7 +108,6 @@ def test_a_pack_reads_back_what_was_put_in(tmp_path: Path) -> None:
     pack.close()
 
 
-@pytest.mark.xfail(strict=True, reason="PackWriter.finish removes the index without asking whose it is")
 def test_a_pack_keeps_its_index_when_it_cannot_be_written_once_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -601,18 +601,18 @@ LONG = "n" * 255
 
 def test_a_tree_two_thousand_deep_is_covered(shadow: Shadow, deep_worktree: Path) -> None:
     """F27: longer than PATH_MAX and deeper than any recursion."""
-    _nest(deep_worktree, 2100, "d")
+    _nest(deep_worktree, 3000, "d")
 
     before = shadow.take_snapshot()
 
-    assert (before.tree, before.files, before.skipped) == (_nested_tree(2100, b"d"), 2100, [])
+    assert (before.tree, before.files, before.skipped) == (_nested_tree(3000, b"d"), 3000, [])
     fd = os.open(deep_worktree, os.O_RDONLY)
-    for _ in range(2100):
+    for _ in range(3000):
         fd = _enter(fd, "d")
     _write_at(fd, "f", b"changed")
     os.close(fd)
     (changed,) = shadow.patch(before.tree).files
-    assert changed.path == "d/" * 2100 + "f"
+    assert changed.path == "d/" * 3000 + "f"
     assert shadow.status().changed == 1
 
 
@@ -931,10 +931,9 @@ def test_a_change_through_a_mapping_is_seen(shadow: Shadow, worktree: Path) -> N
 def test_a_write_that_outlasts_its_stamp_is_seen(shadow: Shadow, worktree: Path) -> None:
     """F34: a file gets its times when a write begins; a busy disk holds the rest up for 0.3 s and more.
 
-    A call that writes one page is not held up. A mapping shows the same without a busy disk: only the first
-    store to a page changes the times.
+    A mapping shows the same without a busy disk: only the first store to a page changes the times.
     """
-    path, size = worktree / "f", 2 * mmap.PAGESIZE
+    path, size = worktree / "f", 5
     path.write_bytes(b"0" * size)
     with path.open("r+b") as file, mmap.mmap(file.fileno(), size) as mapping:
         mapping[:] = b"1" * size
