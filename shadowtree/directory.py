@@ -33,6 +33,7 @@ class Directory:
     """What a scan found in one directory; `tree` and `facts` are filled in by the snapshot."""
 
     __slots__ = (
+        "below_ids",
         "exclude_text",
         "excluded",
         "facts",
@@ -40,6 +41,7 @@ class Directory:
         "ids",
         "ignore_stamp",
         "ignore_text",
+        "is_stale",
         "missing",
         "mode",
         "names",
@@ -86,6 +88,10 @@ class Directory:
         """The `info/exclude` of the repository whose top it is."""
         self.tree: bytes | None = None
         self.facts: bytes | None = None
+        self.below_ids = b""
+        """The trees and facts of its subdirectories that its own were built from."""
+        self.is_stale = True
+        """Something in it is not as it was when its tree and facts were built."""
 
     def with_stats(self, stats: array[int]) -> Directory:
         """Give the same directory with other stamps; nothing is shared that would be changed."""
@@ -93,6 +99,7 @@ class Directory:
         for slot in Directory.__slots__:
             setattr(other, slot, getattr(self, slot))
         other.stats = stats
+        other.is_stale = stats[4::STAMP_SIZE] != self.stats[4::STAMP_SIZE]
         other.ids = self.ids[:]
         other.pending = []
         other.skipped = self.skipped[:]
@@ -122,11 +129,16 @@ class Directory:
 
     def set_file(self, row: int, stamp: tuple[int, ...], object_id: bytes) -> None:
         """Note what a covered file holds, and with which stamp."""
+        if stamp[4] != self.file_mode(row):
+            self.is_stale = True
         self.stats[row * STAMP_SIZE : (row + 1) * STAMP_SIZE] = array("q", stamp)
-        self.ids[row * ID_SIZE : (row + 1) * ID_SIZE] = object_id
+        self.set_id(row, object_id)
 
     def set_id(self, row: int, object_id: bytes) -> None:
         """Note what a covered file holds; its stamp is known already."""
+        if object_id == self.file_id(row):
+            return
+        self.is_stale = True
         self.ids[row * ID_SIZE : (row + 1) * ID_SIZE] = object_id
 
     def drop_files(self, rows: set[int]) -> None:
@@ -139,6 +151,7 @@ class Directory:
         places = {row: place for place, row in enumerate(keep)}
         self.pending = [places[row] for row in self.pending if row in places]
         self.stamp = None
+        self.is_stale = True
 
     def smudge(self, row: int) -> None:
         """Have a covered file read again next time; its mode stays known."""

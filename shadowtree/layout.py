@@ -37,8 +37,10 @@ def store_of(worktree: str, stores: str) -> str:
     """Name the store of a worktree, given by its real path, in the directory of stores."""
     digest = sha256(os.fsencode(worktree)).hexdigest()[:12]
     folder = os.path.basename(worktree) or "root"
-    safe = "".join(c if c.isalnum() or c in "._-" else "_" for c in folder)[:80]
-    return os.path.join(stores, f"{safe}-{digest}")
+    safe = "".join(c if c.isalnum() or c in "._-" else "_" for c in folder)
+    # Cut by bytes, which is how file systems count.
+    short = safe.encode("utf-8", "replace")[:80].decode("utf-8", "ignore")
+    return os.path.join(stores, f"{short}-{digest}")
 
 
 def is_inside(path: str, directory: str) -> bool:

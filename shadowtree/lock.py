@@ -12,7 +12,7 @@ import time
 
 from shadowtree import disk
 from shadowtree.errors import Locked, ShadowError
-from shadowtree.system import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, host_name, try_lock
+from shadowtree.system import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, free_lock, host_name, try_lock
 
 _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.05
@@ -43,6 +43,7 @@ class Lock:
         # Closing frees the lock; the owner's line stays and is overwritten by the next one.
         for fd in (self._directory_fd, self._fd):
             if fd >= 0:
+                free_lock(fd)
                 os.close(fd)
         self._fd = self._directory_fd = -1
 

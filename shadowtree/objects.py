@@ -48,6 +48,9 @@ if TYPE_CHECKING:
         def add(self, kind: bytes, object_id: bytes, size: int, deflated: bytes) -> None:
             """Take an object that is deflated already."""
 
+        def takes_file(self, object_id: bytes, size: int) -> bool:
+            """Tell whether the content of a file is wanted; its id is noted in any case."""
+
         def add_stream(self, size: int, pieces: Iterator[bytes], is_known: Callable[[bytes], bool]) -> bytes:
             """Take a blob of `size` bytes piece by piece, and give its id."""
 
@@ -57,9 +60,10 @@ class TooLarge(Exception):
 
 
 class Scratch:
-    """A sink that stores nothing: it keeps objects in memory, and of large files only their ids."""
+    """A sink that stores nothing: it keeps trees in memory, and of files as much as there is room for."""
 
-    def __init__(self) -> None:
+    def __init__(self, file_bytes: int = 0) -> None:
+        self._room = file_bytes
         self._ids: set[bytes] = set()
         self._kept: dict[bytes, tuple[bytes, bytes]] = {}
 
@@ -72,6 +76,12 @@ class Scratch:
         self._ids.add(object_id)
         self._kept[object_id] = (kind, deflated)
 
+    def takes_file(self, object_id: bytes, size: int) -> bool:
+        """Take files as long as there is room."""
+        self._ids.add(object_id)
+        self._room -= size
+        return self._room >= 0
+
     def add_stream(self, size: int, pieces: Iterator[bytes], is_known: Callable[[bytes], bool]) -> bytes:
         """Hash a file that is too large to keep."""
         del is_known
@@ -82,9 +92,7 @@ class Scratch:
         return digest.digest()
 
     def find(self, wanted: bytes) -> Iterator[Source]:
-        """Give a kept object as if it came from the store; raise TooLarge if it was not kept."""
-        if wanted in self._ids and wanted not in self._kept:
-            raise TooLarge
+        """Give a kept object as if it came from the store."""
         if wanted in self._kept:
             kind, deflated = self._kept[wanted]
             content = zlib.decompress(deflated)
@@ -119,7 +127,7 @@ class Objects:
             try:
                 content = b"".join(pieces)
             except (StoreDamaged, StoreFailed) as error:
-                problem = str(error)
+                problem = error.what if isinstance(error, StoreDamaged) else str(error)
                 continue
             if found_kind == kind and object_id(kind, content) == wanted:
                 self._sound.add(wanted)
@@ -133,6 +141,8 @@ class Objects:
             if size > limit:
                 raise TooLarge
             break
+        if self._scratch is not None and wanted in self._scratch and not self.has(wanted):
+            raise TooLarge
         return self.read(b"blob", wanted)
 
     def read_tree(self, wanted: bytes) -> list[TreeEntry]:
@@ -166,8 +176,7 @@ class Objects:
         """Look for packs that came or went; tell whether any came."""
         with disk.store_errors(self._directory):
             self._fans = {name for name in os.listdir(self._directory) if len(name) == 2}
-            with os.scandir(self._pack_directory) as entries:
-                stamps = {e.name: _stamp(e.stat()) for e in entries if _is_index(e.name)}
+            stamps = dict(_stamp_files(self._pack_directory, (".idx",)))
         for name, pack in list(self._packs.items()):
             if stamps.get(name) != pack.stamp:
                 self._packs.pop(name).close()
@@ -263,6 +272,15 @@ class Objects:
             pack.add(kind, wanted, len(content), deflate(content))
         return wanted
 
+    def put_file(self, pack: ObjectSink, content: bytes, known: bytes) -> bytes:
+        """Put the content of a file into a pack unless it is stored already, as what is `known` is."""
+        wanted = object_id(b"blob", content)
+        if wanted == known or wanted in pack or not pack.takes_file(wanted, len(content)):
+            return wanted
+        if not self.has(wanted):
+            pack.add(b"blob", wanted, len(content), deflate(content))
+        return wanted
+
     def publish(self, pack: PackWriter) -> None:
         """Make a pack durable and visible; from now on its objects may be named."""
         name = pack.finish()
@@ -282,15 +300,10 @@ class Objects:
             if _is_index(name) and name.removesuffix(".idx") + ".pack" not in names:
                 disk.remove_file(os.path.join(self._pack_directory, name))
 
-    def stamp(self) -> dict[str, tuple[int, int, int]]:
-        """Tell packs apart from changed ones: name to size, time and inode, of packs and indexes."""
-        with disk.store_errors(self._pack_directory), os.scandir(self._pack_directory) as entries:
-            return {
-                entry.name: (status.st_size, status.st_mtime_ns, status.st_ino)
-                for entry in entries
-                if entry.name.startswith("pack-") and entry.name.endswith((".pack", ".idx"))
-                for status in (entry.stat(),)
-            }
+    def stamp(self) -> dict[str, PackStamp]:
+        """Tell packs apart from changed ones: the stamps of packs and indexes by name."""
+        with disk.store_errors(self._pack_directory):
+            return dict(_stamp_files(self._pack_directory, (".pack", ".idx")))
 
     def merge_small_packs(self) -> None:
         """Put small packs together once there are many, so that finding an object stays fast.
@@ -312,8 +325,16 @@ class Objects:
         self.refresh()
 
 
-def _stamp(status: os.stat_result) -> PackStamp:
-    return status.st_mtime_ns, status.st_size, status.st_ino
+def _stamp_files(directory: str, suffixes: tuple[str, ...]) -> Iterator[tuple[str, PackStamp]]:
+    """Give the stamps of packs or indexes; one that another process removes meanwhile is passed over."""
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.name.startswith("pack-") and entry.name.endswith(suffixes):
+                try:
+                    status = entry.stat()
+                except FileNotFoundError:
+                    continue
+                yield entry.name, (status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 def _is_index(name: str) -> bool:

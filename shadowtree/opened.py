@@ -8,9 +8,11 @@ what comes after it can be made again.
 
 from __future__ import annotations
 
+import os
 from time import time
 
 from shadowtree import disk
+from shadowtree.errors import ShadowError, StoreDamaged
 from shadowtree.gitformat import MODE_TREE, TreeEntry, encode_commit, encode_tree
 from shadowtree.journal import Journal, TreeRecord
 from shadowtree.layout import StoreLayout
@@ -27,11 +29,16 @@ class OpenStore:
 
     def __init__(self, layout: StoreLayout) -> None:
         self.layout = layout
+        self._timeline = _identify(layout.timeline)
         self.journal = Journal(layout.timeline)
         self.objects = Objects(layout.objects)
         self.cache = StatCache(layout.cache)
         self._searched: dict[bytes, int] = {}
         """For paths above the size limit the last recorded tree in which they were looked for."""
+
+    def is_current(self) -> bool:
+        """Tell whether the open timeline is still the one in the store, which may have been made anew."""
+        return self._timeline == _identify(self.layout.timeline)
 
     def close(self) -> None:
         """Let go of every file."""
@@ -54,6 +61,9 @@ class OpenStore:
     def prepare_to_write(self) -> None:
         """Do the same as the holder of the lock, who also removes what dead processes left behind."""
         self.objects.remove_temporaries()
+        last = self.journal.last_tree()
+        if last is not None:
+            self._mend_ref(last)
         self.objects.refresh()
         self.cache.load()
         if not self._is_cache_sound():
@@ -68,13 +78,19 @@ class OpenStore:
         """Publish a pack and give the record of the tree in it, which may be the one that was last."""
         last = self.journal.last_tree()
         if last is not None and (last.tree, last.facts) == (tree, facts):
-            self._mend_ref(last)
             self.objects.publish(pack)
             return last
         keeper = _add_keeper(self.objects, pack, tree, facts, last)
         self.objects.publish(pack)
         self._keep(keeper)
         return self.journal.add_tree(tree=tree, facts=facts, keeper=keeper, files=files, time_s=int(time()))
+
+    def tidy(self) -> None:
+        """Merge small packs. A failure is no failure of the snapshot, which is recorded by now."""
+        try:
+            self.objects.merge_small_packs()
+        except ShadowError:
+            self.objects.refresh()
 
     def _keep(self, keeper: bytes) -> None:
         """Let the store's ref end at a commit. The journal knows it too: a power cut costs nothing."""
@@ -103,11 +119,19 @@ class OpenStore:
         number = self._searched.get(path, known.get(path, 0))
         search = PathSearch(self.objects, path)
         for record in self.journal.trees_after(number):
-            if search.is_in(record.tree):
+            if self._may_hold(search, record.tree):
+                self._searched[path] = record.number - 1
                 return True
             number = record.number
         self._searched[path] = number
         return False
+
+    def _may_hold(self, search: PathSearch, tree: bytes) -> bool:
+        try:
+            return search.is_in(tree)
+        except StoreDamaged:
+            # Nobody can say that it did not: covering too much loses nothing.
+            return True
 
 
 def _add_keeper(
@@ -118,6 +142,14 @@ def _add_keeper(
     kept = objects.put(pack, b"tree", encode_tree(entries))
     parent = last.keeper if last is not None else None
     return objects.put(pack, b"commit", encode_commit(kept, parent, int(time()), "tree " + tree.hex()))
+
+
+def _identify(path: str) -> tuple[int, int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, os.getpid()
 
 
 def _ref_text(commit: bytes) -> bytes:

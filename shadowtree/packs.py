@@ -16,7 +16,7 @@ from hashlib import sha1
 
 from shadowtree import disk
 from shadowtree.deflate import start_deflate
-from shadowtree.errors import StoreDamaged
+from shadowtree.errors import StoreDamaged, StoreFailed
 from shadowtree.gitformat import (
     INDEX_MAGIC,
     KIND_NUMBERS,
@@ -81,6 +81,11 @@ class PackWriter:
         self._buffer += deflated
         self._entries[object_id] = (object_id, offset, zlib.crc32(deflated, zlib.crc32(header)))
         self._flush_if_large()
+
+    def takes_file(self, object_id: bytes, size: int) -> bool:
+        """Take every file."""
+        del object_id, size
+        return True
 
     def add_stream(self, size: int, pieces: Iterator[bytes], is_known: Callable[[bytes], bool]) -> bytes:
         """Append a blob of `size` bytes piece by piece and give its id; a blob that `is_known` is not kept.
@@ -261,7 +266,10 @@ class Pack:
         raw = self._pread(offset, end - offset) if offset < end <= self.size - 20 else b""
         if not raw or zlib.crc32(raw) != self._crc(row):
             return None
-        return raw if parse_entry_header(raw)[:2] == (KIND_NUMBERS[b"blob"], size) else None
+        try:
+            return raw if parse_entry_header(raw)[:2] == (KIND_NUMBERS[b"blob"], size) else None
+        except IndexError:
+            return None
 
     def _row(self, object_id: bytes) -> int | None:
         if self.count > _FEW_OBJECTS:
@@ -291,7 +299,7 @@ class Pack:
             raw = self._pread(offset, end - offset)
             if zlib.crc32(raw) != self._crc(row):
                 raise StoreDamaged(f"{self.path} is not what was written at {offset}")
-            if parse_entry_header(raw)[0] in (OFS_DELTA, REF_DELTA):
+            if not raw or (raw[0] >> 4) & 7 in (OFS_DELTA, REF_DELTA):
                 raise StoreDamaged(f"{self.path} holds deltas")
             yield self._index[_IDS + 20 * row : _IDS + 20 * row + 20], raw
 
@@ -365,7 +373,7 @@ def merge_packs(packs: Sequence[Pack], into: PackWriter) -> str | None:
         for pack in packs:
             try:
                 entries = list(pack.raw_entries())
-            except StoreDamaged:
+            except (StoreDamaged, StoreFailed):
                 continue
             for object_id, raw in entries:
                 into.copy_entry(object_id, raw)

@@ -17,6 +17,7 @@ from hashlib import blake2b
 
 from shadowtree.frozen import frozen
 from shadowtree.gitindex import MAX_INDEX_BYTES, Index, IndexDamaged, check_names, merge_shared, parse_index
+from shadowtree.system import user_id
 
 MAX_TEXT_BYTES = 1024 * 1024
 """A larger HEAD, config or excludes file counts as unreadable: nobody wrote it by hand."""
@@ -111,7 +112,20 @@ def find_at(top: bytes) -> Repository | None:
     common_dir = os.path.realpath(os.path.join(git_dir, link)) if link else git_dir
     if not _is_git_dir(git_dir, common_dir) or (not link and _is_bare(common_dir)):
         return None
+    if not _is_trusted(top, git_dir, common_dir):
+        return None
     return Repository(top, git_dir, common_dir)
+
+
+def _is_trusted(*paths: bytes) -> bool:
+    """Tell whether a repository is our own: in another user's nothing can be believed."""
+    user = user_id()
+    if user is None:
+        return True
+    try:
+        return all(os.stat(path).st_uid in (user, 0) for path in paths)
+    except OSError:
+        return False
 
 
 def find_around(start: bytes) -> Repository | None:
@@ -180,19 +194,30 @@ def read_global_excludes(
     return _read_text(os.path.join(repository.top, path) if repository else path)
 
 
-def read_attributes(repository: Repository, *, home: bytes | None, config_home: bytes | None) -> list[bytes]:
-    """Read the attributes that hold in the whole repository: its own, the user's, the system's.
+def has_attributes_outside(
+    repository: Repository, root: bytes, *, home: bytes | None, config_home: bytes | None
+) -> bool:
+    """Tell whether attributes are given outside of a worktree that hold in it, or may be.
 
-    Those of directories above a worktree inside the repository are read too.
+    Git's own file and those of the user and the system count, a setting that names one, and what stands
+    between the top of the repository and the worktree. An `[includeIf]` might name one, too.
     """
     config_home = config_home or (os.path.join(home, b".config") if home else None)
     paths = [SYSTEM_ATTRIBUTES, os.path.join(repository.common_dir, b"info", b"attributes")]
     if config_home:
         paths.append(os.path.join(config_home, b"git", b"attributes"))
-    named = _find_setting(b"core.attributesfile", repository, home=home, config_home=config_home)
-    if named is not None:
-        paths.append(os.path.join(repository.top, _expand_user(named, home) or b""))
-    return [_read_text(path) for path in paths]
+    above = root
+    while above != repository.top and above != os.path.dirname(above):
+        above = os.path.dirname(above)
+        paths.append(os.path.join(above, b".gitattributes"))
+    if any(os.path.lexists(path) for path in paths):
+        return True
+    configs = _list_configs(repository, home=home, config_home=config_home)
+    return any(
+        name == b"core.attributesfile" or name.startswith(b"includeif.")
+        for config in configs
+        for name, _ in _load_config(config, home)
+    )
 
 
 def _find_setting(

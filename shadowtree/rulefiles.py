@@ -117,11 +117,13 @@ class RuleFiles:
         if index is None:
             return b""
         stamp, digest, problem = self._known_indexes.get(index.key, (None, b"", None))
-        if stamp is None or stamp != index.stamp:
+        # The stamp is taken before the index is read: what comes between shows next time.
+        now = index.stamp
+        if stamp is None or stamp != now:
             digest, problem = index.digest, index.problem
         if problem is not None:
             self.warnings.append(f"{os.fsdecode(index.key)}: {problem}")
-        self.indexes[index.key] = (index.stamp, digest, problem)
+        self.indexes[index.key] = (now, digest, problem)
         return digest
 
     def _read_rules(self, fd: int, name: bytes) -> bytes:

@@ -29,13 +29,13 @@ from shadowtree.directory import (
     Directory,
     DirectoryStamp,
 )
-from shadowtree.errors import WorktreeFailed, describe
+from shadowtree.errors import WorktreeFailed
 from shadowtree.facts import GIT_IGNORE
 from shadowtree.paths import ROOT, RelPath, is_dot_git, is_forbidden, join, to_text
 from shadowtree.rulefiles import RuleFiles, Surroundings, stamp_gitignore
 from shadowtree.settings import Settings
 from shadowtree.statcache import StatCache
-from shadowtree.worktree import INODE_MASK, Cursor, Unreadable, Vanished, stamp_of
+from shadowtree.worktree import INODE_MASK, Cursor, Unreadable, Vanished, stamp_of, why_unreadable
 
 TOO_BIG = "too big"
 FORBIDDEN_NAME = "git forbids the name"
@@ -164,14 +164,9 @@ class _Scanner:
         except Unreadable as error:
             self._lose(parent, path, error.reason)
         except OSError as error:
-            self._lose(parent, path, f"cannot be read: {describe(error)}")
+            self._lose(parent, path, why_unreadable(error))
         else:
             directory.stamp = stamp
-            if cached is not None:
-                # What the cached directory above knows of this one: if it is other by now, that changes too.
-                directory.tree, directory.facts = cached.tree, cached.facts
-            elif path != ROOT:
-                self._scan.changed[parent] = True
             return directory, policy, True
         return None
 
@@ -182,8 +177,10 @@ class _Scanner:
         try:
             fd = self._cursor.enter(self._scan.directories[parent].path)
             os.stat(path.rpartition(b"/")[2], dir_fd=fd, follow_symlinks=False)
-        except (Vanished, Unreadable, OSError):
+        except (Vanished, FileNotFoundError, NotADirectoryError):
             return False
+        except (Unreadable, OSError):
+            return True
         return True
 
     def _lose(self, parent: int, path: RelPath, reason: str | None) -> None:
@@ -196,6 +193,7 @@ class _Scanner:
         if reason is not None and above.mode in (NORMAL, FORCED) and name not in above.excluded:
             above.skipped.append((name, reason))
         above.stamp = None
+        above.is_stale = True
         self._scan.changed[parent] = True
 
     # Listing
@@ -248,6 +246,9 @@ class _Scanner:
         try:
             status = os.stat(name, dir_fd=fd, follow_symlinks=False)
         except FileNotFoundError:
+            return
+        except OSError as error:
+            directory.skipped.append((name, why_unreadable(error)))
             return
         problem = self._find_problem(directory, policy, name, status, verdict)
         if problem is not None:

@@ -5,8 +5,9 @@ that still has them all has that content, and if the repository holds it in a pa
 copied as they are. Nothing is borrowed: the copy is ours, whatever becomes of the repository
 (docs/decisions/0004-seeding.md).
 
-An index speaks of git's version of a file. Where an attribute lets git convert files, that may be another
-one than what lies in the worktree, so nothing is taken over then, and never a content of another size.
+An index speaks of git's version of a file, which attributes may make another one than what lies in the
+worktree. So nothing is taken over where there are attributes at all, and never a content of another size:
+without attributes git can convert line endings only, and that changes the size.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from shadowtree.directory import STAMP_SIZE, Directory
 from shadowtree.errors import StoreDamaged, StoreFailed
 from shadowtree.packs import Pack, PackWriter
 from shadowtree.paths import join
-from shadowtree.repositories import read_attributes
+from shadowtree.repositories import has_attributes_outside
 from shadowtree.scan import Scan
-from shadowtree.worktree import Cursor, Unreadable, Vanished, is_racy, read_file
+from shadowtree.worktree import is_racy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shadowtree.gitindex import Index
 
 _ATTRIBUTES = b".gitattributes"
-_CONVERTING = (b"filter", b"ident", b"encoding")
-"""What an attribute that changes bytes without changing their number has in its name."""
 _MOST_BYTES = 2 << 20
 """A larger file is streamed from the worktree instead, so that it is never held in memory."""
+_MOST_INDEX_BYTES = 32 << 20
+"""A pack with a larger index, of a million objects, is left alone: it would have to be held in memory."""
 _LOW = 0xFFFF_FFFF
 _NS = 1_000_000_000
 
@@ -38,7 +39,7 @@ _NS = 1_000_000_000
 def seed(scan: Scan, root: str, pack: PackWriter, *, home: str | None, config_home: str | None) -> None:
     """Copy what is clean in the repository around the worktree into the pack; the rest stays pending."""
     names = scan.rule_files.around
-    if names is None or names.index is None or _may_convert(scan, root, names, home, config_home):
+    if names is None or names.index is None or _has_attributes(scan, root, names, home, config_home):
         return
     seeder = _Seeder(names, names.index, scan.started_ns, pack)
     try:
@@ -61,6 +62,8 @@ class _Seeder:
         self._started_ns = started_ns
         self._pack = pack
         self._packs = _open_packs(names)
+        self._sizes: dict[bytes, int] = {}
+        """Of what was copied: another file of the same id may be a converted one, of another size."""
 
     def close(self) -> None:
         for user_pack in self._packs:
@@ -75,12 +78,13 @@ class _Seeder:
         stamp, object_id = entry
         if not self._is_clean(directory, row, stamp):
             return False
-        if object_id not in self._pack:
-            size = directory.file_size(row)
+        size = directory.file_size(row)
+        if self._sizes.get(object_id) != size:
             raw = self._find_raw(object_id, size) if size <= _MOST_BYTES else None
             if raw is None:
                 return False
             self._pack.copy_entry(object_id, raw)
+            self._sizes[object_id] = size
         directory.set_id(row, object_id)
         return True
 
@@ -122,29 +126,35 @@ def _open_packs(names: TrackedNames) -> list[Pack]:
         return []
     packs = []
     for name in indexes:
+        path = os.path.join(directory, name)
         try:
-            packs.append(Pack(os.path.join(directory, name)))
-        except (StoreDamaged, StoreFailed):
+            if os.stat(path).st_size <= _MOST_INDEX_BYTES:
+                packs.append(Pack(path))
+        except (StoreDamaged, StoreFailed, OSError):
             continue
     return packs
 
 
-def _may_convert(
+def _has_attributes(
     scan: Scan, root: str, names: TrackedNames, home: str | None, config_home: str | None
 ) -> bool:
-    """Tell whether any attribute in force could make git's version of a file another one."""
-    texts = read_attributes(
-        names.repository,
-        home=os.fsencode(home) if home else None,
-        config_home=os.fsencode(config_home) if config_home else None,
+    """Tell whether there are attributes anywhere that hold here: with them git may have converted a file."""
+    in_index = names.index is not None and any(
+        name == _ATTRIBUTES or name.endswith(b"/" + _ATTRIBUTES) for name in names.index.names
     )
-    with Cursor(root) as cursor:
-        for directory in scan.directories:
-            if _ATTRIBUTES in directory.excluded:
-                return True
-            if _ATTRIBUTES in directory.names:
-                try:
-                    texts.append(read_file(cursor.enter(directory.path), _ATTRIBUTES)[1])
-                except (Vanished, Unreadable):
-                    return True
-    return any(word in text for text in texts for word in _CONVERTING)
+    on_disk = any(
+        _ATTRIBUTES in directory.names
+        or _ATTRIBUTES in directory.excluded
+        or any(name == _ATTRIBUTES for name, _ in directory.skipped)
+        for directory in scan.directories
+    )
+    return (
+        in_index
+        or on_disk
+        or has_attributes_outside(
+            names.repository,
+            os.fsencode(root),
+            home=os.fsencode(home) if home else None,
+            config_home=os.fsencode(config_home) if config_home else None,
+        )
+    )

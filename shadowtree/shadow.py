@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 StrPath = str | os.PathLike[str]
+_DIFF_BYTES = 256 << 20
+"""How much of what changed a diff looks at; of files beyond that it tells only that they changed."""
 _HEX = frozenset("0123456789abcdef")
 
 
@@ -174,7 +176,7 @@ class Shadow:
             if b is not None:
                 after = _read(opened.objects, self._record_of(opened, b))
                 return _diff(_read(opened.objects, before), after, opened.objects)
-            with self._present() as (objects, present):
+            with self._present(file_bytes=_DIFF_BYTES) as (objects, present):
                 return _diff(_read(objects, before), present, objects)
 
     def status(self) -> Status:
@@ -256,6 +258,9 @@ class Shadow:
     def _open(self) -> OpenStore:
         """Open the store, or make sure that the one that is open still belongs to this worktree."""
         layout = stores.open_store(self._store, self._worktree)
+        if self._opened is not None and not self._opened.is_current():
+            self._opened.close()
+            self._opened = None
         if self._opened is None:
             self._opened = OpenStore(layout)
         return self._opened
@@ -264,9 +269,12 @@ class Shadow:
     def _locked(self) -> Iterator[OpenStore]:
         if not self.is_wrapped:
             raise NotWrapped(self._worktree)
+        # Before the lock, which writes: nothing in another user's store may be touched.
+        disk.require_private(self._store)
         with Lock(StoreLayout(self._store).lock, self._settings.lock_timeout):
             stores.remove_unfinished(self._store)
             opened = self._open()
+            stores.remove_temporaries(opened.layout)
             opened.prepare_to_write()
             yield opened
 
@@ -276,7 +284,7 @@ class Shadow:
         opened.close()
         self._opened = None
         if is_empty:
-            disk.remove_tree(self._store)
+            stores.remove(self._store)
 
     def _has_no_records(self, opened: OpenStore) -> bool:
         try:
@@ -303,6 +311,8 @@ class Shadow:
     ) -> Snapshot:
         is_first = opened.journal.last_tree() is None
         scan = first_scan if first_scan is not None and is_first else self._scan(opened)
+        if is_first:
+            _refuse_too_big(scan, self._worktree, self._settings)
         if any(scan.changed):
             self._refuse_full(self._store, scan)
         pack = opened.objects.start_pack()
@@ -315,7 +325,7 @@ class Shadow:
         except BaseException:
             pack.abandon()
             raise
-        opened.objects.merge_small_packs()
+        opened.tidy()
         settle(scan)
         opened.remember(scan)
         return Snapshot(tree.hex(), facts.hex(), scan.files, _skipped(scan), _warnings(scan))
@@ -327,10 +337,15 @@ class Shadow:
         seed(scan, self._worktree, pack, home=home, config_home=config_home)
 
     @contextmanager
-    def _present(self, scan: Scan | None = None) -> Iterator[tuple[Objects, RecordedDirectory]]:
-        """Take a snapshot in memory: nothing is stored, so it needs no lock and no room."""
+    def _present(
+        self, scan: Scan | None = None, *, file_bytes: int = 0
+    ) -> Iterator[tuple[Objects, RecordedDirectory]]:
+        """Take a snapshot in memory: nothing is stored, so it needs no lock and no room.
+
+        Of the contents of files up to `file_bytes` are kept.
+        """
         opened = self._open()
-        scratch = Scratch()
+        scratch = Scratch(file_bytes)
         objects = Objects(opened.layout.objects, scratch)
         try:
             objects.refresh()

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 from hashlib import sha1
 from time import sleep, time_ns
 
-from shadowtree.directory import FORCED, NORMAL, STAMP_SIZE, Directory, git_mode
-from shadowtree.errors import describe
+from shadowtree.directory import FORCED, ID_SIZE, NORMAL, STAMP_SIZE, Directory, git_mode
 from shadowtree.facts import (
     DIRECTORY_BLOB,
     EXCLUDE_BLOB,
@@ -40,6 +39,7 @@ from shadowtree.scan import CHANGED_TYPE, Scan
 from shadowtree.worktree import (
     Cursor,
     FileStamp,
+    TooLong,
     Unreadable,
     Vanished,
     is_racy,
@@ -49,6 +49,7 @@ from shadowtree.worktree import (
     read_link,
     stamp_of,
     stream_file,
+    why_unreadable,
 )
 
 TYPE_CHECKING = False
@@ -60,6 +61,7 @@ _STREAM_SIZE = 2 << 20
 _STREAM_TRIES = 10
 _REST_S = 0.05
 """How long a large file must have rested: a single call may still be writing one that looks finished."""
+_NO_ID = bytes(ID_SIZE)
 _KEPT_CHANGING = "kept changing while it was read"
 
 Progress = Callable[[int, int], None]
@@ -96,10 +98,8 @@ def _read(directory: Directory, row: int, cursor: Cursor, reader: _Reader) -> bo
         directory_fd = cursor.enter(directory.path)
         if stat.S_ISLNK(directory.file_mode(row)):
             stamp, object_id = reader.read_link(directory_fd, name)
-        elif directory.file_size(row) <= _STREAM_SIZE:
-            stamp, object_id = reader.read_whole(directory_fd, name)
         else:
-            stamp, object_id = reader.read_stream(directory_fd, name)
+            stamp, object_id = reader.read_regular(directory_fd, name, directory.file_id(row))
     except Vanished:
         if _is_there(cursor, directory.path, name):
             directory.skipped.append((name, CHANGED_TYPE))
@@ -112,10 +112,13 @@ def _read(directory: Directory, row: int, cursor: Cursor, reader: _Reader) -> bo
 
 
 def _is_there(cursor: Cursor, path: RelPath, name: bytes) -> bool:
+    """Tell whether there is something, unless it is certain that there is nothing."""
     try:
         os.stat(name, dir_fd=cursor.enter(path), follow_symlinks=False)
-    except (Vanished, Unreadable, OSError):
+    except (Vanished, FileNotFoundError, NotADirectoryError):
         return False
+    except (Unreadable, OSError):
+        return True
     return True
 
 
@@ -130,10 +133,16 @@ class _Reader:
         self._objects = objects
         self._pack = pack
 
-    def read_whole(self, directory_fd: int, name: bytes) -> tuple[FileStamp, bytes]:
-        """Read a file that fits into memory."""
-        stamp, content = read_file(directory_fd, name)
-        return stamp, self._objects.put(self._pack, b"blob", content)
+    def read_regular(self, directory_fd: int, name: bytes, known: bytes) -> tuple[FileStamp, bytes]:
+        """Read a file; `known` is the id of what it held before, which is stored."""
+        try:
+            stamp, content = read_file(directory_fd, name, _STREAM_SIZE)
+        except TooLong:
+            return self.read_stream(directory_fd, name)
+        if name == GIT_IGNORE:
+            # Whoever compares trees has to know the rules, so these are kept even where files are not.
+            return stamp, self._objects.put(self._pack, b"blob", content)
+        return stamp, self._objects.put_file(self._pack, content, known)
 
     def read_link(self, directory_fd: int, name: bytes) -> tuple[FileStamp, bytes]:
         """Read where a symbolic link points."""
@@ -156,7 +165,7 @@ class _Reader:
             except _Changed:
                 continue
             except OSError as error:
-                raise Unreadable(f"cannot be read: {describe(error)}") from error
+                raise Unreadable(why_unreadable(error)) from error
             finally:
                 os.close(fd)
         raise Unreadable(_KEPT_CHANGING)
@@ -190,19 +199,23 @@ def _has_id(fd: int, status: os.stat_result, started_ns: int, expected: bytes) -
 
 
 def build_trees(scan: Scan, objects: Objects, pack: ObjectSink) -> tuple[bytes, bytes]:
-    """Build trees and facts of the directories that changed and of those above them; give the root's ids."""
-    children: dict[int, list[int]] = {}
+    """Build trees and facts of the directories that changed and of those above them; give the root's ids.
+
+    A directory is built again if something in it changed, or if what its subdirectories gave is not what it
+    was built from: a cache that lost some of its newest rows is noticed here.
+    """
+    children: dict[int, list[Directory]] = {}
     for number in reversed(range(len(scan.directories))):
-        directory, below = scan.directories[number], children.pop(number, [])
-        if scan.changed[number]:
-            before = (directory.tree, directory.facts)
-            subdirectories = [scan.directories[child] for child in below]
+        directory, subdirectories = scan.directories[number], children.pop(number, [])
+        below_ids = b"".join([(sub.tree or _NO_ID) + (sub.facts or _NO_ID) for sub in subdirectories])
+        if directory.is_stale or below_ids != directory.below_ids:
             directory.tree = _build_tree(directory, subdirectories, objects, pack)
             directory.facts = _build_facts(directory, subdirectories, scan, objects, pack)
-            if before != (directory.tree, directory.facts):
-                scan.changed[scan.parents[number]] = True
+            directory.below_ids = below_ids
+            directory.is_stale = False
+            scan.changed[number] = True
         if number:
-            children.setdefault(scan.parents[number], []).append(number)
+            children.setdefault(scan.parents[number], []).append(directory)
     root = scan.directories[0]
     assert root.facts is not None, "the root always has rules"
     return root.tree or objects.put(pack, b"tree", b""), root.facts

@@ -23,7 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_VERSION = 2
+_VERSION = 3
 _MARSHAL_VERSION = 4
 """The layout of plain values is the same in every Python that knows this version."""
 _SCHEMA = f"""
@@ -49,6 +49,7 @@ _FIELDS = (
     "exclude_text",
     "tree",
     "facts",
+    "below_ids",
 )
 """What is stored as it is; `stats` and `ids` follow as bytes."""
 
@@ -88,7 +89,7 @@ class StatCache:
                 self.forget()
                 self._rows = dict(connection.execute("SELECT path, row FROM directories"))
                 info = connection.execute("SELECT key, value FROM info")
-                self._info = {key: marshal.loads(value) for key, value in info}
+                self._info = {key: _decode_value(value) for key, value in info}
                 self._seen_version = version
         except (sqlite3.Error, ValueError, EOFError, TypeError, ShadowError):
             self.discard()
@@ -127,7 +128,7 @@ class StatCache:
             )
             connection.executemany(
                 "INSERT OR REPLACE INTO info VALUES (?, ?)",
-                [(key, marshal.dumps(value, _MARSHAL_VERSION)) for key, value in new_info.items()],
+                [(key, _encode_value(value)) for key, value in new_info.items()],
             )
             connection.execute("COMMIT")
         except (sqlite3.Error, ShadowError):
@@ -163,16 +164,29 @@ class StatCache:
 def _encode(directory: Directory) -> bytes:
     values = [getattr(directory, name) for name in _FIELDS]
     values += [directory.stats.tobytes(), bytes(directory.ids)]
-    row = marshal.dumps(values, _MARSHAL_VERSION)
-    return zlib.crc32(row).to_bytes(4, "big") + row
+    return _encode_value(values)
+
+
+def _encode_value(value: Any) -> bytes:  # Any: plain values, as marshal takes them
+    plain = marshal.dumps(value, _MARSHAL_VERSION)
+    return zlib.crc32(plain).to_bytes(4, "big") + plain
+
+
+def _decode_value(checked: bytes) -> Any:  # Any: whatever was encoded; None if it is torn
+    if not isinstance(checked, bytes) or len(checked) < 5:
+        return None
+    if zlib.crc32(memoryview(checked)[4:]) != int.from_bytes(checked[:4], "big"):
+        return None
+    return marshal.loads(memoryview(checked)[4:])
 
 
 def _decode(path: RelPath, row: bytes) -> Directory | None:
     """Read a row; None if it is torn."""
-    if zlib.crc32(memoryview(row)[4:]) != int.from_bytes(row[:4], "big"):
+    values = _decode_value(row)
+    if values is None:
         return None
-    values = marshal.loads(memoryview(row)[4:])
     directory = Directory(path, 0)
+    directory.is_stale = False
     for name, value in zip(_FIELDS, values, strict=False):
         setattr(directory, name, value)
     directory.stats = array("q", values[-2])

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from shadowtree import disk
 from shadowtree.errors import (
     NotWrapped,
+    ShadowError,
     StoreDamaged,
     StoreFailed,
     StoreTooNew,
@@ -88,6 +89,19 @@ def create(store: str, worktree: str, prepare: Callable[[StoreLayout], None]) ->
         if os.path.lexists(building):
             disk.remove_tree(building)
         raise
+
+
+def remove_temporaries(layout: StoreLayout) -> None:
+    """Remove the unfinished small files of dead processes; only for the holder of the lock."""
+    disk.remove_temporaries(layout.store)
+    disk.remove_temporaries(os.path.dirname(layout.ref))
+
+
+def remove(store: str) -> None:
+    """Remove a store so that at any moment there is all of it or none."""
+    unwanted = f"{_building_prefix(store)}{os.getpid()}-{os.urandom(4).hex()}{_NEW_SUFFIX}"
+    disk.rename(store, unwanted)
+    disk.remove_tree(unwanted)
 
 
 def open_store(store: str, worktree: str) -> StoreLayout:
@@ -180,18 +194,24 @@ def _make_parents(directory: str) -> None:
 
 
 def remove_unfinished(store: str) -> None:
-    """Remove what processes of this machine left that died while they made this store, or wrote to it."""
+    """Remove what processes of this machine left that died while they made this store, or removed it.
+
+    Whatever cannot be removed stays: it is in nobody's way.
+    """
     parent, prefix = os.path.split(_building_prefix(store))
-    with disk.store_errors(parent):
+    try:
         entries = os.listdir(parent)
+    except OSError:
+        return
     for entry in entries:
         if entry.startswith(prefix) and entry.endswith(_NEW_SUFFIX):
             pid = entry[len(prefix) :].partition("-")[0]
             if pid.isdecimal() and not is_process_alive(int(pid)):
-                disk.remove_tree(os.path.join(parent, entry))
-    if exists(store):
-        disk.remove_temporaries(store)
-        disk.remove_temporaries(os.path.dirname(StoreLayout(store).ref))
+                try:
+                    disk.require_private(os.path.join(parent, entry))
+                    disk.remove_tree(os.path.join(parent, entry))
+                except ShadowError:
+                    continue
 
 
 def _building_prefix(store: str) -> str:

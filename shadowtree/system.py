@@ -52,6 +52,18 @@ def try_lock(fd: int) -> bool:
     return True
 
 
+def free_lock(fd: int) -> None:
+    """Free the lock, also for a child that was forked meanwhile and has the same open file."""
+    if not IS_WINDOWS:
+        import fcntl
+
+        try:
+            fcntl.flock(fd, fcntl.LOCK_UN)
+        except OSError:
+            # A file system that does not lock directories; closing will do.
+            return
+
+
 def directory_generation(path: str) -> int | None:
     """Give a number that differs when a file system uses an inode number again; None where it has none."""
     if not sys.platform.startswith("linux"):

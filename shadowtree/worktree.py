@@ -20,6 +20,8 @@ _OPEN_DIRECTORY = os.O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC
 _OPEN_FILE = os.O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC
 _LINK_ERRORS = {errno.ELOOP, errno.EMLINK, errno.ENXIO}
 """What opening a link without following it answers, or a socket."""
+_OWN_TROUBLE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+"""What tells of the process or the machine, and nothing of the file."""
 _READ_SIZE = 1 << 20
 _TRIES = 10
 _FINE_WINDOW_NS = 100_000_000
@@ -39,6 +41,10 @@ class Unreadable(Exception):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(reason)
+
+
+class TooLong(Exception):
+    """A file that is longer than its reader can hold."""
 
 
 class Vanished(Exception):
@@ -160,15 +166,18 @@ def _open_directory(name: bytes, parent_fd: int) -> int:
     except OSError as error:
         if error.errno in _LINK_ERRORS:
             raise Vanished from error
-        raise Unreadable(_reason(error)) from error
+        raise Unreadable(why_unreadable(error)) from error
 
 
-def _reason(error: OSError) -> str:
+def why_unreadable(error: OSError) -> str:
+    """Say why something is left out; raise if it is this process that cannot open anything any more."""
+    if error.errno in _OWN_TROUBLE:
+        raise WorktreeFailed("the worktree", describe(error)) from error
     return f"cannot be read: {describe(error)}"
 
 
-def read_file(directory_fd: int, name: bytes) -> tuple[FileStamp, bytes]:
-    """Read a regular file as it was at one moment, and its stamp.
+def read_file(directory_fd: int, name: bytes, limit: int) -> tuple[FileStamp, bytes]:
+    """Read a regular file as it was at one moment, and its stamp; raise TooLong if it has over `limit` bytes.
 
     A file that keeps changing is tried a few times and then given up as Unreadable.
     """
@@ -177,9 +186,11 @@ def read_file(directory_fd: int, name: bytes) -> tuple[FileStamp, bytes]:
             time.sleep(0.001 * attempt)
         fd, status = open_file(directory_fd, name)
         try:
+            if status.st_size > limit:
+                raise TooLong
             content = _read_once(fd, status)
         except OSError as error:
-            raise Unreadable(_reason(error)) from error
+            raise Unreadable(why_unreadable(error)) from error
         finally:
             os.close(fd)
         if content is not None:
@@ -223,7 +234,7 @@ def open_file(directory_fd: int, name: bytes) -> tuple[int, os.stat_result]:
     except OSError as error:
         if error.errno in _LINK_ERRORS:
             raise Vanished from error
-        raise Unreadable(_reason(error)) from error
+        raise Unreadable(why_unreadable(error)) from error
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         os.close(fd)
@@ -258,8 +269,8 @@ def read_small_file(directory_fd: int, name: bytes, limit: int) -> tuple[FileSta
         status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
         if not stat.S_ISREG(status.st_mode):
             return None
-        if status.st_size > limit:
-            raise Unreadable(f"larger than {limit} bytes")
-        return read_file(directory_fd, name)
+        return read_file(directory_fd, name, limit)
     except (FileNotFoundError, Vanished):
         return None
+    except TooLong as error:
+        raise Unreadable(f"larger than {limit} bytes") from error

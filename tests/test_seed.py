@@ -29,9 +29,9 @@ def read_names(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The names of the files that a snapshot reads, as they are read."""
     names: list[bytes] = []
 
-    def note(directory_fd: int, name: bytes) -> tuple[tuple[int, int, int, int, int], bytes]:
+    def note(directory_fd: int, name: bytes, limit: int) -> tuple[tuple[int, int, int, int, int], bytes]:
         names.append(name)
-        return read_file(directory_fd, name)
+        return read_file(directory_fd, name, limit)
 
     monkeypatch.setattr(snapshot, "read_file", note)
     return names
