@@ -12,10 +12,14 @@ from pathlib import Path
 import pytest
 
 from shadowtree import Shadow, seed, snapshot
+from shadowtree.gitformat import object_id
+from shadowtree.packs import PackWriter
 from shadowtree.worktree import read_file
-from tests.referee import git, git_tree
+from tests.referee import files_in, git, git_tree, init
 from tests.trees import Tree, executable, link, make_tree
 
+STRANGER = 54321
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 FILES: Tree = {
     "a.txt": "first\n",
     "run": executable("#!/bin/sh\n"),
@@ -183,6 +187,121 @@ def test_line_endings_that_git_converts_are_kept(shadow: Shadow, worktree: Path,
     git("init", "--quiet", cwd=worktree)
     git("config", "core.autocrlf", "true", cwd=worktree)
     commit(worktree)
+
+    assert shadow.track() == git_tree(worktree, tmp_path / "scratch")
+
+
+def use_filter(top: Path) -> str:
+    """Configure a filter that keeps the size of a file, and give the attributes that ask for it."""
+    init(top)
+    git("config", "filter.swap.clean", "tr ab ba", cwd=top)
+    git("config", "filter.swap.smudge", "tr ab ba", cwd=top)
+    return "* filter=swap\n"
+
+
+def test_attributes_above_the_worktree_count(worktree: Path, tmp_path: Path) -> None:
+    make_tree(worktree, {".gitattributes": use_filter(worktree), "inner": {"a": "aaaabbbb"}})
+    commit(worktree)
+
+    with Shadow(worktree / "inner", settings={"min_free": 0}) as shadow:
+        tree = shadow.track()
+
+    assert tree == git_tree(worktree / "inner", tmp_path / "scratch")
+
+
+def _in_the_index(worktree: Path, attributes: str) -> Callable[[], None]:
+    (worktree / ".gitattributes").write_text(attributes)
+    return (worktree / ".gitattributes").unlink
+
+
+def _in_a_folder_of_the_index(worktree: Path, attributes: str) -> Callable[[], None]:
+    make_tree(worktree, {"sub": {".gitattributes": attributes, "b": "aabb"}})
+    return (worktree / "sub" / ".gitattributes").unlink
+
+
+def _in_a_file_too_long_to_read(worktree: Path, attributes: str) -> None:
+    (worktree / ".git" / "info" / "attributes").write_text(attributes + "#" * 1_100_000)
+
+
+def _in_a_file_of_the_settings(worktree: Path, attributes: str) -> None:
+    (worktree.parent / "attributes").write_text(attributes)
+    git("config", "core.attributesFile", worktree.parent / "attributes", cwd=worktree)
+
+
+def _in_settings_that_hold_here(worktree: Path, attributes: str) -> None:
+    (worktree.parent / "attributes").write_text(attributes)
+    settings = worktree.parent / "settings"
+    settings.write_text(f"[core]\n\tattributesFile = {worktree.parent}/attributes\n")
+    git("config", f"includeIf.gitdir:{worktree.parent}/.path", settings, cwd=worktree)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param(_in_the_index, id="in the index"),
+        pytest.param(_in_a_folder_of_the_index, id="in a folder of the index"),
+        pytest.param(_in_a_file_too_long_to_read, id="too long"),
+        pytest.param(_in_a_file_of_the_settings, id="settings"),
+        pytest.param(_in_settings_that_hold_here, id="settings by place"),
+    ],
+)
+def test_attributes_that_do_not_lie_in_the_worktree_count(
+    shadow: Shadow, worktree: Path, tmp_path: Path, place: Callable[[Path, str], Callable[[], None] | None]
+) -> None:
+    """Git takes those of the index where the worktree has none."""
+    (worktree / "a").write_text("aaaabbbb")
+    hide = place(worktree, use_filter(worktree))
+    commit(worktree)
+    if hide is not None:
+        hide()
+
+    assert shadow.track() == git_tree(worktree, tmp_path / "scratch")
+
+
+def test_a_twin_whose_line_endings_git_converted_keeps_them(
+    shadow: Shadow, worktree: Path, tmp_path: Path
+) -> None:
+    """Both are one blob to git; only one of them has its bytes."""
+    init(worktree)
+    git("config", "core.autocrlf", "input", cwd=worktree)
+    make_tree(worktree, {"a": "one\ntwo\n", "b": "one\r\ntwo\r\n", "c": "one\ntwo\n"})
+    commit(worktree)
+
+    assert shadow.track() == git_tree(worktree, tmp_path / "scratch")
+
+
+@needs_root
+@pytest.mark.parametrize("folder", [".", "inner"], ids=["at the top", "above"])
+def test_nothing_is_believed_of_a_repository_of_another_user(
+    worktree: Path, tmp_path: Path, read_names: list[bytes], folder: str
+) -> None:
+    """Whoever may write above a worktree could plant contents, and rules that leave files out."""
+    make_tree(worktree / folder, {"a": "1", "b": "2"})
+    commit(worktree)
+    (worktree / ".git" / "info").mkdir(exist_ok=True)
+    (worktree / ".git" / "info" / "exclude").write_text("new\n")
+    make_tree(worktree / folder, {"new": "3"})
+    for path in [worktree / ".git", *(worktree / ".git").rglob("*")]:
+        os.chown(path, STRANGER, STRANGER)
+
+    with Shadow(worktree / folder, settings={"min_free": 0}) as shadow:
+        tree = shadow.track()
+
+    assert sorted(read_names) == [b"a", b"b", b"new"]
+    assert files_in(shadow.store, tree) == ["a", "b", "new"]
+
+
+def test_an_entry_of_a_pack_whose_size_has_no_end_is_not_taken_over(
+    shadow: Shadow, worktree: Path, tmp_path: Path
+) -> None:
+    make_tree(worktree, {"a": "1"})
+    commit(worktree)
+    packs = worktree / ".git" / "objects" / "pack"
+    shutil.rmtree(packs)
+    packs.mkdir()
+    writer = PackWriter(str(packs))
+    writer.copy_entry(object_id(b"blob", b"1"), b"\xff" * 30)
+    assert writer.finish()
 
     assert shadow.track() == git_tree(worktree, tmp_path / "scratch")
 
