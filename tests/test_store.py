@@ -7,6 +7,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ from shadowtree import (
     UnsafePath,
     WorktreeReplaced,
     WorktreeTooBig,
+    disk,
     find_worktree,
 )
 from shadowtree import store as stores
@@ -37,9 +39,10 @@ from shadowtree.layout import FORMAT
 from shadowtree.layout import store_of as name_store
 from shadowtree.objects import Objects
 from shadowtree.packs import Pack, merge_packs
-from shadowtree.system import directory_generation
+from shadowtree.system import directory_generation, host_name
 from tests.faults import (
     SETTINGS,
+    Child,
     Raised,
     assert_no_leftovers,
     assert_records_whole,
@@ -51,7 +54,7 @@ from tests.faults import (
     track,
 )
 from tests.referee import assert_sound_store, git, git_tree
-from tests.trees import make_tree
+from tests.trees import assert_tree, link, make_tree
 
 STRANGER = 54321
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -111,6 +114,19 @@ def test_the_name_of_a_store_is_plain_whatever_the_folder_is_called(tmp_path: Pa
     assert name.isprintable()
     assert " " not in name
     assert len(name) <= 93
+
+
+@pytest.mark.parametrize(
+    "name", ["x" * 255, "\u6728" * 85, "x" + "\u6728" * 84], ids=["ascii", "cjk", "mixed"]
+)
+def test_a_folder_may_have_as_long_a_name_as_there_is(tmp_path: Path, name: str) -> None:
+    """File systems count bytes, and temporary names are longer still."""
+    worktree = make_tree(tmp_path / name, {"a": "1"})
+
+    track(worktree)
+
+    assert len(os.fsencode(store_of(worktree).name)) <= 80 + 13
+    assert_sound_store(store_of(worktree))
 
 
 def test_two_folders_of_the_same_name_have_two_stores(tmp_path: Path) -> None:
@@ -369,6 +385,52 @@ def test_a_given_symlink_leads_to_the_store(worktree: Path, tmp_path: Path) -> N
     assert Shadow(worktree, store=tmp_path / "link").store == real
 
 
+def test_a_lock_in_a_store_that_others_can_write_to_is_not_written(worktree: Path, tmp_path: Path) -> None:
+    """It might be another name of any file of the user, and a directory of the store a link to any other."""
+    precious, victim = tmp_path / "precious", tmp_path / "victim"
+    make_tree(tmp_path, {"precious": "my only copy", "victim": {"shadowtree-tmp-1": "mine"}})
+    place = make_tree(tmp_path / "place", {"shadowtree.json": "{}", "refs": {"heads": link(str(victim))}})
+    place.chmod(0o777)
+    os.link(precious, place / "lock")
+
+    with pytest.raises(UnsafePath):
+        Shadow(worktree, store=place).track()
+
+    assert precious.read_text() == "my only copy"
+    assert stat.S_IMODE(precious.stat().st_mode) == 0o644
+    assert_tree(victim, {"shadowtree-tmp-1": "mine"})
+
+
+@needs_root
+def test_what_another_user_left_beside_the_store_stays_and_disturbs_nobody(
+    worktree: Path, store: Path
+) -> None:
+    dead = Child(lambda: None)
+    dead.wait()
+    planted = Path(f"{store}.{host_name()}-{dead.pid}-x.new")
+    make_tree(planted, {"theirs": "1"})
+    os.chown(planted, STRANGER, STRANGER)
+
+    assert len(track(worktree)) == 40
+    assert_tree(planted, {"theirs": "1"})
+
+
+def test_a_directory_of_stores_that_cannot_be_listed_disturbs_nobody(
+    worktree: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store may lie in a directory that its user can only pass through."""
+    real = os.listdir
+
+    def listdir(path: str) -> list[str]:
+        if path == str(store.parent):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return real(path)
+
+    monkeypatch.setattr(os, "listdir", listdir)
+
+    assert len(track(worktree)) == 40
+
+
 def everything(worktree: Path) -> list[Callable[[], object]]:
     """Give every act of the library, each by a shadow of its own."""
     tree = "0" * 40
@@ -540,6 +602,26 @@ def test_limits_on_the_first_snapshot_do_not_stop_later_ones(worktree: Path, sto
 
     with Shadow(worktree, settings={**SETTINGS, "max_files": 1, "max_bytes": 1}) as shadow:
         assert shadow.track()
+
+
+def test_limits_on_the_first_snapshot_hold_after_a_crash_left_a_store_without_records(
+    worktree: Path,
+) -> None:
+    make_tree(worktree, {"a": "1", "b": "2"})
+
+    def die_at_the_pack() -> None:
+        def die(act: str, path: str) -> None:
+            if act == "create" and "/pack/" in path:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        disk.before_write = die
+        track(worktree)
+
+    assert in_child(die_at_the_pack).signal == signal.SIGKILL
+    assert stores.exists(str(store_of(worktree)))
+
+    with pytest.raises(WorktreeTooBig):
+        Shadow(worktree, settings={**SETTINGS, "max_files": 1}).track()
 
 
 def test_the_command_refuses_with_the_figures_and_leaves_nothing(
@@ -1261,6 +1343,25 @@ def test_an_unchanged_worktree_writes_no_object(worktree: Path, store: Path) -> 
 
     assert sorted(path.name for path in store.rglob("pack-*")) == before
     assert recorded_trees(store) == records
+
+
+@pytest.mark.parametrize("by_another", [False, True], ids=["by itself", "by another"])
+def test_a_store_that_is_removed_and_made_anew_under_an_open_shadow_is_opened_again(
+    worktree: Path, store: Path, tmp_path: Path, by_another: bool
+) -> None:
+    with Shadow(worktree, settings=SETTINGS) as shadow:
+        shadow.track()
+        shutil.rmtree(store)
+        make_tree(worktree, {"a": "changed"})
+        if by_another:
+            assert in_child(lambda: track(worktree)).value()
+            make_tree(worktree, {"a": "changed again"})
+        tree = shadow.track()
+
+    assert tree == git_tree(worktree, tmp_path / "scratch")
+    assert recorded_trees(store)[-1].tree.hex() == tree
+    assert_records_whole(store)
+    assert_sound_store(store)
 
 
 def test_a_store_that_another_process_just_made_is_as_good(worktree: Path, tmp_path: Path) -> None:

@@ -5,10 +5,12 @@ A snapshot equals the disk in all that it covers; what it could not cover it lis
 
 from __future__ import annotations
 
+import errno
 import json
 import mmap
 import os
 import random
+import resource
 import shutil
 import socket
 import stat
@@ -19,15 +21,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shadowtree import Shadow, Snapshot
+from shadowtree import Shadow, Snapshot, WorktreeFailed
+from shadowtree import snapshot as walked
+from shadowtree.worktree import stream_file
+from tests.faults import Raised, in_child, recorded_trees
 from tests.processes import surroundings
-from tests.referee import assert_sound_store, files_in, git, git_tree
+from tests.referee import assert_sound_store, files_in, git, git_tree, init
 from tests.trees import Tree, link, make_tree
 
 STREAMED = 3 * 1024 * 1024
@@ -794,6 +800,131 @@ def test_what_cannot_be_read_is_skipped_and_unknown(open_place: Path) -> None:
     assert changed == 0
     assert last == first
     assert_sound_store(open_place / "theirs" / "worktree.store")
+
+
+def fail_calls(monkeypatch: pytest.MonkeyPatch, call: str, name: bytes, code: int) -> None:
+    """Let a function of `os` fail for everything of this name."""
+    real = getattr(os, call)
+
+    def failing(target: Any, *rest: Any, **named: Any) -> Any:  # Any: whatever the call takes
+        if target == name:
+            raise OSError(code, os.strerror(code))
+        return real(target, *rest, **named)
+
+    monkeypatch.setattr(os, call, failing)
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["new", "known"])
+def test_a_file_that_cannot_be_looked_at_is_skipped_alone(
+    shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
+    """Some network file systems list names that they then know nothing of."""
+    make_tree(worktree, {"bad": "1", "good": "1", "sub": {"good": "1"}})
+    if is_known:
+        shadow.track()
+    with monkeypatch.context() as patch:
+        fail_calls(patch, "stat", b"bad", errno.EIO)
+        snapshot = shadow.take_snapshot()
+
+    assert skipped(snapshot) == ["bad"]
+    assert files_in(shadow.store, snapshot.tree) == ["good", "sub/good"]
+
+
+@pytest.mark.parametrize("name", ["file", "folder"])
+def test_what_may_be_there_and_cannot_be_looked_at_is_not_absent(
+    shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    make_tree(worktree, {"file": "1", "folder": {"a": "1"}, "good": "1"})
+    victim = os.fsencode(name)
+    real = os.open
+
+    def lose(target: Any, *rest: Any, **named: Any) -> int:  # Any: whatever `open` takes
+        if target == victim:
+            fail_calls(patch, "stat", victim, errno.EIO)
+            raise FileNotFoundError(errno.ENOENT, "gone", target)
+        return real(target, *rest, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", lose)
+        snapshot = shadow.take_snapshot()
+
+    assert skipped(snapshot) == [name]
+    assert name not in {path.partition("/")[0] for path in files_in(shadow.store, snapshot.tree)}
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM], ids=errno.errorcode.get)
+@pytest.mark.parametrize("name", [b"a", b"folder"], ids=["file", "folder"])
+def test_trouble_of_the_process_is_no_reason_to_skip_a_file(
+    shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch, name: bytes, code: int
+) -> None:
+    make_tree(worktree, {"a": "1", "folder": {"b": "1"}})
+    tree = shadow.track()
+    make_tree(worktree, {"a": "changed"})
+    with monkeypatch.context() as patch:
+        fail_calls(patch, "open", name, code)
+        with pytest.raises(WorktreeFailed):
+            shadow.take_snapshot()
+
+    assert [record.tree.hex() for record in recorded_trees(shadow.store)] == [tree]
+
+
+def test_a_process_out_of_descriptors_raises_and_records_nothing(shadow: Shadow, worktree: Path) -> None:
+    init(worktree)
+    make_tree(worktree, {".gitignore": "*.log\n", "a.log": "1", "b.log": "1"})
+    make_tree(
+        worktree, {f"d{number}": {"f": "1", "e": {".gitignore": "x\n", "x": "2"}} for number in range(3)}
+    )
+    git("add", "--force", "a.log", cwd=worktree)
+    tree = shadow.track()
+    shadow.close()
+
+    outcomes = [in_child(partial(_track_with_few_descriptors, worktree, free)).result for free in range(30)]
+
+    assert outcomes[0] != tree
+    assert outcomes[-1] == tree
+    for outcome in outcomes:
+        assert outcome == tree or (isinstance(outcome, Raised) and "ShadowError" in outcome.names), outcome
+    assert [record.tree.hex() for record in recorded_trees(shadow.store)] == [tree]
+
+
+def _track_with_few_descriptors(worktree: Path, free: int) -> str:
+    """Take a snapshot with this many descriptors that may still be opened."""
+    make_tree(worktree, {"d1": {"f": "1"}})
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    del soft
+    with Shadow(worktree, settings={"min_free": 0}) as shadow:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))
+        taken = []
+        try:
+            while True:
+                taken.append(os.dup(0))
+        except OSError:
+            for fd in taken[len(taken) - free :]:
+                os.close(fd)
+        return shadow.track()
+
+
+def test_a_file_that_grows_between_the_scan_and_its_reading_is_streamed(
+    shadow: Shadow, worktree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_tree(worktree, {"a": "1", "sub": {"log": "1"}})
+    log = worktree / "sub" / "log"
+    streamed: list[int] = []
+
+    def grow(done: int, total: int) -> None:
+        if done == 1:
+            log.write_bytes(b"x" * STREAMED)
+            os.utime(log, (0, 0))
+
+    def stream(fd: int, size: int) -> Iterator[bytes]:
+        streamed.append(size)
+        return stream_file(fd, size)
+
+    monkeypatch.setattr(walked, "stream_file", stream)
+    snapshot = shadow.take_snapshot(progress=grow)
+
+    assert set(streamed) == {STREAMED}
+    assert snapshot.tree == git_tree(worktree, tmp_path / "scratch")
 
 
 # Memory
