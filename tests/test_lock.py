@@ -21,6 +21,7 @@ from types import SimpleNamespace
 import pytest
 
 from shadowtree import Locked, NotWrapped, Shadow, ShadowError, disk, lock
+from shadowtree import store as stores
 from shadowtree.cli import main
 from shadowtree.lock import Lock
 from shadowtree.system import try_lock
@@ -313,6 +314,31 @@ def test_a_store_that_goes_while_it_is_waited_for_is_told_of(
     assert not store.exists()
 
 
+def test_the_lock_does_not_outlive_its_owner_in_a_forked_child(worktree: Path, store: Path) -> None:
+    """A host may fork a worker in one thread while another takes a snapshot."""
+    reader, writer = os.pipe()
+    children: list[Child] = []
+
+    def linger() -> None:
+        os.close(writer)
+        os.read(reader, 1)
+
+    def fork(done: int, total: int) -> None:
+        children.append(Child(linger))
+
+    make_tree(worktree, {"a": "changed"})
+    with Shadow(worktree, settings=SETTINGS) as shadow:
+        shadow.take_snapshot(progress=fork)
+    try:
+        with Lock(str(store / "lock"), 0):
+            assert len(children) == 1
+    finally:
+        os.close(writer)
+        os.close(reader)
+        for child in children:
+            child.wait().value()
+
+
 # Many at once
 
 
@@ -515,6 +541,25 @@ def snapshot_with_a_visit(worktree: Path, number: int, monkeypatch: pytest.Monke
             result,
         )
     return visits
+
+
+def test_who_comes_too_late_to_make_a_store_leaves_the_temporaries_of_who_writes_to_it(
+    worktree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_tree(worktree, {"a": "1"})
+    store = Shadow(worktree).store
+    visits: list[str] = []
+
+    def come_too_late(act: str, path: str) -> None:
+        if act == "rename" and path.endswith("refs/heads/shadowtree"):
+            visits.append(path)
+            stores.create(str(store), str(worktree), lambda layout: None)
+
+    monkeypatch.setattr(disk, "before_write", come_too_late)
+
+    assert track(worktree) == git_tree(worktree, tmp_path / "scratch")
+    assert len(visits) == 1
+    assert_sound_store(store)
 
 
 def test_a_first_snapshot_that_fails_does_not_remove_what_another_process_recorded(

@@ -8,11 +8,12 @@ import random
 import subprocess
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from shadowtree import disk
+from shadowtree import Shadow, disk
 from shadowtree.deflate import deflate
 from shadowtree.errors import StoreDamaged, StoreFailed
 from shadowtree.gitformat import EMPTY_TREE, MODE_FILE, TreeEntry, encode_tree, object_id
@@ -524,6 +525,76 @@ def test_many_small_packs_become_few(objects: Objects, repository: Path) -> None
     fresh.close()
     for pack in (repository / "objects" / "pack").glob("*.pack"):
         git("verify-pack", pack)
+
+
+def test_a_pack_that_cannot_be_read_is_left_alone_and_fails_no_snapshot(
+    shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shadowtree.objects._MANY_PACKS", 4)
+    (worktree / "f").write_text("first")
+    shadow.track()
+    packs = shadow.store / "objects" / "pack"
+    (bad,) = packs.glob("*.pack")
+    pread = os.pread
+
+    def fail(fd: int, size: int, offset: int) -> bytes:
+        if size > 64 and os.readlink(f"/proc/self/fd/{fd}") == str(bad):
+            raise OSError(errno.EIO, "Input/output error")
+        return pread(fd, size, offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pread", fail)
+        for number in range(8):
+            (worktree / "f").write_text(f"{number}" * 10)
+            shadow.track()
+
+    assert bad.exists()
+    assert shadow.status().changed == 0
+
+
+@pytest.mark.parametrize(
+    "error", [StoreFailed("a pack", "no room"), StoreDamaged("a pack")], ids=["failed", "damaged"]
+)
+def test_a_merge_that_fails_does_not_fail_the_snapshot(
+    shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """It is recorded by then, and whoever asked for it must be told so."""
+    (worktree / "f").write_text("1")
+
+    def fail(objects: Objects) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Objects, "merge_small_packs", fail)
+        tree = shadow.track()
+
+    assert shadow.patch(tree).files == []
+
+
+def test_packs_that_vanish_while_they_are_listed_are_passed_over(
+    objects: Objects, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The holder of the lock merges them, or `git gc` does, while somebody reads."""
+    packs = repository / "objects" / "pack"
+    kept, going = (write_pack(packs, content).path for content in (b"kept", b"going"))
+    scandir = os.scandir
+
+    @contextmanager
+    def list_too_early(path: str) -> Iterator[list[os.DirEntry[str]]]:
+        with scandir(path) as entries:
+            listed = list(entries)
+        for entry in listed:
+            if Path(going).stem in entry.name:
+                Path(entry.path).unlink(missing_ok=True)
+        yield listed
+
+    monkeypatch.setattr(os, "scandir", list_too_early)
+    stamps = objects.stamp()
+    objects.refresh()
+
+    assert {name.partition(".")[0] for name in stamps} == {Path(kept).stem}
+    assert objects.has(blob(b"kept"))
+    assert not objects.has(blob(b"going"))
 
 
 def test_a_pack_that_git_took_away_is_not_missed_if_its_objects_are_elsewhere(repository: Path) -> None:

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from shadowtree import NotWrapped, Shadow, UnknownTree
+from shadowtree import shadow as door
+from shadowtree.gitformat import object_id
+from shadowtree.objects import Scratch
 from tests.referee import assert_sound_store, git, init
 from tests.trees import executable, file, link, make_tree
 
@@ -211,6 +214,53 @@ def test_a_patch_is_what_git_finds(shadow: Shadow, worktree: Path) -> None:
     found = [f"{letters[changed.status]}\t{changed.path}" for changed in shadow.patch(tree).files]
 
     assert found == git("--git-dir", shadow.store, "diff", "--name-status", tree, shadow.track()).splitlines()
+
+
+@pytest.fixture
+def scratches(monkeypatch: pytest.MonkeyPatch) -> list[Scratch]:
+    """What was kept in memory for each look at the present state, in order."""
+    made: list[Scratch] = []
+
+    def make(file_bytes: int = 0) -> Scratch:
+        made.append(Scratch(file_bytes))
+        return made[-1]
+
+    monkeypatch.setattr(door, "Scratch", make)
+    return made
+
+
+def test_status_and_patch_keep_no_contents_in_memory(
+    shadow: Shadow, worktree: Path, scratches: list[Scratch]
+) -> None:
+    make_tree(worktree, {"a": "1"})
+    tree = shadow.track()
+    make_tree(worktree, {"a": "changed", "s": {"new": "content"}})
+
+    assert shadow.status().changed == 2
+    assert changes(shadow, tree) == {"a": "modified", "s/new": "added"}
+
+    assert len(scratches) == 2
+    for scratch in scratches:
+        for content in (b"changed", b"content"):
+            assert object_id(b"blob", content) in scratch
+            assert list(scratch.find(object_id(b"blob", content))) == []
+
+
+def test_a_diff_keeps_no_more_in_memory_than_it_may(
+    shadow: Shadow, worktree: Path, scratches: list[Scratch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "_DIFF_BYTES", 10)
+    make_tree(worktree, {"a": "1"})
+    shadow.track()
+    make_tree(worktree, {"a": "new\n", "b": "too much\n"})
+
+    shown = {changed.path: changed.patch for changed in shadow.diff()}
+
+    assert "+new" in shown["a"]
+    assert "too much" not in shown["b"]
+    (scratch,) = scratches
+    assert list(scratch.find(object_id(b"blob", b"new\n"))) != []
+    assert list(scratch.find(object_id(b"blob", b"too much\n"))) == []
 
 
 # What nobody can know

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from shadowtree import Shadow, Snapshot
+from shadowtree.packs import Pack
+from shadowtree.recorded import PathSearch
+from tests.faults import recorded_trees
 from tests.referee import assert_sound_store, files_in, git
 from tests.trees import Tree, link, make_tree
 
@@ -128,6 +131,63 @@ def test_a_file_that_was_deleted_and_comes_back_big_is_covered(
 
     assert covered(shadow, snapshot) == ["other", "sub/f"]
     assert list(skipped(snapshot)) == ["sub/never"]
+
+
+@pytest.mark.parametrize("is_reopened", [False, True], ids=["open", "opened again"])
+def test_that_an_earlier_tree_covers_a_path_is_remembered(
+    shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch, is_reopened: bool
+) -> None:
+    for number in range(5):
+        make_tree(worktree, {"other": str(number)})
+        shadow.track()
+    make_tree(worktree, {"f": SMALL})
+    shadow.track()
+    make_tree(worktree, {"f": BIG})
+    shadow.track()
+    if is_reopened:
+        shadow.close()
+    searched: list[bytes] = []
+    is_in = PathSearch.is_in
+
+    def note(search: PathSearch, tree: bytes) -> bool:
+        searched.append(tree)
+        return is_in(search, tree)
+
+    monkeypatch.setattr(PathSearch, "is_in", note)
+    make_tree(worktree, {"new": "1"})
+    snapshot = shadow.take_snapshot()
+
+    assert covered(shadow, snapshot) == ["f", "new", "other"]
+    assert len(searched) == 1
+
+
+def test_a_damaged_earlier_tree_covers_what_it_may_have_covered(worktree: Path) -> None:
+    """Nobody can say that it did not; and it must not stop every snapshot from now on."""
+    make_tree(worktree, {"other": "1"})
+    with limited(worktree) as shadow:
+        damaged = shadow.track()
+        make_tree(worktree, {"other": "2"})
+        shadow.track()
+    damage_tree(shadow.store, damaged)
+    make_tree(worktree, {"f": BIG})
+
+    with limited(worktree) as shadow:
+        snapshot = shadow.take_snapshot()
+
+    assert covered(shadow, snapshot) == ["f", "other"]
+    assert recorded_trees(shadow.store)[-1].tree.hex() == snapshot.tree
+
+
+def damage_tree(store: Path, tree: str) -> None:
+    """Overwrite some bytes of a tree in its pack."""
+    for index in store.glob("objects/pack/*.idx"):
+        pack = Pack(str(index))
+        offset = pack.find(bytes.fromhex(tree))
+        pack.close()
+        if offset is not None:
+            with index.with_suffix(".pack").open("r+b") as file:
+                file.seek(offset + 3)
+                file.write(b"\xff\xff\xff\xff")
 
 
 def test_a_path_that_was_skipped_then_covered_stays_covered(shadow: Shadow, worktree: Path) -> None:
