@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import random
 import socket
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from shadowtree import Shadow
+from shadowtree import Shadow, coverage
+from shadowtree.repositories import Repository, Tracked, read_tracked
 from shadowtree.settings import HEAVY_DIRS
 from tests.referee import assert_sound_store, files_in, git, init
 from tests.trees import Tree, link, make_tree
@@ -200,6 +202,27 @@ def test_a_file_added_with_intent_only_is_covered(shadow: Shadow, worktree: Path
     git("add", "--force", "--intent-to-add", "a.o", cwd=worktree)
 
     assert covered(shadow) == {".gitignore", "a.o"}
+
+
+def test_an_index_that_is_replaced_while_it_is_read_is_read_again_next_time(
+    shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    init(worktree)
+    make_tree(worktree, {".gitignore": "*.log\n", "a.log": "1"})
+    git("add", ".gitignore", cwd=worktree)
+
+    def read_too_early(repository: Repository) -> Tracked:
+        tracked = read_tracked(repository)
+        git("add", "--force", "a.log", cwd=worktree)
+        return tracked
+
+    # Old enough for the cache to trust what it knows.
+    monkeypatch.setattr("shadowtree.scan.time_ns", lambda: time.time_ns() + 3_600_000_000_000)
+    with monkeypatch.context() as patch:
+        patch.setattr(coverage, "read_tracked", read_too_early)
+        assert covered(shadow) == {".gitignore"}
+
+    assert covered(shadow) == {".gitignore", "a.log"}
 
 
 def test_the_index_around_the_worktree_counts_with_the_rules_above(worktree: Path, tmp_path: Path) -> None:

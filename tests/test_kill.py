@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
+from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,6 +54,44 @@ def check_next(worktree: Path, expected: str) -> None:
     assert recorded_trees(store)[-1].tree.hex() == expected
     assert_no_leftovers(store)
     assert_sound_store(store)
+
+
+def test_the_removal_of_a_store_that_was_made_for_nothing_can_be_killed_at_every_name(
+    worktree: Path, tmp_path: Path
+) -> None:
+    make_tree(worktree, {"a": "1"})
+    expected = git_tree(worktree, tmp_path / "scratch")
+    stores = store_of(worktree).parent
+
+    for number in count(1):
+        shutil.rmtree(stores, ignore_errors=True)
+        ended = in_child(partial(fail_and_die_cleaning_up, worktree, number))
+        if ended.signal is None:
+            break
+        check_next(worktree, expected)
+    assert number > 10
+
+
+def fail_and_die_cleaning_up(worktree: Path, number: int) -> None:
+    """Run out of room in the first snapshot, and die when the n-th name of the new store is removed."""
+    removals = count(1)
+
+    def dying(remove: Callable[..., None]) -> Callable[..., None]:
+        def call(*arguments: Any, **named: Any) -> None:  # Any: whatever the call takes
+            if next(removals) == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+            remove(*arguments, **named)
+
+        return call
+
+    def fail(act: str, path: str) -> None:
+        if act == "fsync" and "/pack/" in path:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        if act == "remove tree":
+            os.unlink, os.rmdir = dying(os.unlink), dying(os.rmdir)
+
+    disk.before_write = fail
+    track(worktree)
 
 
 def test_the_first_snapshot_can_be_killed_at_every_write(worktree: Path, tmp_path: Path) -> None:

@@ -1321,6 +1321,21 @@ def test_a_branch_that_a_power_cut_emptied_is_mended_by_the_next_snapshot(
     assert_records_whole(store)
 
 
+@pytest.mark.xfail(strict=True, reason="the branch is not durable, and only a snapshot mends it")
+def test_git_gc_right_after_a_power_cut_took_the_newest_end_of_the_branch_keeps_every_record(
+    worktree: Path, store: Path
+) -> None:
+    branch = store / "refs" / "heads" / "shadowtree"
+    before = branch.read_bytes()
+    make_tree(worktree, {"a": "changed"})
+    track(worktree)
+    branch.write_bytes(before)
+
+    git("--git-dir", store, "gc", "--quiet", "--prune=now")
+
+    assert_records_whole(store)
+
+
 def test_a_missing_directory_of_objects_is_damage(worktree: Path, store: Path, terminal: Terminal) -> None:
     shutil.rmtree(store / "objects")
 
