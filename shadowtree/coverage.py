@@ -238,22 +238,30 @@ class Policy:
         directory that is there lacks something is that directory's own affair.
         """
         missing: set[bytes] = set()
+        below: dict[bytes, Policy] = {}
         for index in self.indexes:
             for name, is_directory in index.children(self.path):
                 if name in names:
                     continue
                 path = join(self.path, name)
-                paths = [name + b"/" + below for below in index.below(path)] if is_directory else [name]
-                missing.update(path for path in paths if self._would_leave_out(path))
+                paths = [name + b"/" + rest for rest in index.below(path)] if is_directory else [name]
+                missing.update(path for path in paths if self._would_leave_out(path, below))
         return sorted(missing)
 
-    def _would_leave_out(self, path: bytes) -> bool:
-        """Tell whether the rules would leave out a file below this directory if no index tracked it."""
-        policy = self
-        *directories, name = path.split(b"/")
-        for directory in directories:
-            mode, _ = policy.judge_directory(directory)
-            policy = Policy(policy, directory, mode)
+    def _would_leave_out(self, path: bytes, below: dict[bytes, Policy]) -> bool:
+        """Tell whether the rules would leave out a file below this directory if no index tracked it.
+
+        `below` collects the rules inside the directories on the way: a sparse checkout lacks many files of few.
+        """
+        directory, _, name = path.rpartition(b"/")
+        if directory and directory not in below:
+            policy, place = self, b""
+            for part in directory.split(b"/"):
+                place = place + b"/" + part if place else part
+                if place not in below:
+                    below[place] = Policy(policy, part, policy.judge_directory(part)[0])
+                policy = below[place]
+        policy = below[directory] if directory else self
         return policy.judge_file(name) in (LEFT_OUT, TRACKED)
 
     def is_tracked(self, name: bytes) -> bool:
