@@ -251,7 +251,7 @@ class Policy:
     def _would_leave_out(self, path: bytes, below: dict[bytes, Policy]) -> bool:
         """Tell whether the rules would leave out a file below this directory if no index tracked it.
 
-        `below` collects the rules inside the directories on the way: a sparse checkout lacks many files of few.
+        `below` collects the rules of directories on the way: a sparse checkout lacks many files of few.
         """
         directory, _, name = path.rpartition(b"/")
         if directory and directory not in below:
