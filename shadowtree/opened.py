@@ -93,11 +93,11 @@ class OpenStore:
             self.objects.refresh()
 
     def _keep(self, keeper: bytes) -> None:
-        """Let the store's ref end at a commit. The journal knows it too: a power cut costs nothing."""
-        disk.write_file(self.layout.ref, _ref_text(keeper), durable=False)
+        """Let the store's ref end at a commit, durably: what `git gc` may prune is decided by it alone."""
+        disk.write_file(self.layout.ref, _ref_text(keeper), durable=True)
 
     def _mend_ref(self, last: TreeRecord) -> None:
-        """Let the ref end where the journal says: a power cut may have left it empty."""
+        """Let the ref end where the journal says: a kill may have left it one commit further."""
         if disk.read_if_there(self.layout.ref) != _ref_text(last.keeper):
             self._keep(last.keeper)
 
