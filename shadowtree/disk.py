@@ -124,26 +124,21 @@ def remove_file(path: str) -> None:
             return
 
 
-def write_file(path: str, content: bytes, *, durable: bool) -> None:
-    """Replace a small file as a whole: at any moment it has its old content or all of the new.
-
-    Without `durable` a power cut may still leave it empty; that is for files that can be made again.
-    """
+def write_file(path: str, content: bytes) -> None:
+    """Replace a small file as a whole and durably: at any moment it has its old content or all of the new."""
     temporary = name_temporary(os.path.dirname(path))
     fd = create_file(temporary)
     try:
         try:
             write_all(fd, content, temporary)
-            if durable:
-                sync(fd, temporary)
+            sync(fd, temporary)
         finally:
             os.close(fd)
         rename(temporary, path)
     except BaseException:
         remove_file(temporary)
         raise
-    if durable:
-        sync_names(os.path.dirname(path))
+    sync_names(os.path.dirname(path))
 
 
 def name_temporary(directory: str) -> str:

@@ -281,12 +281,14 @@ class Objects:
             pack.add(b"blob", wanted, len(content), deflate(content))
         return wanted
 
-    def publish(self, pack: PackWriter) -> None:
-        """Make a pack durable and visible; from now on its objects may be named."""
+    def publish(self, pack: PackWriter) -> bool:
+        """Make a pack durable and visible, so that its objects may be named; False if it is empty."""
         name = pack.finish()
-        if name is not None:
-            self._open_pack(os.path.basename(name) + ".idx")
-            self._sound.update(pack.proven_ids())
+        if name is None:
+            return False
+        self._open_pack(os.path.basename(name) + ".idx")
+        self._sound.update(pack.proven_ids())
+        return True
 
     def remove_temporaries(self) -> None:
         """Remove what dead processes left behind. Only for the holder of the lock.

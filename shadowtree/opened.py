@@ -81,7 +81,9 @@ class OpenStore:
             self.objects.publish(pack)
             return last
         keeper = _add_keeper(self.objects, pack, tree, facts, last)
-        self.objects.publish(pack)
+        if not self.objects.publish(pack):
+            # All was there already, perhaps from a process that died before it made the names durable.
+            disk.sync_names(self.layout.packs)
         self._keep(keeper)
         return self.journal.add_tree(tree=tree, facts=facts, keeper=keeper, files=files, time_s=int(time()))
 
@@ -94,7 +96,7 @@ class OpenStore:
 
     def _keep(self, keeper: bytes) -> None:
         """Let the store's ref end at a commit, durably: what `git gc` may prune is decided by it alone."""
-        disk.write_file(self.layout.ref, _ref_text(keeper), durable=True)
+        disk.write_file(self.layout.ref, _ref_text(keeper))
 
     def _mend_ref(self, last: TreeRecord) -> None:
         """Let the ref end where the journal says: a kill may have left it one commit further."""

@@ -144,8 +144,8 @@ def read_identity(store: str) -> Identity:
 def bind(store: str, worktree: str) -> None:
     """Let a store belong to the directory that is at this path now."""
     layout = StoreLayout(store)
-    disk.write_file(layout.config, _git_config(worktree), durable=True)
-    disk.write_file(layout.identity, _encode_identity(identify(worktree)), durable=True)
+    disk.write_file(layout.config, _git_config(worktree))
+    disk.write_file(layout.identity, _encode_identity(identify(worktree)))
 
 
 def move(store: str, target: str) -> None:
@@ -162,10 +162,10 @@ def _fill(layout: StoreLayout, worktree: str, prepare: Callable[[StoreLayout], N
     for part in ("objects", "objects/pack", "objects/info", "refs", "refs/heads", "info"):
         disk.make_directory(os.path.join(layout.store, part))
     disk.sync_names(layout.objects)
-    disk.write_file(os.path.join(layout.store, "HEAD"), f"ref: {KEEPER_REF}\n".encode(), durable=False)
-    disk.write_file(layout.config, _git_config(worktree), durable=False)
+    disk.write_file(os.path.join(layout.store, "HEAD"), f"ref: {KEEPER_REF}\n".encode())
+    disk.write_file(layout.config, _git_config(worktree))
     prepare(layout)
-    disk.write_file(layout.identity, _encode_identity(identify(worktree)), durable=True)
+    disk.write_file(layout.identity, _encode_identity(identify(worktree)))
 
 
 def _publish(building: str, store: str) -> None:
