@@ -8,8 +8,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal
 
+    from datetime import datetime
+
     ChangeStatus = Literal["added", "modified", "deleted", "type"]
     """What happened to a path; `type`: a file became a link, or a link a file."""
+    MessageState = Literal["open", "active", "undone", "archived"]
+    OnConflict = Literal["abort", "keep", "overwrite"]
 
 
 @frozen
@@ -137,3 +141,216 @@ class Status:
             "watching": self.watching,
             "skipped": [skipped.to_dict() for skipped in self.skipped],
         }
+
+
+@frozen
+class Step:
+    """One tool call inside a message."""
+
+    name: str
+    message: str
+    """The id of the message that it is part of."""
+    session: str
+    before: str
+    """The tree before it."""
+    after: str | None
+    """The tree after it; None while it is open."""
+    patch: Patch
+    """What it changed; empty while it is open."""
+    skipped: list[Skipped] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Give the documented JSON of `step`."""
+        result: dict[str, Any] = {"message": self.message, "step": self.name, "before": self.before}  # Any: JSON
+        if self.after is not None:
+            result["after"] = self.after
+            result["files"] = [changed.to_dict() for changed in self.patch.files]
+        if self.warnings:
+            result["warnings"] = list(self.warnings)
+        return result
+
+
+@frozen
+class Message:
+    """One unit of an agent's work, as the timeline has it."""
+
+    id: str
+    session: str
+    role: str | None
+    text: str
+    meta: dict[str, Any] | None  # Any: the caller's JSON object
+    time_ms: int
+    """When it began, in milliseconds since 1970."""
+    before: str | None
+    """The tree before it; None if the snapshot failed."""
+    after: str | None
+    """The tree after it; None while it is open, or if the snapshot failed."""
+    state: MessageState
+    branch: str | None
+    """The branch that it is archived on."""
+    skipped: list[Skipped]
+    """What of it is not protected, with the reasons."""
+    patch: Patch
+    """What it changed; empty while it is open, and where there is a hole."""
+    number: int
+    """Its place among all messages of the session, from 1 on."""
+    is_inferred: bool = False
+    """Nobody said that it was over: something later ended it."""
+    hole: str | None = None
+    """Why a snapshot of it failed, so that nobody knows what it changed."""
+    git_head: str | None = None
+    """The commit that the user's repository stood at before it."""
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def time(self) -> datetime:
+        """When it began."""
+        from datetime import UTC, datetime
+
+        return datetime.fromtimestamp(self.time_ms / 1000, UTC)
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Give the documented JSON, an entry of `log`; `files` is null where there is a hole."""
+        result: dict[str, Any] = {  # Any: JSON
+            "id": self.id,
+            "session": self.session,
+            "role": self.role,
+            "text": self.text,
+            "time": self.time.isoformat(timespec="milliseconds"),
+            "before": self.before,
+            "after": self.after,
+            "files": None if self.hole is not None else len(self.patch.files),
+            "state": self.state,
+            "branch": self.branch,
+            "number": self.number,
+            "meta": self.meta,
+            "inferred": self.is_inferred,
+        }
+        if self.hole is not None:
+            result["hole"] = self.hole
+        return result
+
+
+@frozen
+class ConflictingPath:
+    """A path that somebody else changed, or that something is in the way of."""
+
+    path: str
+    reason: str
+    advice: str
+    """What the user can do."""
+
+    def to_dict(self) -> dict[str, str]:
+        """Give the documented JSON."""
+        return {"path": self.path, "reason": self.reason, "advice": self.advice}
+
+
+@frozen
+class Outcome:
+    """What a revert, unrevert, undo, redo or restore did, or would do, and what it left alone."""
+
+    act: str
+    """Which of them it was."""
+    messages: list[str]
+    """The ids of the messages undone or redone, oldest first."""
+    restored: list[str]
+    """The paths that have their earlier content, kind or permission bits again."""
+    deleted: list[str]
+    kept: list[str]
+    """The paths in conflict that were left as they are because the caller asked for it."""
+    conflicts: list[ConflictingPath]
+    """Why nothing was done."""
+    skipped: list[Skipped]
+    """The paths that could not be taken back, because nobody knows what they were."""
+    before: str
+    """The tree before the act."""
+    after: str
+    """The tree after it."""
+    complete: bool
+    """Whether all was done that was asked for."""
+    dry_run: bool
+    mode: Literal["back", "only"]
+    notes: list[str]
+    turns: int | None = None
+    """How many turns were undone or redone; None for acts that do not count in turns."""
+    covered: int = 0
+    """How many files were covered before the act."""
+    head: str | None = None
+    """The last message in force after it."""
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Give the documented JSON."""
+        result: dict[str, Any] = {  # Any: JSON
+            "messages": list(self.messages),
+            "restored": list(self.restored),
+            "deleted": list(self.deleted),
+            "kept": list(self.kept),
+            "conflicts": [conflict.to_dict() for conflict in self.conflicts],
+            "skipped": [skipped.to_dict() for skipped in self.skipped],
+            "before": self.before,
+            "after": self.after,
+            "complete": self.complete,
+            "dry_run": self.dry_run,
+            "mode": self.mode,
+            "notes": list(self.notes),
+        }
+        if self.turns is not None:
+            result["turns"] = self.turns
+        return result
+
+
+@frozen
+class PlannedChange:
+    """What a plan does to one path. A blob id or mode is None where the path is, or will be, absent."""
+
+    path: str
+    old_blob: str | None
+    new_blob: str | None
+    old_mode: int | None
+    """Kind and exact permission bits, as in `st_mode`."""
+    new_mode: int | None
+
+
+@frozen
+class Plan:
+    """What a revert would do to each path, conflicts included, before anything is done."""
+
+    outcome: Outcome
+    """What it would come to."""
+    changes: list[PlannedChange]
+    """Directories too; sorted by path."""
+
+    @property
+    def messages(self) -> list[str]:
+        """The ids of the messages that would be undone or redone."""
+        return self.outcome.messages
+
+    @property
+    def restored(self) -> list[str]:
+        """The paths that would be put back."""
+        return self.outcome.restored
+
+    @property
+    def deleted(self) -> list[str]:
+        """The paths that would be unlinked."""
+        return self.outcome.deleted
+
+    @property
+    def kept(self) -> list[str]:
+        """The paths in conflict that would be left as they are."""
+        return self.outcome.kept
+
+    @property
+    def conflicts(self) -> list[ConflictingPath]:
+        """What stands in the way."""
+        return self.outcome.conflicts
+
+    @property
+    def skipped(self) -> list[Skipped]:
+        """The paths that nobody knows enough of."""
+        return self.outcome.skipped
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Give the documented JSON: the outcome, with `dry_run` true."""
+        return self.outcome.to_dict()
