@@ -1,0 +1,114 @@
+"""What the journal holds of sessions: messages, and what happened to them, as plain rows.
+
+Numbers count up over all sessions of a store; order is by number, because clocks go back. A row is never
+changed: where a session stands is a fold over its events (`timeline`), and each event carries the position
+that the fold had come to, so that nobody has to begin at the first one.
+"""
+
+from __future__ import annotations
+
+from shadowtree.frozen import frozen
+
+# The kinds of events.
+WRAP = "wrap"
+BEGIN = "begin"
+END = "end"
+SNAPSHOT = "snapshot"
+"""Begin and end in one: the message was recorded when it was over."""
+STEP = "step"
+STEP_END = "step-end"
+REVERT = "revert"
+UNDO = "undo"
+REDO = "redo"
+UNREVERT = "unrevert"
+RESTORE = "restore"
+
+ACTS = (REVERT, UNDO, REDO, UNREVERT, RESTORE)
+"""What writes into the worktree."""
+
+
+@frozen
+class Position:
+    """Where a session stands. Messages are named by their numbers."""
+
+    head: int | None = None
+    """The last message in force; the open one, if there is one."""
+    tip: int | None = None
+    """The last message of the present line; after the head come the undone ones."""
+    open: int | None = None
+    """The message that has begun and not ended."""
+    step: str | None = None
+    """The step that has begun and not ended."""
+
+
+@frozen
+class MessageRow:
+    """What was said of a message when it began."""
+
+    number: int
+    session: int
+    ordinal: int
+    """Its place among all messages of its session, from 1 on."""
+    id: str
+    role: str | None
+    text: str
+    meta: str | None
+    """The caller's JSON object, as text."""
+    parent: int | None
+    """The message that was in force when it began."""
+
+
+@frozen
+class Event:
+    """Something that happened in a session."""
+
+    number: int
+    session: int
+    kind: str
+    time_ms: int
+    position: Position
+    """Where the session stood afterwards."""
+    message: int | None = None
+    """The message that began or ended, or whose step did."""
+    step: str | None = None
+    before: int | None = None
+    """The number of the tree recorded before it; of an end the message's own before."""
+    after: int | None = None
+    """The number of the tree recorded after it."""
+    since: int | None = None
+    """The event at which `before` was recorded: what others did from there on may be among its changes."""
+    hole: str | None = None
+    """Why the snapshot failed."""
+    is_inferred: bool = False
+    """Nobody said that the message was over."""
+    git_head: str | None = None
+    """The commit that the user's repository stood at."""
+    takes_back: int | None = None
+    """The act that an unrevert takes back."""
+    skips: int | None = None
+    """Where the journal keeps what the snapshot left out."""
+
+
+@frozen
+class BranchRow:
+    """Undone messages that were archived because a new message began."""
+
+    number: int
+    session: int
+    name: str
+    fork: int | None
+    """The message that it branches off after."""
+    tip: int
+    """Its last message."""
+    event: int
+    """The event that archived it."""
+
+
+@frozen
+class Intent:
+    """An act that is about to be done in the worktree, or was not finished."""
+
+    number: int
+    content: bytes
+    is_committed: bool
+    """The act is in the timeline; what is left is to clean up. Otherwise it has to be taken back."""
