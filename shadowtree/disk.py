@@ -1,16 +1,17 @@
 """The store's files on disk: every write that shadowtree makes into a store, apart from SQLite's own.
 
 One place for modes (0600 and 0700 under any umask), for turning the system's errors into ours, and for
-the tests, which count, fail or kill at each call through `before_write`.
+the tests, which count, fail or kill at each call through the fault point.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
+from shadowtree import faultpoint
 from shadowtree.errors import OutOfSpace, ShadowError, StoreFailed, UnsafePath, describe
 from shadowtree.layout import TEMPORARY_PREFIX
 from shadowtree.system import O_BINARY, O_CLOEXEC, O_NOFOLLOW, sync_directory, user_id
@@ -18,12 +19,9 @@ from shadowtree.system import O_BINARY, O_CLOEXEC, O_NOFOLLOW, sync_directory, u
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
-def _no_fault(act: str, path: str) -> None:
-    """Stand in for the fault layer of the tests."""
-
-
-before_write: Callable[[str, str], None] = _no_fault
-"""Called with the act and the path before each mutating call."""
+def before_write(act: str, path: str) -> None:
+    """Tell the fault point of a write into the store that is made elsewhere."""
+    faultpoint.before_write(act, path)
 
 
 def as_store_error(path: str, error: OSError) -> ShadowError:
@@ -44,7 +42,7 @@ def store_errors(path: str) -> Iterator[None]:
 
 def make_directory(path: str) -> None:
     """Make one directory that only its owner can enter."""
-    before_write("mkdir", path)
+    faultpoint.before_write("mkdir", path)
     with store_errors(path):
         os.mkdir(path, 0o700)
         os.chmod(path, 0o700)
@@ -52,7 +50,7 @@ def make_directory(path: str) -> None:
 
 def create_file(path: str) -> int:
     """Make a file that only its owner can read, and open it for reading and writing."""
-    before_write("create", path)
+    faultpoint.before_write("create", path)
     with store_errors(path):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_BINARY, 0o600)
         try:
@@ -71,7 +69,7 @@ def make_private(fd: int) -> None:
 
 def write_all(fd: int, content: bytes | bytearray | memoryview, path: str) -> None:
     """Write everything at the file's present position."""
-    before_write("write", path)
+    faultpoint.before_write("write", path)
     with store_errors(path):
         view = memoryview(content)
         while view:
@@ -80,14 +78,14 @@ def write_all(fd: int, content: bytes | bytearray | memoryview, path: str) -> No
 
 def overwrite_at(fd: int, content: bytes, offset: int, path: str) -> None:
     """Write a few bytes over those at `offset`."""
-    before_write("overwrite", path)
+    faultpoint.before_write("overwrite", path)
     with store_errors(path):
         os.pwrite(fd, content, offset)
 
 
 def truncate(fd: int, size: int, path: str) -> None:
     """Cut a file to `size` bytes and go to its end."""
-    before_write("truncate", path)
+    faultpoint.before_write("truncate", path)
     with store_errors(path):
         os.ftruncate(fd, size)
         os.lseek(fd, size, os.SEEK_SET)
@@ -95,28 +93,28 @@ def truncate(fd: int, size: int, path: str) -> None:
 
 def sync(fd: int, path: str) -> None:
     """Make a file's content durable. After a failure its pages may be gone: the file must be thrown away."""
-    before_write("fsync", path)
+    faultpoint.before_write("fsync", path)
     with store_errors(path):
         os.fsync(fd)
 
 
 def sync_names(directory: str) -> None:
     """Make the names in a directory durable."""
-    before_write("fsync directory", directory)
+    faultpoint.before_write("fsync directory", directory)
     with store_errors(directory):
         sync_directory(directory)
 
 
 def rename(source: str, target: str) -> None:
     """Give a file its final name, in place of what had it."""
-    before_write("rename", target)
+    faultpoint.before_write("rename", target)
     with store_errors(target):
         os.replace(source, target)
 
 
 def remove_file(path: str) -> None:
     """Remove a file; one that is gone already is fine."""
-    before_write("unlink", path)
+    faultpoint.before_write("unlink", path)
     with store_errors(path):
         try:
             os.unlink(path)
@@ -168,7 +166,7 @@ def read_if_there(path: str) -> bytes | None:
 
 def remove_tree(directory: str) -> None:
     """Remove a directory that shadowtree made, with all that is in it."""
-    before_write("remove tree", directory)
+    faultpoint.before_write("remove tree", directory)
     import shutil
 
     with store_errors(directory):

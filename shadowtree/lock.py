@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 
-from shadowtree import disk
+from shadowtree import disk, faultpoint
 from shadowtree.errors import Locked, ShadowError
 from shadowtree.system import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, free_lock, host_name, try_lock
 
@@ -48,6 +48,7 @@ class Lock:
         self._fd = self._directory_fd = -1
 
     def _try(self) -> bool:
+        faultpoint.before_write("create", self._path)
         with disk.store_errors(self._path):
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o600)
         try:
@@ -78,6 +79,7 @@ class Lock:
             return False
 
     def _sign(self) -> None:
+        faultpoint.before_write("sign", self._path)
         owner = f"{os.getpid()} {host_name()}".encode()
         with disk.store_errors(self._path):
             os.pwrite(self._fd, owner.ljust(200), 0)

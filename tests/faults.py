@@ -25,7 +25,7 @@ from typing import Any
 
 import pytest
 
-from shadowtree import Shadow, disk, lock
+from shadowtree import Shadow, disk, faultpoint, lock
 from shadowtree.gitformat import MODE_TREE
 from shadowtree.journal import Journal
 from shadowtree.objects import Objects
@@ -150,7 +150,7 @@ def _run_in_child(scenario: Callable[[], object], kill_at: int, writer: int) -> 
     faulthandler.disable()  # the parent tells of signals
     try:
         if kill_at:
-            disk.before_write = _killer(kill_at, writer)
+            faultpoint.before_write = _killer(kill_at, writer)
         try:
             told: tuple[object, str] = (scenario(), "")
             code = _CAME_THROUGH

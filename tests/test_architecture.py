@@ -19,8 +19,8 @@ import shadowtree
 PACKAGE = Path(shadowtree.__file__).parent
 
 FLOORS: tuple[tuple[str, set[str]], ...] = (
-    ("words", {"errors", "frozen", "layout", "paths"}),
-    ("words: values", {"directory", "model", "settings"}),
+    ("words", {"errors", "faultpoint", "frozen", "layout", "paths"}),
+    ("words: values", {"directory", "events", "model", "settings", "state"}),
     ("formats", {"deflate", "diff", "facts", "gitconfig", "gitformat", "gitindex", "ignore"}),
     ("edges: the system", {"system"}),
     ("edges: files", {"disk", "repositories", "worktree"}),

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from shadowtree import Shadow, disk
+from shadowtree import Shadow, faultpoint
 from tests.faults import (
     SETTINGS,
     Rounds,
@@ -90,7 +90,7 @@ def fail_and_die_cleaning_up(worktree: Path, number: int) -> None:
         if act == "remove tree":
             os.unlink, os.rmdir = dying(os.unlink), dying(os.rmdir)
 
-    disk.before_write = fail
+    faultpoint.before_write = fail
     track(worktree)
 
 
@@ -199,12 +199,12 @@ def test_an_unfinished_store_beside_a_finished_one_goes_with_the_next_snapshot(
 
     def die_while_another_wraps(act: str, path: str) -> None:
         if next(writes) == 6:
-            disk.before_write = lambda act, path: None
+            faultpoint.before_write = lambda act, path: None
             in_child(lambda: track(worktree)).value()
             os.kill(os.getpid(), signal.SIGKILL)
 
     def wrap() -> None:
-        disk.before_write = die_while_another_wraps
+        faultpoint.before_write = die_while_another_wraps
         track(worktree)
 
     assert in_child(wrap).signal == signal.SIGKILL

@@ -20,7 +20,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from shadowtree import Locked, NotWrapped, Shadow, ShadowError, disk, lock
+from shadowtree import Locked, NotWrapped, Shadow, ShadowError, disk, faultpoint, lock
 from shadowtree import store as stores
 from shadowtree.cli import main
 from shadowtree.lock import Lock
@@ -285,7 +285,7 @@ def track_without_lock_file(
             visits[0] = in_child(lambda: track_impatiently(worktree)).result
 
     with monkeypatch.context() as patched:
-        patched.setattr(disk, "before_write", intrude)
+        patched.setattr(faultpoint, "before_write", intrude)
         try:
             assert track(worktree) == expected
         except ShadowError:
@@ -529,11 +529,11 @@ def snapshot_with_a_visit(worktree: Path, number: int, monkeypatch: pytest.Monke
     def visit(act: str, path: str) -> None:
         if next(writes) == number:
             with monkeypatch.context() as calm:
-                calm.setattr(disk, "before_write", lambda act, path: None)
+                calm.setattr(faultpoint, "before_write", lambda act, path: None)
                 visits.append(in_child(lambda: track_impatiently(worktree)).result)
 
     with monkeypatch.context() as patched:
-        patched.setattr(disk, "before_write", visit)
+        patched.setattr(faultpoint, "before_write", visit)
         tree = track(worktree)
     for result in visits:
         assert result == tree or (isinstance(result, Raised) and result.names[0] == "Locked"), (
@@ -555,7 +555,7 @@ def test_who_comes_too_late_to_make_a_store_leaves_the_temporaries_of_who_writes
             visits.append(path)
             stores.create(str(store), str(worktree), lambda layout: None)
 
-    monkeypatch.setattr(disk, "before_write", come_too_late)
+    monkeypatch.setattr(faultpoint, "before_write", come_too_late)
 
     assert track(worktree) == git_tree(worktree, tmp_path / "scratch")
     assert len(visits) == 1
@@ -574,10 +574,10 @@ def test_a_first_snapshot_that_fails_does_not_remove_what_another_process_record
             raise disk.as_store_error(path, OSError(5, "Input/output error"))
         if act == "remove tree" and not others:
             others.append(None)
-            monkeypatch.setattr(disk, "before_write", lambda act, path: None)
+            monkeypatch.setattr(faultpoint, "before_write", lambda act, path: None)
             others[0] = in_child(lambda: track_impatiently(worktree)).result
 
-    monkeypatch.setattr(disk, "before_write", interfere)
+    monkeypatch.setattr(faultpoint, "before_write", interfere)
     with pytest.raises(ShadowError):
         track(worktree)
 
@@ -598,3 +598,16 @@ def test_a_store_that_is_gone_is_not_made_again_by_a_reader(worktree: Path) -> N
             shadow.status()
 
         assert not shadow.store.parent.exists()
+
+
+def test_the_writes_of_the_lock_itself_pass_the_fault_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "lock")
+    acts: list[tuple[str, str]] = []
+    monkeypatch.setattr(faultpoint, "before_write", lambda act, path: acts.append((act, path)))
+
+    with Lock(path, 0):
+        pass
+
+    assert acts == [("create", path), ("sign", path)]

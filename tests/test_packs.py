@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from shadowtree import Shadow, disk
+from shadowtree import Shadow, disk, faultpoint
 from shadowtree.deflate import deflate
 from shadowtree.errors import StoreDamaged, StoreFailed
 from shadowtree.gitformat import EMPTY_TREE, MODE_FILE, TreeEntry, encode_tree, object_id
@@ -123,7 +123,7 @@ def test_a_pack_keeps_its_index_when_it_cannot_be_written_once_more(
     writer = PackWriter(str(tmp_path))
     add(writer, b"x")
     with monkeypatch.context() as patched:
-        patched.setattr(disk, "before_write", fail)
+        patched.setattr(faultpoint, "before_write", fail)
         with pytest.raises(StoreFailed):
             writer.finish()
         writer.abandon()

@@ -30,7 +30,7 @@ from shadowtree import (
     UnsafePath,
     WorktreeReplaced,
     WorktreeTooBig,
-    disk,
+    faultpoint,
     find_worktree,
 )
 from shadowtree import store as stores
@@ -614,7 +614,7 @@ def test_limits_on_the_first_snapshot_hold_after_a_crash_left_a_store_without_re
             if act == "create" and "/pack/" in path:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        disk.before_write = die
+        faultpoint.before_write = die
         track(worktree)
 
     assert in_child(die_at_the_pack).signal == signal.SIGKILL
@@ -1326,7 +1326,7 @@ def test_the_ref_is_durable_before_a_record_counts_on_it(
 ) -> None:
     """By the ref alone `git gc` decides what may go, also right after a power cut."""
     acts: list[tuple[str, str]] = []
-    monkeypatch.setattr(disk, "before_write", lambda act, path: acts.append((act, path)))
+    monkeypatch.setattr(faultpoint, "before_write", lambda act, path: acts.append((act, path)))
     make_tree(worktree, {"a": "changed"})
 
     track(worktree)
