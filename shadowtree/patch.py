@@ -7,68 +7,90 @@ say nothing is never in a patch; it is listed as skipped instead.
 from __future__ import annotations
 
 import stat
+from collections.abc import Iterable
 
-from shadowtree.gitformat import TreeEntry
 from shadowtree.model import ChangedPath, Patch, Skipped
 from shadowtree.paths import ROOT, RelPath, join, to_text
 from shadowtree.recorded import RecordedDirectory
+from shadowtree.state import Change, PathState, Unknown, is_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shadowtree.model import ChangeStatus
+    from shadowtree.state import Answer
 
 
 def compare(before: RecordedDirectory, after: RecordedDirectory) -> Patch:
-    """List what changed from `before` to `after`, both roots, sorted by path."""
-    changed: list[ChangedPath] = []
-    skipped: list[Skipped] = []
+    """Make the patch from `before` to `after`, both roots."""
+    assert before.tree is not None, "a root always has a tree"
+    return make_patch(before.tree.hex(), list_changes(before, after))
+
+
+def list_changes(before: RecordedDirectory, after: RecordedDirectory) -> list[Change]:
+    """List what changed from `before` to `after`, both roots, sorted by path: files, links and directories.
+
+    A file of which one of the two can say nothing is listed with that side unknown; such a directory is not.
+    """
+    changes: list[Change] = []
     waiting: list[tuple[RelPath, RecordedDirectory, RecordedDirectory]] = [(ROOT, before, after)]
     while waiting:
         path, old, new = waiting.pop()
         if old.tree == new.tree and old.facts_id == new.facts_id:
             continue
         for name in old.files.keys() | new.files.keys():
-            found = _compare_file(join(path, name), name, old, new)
-            if isinstance(found, ChangedPath):
-                changed.append(found)
-            elif found is not None:
-                skipped.append(found)
+            _add(changes, join(path, name), old.state(name), new.state(name))
         for name in old.subdirectories | new.subdirectories:
-            waiting.append((join(path, name), old.enter(name), new.enter(name)))
-    changed.sort(key=lambda change: change.path)
-    skipped.sort(key=lambda skip: skip.path)
-    assert before.tree is not None, "a root always has a tree"
-    return Patch(before.tree.hex(), changed, skipped)
+            if old.ids_of(name) != new.ids_of(name):
+                below = join(path, name)
+                waiting.append((below, old.enter(name), new.enter(name)))
+                if name not in old.files and name not in new.files:
+                    _add_directory(changes, below, old, new, name)
+    changes.sort(key=lambda change: change.path)
+    return changes
 
 
-def _compare_file(
-    path: RelPath, name: bytes, old: RecordedDirectory, new: RecordedDirectory
-) -> ChangedPath | Skipped | None:
-    before, after = old.files.get(name), new.files.get(name)
-    if before is None:
-        reason = old.why_unknown(name)
-        if reason is not None:
-            return Skipped(to_text(path), f"unknown before: {reason}")
-    if after is None:
-        reason = new.why_unknown(name)
-        if reason is not None:
-            return Skipped(to_text(path), f"unknown after: {reason}")
-    old_mode = None if before is None else old.file_mode(before)
-    new_mode = None if after is None else new.file_mode(after)
-    old_blob, new_blob = _blob(before), _blob(after)
-    if (old_mode, old_blob) == (new_mode, new_blob):
-        return None
-    status = _status(old_mode, new_mode)
-    return ChangedPath(to_text(path), status, old_blob, new_blob, old_mode, new_mode)
+def make_patch(tree: str, changes: Iterable[Change]) -> Patch:
+    """Make the patch of which `changes` tell; of directories it says nothing."""
+    files: list[ChangedPath] = []
+    skipped: list[Skipped] = []
+    for change in changes:
+        if isinstance(change.old, Unknown):
+            skipped.append(Skipped(to_text(change.path), f"unknown before: {change.old.reason}"))
+        elif isinstance(change.new, Unknown):
+            skipped.append(Skipped(to_text(change.path), f"unknown after: {change.new.reason}"))
+        elif is_file(change.old) or is_file(change.new):
+            files.append(_changed_path(change.path, change.old, change.new))
+    return Patch(tree, files, skipped)
 
 
-def _blob(entry: TreeEntry | None) -> str | None:
-    return None if entry is None else entry.id.hex()
+def _add(changes: list[Change], path: RelPath, old: Answer, new: Answer) -> None:
+    if old != new and not (isinstance(old, Unknown) and isinstance(new, Unknown)):
+        changes.append(Change(path, old, new))
 
 
-def _status(old_mode: int | None, new_mode: int | None) -> ChangeStatus:
-    if old_mode is None:
+def _add_directory(
+    changes: list[Change], path: RelPath, old: RecordedDirectory, new: RecordedDirectory, name: bytes
+) -> None:
+    before, after = old.state(name, as_directory=True), new.state(name, as_directory=True)
+    if not isinstance(before, Unknown) and not isinstance(after, Unknown):
+        _add(changes, path, before, after)
+
+
+def _changed_path(path: bytes, old: PathState | None, new: PathState | None) -> ChangedPath:
+    before, after = old if is_file(old) else None, new if is_file(new) else None
+    return ChangedPath(
+        to_text(path),
+        _status(before, after),
+        None if before is None else before.blob.hex(),
+        None if after is None else after.blob.hex(),
+        None if before is None else before.mode,
+        None if after is None else after.mode,
+    )
+
+
+def _status(old: PathState | None, new: PathState | None) -> ChangeStatus:
+    if old is None:
         return "added"
-    if new_mode is None:
+    if new is None:
         return "deleted"
-    return "modified" if stat.S_IFMT(old_mode) == stat.S_IFMT(new_mode) else "type"
+    return "modified" if stat.S_IFMT(old.mode) == stat.S_IFMT(new.mode) else "type"

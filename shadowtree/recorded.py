@@ -25,6 +25,11 @@ from shadowtree.facts import (
 from shadowtree.gitformat import EMPTY_TREE, MODE_EXEC, MODE_LINK, MODE_TREE, TreeEntry
 from shadowtree.objects import Objects
 from shadowtree.paths import RelPath, from_text
+from shadowtree.state import DIRECTORY, PathState, Unknown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.state import Answer
 
 LEFT_OUT_THEN = "the rules left it out"
 
@@ -49,6 +54,7 @@ class RecordedDirectory:
         self.unknown: str | None = None
         """Why nothing is known of anything in here."""
         self._policy: Policy | None = None
+        self._children: dict[bytes, RecordedDirectory] = {}
         if above is None:
             self._policy = self._root_policy()
         else:
@@ -66,12 +72,41 @@ class RecordedDirectory:
         prefix = len(SUBTREE_PREFIX)
         return in_tree | {name[prefix:] for name in self._fact_entries if name.startswith(SUBTREE_PREFIX)}
 
-    def enter(self, name: bytes) -> RecordedDirectory:
-        """Give the directory `name` in this one, as it was or as it was not."""
+    def ids_of(self, name: bytes) -> tuple[bytes | None, bytes | None]:
+        """Give tree and facts of the directory `name` in this one; with the same ids, all below is the same."""
         entry = self._entries.get(name)
         facts = self._fact_entries.get(SUBTREE_PREFIX + name)
         tree = entry.id if entry is not None and entry.mode == MODE_TREE else None
-        return RecordedDirectory(self._objects, tree, facts.id if facts else None, self, name)
+        return tree, facts.id if facts else None
+
+    def enter(self, name: bytes) -> RecordedDirectory:
+        """Give the directory `name` in this one, as it was or as it was not."""
+        if name not in self._children:
+            self._children[name] = RecordedDirectory(self._objects, *self.ids_of(name), self, name)
+        return self._children[name]
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there was such a directory, as far as the tree and its facts tell."""
+        return self.tree is not None or self.facts.is_directory
+
+    def state(self, name: bytes, *, as_directory: bool = False) -> Answer:
+        """Tell what was at a name in here. Whether what is not there was absent may depend on its kind."""
+        entry = self.files.get(name)
+        if entry is not None:
+            return PathState(self.file_mode(entry), entry.id)
+        if name in self.subdirectories and self.enter(name).is_there:
+            return DIRECTORY
+        reason = self.enter(name).unknown if as_directory else self.why_unknown(name)
+        return None if reason is None else Unknown(reason)
+
+    def find(self, path: RelPath, *, as_directory: bool = False) -> Answer:
+        """Tell what was at a path below here."""
+        names = path.split(b"/")
+        directory = self
+        for name in names[:-1]:
+            directory = directory.enter(name)
+        return directory.state(names[-1], as_directory=as_directory)
 
     def file_mode(self, entry: TreeEntry) -> int:
         """Give the kind and the exact permission bits of a file in this directory, as in `st_mode`."""
