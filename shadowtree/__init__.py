@@ -9,11 +9,14 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shadowtree.errors import (
+        AmbiguousMessage,
         BroadWorktree,
         Conflict,
         DuplicateMessage,
         InvalidInput,
         Locked,
+        NotConfirmed,
+        NotRecorded,
         NotWrapped,
         OutOfSpace,
         ShadowError,
@@ -28,27 +31,49 @@ if TYPE_CHECKING:
         WorktreeReplaced,
         WorktreeTooBig,
     )
-    from shadowtree.model import ChangedPath, FileDiff, Patch, Skipped, Snapshot, Status
+    from shadowtree.model import (
+        ChangedPath,
+        ConflictingPath,
+        FileDiff,
+        Message,
+        Outcome,
+        Patch,
+        Plan,
+        PlannedChange,
+        Skipped,
+        Snapshot,
+        Status,
+        Step,
+    )
     from shadowtree.settings import Settings
     from shadowtree.shadow import Shadow, find_worktree
 
 __all__ = [
+    "AmbiguousMessage",
     "BroadWorktree",
     "ChangedPath",
     "Conflict",
+    "ConflictingPath",
     "DuplicateMessage",
     "FileDiff",
     "InvalidInput",
     "Locked",
+    "Message",
+    "NotConfirmed",
+    "NotRecorded",
     "NotWrapped",
     "OutOfSpace",
+    "Outcome",
     "Patch",
+    "Plan",
+    "PlannedChange",
     "Settings",
     "Shadow",
     "ShadowError",
     "Skipped",
     "Snapshot",
     "Status",
+    "Step",
     "StoreDamaged",
     "StoreFailed",
     "StoreTooNew",
@@ -65,7 +90,20 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "model": {"ChangedPath", "FileDiff", "Patch", "Skipped", "Snapshot", "Status"},
+    "model": {
+        "ChangedPath",
+        "ConflictingPath",
+        "FileDiff",
+        "Message",
+        "Outcome",
+        "Patch",
+        "Plan",
+        "PlannedChange",
+        "Skipped",
+        "Snapshot",
+        "Status",
+        "Step",
+    },
     "settings": {"Settings"},
     "shadow": {"Shadow", "find_worktree"},
 }

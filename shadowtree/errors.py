@@ -7,8 +7,11 @@
     │   └── WorktreeReplaced      the store belongs to a directory that was here before
     ├── UnknownName           the caller: a name that the store does not know
     │   ├── UnknownMessage
+    │   │   └── AmbiguousMessage  several messages could be meant
     │   └── UnknownTree
+    │       └── NotRecorded       the snapshot failed, so that nobody knows the state
     ├── Conflict              the user: somebody else changed what would be replaced
+    │   └── NotConfirmed          nobody said yes to what deletes much
     ├── Locked                time: another process is at work
     ├── BroadWorktree         the user: too much would be wrapped
     │   └── WorktreeTooBig
@@ -27,10 +30,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_LISTED = 10
+"""How many candidates a sentence names."""
+
 
 def describe(error: OSError) -> str:
     """Say in lower case what the operating system complains of."""
     return (error.strerror or str(error)).lower()
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 class ShadowError(Exception):
@@ -71,9 +85,9 @@ class UnknownName(ShadowError):
 
     kind = "name"
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, sentence: str | None = None) -> None:
         self.name = name
-        super().__init__(f"no {self.kind} is called {name!r}")
+        super().__init__(sentence or f"no {self.kind} is called {name!r}")
 
 
 class UnknownMessage(UnknownName):
@@ -82,19 +96,62 @@ class UnknownMessage(UnknownName):
     kind = "message"
 
 
+class AmbiguousMessage(UnknownMessage):
+    """A name that could mean several messages."""
+
+    def __init__(self, name: str, candidates: Sequence[str]) -> None:
+        self.candidates = list(candidates)
+        """The ids of the messages that could be meant."""
+        listed = ", ".join(repr(candidate) for candidate in self.candidates[:_LISTED])
+        more = len(self.candidates) - _LISTED
+        listed += f" and {more} more" if more > 0 else ""
+        super().__init__(name, f"{name!r} could mean {len(self.candidates)} messages: {listed}")
+
+
 class UnknownTree(UnknownName):
     """No tree in the store has this id."""
 
     kind = "tree"
 
 
+class NotRecorded(UnknownTree):
+    """The snapshot of a message failed, so that nobody knows the state at that moment."""
+
+    def __init__(self, message_id: str, why: str) -> None:
+        self.message_id = message_id
+        self.why = why
+        super().__init__(message_id, f"a state of message {message_id!r} is not recorded: {why}")
+
+
 class Conflict(ShadowError):
     """Somebody else changed what would have been replaced; nothing was touched."""
 
-    def __init__(self, conflicts: Sequence[tuple[str, str]]) -> None:
+    def __init__(
+        self,
+        conflicts: Sequence[Any],  # Any: a ConflictingPath, which is above the errors
+        outcome: Any,  # Any: an Outcome, likewise
+    ) -> None:
         self.conflicts = list(conflicts)
-        paths = "1 path" if len(self.conflicts) == 1 else f"{len(self.conflicts)} paths"
-        super().__init__(f"{paths} in conflict, nothing was changed")
+        """Each path in conflict, with the reason and what the user can do."""
+        self.outcome = outcome
+        """What would have been done; that nothing was stands in `conflicts` and `complete`."""
+        super().__init__(self._describe())
+
+    def _describe(self) -> str:
+        return f"{_count(len(self.conflicts), 'path')} in conflict, nothing was changed"
+
+
+class NotConfirmed(Conflict):
+    """Nobody said yes to an act that deletes much; nothing was touched."""
+
+    def __init__(self, outcome: Any) -> None:  # Any: an Outcome, which is above the errors
+        super().__init__([], outcome)
+
+    def _describe(self) -> str:
+        deleted, restored = len(self.outcome.deleted), len(self.outcome.restored)
+        parts = [f"delete {deleted:,} of {_count(self.outcome.covered, 'file')}"] if deleted else []
+        parts += [f"replace {_count(restored, 'file')}"] if restored or not deleted else []
+        return f"this would {' and '.join(parts)}, nobody confirmed it, nothing was changed"
 
 
 class Locked(ShadowError):

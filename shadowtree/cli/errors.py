@@ -33,9 +33,14 @@ ANSWERS: dict[type[BaseException], Answer] = {
     ),
     shadowtree.Locked: Answer(11, "try again later, or wait longer with --set lock_timeout=60"),
     shadowtree.UnknownName: Answer(12),
-    shadowtree.UnknownMessage: Answer(12),
+    shadowtree.UnknownMessage: Answer(12, "try 'shadowtree log', which lists them"),
+    shadowtree.AmbiguousMessage: Answer(12, "try more of its id"),
     shadowtree.UnknownTree: Answer(12, "try an id that 'shadowtree track' printed"),
-    shadowtree.Conflict: Answer(13),
+    shadowtree.NotRecorded: Answer(12, "try the message before it, or the one after it"),
+    shadowtree.Conflict: Answer(
+        13, "try --on-conflict keep, which leaves them as they are, or overwrite, which can be taken back"
+    ),
+    shadowtree.NotConfirmed: Answer(13, "try again with --yes"),
     shadowtree.BroadWorktree: Answer(1, "try a directory inside it, a store elsewhere, or --allow-broad"),
     shadowtree.WorktreeTooBig: Answer(
         1, "try to leave something out in .shadowtreeignore, or --set {error.setting}={error.found}"
