@@ -1,33 +1,60 @@
 """The timeline of a store: what was recorded, in SQLite, durable when a call returns.
 
-Rows are only ever added. A row names objects, so it is written last: whatever it names is complete and
-durable by then (invariant 2).
+Rows are only ever added, apart from intents, which are removed when they are done with. A row names objects,
+so it is written last: whatever it names is complete and durable by then (invariant 2).
+
+A timeline of an older version is read as it is, and holds no sessions then. Whoever writes upgrades it first.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 
-from shadowtree import disk
+from shadowtree import disk, faultpoint
 from shadowtree.errors import OutOfSpace, ShadowError, StoreDamaged, StoreFailed, StoreTooNew
+from shadowtree.events import BranchRow, Event, Intent, MessageRow, Position
 from shadowtree.frozen import frozen
+from shadowtree.state import Change
 from shadowtree.system import has_no_room
+from shadowtree.tables import (
+    BRANCHES,
+    CHANGES,
+    EVENTS,
+    IS_ACT,
+    IS_COUNTED,
+    IS_WRAP,
+    MESSAGES,
+    OF_MESSAGE,
+    SCHEMAS,
+    TREES,
+    VERSION,
+    WITH_CHANGES,
+    decode_branch,
+    decode_change,
+    decode_event,
+    decode_message,
+    decode_skips,
+    decode_text,
+    encode_change,
+    encode_event,
+    encode_skips,
+    encode_text,
+)
 
-_VERSION = 1
-_SCHEMA = """
-CREATE TABLE trees (
-    number INTEGER PRIMARY KEY,
-    tree BLOB NOT NULL,
-    facts BLOB NOT NULL,
-    keeper BLOB NOT NULL,
-    files INTEGER NOT NULL,
-    time INTEGER NOT NULL
-);
-CREATE INDEX trees_by_id ON trees (tree);
-"""
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeVar
+
+    Value = TypeVar("Value")
+
+_WITH_SESSIONS = 2
+"""The version that brought sessions, and all tables but that of trees."""
+_CHUNK = 500
+"""How many values one statement asks for; SQLite has a limit."""
+_PAGE = 20
 
 
 @frozen
@@ -55,51 +82,359 @@ class Journal:
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             try:
                 self._connection.execute("PRAGMA synchronous = FULL")
-                version = self._connection.execute("PRAGMA user_version").fetchone()[0]
-            except sqlite3.Error:
+                self._version = self._read_version()
+            except (sqlite3.Error, ShadowError):
                 self._connection.close()
                 raise
-        if version != _VERSION:
-            self._connection.close()
-            if version > _VERSION:
-                raise StoreTooNew(os.path.dirname(path), version, _VERSION)
-            raise StoreDamaged(f"{path} holds no timeline")
 
     def close(self) -> None:
         """Let go of the file."""
         self._connection.close()
 
+    def upgrade(self) -> None:
+        """Bring an older timeline to the present version, in one step."""
+        if self._version == VERSION:
+            return
+        with self.transaction(), _errors(self._path):
+            # Another process may have done it since.
+            for version in range(self._read_version() + 1, VERSION + 1):
+                for statement in SCHEMAS[version].split(";"):
+                    self._connection.execute(statement)
+            self._connection.execute(f"PRAGMA user_version = {VERSION}")
+        self._version = VERSION
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Let all that is added inside count together, durably, or not at all if anything is raised."""
+        assert not self._connection.in_transaction
+        try:
+            with _errors(self._path):
+                self._connection.execute("BEGIN IMMEDIATE")
+            yield
+            faultpoint.before_write("commit", self._path)
+            with _errors(self._path):
+                self._connection.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _roll_back(self) -> None:
+        # After some errors SQLite has done so by itself.
+        if self._connection.in_transaction:
+            with _errors(self._path):
+                self._connection.execute("ROLLBACK")
+
+    # Trees
+
     def last_tree(self) -> TreeRecord | None:
         """Give the tree recorded last."""
-        return self._one("ORDER BY number DESC LIMIT 1")
+        return next(self._trees("ORDER BY number DESC LIMIT 1"), None)
 
     def find_tree(self, tree: bytes) -> TreeRecord | None:
         """Give the latest record of a tree."""
-        return self._one("WHERE tree = ? ORDER BY number DESC LIMIT 1", tree)
+        return next(self._trees("WHERE tree = ? ORDER BY number DESC LIMIT 1", tree), None)
+
+    def tree(self, number: int) -> TreeRecord:
+        """Give the record with a number that another row names."""
+        return self._existing("tree", number, next(self._trees("WHERE number = ?", number), None))
 
     def trees_after(self, number: int) -> Iterator[TreeRecord]:
         """Give every recorded tree from the one after `number` on, oldest first."""
-        with _errors(self._path):
-            rows = self._connection.execute(
-                f"{_SELECT} WHERE number > ? ORDER BY number", (number,)
-            ).fetchall()
-        return (TreeRecord(*row) for row in rows)
+        return self._trees("WHERE number > ? ORDER BY number", number)
 
     def add_tree(self, *, tree: bytes, facts: bytes, keeper: bytes, files: int, time_s: int) -> TreeRecord:
         """Record a tree; this is the moment at which it counts."""
-        disk.before_write("record", self._path)
+        number = self._add("trees", tree=tree, facts=facts, keeper=keeper, files=files, time=time_s)
+        return TreeRecord(number, tree, facts, keeper, files, time_s)
+
+    def _trees(self, condition: str, *values: object) -> Iterator[TreeRecord]:
+        return (TreeRecord(*row) for row in self._rows(f"{TREES} {condition}", values))
+
+    # Sessions
+
+    def session_number(self, name: str) -> int | None:
+        """Give the number of a session, or None if nothing was recorded in it."""
+        rows = self._session_rows("SELECT number FROM sessions WHERE name = ?", encode_text(name))
+        return rows[0][0] if rows else None
+
+    def session_names(self) -> dict[int, str]:
+        """Name every session by its number."""
+        rows = self._session_rows("SELECT number, name FROM sessions ORDER BY number")
+        return dict(self._decode(lambda row: (row[0], decode_text(row[1])), rows))
+
+    def add_session(self, name: str) -> int:
+        """Add a session and give its number."""
+        return self._add("sessions", name=encode_text(name))
+
+    # Messages
+
+    def message(self, number: int) -> MessageRow:
+        """Give the message with a number that another row names."""
+        return self._existing("message", number, self._message("number = ?", number))
+
+    def messages_by_number(self, numbers: Sequence[int]) -> dict[int, MessageRow]:
+        """Give many messages at once; each must be there."""
+        rows = self._rows_of(f"{MESSAGES} WHERE number IN", numbers)
+        found = {message.number: message for message in self._decode(decode_message, rows)}
+        return {number: self._existing("message", number, found.get(number)) for number in numbers}
+
+    def find_message(self, session: int, id: str) -> MessageRow | None:
+        """Give the message of a session that has an id."""
+        return self._message("session = ? AND id = ?", session, encode_text(id))
+
+    def find_ordinal(self, session: int, ordinal: int) -> MessageRow | None:
+        """Give the message at a place in its session, from 1 on."""
+        return self._message("session = ? AND ordinal = ?", session, ordinal)
+
+    def find_prefix(self, session: int, prefix: str, limit: int = 11) -> list[MessageRow]:
+        """Give the first messages of a session whose ids begin with `prefix`, in their order."""
+        start = encode_text(prefix) or b""
+        # No UTF-8 holds this byte, so whatever begins with the prefix sorts before.
+        end = start + b"\xff"
+        condition = "session = ? AND id >= ? AND id < ? ORDER BY ordinal LIMIT ?"
+        rows = self._session_rows(f"{MESSAGES} WHERE {condition}", session, start, end, limit)
+        return self._decode(decode_message, rows)
+
+    def last_messages(
+        self, session: int | None, count: int | None, before: int | None = None
+    ) -> list[MessageRow]:
+        """Give the newest messages of a session or of all, oldest first; or of those before one."""
+        conditions = {"session = ?": session, "number < ?": before}
+        asked = {words: value for words, value in conditions.items() if value is not None}
+        where = f"WHERE {' AND '.join(asked)}" if asked else ""
+        limit = -1 if count is None else count
+        rows = self._session_rows(f"{MESSAGES} {where} ORDER BY number DESC LIMIT ?", *asked.values(), limit)
+        return self._decode(decode_message, reversed(rows))
+
+    def add_message(
+        self, session: int, id: str, role: str | None, text: str, meta: str | None, parent: int | None
+    ) -> MessageRow:
+        """Add a message at the end of its session, which must not have its id yet."""
+        last = self._session_rows("SELECT max(ordinal) FROM messages WHERE session = ?", session)
+        ordinal = (last[0][0] or 0) + 1
+        number = self._add(
+            "messages",
+            session=session,
+            ordinal=ordinal,
+            id=encode_text(id),
+            role=encode_text(role),
+            text=encode_text(text),
+            meta=encode_text(meta),
+            parent=parent,
+        )
+        return MessageRow(number, session, ordinal, id, role, text, meta, parent)
+
+    def _message(self, condition: str, *values: object) -> MessageRow | None:
+        rows = self._session_rows(f"{MESSAGES} WHERE {condition}", *values)
+        return next(iter(self._decode(decode_message, rows)), None)
+
+    # Events
+
+    def event(self, number: int) -> Event:
+        """Give the event with a number that another row names."""
+        return self._existing("event", number, self._event("number = ?", number))
+
+    def last_event(self, session: int) -> Event | None:
+        """Give what happened last in a session."""
+        return self._event("session = ? ORDER BY number DESC LIMIT 1", session)
+
+    def last_wrap(self) -> Event | None:
+        """Give the latest event at which the store was wrapped, in whatever session."""
+        return self._event(f"{IS_WRAP} ORDER BY number DESC LIMIT 1")
+
+    def events_after(self, number: int, session: int | None = None) -> list[Event]:
+        """Give what happened after an event, in one session or in all, oldest first."""
+        if session is None:
+            rows = self._session_rows(f"{EVENTS} WHERE number > ? ORDER BY number", number)
+        else:
+            condition = "session = ? AND number > ? ORDER BY number"
+            rows = self._session_rows(f"{EVENTS} WHERE {condition}", session, number)
+        return self._decode(decode_event, rows)
+
+    def events_of(self, messages: Sequence[int]) -> list[Event]:
+        """Give how messages and their steps began and ended, oldest first."""
+        rows = self._rows_of(f"{EVENTS} WHERE {OF_MESSAGE} AND message IN", messages)
+        return sorted(self._decode(decode_event, rows), key=lambda event: event.number)
+
+    def acts_of(self, session: int) -> Iterator[Event]:
+        """Give the acts of a session, newest first; they are read as they are asked for."""
+        condition = f"{IS_ACT} AND session = ? AND number < ? ORDER BY number DESC LIMIT {_PAGE}"
+        before = 1 << 62
+        # By pages: a statement left open would keep a transaction of ours from beginning.
+        while rows := self._session_rows(f"{EVENTS} WHERE {condition}", session, before):
+            yield from self._decode(decode_event, rows)
+            before = rows[-1][0]
+
+    def add_event(
+        self,
+        *,
+        session: int,
+        kind: str,
+        time_ms: int,
+        position: Position,
+        message: int | None = None,
+        step: str | None = None,
+        before: int | None = None,
+        after: int | None = None,
+        since: int | None = None,
+        hole: str | None = None,
+        is_inferred: bool = False,
+        git_head: str | None = None,
+        takes_back: int | None = None,
+        skips: int | None = None,
+        intent: int | None = None,
+    ) -> Event:
+        """Add what happened; with `intent` this is the moment at which that intent is committed."""
+        rest = (message, step, before, after, since, hole, is_inferred, git_head, takes_back, skips)
+        columns = encode_event(Event(0, session, kind, time_ms, position, *rest))
+        number = self._add("events", **columns, intent=intent)
+        return Event(number, session, kind, time_ms, position, *rest)
+
+    def _event(self, condition: str, *values: object) -> Event | None:
+        rows = self._session_rows(f"{EVENTS} WHERE {condition}", *values)
+        return next(iter(self._decode(decode_event, rows)), None)
+
+    # Changes
+
+    def changes_of(self, events: Sequence[int]) -> dict[int, list[Change]]:
+        """Give the changes of each event, sorted by path."""
+        found: dict[int, list[Change]] = {event: [] for event in events}
+        rows = self._rows_of(f"{CHANGES} WHERE event IN", events)
+        for event, change in sorted(self._decode(decode_change, rows), key=_event_and_path):
+            found[event].append(change)
+        return found
+
+    def count_changes(self, events: Sequence[int]) -> dict[int, int]:
+        """Count the changes of files and links of each event, of which both sides are known."""
+        select = f"SELECT event, count(*) FROM changes WHERE {IS_COUNTED} AND event IN"
+        return {**dict.fromkeys(events, 0), **dict(self._rows_of(select, events, "GROUP BY event"))}
+
+    def changes_at(self, paths: Collection[bytes], after: int, not_session: int) -> list[tuple[int, Change]]:
+        """Give what other sessions changed at these paths after an event, oldest first, with their events."""
+        others = f"number > ? AND session <> ? AND {WITH_CHANGES}"
+        # Mostly there is no other session, and nothing to look for.
+        if not self._session_rows(f"SELECT 1 FROM events WHERE {others} LIMIT 1", after, not_session):
+            return []
+        # CROSS keeps the order: a look at each path, and then at its few events.
+        select = CHANGES + f" CROSS JOIN events ON number = event WHERE {others} AND event > ? AND path IN"
+        rows = self._rows_of(select, paths, values=(after, not_session, after))
+        return sorted(self._decode(decode_change, rows), key=_event_and_path)
+
+    def add_changes(self, event: int, changes: Iterable[Change]) -> None:
+        """Add what an event changed, each path once."""
+        rows = [encode_change(event, change) for change in changes]
+        with nullcontext() if self._connection.in_transaction else self.transaction(), _errors(self._path):
+            self._connection.executemany("INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+
+    # Skips
+
+    def skips(self, number: int) -> list[tuple[str, str]]:
+        """Give a list of what was left out, with reasons."""
+        rows = self._session_rows("SELECT content FROM skips WHERE number = ?", number)
+        return self._existing("list of skips", number, next(iter(self._decode(decode_skips, rows)), None))
+
+    def add_skips(self, pairs: list[tuple[str, str]]) -> int | None:
+        """Keep a list of what was left out; the same list is kept once, and an empty one not at all."""
+        if not pairs:
+            return None
+        digest, content = encode_skips(pairs)
+        known = self._session_rows("SELECT number FROM skips WHERE digest = ?", digest)
+        return known[0][0] if known else self._add("skips", digest=digest, content=content)
+
+    # Branches
+
+    def branches(self, session: int) -> list[BranchRow]:
+        """Give the branches of a session, oldest first."""
+        rows = self._session_rows(f"{BRANCHES} WHERE session = ? ORDER BY number", session)
+        return self._decode(decode_branch, rows)
+
+    def add_branch(self, session: int, name: str, fork: int | None, tip: int, event: int) -> BranchRow:
+        """Archive undone messages."""
+        number = self._add(
+            "branches", session=session, name=encode_text(name), fork=fork, tip=tip, event=event
+        )
+        return BranchRow(number, session, name, fork, tip, event)
+
+    # Intents
+
+    def open_intents(self) -> list[Intent]:
+        """Give every intent that was not removed, oldest first."""
+        committed = "EXISTS (SELECT 1 FROM events WHERE intent = intents.number)"
+        rows = self._session_rows(f"SELECT number, content, {committed} FROM intents ORDER BY number")
+        return [Intent(number, content, bool(is_committed)) for number, content, is_committed in rows]
+
+    def add_intent(self, content: bytes) -> int:
+        """Say durably what is about to be done, so that it can be taken back; never within a transaction."""
+        assert not self._connection.in_transaction
+        return self._add("intents", act="intent", content=content)
+
+    def remove_intent(self, number: int) -> None:
+        """Forget an intent of which nothing is left to do."""
+        self._announce("forget")
+        with _errors(self._path):
+            self._connection.execute("DELETE FROM intents WHERE number = ?", (number,))
+
+    # How rows are read and written
+
+    def _read_version(self) -> int:
+        version: int = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > VERSION:
+            raise StoreTooNew(os.path.dirname(self._path), version, VERSION)
+        if version not in SCHEMAS:
+            raise StoreDamaged(f"{self._path} holds no timeline")
+        return version
+
+    def _rows(self, statement: str, values: Sequence[object]) -> list[Any]:  # Any: rows of SQLite
+        with _errors(self._path):
+            return self._connection.execute(statement, values).fetchall()
+
+    def _session_rows(self, statement: str, *values: object) -> list[Any]:  # Any: rows of SQLite
+        """Read rows of the tables that came with sessions; before that there are none."""
+        if self._version < _WITH_SESSIONS:
+            # Another process may have upgraded it since.
+            with _errors(self._path):
+                self._version = self._read_version()
+        return self._rows(statement, values) if self._version >= _WITH_SESSIONS else []
+
+    def _rows_of(
+        self, statement: str, keys: Collection[object], end: str = "", *, values: Sequence[object] = ()
+    ) -> list[Any]:  # Any: rows of SQLite
+        """Read the rows of many keys: `statement` ends where their list is to come."""
+        found = []
+        distinct = list(dict.fromkeys(keys))
+        for start in range(0, len(distinct), _CHUNK):
+            chunk = distinct[start : start + _CHUNK]
+            marks = ", ".join("?" * len(chunk))
+            found += self._session_rows(f"{statement} ({marks}) {end}", *values, *chunk)
+        return found
+
+    def _decode(
+        self, decode: Callable[[Any], Value], rows: Iterable[Any]
+    ) -> list[Value]:  # Any: rows of SQLite
+        try:
+            return [decode(row) for row in rows]
+        except (AttributeError, TypeError, ValueError) as error:
+            raise StoreDamaged(f"{self._path} holds a row that cannot be read: {error}") from error
+
+    def _existing(self, kind: str, number: int, found: Value | None) -> Value:
+        if found is None:
+            raise StoreDamaged(f"{self._path} has no {kind} {number}")
+        return found
+
+    def _add(self, table: str, act: str = "record", **columns: object) -> int:
+        self._announce(act)
+        marks = ", ".join("?" * len(columns))
         with _errors(self._path):
             row = self._connection.execute(
-                "INSERT INTO trees (tree, facts, keeper, files, time) VALUES (?, ?, ?, ?, ?)",
-                (tree, facts, keeper, files, time_s),
+                f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", tuple(columns.values())
             )
         assert row.lastrowid is not None
-        return TreeRecord(row.lastrowid, tree, facts, keeper, files, time_s)
+        return row.lastrowid
 
-    def _one(self, condition: str, *values: bytes) -> TreeRecord | None:
-        with _errors(self._path):
-            row = self._connection.execute(f"{_SELECT} {condition}", values).fetchone()
-        return TreeRecord(*row) if row else None
+    def _announce(self, act: str) -> None:
+        """Let the fault point know of a write that counts at once; one in a transaction counts with it."""
+        if not self._connection.in_transaction:
+            faultpoint.before_write(act, self._path)
 
 
 def create_journal(path: str) -> None:
@@ -110,13 +445,20 @@ def create_journal(path: str) -> None:
             # Nothing in it is worth waiting for the disk before all of it is there.
             connection = sqlite3.connect(path, isolation_level=None)
             try:
-                connection.executescript(f"PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; {_SCHEMA}")
-                connection.execute(f"PRAGMA user_version = {_VERSION}")
+                connection.executescript(
+                    f"PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; BEGIN; {''.join(SCHEMAS.values())}"
+                    f"PRAGMA user_version = {VERSION}; COMMIT;"
+                )
             finally:
                 connection.close()
         disk.sync(fd, path)
     finally:
         os.close(fd)
+
+
+def _event_and_path(pair: tuple[int, Change]) -> tuple[int, bytes]:
+    event, change = pair
+    return event, change.path
 
 
 @contextmanager
@@ -125,9 +467,6 @@ def _errors(path: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise _as_store_error(path, error) from error
-
-
-_SELECT = "SELECT number, tree, facts, keeper, files, time FROM trees"
 
 
 def _as_store_error(path: str, error: sqlite3.Error) -> ShadowError:

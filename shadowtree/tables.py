@@ -1,0 +1,279 @@
+"""The tables of the timeline, version by version, and how a row becomes a value and a value a row.
+
+Pure: it holds the words of SQL and never runs them; `journal` does.
+
+Text is stored as UTF-8 bytes in which lone surrogates pass: they stand in names and in what was typed, and
+SQLite's own text cannot hold them. Bytes also sort and compare as they are, which a prefix needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shadowtree.events import (
+    ACTS,
+    BEGIN,
+    END,
+    SNAPSHOT,
+    STEP,
+    STEP_END,
+    WRAP,
+    BranchRow,
+    Event,
+    MessageRow,
+    Position,
+)
+from shadowtree.state import Change, PathState, Unknown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def _list(kinds: Sequence[str]) -> str:
+    return ", ".join(f"'{kind}'" for kind in kinds)
+
+
+# An index for some rows only serves who asks for them in the same words, so these are part of version 2.
+IS_ACT = f"kind IN ({_list(ACTS)})"
+IS_WRAP = f"kind = '{WRAP}'"
+
+OF_MESSAGE = f"kind IN ({_list((BEGIN, END, SNAPSHOT, STEP, STEP_END))})"
+WITH_CHANGES = f"kind IN ({_list((END, SNAPSHOT, *ACTS))})"
+"""What a step changed its message changed too, so the end of a step is not among them."""
+
+VERSION = 2
+SCHEMAS = {
+    1: """
+CREATE TABLE trees (
+    number INTEGER PRIMARY KEY,
+    tree BLOB NOT NULL,
+    facts BLOB NOT NULL,
+    keeper BLOB NOT NULL,
+    files INTEGER NOT NULL,
+    time INTEGER NOT NULL
+);
+CREATE INDEX trees_by_id ON trees (tree);
+""",
+    2: f"""
+CREATE TABLE sessions (number INTEGER PRIMARY KEY, name BLOB NOT NULL UNIQUE);
+CREATE TABLE messages (
+    number INTEGER PRIMARY KEY,
+    session INTEGER NOT NULL,
+    ordinal INTEGER NOT NULL,
+    id BLOB NOT NULL,
+    role BLOB,
+    text BLOB NOT NULL,
+    meta BLOB,
+    parent INTEGER,
+    UNIQUE (session, id),
+    UNIQUE (session, ordinal)
+);
+CREATE INDEX messages_by_session ON messages (session);
+CREATE TABLE events (
+    number INTEGER PRIMARY KEY,
+    session INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    time INTEGER NOT NULL,
+    head INTEGER,
+    tip INTEGER,
+    open INTEGER,
+    open_step BLOB,
+    message INTEGER,
+    step BLOB,
+    before_tree INTEGER,
+    after_tree INTEGER,
+    since INTEGER,
+    hole BLOB,
+    inferred INTEGER NOT NULL,
+    git_head BLOB,
+    takes_back INTEGER,
+    skips INTEGER,
+    intent INTEGER
+);
+CREATE INDEX events_by_session ON events (session);
+CREATE INDEX events_by_message ON events (message);
+CREATE INDEX events_by_intent ON events (intent) WHERE intent IS NOT NULL;
+CREATE INDEX acts_by_session ON events (session) WHERE {IS_ACT};
+CREATE INDEX wraps ON events (number) WHERE {IS_WRAP};
+CREATE TABLE changes (
+    event INTEGER NOT NULL,
+    path BLOB NOT NULL,
+    old_mode INTEGER,
+    old_blob BLOB,
+    new_mode INTEGER,
+    new_blob BLOB,
+    reason BLOB,
+    PRIMARY KEY (event, path)
+) WITHOUT ROWID;
+CREATE INDEX changes_by_path ON changes (path, event);
+CREATE TABLE skips (number INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, content BLOB NOT NULL);
+CREATE TABLE branches (
+    number INTEGER PRIMARY KEY,
+    session INTEGER NOT NULL,
+    name BLOB NOT NULL,
+    fork INTEGER,
+    tip INTEGER NOT NULL,
+    event INTEGER NOT NULL
+);
+CREATE INDEX branches_by_session ON branches (session);
+CREATE TABLE intents (number INTEGER PRIMARY KEY AUTOINCREMENT, content BLOB NOT NULL);
+""",
+}
+"""What each version adds. Each index ends with the number of its rows, which SQLite adds by itself.
+
+Intents are removed when they are done with, and AUTOINCREMENT never gives a number again: an old event must
+not make a new intent look committed.
+"""
+
+TREES = "SELECT number, tree, facts, keeper, files, time FROM trees"
+EVENTS = (
+    "SELECT number, session, kind, time, head, tip, open, open_step, message, step, before_tree, after_tree,"
+    " since, hole, inferred, git_head, takes_back, skips FROM events"
+)
+MESSAGES = "SELECT number, session, ordinal, id, role, text, meta, parent FROM messages"
+CHANGES = "SELECT event, path, old_mode, old_blob, new_mode, new_blob, reason FROM changes"
+BRANCHES = "SELECT number, session, name, fork, tip, event FROM branches"
+
+_LARGE_BYTES = 512
+_UNKNOWN = -1
+"""Stands for a mode that nobody can say."""
+
+IS_COUNTED = f"""old_mode IS NOT {_UNKNOWN} AND new_mode IS NOT {_UNKNOWN}
+    AND ((old_mode & {0o170000}) <> {0o040000} OR (new_mode & {0o170000}) <> {0o040000})"""
+"""Both sides are known, and one of them at least is a file or a link."""
+
+
+def encode_text(text: str | None) -> bytes | None:
+    """Give text as it is stored; None stays None."""
+    return None if text is None else text.encode("utf-8", "surrogatepass")
+
+
+def decode_text(content: Any) -> Any:  # Any: text, or None where a column may be empty
+    """Give stored text; None stays None."""
+    return None if content is None else content.decode("utf-8", "surrogatepass")
+
+
+def decode_message(row: Any) -> MessageRow:  # Any: a row of SQLite
+    """Make a message of a row of `MESSAGES`."""
+    number, session, ordinal, id_, role, text, meta, parent = row
+    return MessageRow(
+        number,
+        session,
+        ordinal,
+        decode_text(id_),
+        decode_text(role),
+        decode_text(text),
+        decode_text(meta),
+        parent,
+    )
+
+
+def encode_event(event: Event) -> dict[str, Any]:  # Any: whatever SQLite stores
+    """Give the columns of an event, all but its number and its intent."""
+    return {
+        "session": event.session,
+        "kind": event.kind,
+        "time": event.time_ms,
+        "head": event.position.head,
+        "tip": event.position.tip,
+        "open": event.position.open,
+        "open_step": encode_text(event.position.step),
+        "message": event.message,
+        "step": encode_text(event.step),
+        "before_tree": event.before,
+        "after_tree": event.after,
+        "since": event.since,
+        "hole": encode_text(event.hole),
+        "inferred": int(event.is_inferred),
+        "git_head": encode_text(event.git_head),
+        "takes_back": event.takes_back,
+        "skips": event.skips,
+    }
+
+
+def decode_event(row: Any) -> Event:  # Any: a row of SQLite
+    """Make an event of a row of `EVENTS`."""
+    number, session, kind, time_ms, head, tip, open_, open_step, message, step, before, after, *rest = row
+    since, hole, inferred, git_head, takes_back, skips = rest
+    return Event(
+        number,
+        session,
+        kind,
+        time_ms,
+        Position(head, tip, open_, decode_text(open_step)),
+        message,
+        decode_text(step),
+        before,
+        after,
+        since,
+        decode_text(hole),
+        bool(inferred),
+        decode_text(git_head),
+        takes_back,
+        skips,
+    )
+
+
+def encode_change(event: int, change: Change) -> tuple[object, ...]:
+    """Give the columns of a change, in the order of `CHANGES`."""
+    reasons = [side.reason for side in (change.old, change.new) if isinstance(side, Unknown)]
+    # No reason holds a NUL, so two of them can be told apart.
+    reason = encode_text("\0".join(reasons)) if reasons else None
+    return event, change.path, *_encode_state(change.old), *_encode_state(change.new), reason
+
+
+def decode_change(row: Any) -> tuple[int, Change]:  # Any: a row of SQLite
+    """Make a change of a row of `CHANGES`, with the event that it belongs to."""
+    event, path, old_mode, old_blob, new_mode, new_blob, reason = row
+    text = decode_text(reason or b"")
+    old_reason, _, new_reason = text.partition("\0") if old_mode == new_mode else (text, "", text)
+    old = _decode_state(old_mode, old_blob, old_reason)
+    new = _decode_state(new_mode, new_blob, new_reason)
+    return event, Change(path, old, new)
+
+
+def _encode_state(state: PathState | Unknown | None) -> tuple[int | None, bytes | None]:
+    if state is None:
+        return None, None
+    if isinstance(state, Unknown):
+        return _UNKNOWN, None
+    return state.mode, state.blob or None
+
+
+def _decode_state(mode: int | None, blob: bytes | None, reason: str) -> PathState | Unknown | None:
+    if mode is None:
+        return None
+    return Unknown(reason) if mode == _UNKNOWN else PathState(mode, blob or b"")
+
+
+def decode_branch(row: Any) -> BranchRow:  # Any: a row of SQLite
+    """Make a branch of a row of `BRANCHES`."""
+    number, session, name, fork, tip, event = row
+    return BranchRow(number, session, decode_text(name), fork, tip, event)
+
+
+def encode_skips(pairs: list[tuple[str, str]]) -> tuple[bytes, bytes]:
+    """Give the digest of a list of paths and reasons, and its content: JSON, deflated if that is worth it."""
+    import json
+    import zlib
+    from hashlib import sha256
+
+    content = json.dumps(pairs, separators=(",", ":")).encode("ascii")
+    is_large = len(content) >= _LARGE_BYTES
+    return sha256(content).digest(), zlib.compress(content) if is_large else content
+
+
+def decode_skips(row: Any) -> list[tuple[str, str]]:  # Any: a row of SQLite
+    """Make a list of paths and reasons of its content."""
+    import json
+    import zlib
+
+    (content,) = row
+    # A list begins with a bracket, and what zlib made never does.
+    if not content.startswith(b"["):
+        try:
+            content = zlib.decompress(content)
+        except zlib.error as error:
+            raise ValueError(error) from error
+    return [(path, reason) for path, reason in json.loads(content)]
