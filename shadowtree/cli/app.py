@@ -22,8 +22,11 @@ Undo what coding agents do to your files, in any directory
 Examples:
   shadowtree wrap              start protecting the current directory
   shadowtree status            see what is protected and what is not
-  shadowtree track             record everything, and print the tree's id
-  shadowtree diff              see what changed since the last record
+  shadowtree begin msg_01      record where an agent's message begins
+  shadowtree end msg_01        record what it changed
+  shadowtree log               list the messages
+  shadowtree undo              take back what the last turn did to your files
+  shadowtree redo              and bring it back again
 
 The options below go before the command or after it.
 """
@@ -124,6 +127,7 @@ def _to_click_option(option: Option) -> click.Option:
         [option.flag, option.name],
         help=option.help,
         metavar=option.metavar,
+        type=click.Choice(option.choices) if option.choices else None,
         is_flag=True if option.metavar is None else None,
         multiple=option.is_repeatable,
     )

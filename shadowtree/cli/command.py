@@ -17,9 +17,20 @@ from shadowtree.frozen import frozen
 
 COMMANDS = {
     "wrap": "recording",
-    "track": "recording",
     "status": "reading",
+    "begin": "messages",
+    "end": "messages",
+    "snapshot": "messages",
+    "step": "messages",
+    "log": "reading",
+    "show": "reading",
+    "undo": "reverting",
+    "redo": "reverting",
+    "revert": "reverting",
+    "unrevert": "reverting",
+    "restore": "reverting",
     "diff": "reading",
+    "track": "recording",
     "patch": "reading",
 }
 """Each command and the module of this package that describes it, in the order of the help."""
@@ -43,6 +54,10 @@ class Option:
     metavar: str | None = None
     """What stands for its value in the help; None: it takes no value."""
     is_repeatable: bool = False
+    choices: tuple[str, ...] = ()
+    """The values that it takes; none named: any."""
+    may_be_empty: bool = False
+    """An empty value means what it says, as a text may."""
 
 
 @frozen
@@ -106,13 +121,22 @@ def run_command(command: Command, values: Mapping[str, object]) -> int:
     return command.run(_read_shared(values), **own)
 
 
+def read_count(word: str, what: str, *, at_least: int = 1) -> int:
+    """Read a number of things that the user typed."""
+    if not (word.isascii() and word.isdigit() and len(word) <= 9) or int(word) < at_least:
+        raise InvalidInput(f"{what} is a number from {at_least} on, not {word!r}")
+    return int(word)
+
+
 def _refuse_empty(command: Command, values: Mapping[str, object]) -> None:
     """Refuse an empty word: it is a script's unset variable, and must not mean the default."""
     for argument in command.arguments:
         if values.get(argument.name) == "":
             raise InvalidInput(f"{argument.name.upper()} is empty")
     for option in (*SHARED_OPTIONS, *command.options):
-        if option.metavar and values.get(option.name) == "":
+        value = values.get(option.name)
+        is_empty = "" in value if isinstance(value, tuple) else value == ""
+        if is_empty and not option.may_be_empty:
             raise InvalidInput(f"the value of {option.flag} is empty")
 
 

@@ -11,7 +11,7 @@ import traceback
 from dataclasses import dataclass
 
 import shadowtree
-from shadowtree.cli.output import say, write_json
+from shadowtree.cli.output import say, talk, write_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,13 @@ def report(error: BaseException, *, as_json: bool) -> int:
     failure = explain(error)
     if os.environ.get("SHADOWTREE_DEBUG") == "1":
         traceback.print_exception(error)
+    if isinstance(error, shadowtree.Conflict) and not as_json:
+        from shadowtree.cli.outcome import list_conflicts
+
+        talk(list_conflicts(error.conflicts))
     say(f"{failure.message}; {failure.advice}" if failure.advice else failure.message)
     if as_json:
-        write_json({"error": failure.name, "message": failure.message})
+        write_json(_to_json(error, failure))
     return failure.exit_code
 
 
@@ -88,3 +92,10 @@ def explain(error: BaseException) -> Failure:
         where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
         return Failure(type(error).__name__, where + error.strerror, 1)
     return Failure("InternalError", f"internal error: {type(error).__name__}: {error}", 1)
+
+
+def _to_json(error: BaseException, failure: Failure) -> dict[str, object]:
+    """Give the document that stands for the result: of a conflict it is the outcome."""
+    if isinstance(error, shadowtree.Conflict) and isinstance(error.outcome, shadowtree.Outcome):
+        return error.outcome.to_dict()
+    return {"error": failure.name, "message": failure.message}

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TextIO
 
-COLOURS = {"bold": "1", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
 def write_lines(lines: Iterable[str]) -> None:
@@ -44,6 +44,23 @@ def say(sentence: str) -> None:
 def warn(sentence: str) -> None:
     """Tell the user of something that is not as it should be, but stops nothing."""
     say(f"warning: {sentence}")
+
+
+def talk(lines: Iterable[str]) -> None:
+    """Write lines that are safe to show already on standard error, before the one that says what failed."""
+    _make_encodable(sys.stderr)
+    for line in lines:
+        sys.stderr.write(line + "\n")
+
+
+def ask(question: str) -> bool:
+    """Ask the user on standard error; without a terminal nobody can say yes."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    _make_encodable(sys.stderr)
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def can_steer(stream: TextIO) -> bool:

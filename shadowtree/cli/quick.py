@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from shadowtree.cli.command import SHARED_OPTIONS, Argument, Command, Option, load_command
 
-HOT_COMMANDS = frozenset({"track"})
-"""The commands that must start fast."""
+HOT_COMMANDS = frozenset({"begin", "end", "snapshot", "step", "track"})
+"""The commands that must start fast: hosts of agents call them at every message."""
 
 
 def parse(words: Sequence[str]) -> tuple[Command, dict[str, object]] | None:

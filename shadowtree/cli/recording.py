@@ -6,7 +6,11 @@ import shadowtree
 from shadowtree.cli.command import Argument, Command, Option, Shared
 from shadowtree.cli.output import warn, write_json, write_lines
 from shadowtree.cli.progress import ProgressBar
-from shadowtree.cli.shadows import open_shadow, open_to_record
+from shadowtree.cli.shadows import open_shadow, open_to_record, telling
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
 
 
 def track(shared: Shared) -> int:
@@ -38,17 +42,21 @@ def wrap(shared: Shared, directory: str | None = None, adopt: str | None = None)
     return 0
 
 
-def _open_to_wrap(shared: Shared, directory: str, adopt: str | None) -> shadowtree.Shadow:
+def _open_to_wrap(
+    shared: Shared, directory: str, adopt: str | None
+) -> AbstractContextManager[shadowtree.Shadow]:
     if adopt is None:
         return open_shadow(shared, directory)
     if shared.store is not None:
         raise shadowtree.InvalidInput("--adopt names the store already, --store cannot be given too")
-    return shadowtree.Shadow.adopt(
-        directory,
-        adopt,
-        session=shared.session,
-        settings=shared.settings,
-        allow_broad=shared.allow_broad,
+    return telling(
+        shadowtree.Shadow.adopt(
+            directory,
+            adopt,
+            session=shared.session,
+            settings=shared.settings,
+            allow_broad=shared.allow_broad,
+        )
     )
 
 

@@ -24,7 +24,7 @@ def render_wrap(worktree: str, store: str, snapshot: shadowtree.Snapshot) -> Ite
     are = "is" if snapshot.files == 1 else "are"
     yield f"{count(snapshot.files, 'file')} in {escape(worktree)} {are} protected now"
     yield f"The store is {escape(store)}"
-    yield from _list_skipped(snapshot.skipped)
+    yield from list_skipped(snapshot.skipped, "not protected")
     yield "What git ignores and dependency directories are left out; 'shadowtree status' counts them"
 
 
@@ -39,7 +39,7 @@ def render_status(status: shadowtree.Status) -> Iterator[str]:
     if status.ignored:
         are = "entry is" if status.ignored == 1 else "entries are"
         yield paint("yellow", f"{status.ignored:,} ignored {are} not protected")
-    yield from _list_skipped(status.skipped)
+    yield from list_skipped(status.skipped, "not protected")
     if not status.ignored and not status.skipped:
         yield "Nothing in it is left out"
 
@@ -73,11 +73,12 @@ def summarise_skipped(skipped: Sequence[shadowtree.Skipped]) -> str:
     return f"{first.path} ({first.reason})" + (f" and {count(others, 'other path')}" if others else "")
 
 
-def _list_skipped(skipped: Sequence[shadowtree.Skipped]) -> Iterator[str]:
+def list_skipped(skipped: Sequence[shadowtree.Skipped], what: str) -> Iterator[str]:
+    """List the first skipped paths with their reasons; `what` they are, as `not protected`."""
     if not skipped:
         return
     are = "is" if len(skipped) == 1 else "are"
-    yield paint("yellow", f"{count(len(skipped), 'path')} {are} not protected:")
+    yield paint("yellow", f"{count(len(skipped), 'path')} {are} {what}:")
     for each in skipped[:LISTED]:
         yield f"  {escape(each.path)} ({escape(each.reason)})"
     if len(skipped) > LISTED:

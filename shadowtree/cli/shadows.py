@@ -1,37 +1,66 @@
-"""Which shadow a command means: the one of the wrapped directory at or above the current one."""
+"""Which shadow a command means: the one of the wrapped directory at or above the current one.
+
+Whatever a command does with it, it tells when the shadow had to finish or take back what an earlier process
+was interrupted in.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import shadowtree
 from shadowtree.cli.command import Shared
+from shadowtree.cli.output import warn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
 
 
-def open_to_read(shared: Shared) -> shadowtree.Shadow:
+def open_to_read(shared: Shared) -> AbstractContextManager[shadowtree.Shadow]:
     """Open the shadow that the current directory is in; raise `NotWrapped` if there is none."""
-    here = current_directory()
-    worktree = shadowtree.find_worktree(here, store=shared.store)
-    if worktree is None:
-        raise shadowtree.NotWrapped(here)
-    return open_shadow(shared, worktree)
+    return open_shadow(shared, find_wrapped(shared))
 
 
-def open_to_record(shared: Shared) -> shadowtree.Shadow:
+def open_to_record(shared: Shared) -> AbstractContextManager[shadowtree.Shadow]:
     """Open the shadow that the current directory is in; recording wraps this one if there is none."""
     here = current_directory()
     return open_shadow(shared, shadowtree.find_worktree(here, store=shared.store) or here)
 
 
-def open_shadow(shared: Shared, worktree: str) -> shadowtree.Shadow:
+def open_shadow(shared: Shared, worktree: str) -> AbstractContextManager[shadowtree.Shadow]:
     """Open the shadow of exactly this directory."""
-    return shadowtree.Shadow(
-        worktree,
-        store=shared.store,
-        session=shared.session,
-        settings=shared.settings,
-        allow_broad=shared.allow_broad,
+    return telling(
+        shadowtree.Shadow(
+            worktree,
+            store=shared.store,
+            session=shared.session,
+            settings=shared.settings,
+            allow_broad=shared.allow_broad,
+        )
     )
+
+
+@contextmanager
+def telling(shadow: shadowtree.Shadow) -> Iterator[shadowtree.Shadow]:
+    """Use a shadow, close it, and tell what it recovered on the way, also when something else failed."""
+    try:
+        with shadow:
+            yield shadow
+    finally:
+        for sentence in getattr(shadow, "recovered", []):  # until the engine is there
+            warn(sentence)
+
+
+def find_wrapped(shared: Shared) -> str:
+    """Name the wrapped directory that the current one is in."""
+    here = current_directory()
+    worktree = shadowtree.find_worktree(here, store=shared.store)
+    if worktree is None:
+        raise shadowtree.NotWrapped(here)
+    return worktree
 
 
 def current_directory() -> str:
@@ -40,3 +69,22 @@ def current_directory() -> str:
         return os.getcwd()
     except FileNotFoundError as error:
         raise shadowtree.WorktreeFailed(".", "the current directory no longer exists") from error
+
+
+def paths_in_worktree(worktree: str, paths: Sequence[str]) -> list[str] | None:
+    """Name paths relative to the worktree that were given relative to the current directory; none: None."""
+    return [_path_in_worktree(worktree, path) for path in paths] or None
+
+
+def _path_in_worktree(worktree: str, path: str) -> str:
+    """Take the path as it is written if that leads into the worktree.
+
+    What is recorded below a directory that has become a link since is meant by its name, so links inside
+    the worktree are not followed; those on the way to it are.
+    """
+    written = os.path.normpath(os.path.join(current_directory(), path))
+    real = os.path.join(os.path.realpath(os.path.dirname(written)), os.path.basename(written))
+    for candidate in (written, real):
+        if os.path.commonpath([worktree, candidate]) == worktree:
+            return os.path.relpath(candidate, worktree)
+    raise shadowtree.InvalidInput(f"{path} is outside of {worktree}")

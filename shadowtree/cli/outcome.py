@@ -1,0 +1,132 @@
+"""What an undo, redo, revert, unrevert or restore did, told to people: values in, lines out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import shadowtree
+from shadowtree.cli.output import paint
+from shadowtree.cli.render import LISTED, list_skipped, summarise_skipped
+from shadowtree.cli.text import count, escape
+
+_VERBS = {
+    "undo": ("Undid", "Would undo"),
+    "redo": ("Redid", "Would redo"),
+    "revert": ("Reverted", "Would revert"),
+    "unrevert": ("Took back", "Would take back"),
+    "restore": ("Restored", "Would restore"),
+}
+"""How each act is told when it is done, and when it was only planned."""
+
+_DEEDS = (("restored", "green"), ("deleted", "red"), ("kept", "yellow"))
+"""What can happen to a path, as the outcome has it, and the colour of it."""
+
+_NAMED = 3
+"""How many messages a sentence names."""
+
+
+def render_outcome(
+    outcome: shadowtree.Outcome, *, target: str | None = None, is_part: bool = False
+) -> Iterator[str]:
+    """Say in one sentence what happened, then to which files, then what else is to be known.
+
+    `target` is the name that the user gave to go back to; `is_part`: only some paths were asked for.
+    """
+    if has_substance(outcome):
+        yield f"{_describe_act(outcome, target, is_part=is_part)}: {_describe_effect(outcome)}"
+    yield from _list_paths(outcome)
+    yield from list_skipped(outcome.skipped, "left alone")
+    if outcome.conflicts:
+        yield paint("yellow", f"{count(len(outcome.conflicts), 'path')} in conflict:")
+        yield from list_conflicts(outcome.conflicts)
+    yield from (escape(note) for note in outcome.notes)
+    if not has_substance(outcome) and not outcome.notes:
+        yield f"There is nothing to {outcome.act}"
+
+
+def list_conflicts(conflicts: Sequence[shadowtree.ConflictingPath]) -> Iterator[str]:
+    """List every path in conflict, why it is, and what the user can do."""
+    for conflict in conflicts:
+        yield f"  {escape(conflict.path)}: {escape(conflict.reason)}"
+        if conflict.advice:
+            yield f"    {escape(conflict.advice)}"
+
+
+def has_substance(outcome: shadowtree.Outcome) -> bool:
+    """Tell whether there was anything to do, be it only in the timeline."""
+    return bool(outcome.messages or outcome.restored or outcome.deleted or outcome.kept or outcome.conflicts)
+
+
+def find_way_back(outcome: shadowtree.Outcome, *, is_overwriting: bool) -> str | None:
+    """Name the command that takes back what was done; None: there is nothing to take back.
+
+    A redo brings back what the messages had done, but not what somebody else's edits had been.
+    """
+    if outcome.dry_run:
+        return None
+    if outcome.act == "undo" and outcome.messages and not is_overwriting:
+        return "redo"
+    if not outcome.restored and not outcome.deleted:
+        return None
+    # An unrevert goes on to the act before; the state that it replaced is a recorded tree, though.
+    return f"restore {outcome.before}" if outcome.act == "unrevert" else "unrevert"
+
+
+def describe_shortfall(outcome: shadowtree.Outcome, turns: int | None = None) -> str:
+    """Say why less was done than was asked for; `turns`: how many were."""
+    reasons = []
+    if turns is not None and outcome.turns is not None and outcome.turns < turns:
+        reasons.append(f"{outcome.turns:,} of {count(turns, 'turn')}")
+    if outcome.skipped:
+        reasons.append(f"left alone: {summarise_skipped(outcome.skipped)}")
+    return f"less was done than was asked for: {'; '.join(reasons or outcome.notes)}"
+
+
+def describe_plan(outcome: shadowtree.Outcome) -> str:
+    """Say what somebody has to agree to."""
+    deleted, restored = len(outcome.deleted), len(outcome.restored)
+    files = count(outcome.covered, "file")
+    if not deleted:
+        return f"This replaces {restored:,} of {files}"
+    return f"This deletes {deleted:,} of {files}" + (f" and replaces {restored:,}" if restored else "")
+
+
+def _describe_act(outcome: shadowtree.Outcome, target: str | None, *, is_part: bool) -> str:
+    verb = _VERBS[outcome.act][outcome.dry_run]
+    if outcome.turns is not None:
+        return f"{verb} {count(outcome.turns, 'turn')} ({_name_messages(outcome.messages)})"
+    if outcome.act == "unrevert":
+        return f"{verb} what was done last"
+    if outcome.act == "restore":
+        return f"{verb} everything to {escape(target or 'that tree')}"
+    if is_part:
+        return f"{verb} part of what was done since {escape(target or 'then')}"
+    if outcome.head in outcome.messages:
+        forward = "Would move" if outcome.dry_run else "Moved"
+        return f"{forward} forward to just before {escape(target or 'it')}"
+    first, *later = outcome.messages or [target or "it"]
+    after = f" and the {count(len(later), 'message')} after it" if later else ""
+    return f"{verb} {escape(first)}{after}"
+
+
+def _name_messages(messages: Sequence[str]) -> str:
+    if len(messages) > _NAMED:
+        return count(len(messages), "message")
+    return ", ".join(escape(message) for message in messages)
+
+
+def _describe_effect(outcome: shadowtree.Outcome) -> str:
+    counts = [(len(getattr(outcome, deed)), deed) for deed, _ in _DEEDS]
+    told = [(number, deed) for number, deed in counts if number]
+    if not told:
+        return "no file changes" if outcome.dry_run else "no file changed"
+    (number, deed), *rest = told
+    return ", ".join([f"{count(number, 'file')} {deed}", *(f"{number:,} {deed}" for number, deed in rest)])
+
+
+def _list_paths(outcome: shadowtree.Outcome) -> Iterator[str]:
+    listed = sorted((path, deed, colour) for deed, colour in _DEEDS for path in getattr(outcome, deed))
+    for path, deed, colour in listed[:LISTED]:
+        yield f"  {paint(colour, f'{deed:8}')}  {escape(path)}"
+    if len(listed) > LISTED:
+        yield f"  and {len(listed) - LISTED:,} more, which --json lists"
