@@ -1,0 +1,988 @@
+"""The journal: what it gives back, what it reads to do so, and what a kill or an older version leaves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from itertools import islice, product
+from pathlib import Path
+
+import pytest
+
+from shadowtree import OutOfSpace, StoreDamaged, StoreFailed, StoreTooNew, faultpoint
+from shadowtree.events import (
+    ACTS,
+    BEGIN,
+    END,
+    REDO,
+    RESTORE,
+    REVERT,
+    SNAPSHOT,
+    STEP,
+    STEP_END,
+    UNDO,
+    UNREVERT,
+    WRAP,
+    BranchRow,
+    Event,
+    Intent,
+    MessageRow,
+    Position,
+)
+from shadowtree.journal import Journal, TreeRecord, create_journal
+from shadowtree.paths import RelPath
+from shadowtree.state import DIRECTORY, MODE_LINK, Change, PathState, Unknown, is_file
+from tests.faults import in_child, sweep_kills
+
+VERSION_1 = Path(__file__).parent.parent / "fixtures" / "stores" / "format-1" / "timeline.db"
+
+FILE = PathState(0o100644, b"a" * 20)
+PRIVATE_FILE = PathState(0o100600, b"b" * 20)
+LINK = PathState(MODE_LINK, b"c" * 20)
+STATES = {
+    "absent": None,
+    "file": FILE,
+    "private file": PRIVATE_FILE,
+    "link": LINK,
+    "directory": DIRECTORY,
+    "unknown": Unknown("the rules leave it out"),
+    "unknown for another reason": Unknown("é \udcff"),
+}
+PAIRS = [pytest.param(STATES[a], STATES[b], id=f"{a} to {b}") for a, b in product(STATES, STATES)]
+State = PathState | Unknown | None
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """An empty timeline."""
+    path = tmp_path / "timeline.db"
+    create_journal(str(path))
+    return path
+
+
+@pytest.fixture
+def journal(path: Path) -> Iterator[Journal]:
+    """The journal of an empty timeline."""
+    with closing(Journal(str(path))) as journal:
+        yield journal
+
+
+@pytest.fixture
+def old_path(tmp_path: Path) -> Path:
+    """A timeline of version 1, with two trees."""
+    path = tmp_path / "old" / "timeline.db"
+    put_old(path)
+    return path
+
+
+def put_old(path: Path) -> None:
+    shutil.rmtree(path.parent, ignore_errors=True)
+    path.parent.mkdir()
+    shutil.copyfile(VERSION_1, path)
+
+
+def version_of(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as connection:
+        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+        return version
+
+
+def schema_of(path: Path) -> set[tuple[str, str, str]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return set(connection.execute("SELECT type, name, sql FROM sqlite_master"))
+
+
+def reopened(path: Path, ask: Callable[[Journal], object]) -> object:
+    """Ask a journal of its own, which sees only what is in the file."""
+    with closing(Journal(str(path))) as other:
+        return ask(other)
+
+
+def change_at(path: bytes, old: State, new: State) -> Change:
+    return Change(RelPath(path), old, new)
+
+
+def add_message(journal: Journal, session: int, id: str = "m") -> MessageRow:
+    return journal.add_message(session, id, None, "", None, None)
+
+
+def add_event(journal: Journal, session: int = 1, kind: str = END, message: int | None = None) -> int:
+    return journal.add_event(
+        session=session, kind=kind, time_ms=0, position=Position(), message=message
+    ).number
+
+
+def ids(messages: Iterable[MessageRow]) -> list[str]:
+    return [message.id for message in messages]
+
+
+def numbers(events: Iterable[Event]) -> list[int]:
+    return [event.number for event in events]
+
+
+def read_all(journal: Journal) -> list[object]:
+    """Ask everything that can be asked of a timeline without naming a row that must be there."""
+    return [
+        journal.session_number("default"),
+        journal.session_names(),
+        journal.find_message(1, "m"),
+        journal.find_ordinal(1, 1),
+        journal.find_prefix(1, ""),
+        journal.last_messages(1, 20),
+        journal.last_messages(None, None),
+        journal.last_event(1),
+        journal.last_wrap(),
+        journal.events_after(0),
+        journal.events_after(0, 1),
+        journal.events_of([1]),
+        list(journal.acts_of(1)),
+        journal.changes_at([b"a"], 0, 2),
+        journal.branches(1),
+        journal.open_intents(),
+    ]
+
+
+# Trees
+
+
+def test_a_tree_is_given_back_by_its_number(journal: Journal) -> None:
+    first = journal.add_tree(tree=b"t", facts=b"f", keeper=b"k", files=3, time_s=9)
+    again = journal.add_tree(tree=b"t", facts=b"g", keeper=b"l", files=3, time_s=8)
+
+    assert journal.tree(first.number) == first == TreeRecord(1, b"t", b"f", b"k", 3, 9)
+    assert journal.find_tree(b"t") == journal.last_tree() == again
+    assert list(journal.trees_after(first.number)) == [again]
+
+
+# Sessions
+
+
+def test_sessions_are_told_apart_by_their_exact_names(journal: Journal) -> None:
+    names = ["default", "Default", "", "ü", "u\u0308", "not utf-8 \udcff", "nul \0 in it"]
+    added = {journal.add_session(name): name for name in names}
+
+    assert journal.session_names() == added
+    assert [journal.session_number(name) for name in names] == list(added)
+    assert journal.session_number("none") is None
+
+
+def test_a_session_is_added_once(journal: Journal) -> None:
+    journal.add_session("default")
+
+    with pytest.raises(StoreFailed):
+        journal.add_session("default")
+
+
+# Messages
+
+
+def test_a_message_is_given_back_as_it_was_added(journal: Journal, path: Path) -> None:
+    first = journal.add_message(1, "msg_01", None, "", None, None)
+    odd = journal.add_message(1, "🙂 \udc80", "us\udcffer", "two\nlines\0 \udcfe", '{"a": 1}', first.number)
+
+    assert first == MessageRow(1, 1, 1, "msg_01", None, "", None, None)
+    assert odd == MessageRow(2, 1, 2, "🙂 \udc80", "us\udcffer", "two\nlines\0 \udcfe", '{"a": 1}', 1)
+    assert reopened(path, lambda other: other.last_messages(1, None)) == [first, odd]
+    assert journal.message(2) == journal.find_message(1, "🙂 \udc80") == journal.find_ordinal(1, 2) == odd
+
+
+def test_each_session_counts_its_own_messages(journal: Journal) -> None:
+    added = [add_message(journal, session, id) for id, session in [("a", 1), ("a", 2), ("b", 1), ("b", 2)]]
+
+    assert [(message.session, message.ordinal) for message in added] == [(1, 1), (2, 1), (1, 2), (2, 2)]
+    assert journal.find_message(2, "b") == added[3]
+    assert journal.find_message(3, "b") is None
+    assert journal.find_ordinal(1, 3) is None
+
+
+def test_a_message_id_is_used_once_in_a_session(journal: Journal) -> None:
+    add_message(journal, 1)
+
+    with pytest.raises(StoreFailed):
+        add_message(journal, 1)
+    assert len(journal.last_messages(None, None)) == 1
+
+
+def test_messages_are_found_by_numbers_also_by_very_many(journal: Journal) -> None:
+    with journal.transaction():
+        added = [add_message(journal, 1, f"m{number}") for number in range(1201)]
+    asked = [message.number for message in reversed(added)]
+
+    found = journal.messages_by_number(asked)
+
+    assert list(found) == asked
+    assert list(found.values()) == added[::-1]
+    assert journal.messages_by_number([]) == {}
+
+
+def test_the_last_messages_are_given_oldest_first(journal: Journal) -> None:
+    for number in range(6):
+        add_message(journal, 1 + number % 2, f"m{number}")
+
+    assert ids(journal.last_messages(1, 2)) == ["m2", "m4"]
+    assert ids(journal.last_messages(1, None)) == ["m0", "m2", "m4"]
+    assert ids(journal.last_messages(None, 4)) == ["m2", "m3", "m4", "m5"]
+    assert ids(journal.last_messages(None, None)) == ["m0", "m1", "m2", "m3", "m4", "m5"]
+    assert ids(journal.last_messages(1, 0)) == []
+    assert ids(journal.last_messages(3, 9)) == []
+
+
+def test_the_last_messages_before_another_leave_that_one_out(journal: Journal) -> None:
+    added = [add_message(journal, 1 + number % 2, f"m{number}") for number in range(6)]
+
+    assert ids(journal.last_messages(1, 1, before=added[4].number)) == ["m2"]
+    assert ids(journal.last_messages(1, None, before=added[5].number)) == ["m0", "m2", "m4"]
+    assert ids(journal.last_messages(None, 2, before=added[4].number)) == ["m2", "m3"]
+    assert ids(journal.last_messages(1, None, before=added[0].number)) == []
+
+
+@pytest.mark.parametrize(
+    ("prefix", "found"),
+    [
+        ("a", ["a_b", "a%b", "ab", "a"]),
+        ("a_", ["a_b"]),
+        ("a%", ["a%b"]),
+        ("A", ["Ab"]),
+        ("🙂", ["🙂", "🙂🙃"]),
+        ("🙂🙃", ["🙂🙃"]),
+        ("x\U0010ffff", ["x\U0010ffff", "x\U0010ffffz"]),
+        ("\udc80", ["\udc80b"]),
+        ("ab", ["ab"]),
+        ("abc", []),
+        ("ü", ["ü"]),
+        ("[", []),
+    ],
+)
+def test_a_prefix_is_taken_as_it_is(journal: Journal, prefix: str, found: list[str]) -> None:
+    names = [
+        "🙂",
+        "a_b",
+        "a%b",
+        "Ab",
+        "ab",
+        "a",
+        "🙂🙃",
+        "x\U0010ffff",
+        "x\U0010ffffz",
+        "y",
+        "\udc80b",
+        "ü",
+        "u\u0308",
+    ]
+    for id in names:
+        add_message(journal, 1, id)
+    add_message(journal, 2, prefix + " of another session")
+
+    assert ids(journal.find_prefix(1, prefix)) == found
+
+
+def test_of_many_messages_with_a_prefix_the_first_are_given(journal: Journal) -> None:
+    for number in range(20, 0, -1):
+        add_message(journal, 1, f"m{number:02}")
+
+    assert ids(journal.find_prefix(1, "m")) == [f"m{number:02}" for number in range(20, 9, -1)]
+    assert ids(journal.find_prefix(1, "m", 2)) == ["m20", "m19"]
+
+
+# Events
+
+
+def test_an_event_is_given_back_as_it_was_added(journal: Journal, path: Path) -> None:
+    plain = journal.add_event(session=1, kind=WRAP, time_ms=5, position=Position())
+    full = journal.add_event(
+        session=2,
+        kind=STEP_END,
+        time_ms=1_700_000_000_123,
+        position=Position(head=1, tip=2, open=3, step="st\udcffep"),
+        message=4,
+        step="édit",
+        before=5,
+        after=6,
+        since=7,
+        hole="the disk is full",
+        is_inferred=True,
+        git_head="0" * 40,
+        takes_back=8,
+        skips=9,
+        intent=10,
+    )
+
+    assert plain == Event(1, 1, WRAP, 5, Position())
+    assert full.position == Position(1, 2, 3, "st\udcffep")
+    assert reopened(path, lambda other: other.events_after(0)) == [plain, full]
+    assert journal.event(2) == full
+    assert journal.event(2).is_inferred is True
+
+
+def test_events_are_ordered_by_number_because_clocks_go_back(journal: Journal) -> None:
+    for time_ms in (30, 20, 10):
+        journal.add_event(session=1, kind=BEGIN, time_ms=time_ms, position=Position())
+
+    assert [event.time_ms for event in journal.events_after(0)] == [30, 20, 10]
+    last = journal.last_event(1)
+    assert last is not None
+    assert last.time_ms == 10
+
+
+def test_events_after_one_are_of_a_session_or_of_all(journal: Journal) -> None:
+    for session in (1, 2, 1, 2):
+        add_event(journal, session)
+
+    assert numbers(journal.events_after(1)) == [2, 3, 4]
+    assert numbers(journal.events_after(1, 1)) == [3]
+    assert numbers(journal.events_after(4)) == []
+    last = journal.last_event(1)
+    assert last is not None
+    assert last.number == 3
+    assert journal.last_event(3) is None
+
+
+def test_events_of_messages_leave_acts_and_other_messages_out(journal: Journal) -> None:
+    kinds = [WRAP, BEGIN, STEP, STEP_END, END, SNAPSHOT, *ACTS]
+    for kind in kinds:
+        add_event(journal, kind=kind, message=1)
+        add_event(journal, kind=kind, message=2)
+        add_event(journal, kind=kind)
+
+    found = journal.events_of([1, 1])
+
+    assert [event.kind for event in found] == [BEGIN, STEP, STEP_END, END, SNAPSHOT]
+    assert {event.message for event in found} == {1}
+    assert journal.events_of([]) == []
+
+
+def test_events_of_very_many_messages_are_given_oldest_first(journal: Journal) -> None:
+    with journal.transaction():
+        added = [add_event(journal, message=message) for message in range(1201, 0, -1)]
+
+    assert numbers(journal.events_of(range(1, 1202))) == added
+
+
+def test_acts_are_given_newest_first_over_many_pages(journal: Journal) -> None:
+    kinds = [BEGIN, REVERT, END, UNDO, WRAP, REDO, SNAPSHOT, UNREVERT, STEP, RESTORE]
+    with journal.transaction():
+        for number in range(100):
+            add_event(journal, session=1 + number % 3, kind=kinds[number % 10])
+
+    acts = list(journal.acts_of(1))
+
+    of_session = [event for event in journal.events_after(0, 1) if event.kind in ACTS]
+    assert acts == of_session[::-1]
+    assert len(acts) > 10
+
+
+def test_acts_can_be_added_while_acts_are_read(journal: Journal) -> None:
+    with journal.transaction():
+        first = [add_event(journal, kind=UNDO) for _ in range(50)]
+    acts = journal.acts_of(1)
+    seen = [next(acts).number]
+
+    with journal.transaction():
+        add_event(journal, kind=REDO)
+
+    assert seen + numbers(acts) == first[::-1]
+
+
+def test_the_last_wrap_is_that_of_any_session(journal: Journal) -> None:
+    assert journal.last_wrap() is None
+    for session, kind in [(1, WRAP), (2, WRAP), (1, BEGIN)]:
+        add_event(journal, session, kind)
+
+    last = journal.last_wrap()
+
+    assert last is not None
+    assert (last.number, last.session) == (2, 2)
+
+
+# Changes
+
+
+@pytest.mark.parametrize(("old", "new"), PAIRS)
+def test_a_change_is_given_back_as_it_was_added(journal: Journal, old: State, new: State) -> None:
+    change = change_at(b"a", old, new)
+
+    journal.add_changes(1, [change])
+
+    assert journal.changes_of([1]) == {1: [change]}
+
+
+@pytest.mark.parametrize(("old", "new"), PAIRS)
+def test_known_changes_of_files_and_links_are_counted(journal: Journal, old: State, new: State) -> None:
+    change = change_at(b"a", old, new)
+
+    journal.add_changes(1, [change])
+
+    assert journal.count_changes([1]) == {1: int(change.is_known and (is_file(old) or is_file(new)))}
+
+
+def test_changes_are_sorted_by_the_bytes_of_their_paths(journal: Journal) -> None:
+    paths = [b"z", b"\xff\xfe", b"a/b", b"a", b"a b", b"new\nline", "é".encode(), b"Z"]
+
+    journal.add_changes(1, [change_at(path, None, FILE) for path in paths])
+
+    assert [change.path for change in journal.changes_of([1])[1]] == sorted(paths)
+
+
+def test_changes_of_very_many_events_are_told_apart(journal: Journal) -> None:
+    with journal.transaction():
+        for event in range(1, 1202):
+            journal.add_changes(
+                event, [change_at(b"%d" % event, None, FILE), change_at(b"dir", None, DIRECTORY)]
+            )
+
+    found = journal.changes_of(range(1202))
+
+    assert found[0] == []
+    assert all(
+        [change.path for change in found[event]] == [b"%d" % event, b"dir"] for event in range(1, 1202)
+    )
+    assert journal.count_changes(range(1202)) == {0: 0, **dict.fromkeys(range(1, 1202), 1)}
+    assert journal.changes_of([]) == {}
+    assert journal.count_changes([]) == {}
+
+
+def test_changes_without_a_transaction_count_all_or_none(journal: Journal) -> None:
+    with pytest.raises(StoreFailed):
+        journal.add_changes(
+            1, [change_at(b"a", None, FILE), change_at(b"b", None, FILE), change_at(b"a", FILE, None)]
+        )
+
+    assert journal.changes_of([1]) == {1: []}
+
+
+def test_changes_of_others_are_found_by_path(journal: Journal) -> None:
+    for session, kind in [(2, END), (1, END), (2, SNAPSHOT), (2, STEP_END), (3, REVERT), (2, END)]:
+        event = add_event(journal, session, kind)
+        path = b"a" if event < 6 else b"other"
+        journal.add_changes(event, [change_at(path, None, FILE), change_at(b"dir", None, DIRECTORY)])
+
+    assert journal.changes_at([b"a", b"none"], 0, 1) == [
+        (number, change_at(b"a", None, FILE)) for number in (1, 3, 5)
+    ]
+    assert [number for number, _ in journal.changes_at([b"a", b"dir", b"a"], 3, 1)] == [5, 5, 6]
+    assert [number for number, _ in journal.changes_at([b"a"], 0, 2)] == [2, 5]
+    assert journal.changes_at([b"a"], 6, 1) == []
+    assert journal.changes_at([], 0, 1) == []
+
+
+def test_changes_at_very_many_paths_are_given_oldest_first(journal: Journal) -> None:
+    paths = [b"%04d" % number for number in range(1201)]
+    with journal.transaction():
+        for path in reversed(paths):
+            journal.add_changes(add_event(journal, 2), [change_at(path, FILE, LINK)])
+
+    found = journal.changes_at(set(paths), 0, 1)
+
+    assert [number for number, _ in found] == list(range(1, 1202))
+    assert [change.path for _, change in found] == paths[::-1]
+
+
+# Skips
+
+
+@pytest.mark.parametrize("count", [1, 3, 2000])
+def test_what_was_left_out_is_given_back_in_its_order(journal: Journal, count: int) -> None:
+    pairs = [(f"z\udcff {count - number} é", "a socket") for number in range(count)]
+
+    number = journal.add_skips(pairs)
+
+    assert number is not None
+    assert journal.skips(number) == pairs
+
+
+def test_the_same_list_is_kept_once(journal: Journal) -> None:
+    one = [("a", "a socket"), ("b", "a pipe")]
+    other = [*one, ("c", "a pipe")]
+
+    kept = [journal.add_skips(pairs) for pairs in (one, other, list(one), other)]
+
+    assert kept == [1, 2, 1, 2]
+
+
+def test_an_empty_list_is_not_kept(journal: Journal) -> None:
+    assert journal.add_skips([]) is None
+
+
+def test_a_long_list_is_kept_small(journal: Journal, path: Path) -> None:
+    journal.add_skips([(f"some/folder/{number}", "it kept changing") for number in range(10_000)])
+
+    with closing(sqlite3.connect(path)) as connection:
+        size_bytes = connection.execute("SELECT sum(length(content)) FROM skips").fetchone()[0]
+    assert size_bytes < 100_000
+
+
+# Branches
+
+
+def test_branches_are_those_of_a_session(journal: Journal) -> None:
+    first = journal.add_branch(1, "b1", None, 2, 3)
+    journal.add_branch(2, "b1", 1, 2, 3)
+    second = journal.add_branch(1, "br\udcffanch", 4, 5, 6)
+
+    assert (first, second) == (BranchRow(1, 1, "b1", None, 2, 3), BranchRow(3, 1, "br\udcffanch", 4, 5, 6))
+    assert journal.branches(1) == [first, second]
+    assert journal.branches(9) == []
+
+
+# Intents
+
+
+def test_an_intent_is_open_until_it_is_removed_and_committed_by_an_event(
+    journal: Journal, path: Path
+) -> None:
+    first, second = journal.add_intent(b"\0one"), journal.add_intent(b"two")
+    journal.add_event(session=1, kind=UNDO, time_ms=0, position=Position(), intent=second)
+
+    assert reopened(path, lambda other: other.open_intents()) == [
+        Intent(first, b"\0one", is_committed=False),
+        Intent(second, b"two", is_committed=True),
+    ]
+    journal.remove_intent(first)
+    journal.remove_intent(second)
+    assert journal.open_intents() == []
+
+
+def test_the_number_of_a_removed_intent_is_never_given_again(journal: Journal, path: Path) -> None:
+    """The event of the old one would make the new one look committed, and it would not be taken back."""
+    old = journal.add_intent(b"old")
+    journal.add_event(session=1, kind=UNDO, time_ms=0, position=Position(), intent=old)
+    journal.remove_intent(old)
+    journal.close()
+
+    with closing(Journal(str(path))) as later:
+        new = later.add_intent(b"new")
+
+        assert new > old
+        assert later.open_intents() == [Intent(new, b"new", is_committed=False)]
+
+
+def test_an_intent_cannot_be_part_of_a_transaction(journal: Journal) -> None:
+    """It would not be durable when the call returns."""
+    with pytest.raises(AssertionError), journal.transaction():
+        journal.add_intent(b"x")
+
+    assert journal.open_intents() == []
+
+
+# Transactions
+
+
+def test_what_is_added_in_a_transaction_is_seen_by_others_when_it_is_over(
+    journal: Journal, path: Path
+) -> None:
+    with journal.transaction():
+        add_message(journal, 1)
+        journal.add_changes(add_event(journal), [change_at(b"a", None, FILE)])
+        assert reopened(path, lambda other: (other.last_event(1), other.last_messages(1, 1))) == (None, [])
+        assert journal.last_event(1) is not None
+
+    assert reopened(path, lambda other: other.changes_of([1])) == {1: [change_at(b"a", None, FILE)]}
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, StoreDamaged])
+def test_a_transaction_that_raises_leaves_nothing(journal: Journal, error: type[BaseException]) -> None:
+    def act() -> None:
+        with journal.transaction():
+            add_message(journal, 1)
+            add_event(journal)
+            raise error("x")
+
+    with pytest.raises(error):
+        act()
+
+    assert (journal.last_event(1), journal.last_messages(1, 1)) == (None, [])
+    with journal.transaction():
+        assert add_message(journal, 1).ordinal == 1
+
+
+def test_a_failed_row_takes_its_transaction_with_it(journal: Journal) -> None:
+    def act() -> None:
+        with journal.transaction():
+            add_event(journal)
+            add_message(journal, 1)
+
+    add_message(journal, 1)
+
+    with pytest.raises(StoreFailed):
+        act()
+    assert journal.last_event(1) is None
+
+
+def test_transactions_do_not_nest(journal: Journal) -> None:
+    def act() -> None:
+        with journal.transaction():
+            add_event(journal)
+            with journal.transaction():
+                pass
+
+    with pytest.raises(AssertionError):
+        act()
+    assert journal.last_event(1) is None
+
+
+def test_a_full_disk_in_a_transaction_leaves_nothing_and_the_journal_goes_on(journal: Journal) -> None:
+    def act() -> None:
+        with journal.transaction():
+            add_event(journal)
+            journal.add_message(1, "m", None, "x" * 100_000, None, None)
+
+    pages = journal._connection.execute("PRAGMA page_count").fetchone()[0]
+    journal._connection.execute(f"PRAGMA max_page_count = {pages + 2}")
+
+    with pytest.raises(OutOfSpace):
+        act()
+    assert journal.last_event(1) is None
+    assert add_event(journal) == 1
+
+
+def test_every_write_passes_the_fault_point_once(
+    journal: Journal, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acts: list[tuple[str, str]] = []
+    monkeypatch.setattr(faultpoint, "before_write", lambda act, where: acts.append((act, where)))
+
+    journal.add_tree(tree=b"t", facts=b"f", keeper=b"k", files=3, time_s=9)
+    journal.add_session("default")
+    intent = journal.add_intent(b"x")
+    journal.add_changes(1, [change_at(b"a", None, FILE)])
+    with journal.transaction():
+        add_message(journal, 1)
+        add_event(journal)
+        journal.add_changes(2, [change_at(b"a", None, FILE)])
+    journal.remove_intent(intent)
+
+    assert [act for act, _ in acts] == ["record", "record", "intent", "commit", "commit", "forget"]
+    assert {where for _, where in acts} == {str(path)}
+
+
+def test_a_kill_leaves_all_of_a_transaction_or_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "store" / "timeline.db"
+
+    def prepare() -> None:
+        shutil.rmtree(path.parent, ignore_errors=True)
+        path.parent.mkdir()
+        create_journal(str(path))
+
+    def act() -> None:
+        with closing(Journal(str(path))) as journal:
+            intent = journal.add_intent(b"plan")
+            with journal.transaction():
+                message = add_message(journal, 1)
+                event = journal.add_event(
+                    session=1, kind=UNDO, time_ms=0, position=Position(message.number), intent=intent
+                )
+                journal.add_changes(event.number, [change_at(b"a", None, FILE)])
+            journal.remove_intent(intent)
+
+    def check() -> None:
+        with closing(Journal(str(path))) as journal:
+            event = journal.last_event(1)
+            if event is None:
+                assert journal.last_messages(1, None) == []
+                assert [intent.is_committed for intent in journal.open_intents()] in ([], [False])
+                assert journal.changes_of([1]) == {1: []}
+            else:
+                assert journal.open_intents() == [Intent(1, b"plan", is_committed=True)]
+                assert len(journal.changes_of([event.number])[event.number]) == 1
+
+    assert sweep_kills(prepare, act, check) == 3
+
+
+def test_what_was_added_survives_a_kill_right_after(path: Path) -> None:
+    def act() -> None:
+        journal = Journal(str(path))
+        journal.add_intent(b"x")
+        with journal.transaction():
+            add_event(journal)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert in_child(act).signal == signal.SIGKILL
+
+    with closing(Journal(str(path))) as journal:
+        assert len(journal.open_intents()) == len(journal.events_after(0)) == 1
+
+
+# What is read
+
+
+@pytest.fixture(scope="module")
+def long_timeline(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """10,000 messages in two sessions, their events and changes, and an act at the very beginning."""
+    path = tmp_path_factory.mktemp("long") / "timeline.db"
+    create_journal(str(path))
+    with closing(Journal(str(path))) as journal, journal.transaction():
+        add_event(journal, 1, WRAP)
+        add_event(journal, 1, UNDO)
+        for number in range(10_000):
+            session = 1 + number % 2
+            message = add_message(journal, session, f"msg_{number:05}")
+            add_event(journal, session, BEGIN, message.number)
+            event = add_event(journal, session, END, message.number)
+            journal.add_changes(
+                event, [change_at(b"common", FILE, FILE), change_at(b"%d" % number, None, FILE)]
+            )
+    return path
+
+
+QUESTIONS: dict[str, Callable[[Journal], object]] = {
+    "last messages of a session": lambda journal: journal.last_messages(1, 20),
+    "last messages of all": lambda journal: journal.last_messages(None, 20),
+    "messages before one": lambda journal: journal.last_messages(1, 20, before=5000),
+    "messages before one of all": lambda journal: journal.last_messages(None, 20, before=5000),
+    "message by id": lambda journal: journal.find_message(1, "msg_05000"),
+    "message by ordinal": lambda journal: journal.find_ordinal(1, 2500),
+    "message by number": lambda journal: journal.message(5000),
+    "messages by prefix": lambda journal: journal.find_prefix(1, "msg_0500"),
+    "last event": lambda journal: journal.last_event(1),
+    "events of messages": lambda journal: journal.events_of([10, 5000]),
+    "newest events": lambda journal: journal.events_after(19_990),
+    "newest events of a session": lambda journal: journal.events_after(19_990, 1),
+    "newest act": lambda journal: list(islice(journal.acts_of(1), 1)),
+    "acts of a session without any": lambda journal: list(journal.acts_of(2)),
+    "last wrap": lambda journal: journal.last_wrap(),
+    "changes of an event": lambda journal: journal.changes_of([10_000]),
+    "count of changes": lambda journal: journal.count_changes([10_000]),
+    "newest changes at a path": lambda journal: journal.changes_at([b"common", b"7"], 19_950, 1),
+    "no changes by others": lambda journal: journal.changes_at([b"common"], 20_001, 1),
+    "session": lambda journal: journal.session_number("none"),
+    "intents": lambda journal: journal.open_intents(),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_about_few_rows_reads_few_rows(long_timeline: Path, question: str) -> None:
+    """Counted in steps of SQLite's machine, of which a scan of a table takes 10,000 at the very least."""
+    with closing(Journal(str(long_timeline))) as journal:
+        steps = count_steps(journal, lambda: QUESTIONS[question](journal))
+
+    assert steps < 2_000
+
+
+def test_the_steps_of_a_scan_are_counted(long_timeline: Path) -> None:
+    with closing(Journal(str(long_timeline))) as journal:
+        assert count_steps(journal, lambda: journal.last_messages(1, None)) > 10_000
+
+
+def test_no_path_is_looked_up_where_no_other_session_did_anything(long_timeline: Path) -> None:
+    with closing(Journal(str(long_timeline))) as journal:
+        last = journal.events_after(0)[-1].number
+        steps = count_steps(
+            journal, lambda: journal.changes_at([b"%d" % n for n in range(5000)], last - 1, 2)
+        )
+
+    assert steps < 200
+
+
+def test_adding_a_message_does_not_read_the_others(long_timeline: Path, tmp_path: Path) -> None:
+    path = tmp_path / "timeline.db"
+    shutil.copy(long_timeline, path)
+    with closing(Journal(str(path))) as journal:
+        steps = count_steps(journal, lambda: add_message(journal, 1, "new"))
+
+    assert steps < 500
+
+
+def count_steps(journal: Journal, ask: Callable[[], object]) -> int:
+    steps = 0
+
+    def count() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    journal._connection.set_progress_handler(count, 1)
+    try:
+        ask()
+    finally:
+        journal._connection.set_progress_handler(None, 0)
+    return steps
+
+
+# Older and newer versions
+
+
+def test_a_new_timeline_has_the_present_version(path: Path) -> None:
+    before = path.read_bytes()
+
+    with closing(Journal(str(path))) as journal:
+        journal.upgrade()
+
+    assert version_of(path) == 2
+    assert path.read_bytes() == before
+
+
+def test_a_timeline_of_version_1_is_read_and_left_as_it_is(old_path: Path) -> None:
+    before = old_path.read_bytes()
+
+    with closing(Journal(str(old_path))) as journal:
+        trees = list(journal.trees_after(0))
+        answers = read_all(journal)
+
+    assert [tree.number for tree in trees] == [1, 2]
+    assert not any(answers)
+    assert old_path.read_bytes() == before
+    assert version_of(old_path) == 1
+
+
+def test_rows_that_an_old_timeline_cannot_have_are_damage(old_path: Path) -> None:
+    with closing(Journal(str(old_path))) as journal:
+        for ask in (journal.message, journal.event, journal.skips):
+            with pytest.raises(StoreDamaged):
+                ask(1)
+        assert journal.changes_of([1]) == {1: []}
+        assert journal.count_changes([1]) == {1: 0}
+
+
+def test_an_upgraded_timeline_is_as_a_new_one_with_its_trees_kept(old_path: Path, path: Path) -> None:
+    with closing(Journal(str(old_path))) as journal:
+        trees = list(journal.trees_after(0))
+        journal.upgrade()
+        journal.upgrade()
+        journal.add_session("default")
+        message = add_message(journal, 1)
+        add_event(journal, message=message.number)
+
+        assert list(journal.trees_after(0)) == trees
+        assert journal.last_messages(1, 20) == [message]
+    assert version_of(old_path) == version_of(path) == 2
+    assert schema_of(old_path) == schema_of(path)
+
+
+def test_who_has_an_old_timeline_open_sees_that_another_upgraded_it(old_path: Path) -> None:
+    with closing(Journal(str(old_path))) as reader, closing(Journal(str(old_path))) as other:
+        assert reader.session_names() == {}
+
+        with closing(Journal(str(old_path))) as writer:
+            writer.upgrade()
+            writer.add_session("default")
+
+        assert reader.session_names() == {1: "default"}
+        other.upgrade()
+        assert other.session_names() == {1: "default"}
+
+
+def test_a_kill_while_upgrading_leaves_the_old_version_or_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "old" / "timeline.db"
+
+    def upgrade() -> None:
+        with closing(Journal(str(path))) as journal:
+            journal.upgrade()
+
+    def check() -> None:
+        assert_upgradable(path)
+
+    assert sweep_kills(lambda: put_old(path), upgrade, check) == 1
+
+
+def test_a_power_cut_while_upgrading_leaves_the_old_version_or_the_new_one(
+    old_path: Path, tmp_path: Path
+) -> None:
+    """SQLite's log is cut at each page that the upgrade wrote into it."""
+    with closing(Journal(str(old_path))) as journal:
+        journal.upgrade()
+        content = old_path.read_bytes()
+        log = old_path.with_name("timeline.db-wal").read_bytes()
+    versions = []
+    for size in [*range(0, len(log), 2060), len(log)]:
+        path = tmp_path / f"cut {size}" / "timeline.db"
+        path.parent.mkdir()
+        path.write_bytes(content)
+        path.with_name("timeline.db-wal").write_bytes(log[:size])
+
+        versions.append(version_of(path))
+        assert_upgradable(path)
+
+    assert versions == [1] * (len(versions) - 1) + [2]
+
+
+def assert_upgradable(path: Path) -> None:
+    assert version_of(path) in (1, 2)
+    with closing(Journal(str(path))) as journal:
+        assert [tree.number for tree in journal.trees_after(0)] == [1, 2]
+        assert not any(read_all(journal))
+        journal.upgrade()
+        journal.add_session("default")
+        assert journal.session_names() == {1: "default"}
+    assert version_of(path) == 2
+
+
+def test_an_upgrade_that_fails_leaves_the_old_version(
+    old_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(act: str, where: str) -> None:
+        raise OutOfSpace(where)
+
+    with closing(Journal(str(old_path))) as journal:
+        with monkeypatch.context() as patched:
+            patched.setattr(faultpoint, "before_write", fail)
+            with pytest.raises(OutOfSpace):
+                journal.upgrade()
+
+        assert not any(read_all(journal))
+        assert version_of(old_path) == 1
+        journal.upgrade()
+    assert version_of(old_path) == 2
+
+
+def test_a_newer_timeline_is_refused(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 3")
+
+    with pytest.raises(StoreTooNew) as caught:
+        Journal(str(path))
+    assert (caught.value.found, caught.value.known) == (3, 2)
+
+
+@pytest.mark.parametrize("version", [0, -1])
+def test_a_timeline_of_no_version_is_damage(path: Path, version: int) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA user_version = {version}")
+
+    with pytest.raises(StoreDamaged):
+        Journal(str(path))
+
+
+# Damage
+
+
+def test_a_row_that_another_one_names_and_is_not_there_is_damage(journal: Journal) -> None:
+    asks: list[Callable[[int], object]] = [journal.tree, journal.message, journal.event, journal.skips]
+    for ask in asks:
+        with pytest.raises(StoreDamaged):
+            ask(1)
+    with pytest.raises(StoreDamaged):
+        journal.messages_by_number([1])
+
+
+@pytest.mark.parametrize(
+    ("damage", "ask"),
+    [
+        ("UPDATE messages SET text = x'ff'", lambda journal: journal.message(1)),
+        ("UPDATE messages SET id = 7", lambda journal: journal.last_messages(1, 20)),
+        ("UPDATE events SET open_step = 'text'", lambda journal: journal.event(1)),
+        ("UPDATE sessions SET name = x'ff'", lambda journal: journal.session_names()),
+        ("UPDATE branches SET name = x'ff'", lambda journal: journal.branches(1)),
+        ("UPDATE changes SET reason = x'ff'", lambda journal: journal.changes_of([1])),
+        ("UPDATE skips SET content = x'ff'", lambda journal: journal.skips(1)),
+        ("UPDATE skips SET content = x'5b5b'", lambda journal: journal.skips(1)),
+        ("UPDATE skips SET content = x'5b225d'", lambda journal: journal.skips(1)),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_damage(
+    journal: Journal, path: Path, damage: str, ask: Callable[[Journal], object]
+) -> None:
+    journal.add_session("default")
+    add_message(journal, 1)
+    add_event(journal)
+    journal.add_branch(1, "b", None, 1, 1)
+    journal.add_changes(1, [change_at(b"a", None, Unknown("why"))])
+    journal.add_skips([("a", "b")])
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(damage)
+
+    with pytest.raises(StoreDamaged):
+        ask(journal)
