@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from shadowtree import Shadow
+from tests.processes import PACKAGE_PLACE
 from tests.referee import assert_sound_store
+from tests.terminal import Terminal
 
 
 @pytest.fixture(autouse=True)
@@ -39,3 +41,23 @@ def shadow(worktree: Path) -> Iterator[Shadow]:
         yield shadow
     if shadow.is_wrapped:
         assert_sound_store(shadow.store)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with two files, as the current one, for command lines; stores are kept beside it."""
+    monkeypatch.setenv("PYTHONPATH", PACKAGE_PLACE)
+    for name in ("SHADOWTREE_DEBUG", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    root = tmp_path / "project"
+    root.mkdir()
+    (root / "a.txt").write_text("one\n")
+    (root / "b.txt").write_text("two\n")
+    monkeypatch.chdir(root)
+    return root
+
+
+@pytest.fixture
+def terminal(project: Path, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    """Where command lines are typed, in the project."""
+    return Terminal(capsys)

@@ -4,63 +4,27 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import shadowtree
-from shadowtree.cli import app, main, progress, quick, recording
+from shadowtree.cli import app, main, progress, quick
 from shadowtree.cli.command import COMMANDS, Command, load_command
 from shadowtree.cli.errors import ANSWERS, explain
 from shadowtree.cli.text import escape
-from tests.processes import COMMAND, PACKAGE_PLACE
+from tests.processes import COMMAND
+from tests.terminal import Terminal, run_on_terminal
 
 HOSTILE_NAME = "a\x1b[31mb\u202ec"
 SHOWN_NAME = "a\\x1b[31mb\\u202ec"
 
 
 @pytest.fixture
-def worktree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with two files, as the current one; stores are kept beside it."""
-    monkeypatch.setenv("SHADOWTREE_HOME", str(tmp_path / "stores"))
-    monkeypatch.setenv("PYTHONPATH", PACKAGE_PLACE)
-    for name in ("SHADOWTREE_STORE", "SHADOWTREE_SESSION", "SHADOWTREE_DEBUG", "NO_COLOR"):
-        monkeypatch.delenv(name, raising=False)
-    root = tmp_path / "project"
-    root.mkdir()
-    (root / "a.txt").write_text("one\n")
-    (root / "b.txt").write_text("two\n")
-    monkeypatch.chdir(root)
-    return root
-
-
-class Terminal:
-    """Run command lines in this process and keep what they print."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-        self.err = ""
-
-    def run(self, *words: str, exit_code: int = 0) -> str:
-        """Run a line that ends with `exit_code`, and give its standard output."""
-        self._capsys.readouterr()
-        assert main(words) == exit_code, self._capsys.readouterr()
-        out, self.err = self._capsys.readouterr()
-        return out
-
-    def run_json(self, *words: str, exit_code: int = 0) -> Any:  # Any: JSON
-        """Run a line with `--json`, and give the document."""
-        return json.loads(self.run(*words, "--json", exit_code=exit_code))
-
-
-@pytest.fixture
-def terminal(worktree: Path, capsys: pytest.CaptureFixture[str]) -> Terminal:
-    return Terminal(capsys)
+def worktree(project: Path) -> Path:
+    return project
 
 
 # Commands
@@ -429,17 +393,23 @@ def test_escape_shows_what_is_not_printable(text: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "is_coloured"),
-    [("TERM", "xterm", True), ("NO_COLOR", "1", False), ("TERM", "dumb", False)],
+    ("term", "no_color", "is_coloured"),
+    [("xterm", "", True), ("xterm", "1", False), ("dumb", "", False)],
     ids=["terminal", "no colour", "dumb"],
 )
 def test_colours_are_for_terminals(
-    terminal: Terminal, worktree: Path, variable: str, value: str, is_coloured: bool
+    terminal: Terminal,
+    worktree: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    term: str,
+    no_color: str,
+    is_coloured: bool,
 ) -> None:
     tree = terminal.run("track").strip()
     (worktree / "c.txt").write_text("new\n")
+    monkeypatch.setenv("NO_COLOR", no_color)
 
-    out = _run_on_terminal("patch", tree, **({"TERM": "xterm"} | {variable: value}))
+    out = run_on_terminal("patch", tree, term=term)
 
     assert out == (b"\x1b[32mA\x1b[0m c.txt\r\n" if is_coloured else b"A c.txt\r\n")
 
@@ -448,7 +418,7 @@ def test_on_a_terminal_the_lines_of_a_diff_are_escaped(terminal: Terminal, workt
     terminal.run("track")
     (worktree / "a.txt").write_text("\t\x1b[2J\u202e\n")
 
-    assert b"+\t\\x1b[2J\\u202e\r\n" in _run_on_terminal("diff", TERM="dumb")
+    assert b"+\t\\x1b[2J\\u202e\r\n" in run_on_terminal("diff")
 
 
 def test_a_progress_bar_comes_after_a_second_and_goes(
@@ -535,6 +505,14 @@ def test_an_interrupt_exits_130(terminal: Terminal, monkeypatch: pytest.MonkeyPa
         ["-C", "deep", "--store", "../s", "track", "--session=s=1", "--allow-broad"],
         ["--set", "a=1", "track", "--set=b=2", "--set", "c=3"],
         ["--session", "before", "track", "--session", "after"],
+        ["begin", "msg_1"],
+        ["begin", "msg_1", "-m", "a text", "--role=user", "--meta", "{}"],
+        ["begin", "-m", "first", "msg_1", "-m", ""],
+        ["begin", "track"],
+        ["end"],
+        ["end", "msg_1", "--path", "a", "--path=b"],
+        ["--json", "snapshot", "msg_1", "--session", "s"],
+        ["step", "edit", "--end"],
     ],
     ids=" ".join,
 )
@@ -543,12 +521,16 @@ def test_the_quick_parser_means_what_click_means(words: list[str], monkeypatch: 
 
     def note(command: Command, values: dict[str, object]) -> int:
         seen.update({name: value for name, value in values.items() if value not in (None, False, ())})
+        seen["command"] = command
         return 0
 
     monkeypatch.setattr(app, "run_command", note)
     app.run(words)
 
-    assert quick.parse(words) == (recording.TRACK, seen)
+    parsed = quick.parse(words)
+    assert parsed is not None
+    command, values = parsed
+    assert (seen.pop("command"), seen) == (command, values)
 
 
 @pytest.mark.parametrize(
@@ -567,6 +549,15 @@ def test_the_quick_parser_means_what_click_means(words: list[str], monkeypatch: 
         ["-C.", "track"],
         ["-C=.", "track"],
         ["status"],
+        ["begin"],
+        ["begin", "msg_1", "msg_2"],
+        ["begin", "--", "-x"],
+        ["begin", "-x"],
+        ["begin", "msg_1", "-mtext"],
+        ["begin", "msg_1", "-m", "- a point"],
+        ["begin", "msg_1", "--path", "a"],
+        ["step"],
+        ["undo"],
     ],
     ids=" ".join,
 )
@@ -588,27 +579,3 @@ def test_each_command_explains_itself(terminal: Terminal, name: str) -> None:
 def test_help_and_version_name_the_program(terminal: Terminal) -> None:
     assert all(f"\n  {name} " in terminal.run("--help") for name in COMMANDS)
     assert terminal.run("--version") == f"shadowtree {shadowtree.__version__}\n"
-
-
-def _run_on_terminal(*words: str, **variables: str) -> bytes:
-    """Run a line in another process, on a terminal of its own, and give all that appears there."""
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [*COMMAND, *words], stdin=theirs, stdout=theirs, stderr=theirs, env=os.environ | variables
-    ) as process:
-        os.close(theirs)
-        shown = b"".join(_read_until_hangup(ours))
-        os.close(ours)
-        assert process.wait() == 0
-    return shown
-
-
-def _read_until_hangup(descriptor: int) -> Iterator[bytes]:
-    while True:
-        try:
-            part = os.read(descriptor, 65536)
-        except OSError:  # EIO: the other side has closed the terminal
-            return
-        if not part:
-            return
-        yield part

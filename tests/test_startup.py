@@ -59,6 +59,32 @@ def test_a_hot_command_imports_nothing_slow(worktree: Path, start: list[str], wo
         assert not imported & TOO_SLOW
 
 
+@pytest.mark.parametrize("is_json", [False, True], ids=["plain", "json"])
+def test_a_message_is_recorded_without_anything_slow(worktree: Path, is_json: bool) -> None:
+    """Hosts of agents run these lines at every message and every tool call."""
+    lines = [
+        ["begin", "msg_1", "-m", "a text", "--role", "user", "--meta", "{}"],
+        ["step", "edit"],
+        ["step", "edit", "--end"],
+        ["end", "msg_1", "--path", "a.txt"],
+        ["snapshot", "msg_2"],
+    ]
+    for words in lines:
+        (worktree / "a.txt").write_text(" ".join(words))
+        imported = _imports_of(["-m", "shadowtree", *words, *(["--json"] if is_json else [])], worktree)
+
+        assert "shadowtree" in imported
+        assert not imported & TOO_SLOW
+
+
+@pytest.mark.parametrize("words", [["log"], ["undo"], ["redo", "--json"]], ids=" ".join)
+def test_an_act_loads_neither_dulwich_nor_asyncio(worktree: Path, words: list[str]) -> None:
+    _imports_of(["-m", "shadowtree", "begin", "msg_1"], worktree)
+    (worktree / "a.txt").write_text("changed\n")
+
+    assert not _imports_of(["-m", "shadowtree", *words], worktree) & {"dulwich", "watchfiles", "asyncio"}
+
+
 @pytest.mark.parametrize("words", [["--help"], ["track", "--help"], ["--version"]], ids=" ".join)
 def test_help_does_not_load_dulwich(worktree: Path, words: list[str]) -> None:
     imported = _imports_of(["-m", "shadowtree", *words], worktree)

@@ -1,0 +1,62 @@
+"""Command lines as a person types them: in this process, or on a terminal of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from shadowtree.cli import main
+from tests.processes import COMMAND
+
+
+class Terminal:
+    """Run command lines in this process and keep what they print."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+        self.err = ""
+
+    def run(self, *words: str, exit_code: int = 0) -> str:
+        """Run a line that ends with `exit_code`, and give its standard output."""
+        self._capsys.readouterr()
+        assert main(words) == exit_code, self._capsys.readouterr()
+        out, self.err = self._capsys.readouterr()
+        return out
+
+    def run_json(self, *words: str, exit_code: int = 0) -> Any:  # Any: JSON
+        """Run a line with `--json`, and give the document."""
+        return json.loads(self.run("--json", *words, exit_code=exit_code))
+
+
+def run_on_terminal(*words: str, term: str = "dumb", answer: str = "", exit_code: int = 0) -> bytes:
+    """Run a line in another process, on a terminal of its own, and give all that appears there.
+
+    `term` is the kind of terminal. An answer is typed ahead: it waits until somebody reads it.
+    """
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*COMMAND, *words], stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": term}
+    ) as process:
+        os.close(theirs)
+        os.write(ours, answer.encode())
+        shown = b"".join(_read_until_hangup(ours))
+        os.close(ours)
+        assert process.wait() == exit_code, shown
+    return shown
+
+
+def _read_until_hangup(descriptor: int) -> Iterator[bytes]:
+    while True:
+        try:
+            part = os.read(descriptor, 65536)
+        except OSError:  # EIO: the other side has closed the terminal
+            return
+        if not part:
+            return
+        yield part
