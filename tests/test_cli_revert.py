@@ -169,8 +169,8 @@ def test_a_conflict_lists_every_path_before_the_line(capsys: pytest.CaptureFixtu
     out, err = capsys.readouterr()
     lines = err.splitlines()
     assert out == ""
-    assert lines[:2] == ["  f00\\x1b: it was edited since", "    look at it"]
-    assert len(lines) == 61
+    assert lines[0] == "  f00\\x1b: it was edited since"
+    assert lines[29:31] == ["  f29\\x1b: it was edited since", "    look at it"]
     assert lines[-1].startswith(
         "shadowtree: 30 paths in conflict, nothing was changed; try --on-conflict keep"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 import shadowtree
 from shadowtree.cli.output import paint
@@ -45,11 +46,11 @@ def render_outcome(
 
 
 def list_conflicts(conflicts: Sequence[shadowtree.ConflictingPath]) -> Iterator[str]:
-    """List every path in conflict, why it is, and what the user can do."""
-    for conflict in conflicts:
-        yield f"  {escape(conflict.path)}: {escape(conflict.reason)}"
-        if conflict.advice:
-            yield f"    {escape(conflict.advice)}"
+    """List every path in conflict, why it is, and, once for neighbours, what the user can do."""
+    for advice, group in groupby(conflicts, key=lambda conflict: conflict.advice):
+        for conflict in group:
+            yield f"  {escape(conflict.path)}: {escape(conflict.reason)}"
+        yield f"    {escape(advice)}"
 
 
 def has_substance(outcome: shadowtree.Outcome) -> bool:
