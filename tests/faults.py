@@ -18,18 +18,19 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 
 import pytest
 
-from shadowtree import Shadow, disk, faultpoint, lock
+from shadowtree import Shadow, faultpoint
 from shadowtree.gitformat import MODE_TREE
 from shadowtree.journal import Journal
 from shadowtree.objects import Objects
-from shadowtree.system import sync_directory
 from tests.referee import git_tree
 
 SETTINGS = {"min_free": 0}
@@ -232,11 +233,34 @@ def _noted(text: str) -> Iterator[None]:
         raise
 
 
-class Faults:
-    """Let the N-th mutating call to the operating system fail, and with `forever` all that follow.
+WRITING_MODULES = ("disk", "lock", "staging")
+"""Those that change a disk; they see an `os` of their own, and of `system` what is listed below."""
 
-    The calls are those that `disk` and `lock` make: they see an `os` of their own.
-    """
+CALLS_OF_OS = {
+    *("open", "write", "pwrite", "mkdir", "symlink", "link"),
+    *("rename", "replace", "unlink", "rmdir", "chmod", "fchmod", "ftruncate", "fsync"),
+}
+CALLS_OF_SYSTEM = {
+    "exchange": "exchange",
+    "move": "move",
+    "sync_directory": "fsync",
+    "sync_file_system": "syncfs",
+}
+"""The functions of `system`, and what they are called in a hit."""
+MAY_WORK_ON_A_FULL_DISK = {
+    *("rename", "replace", "unlink", "rmdir", "rmtree", "chmod", "fchmod", "ftruncate", "fsync"),
+    *CALLS_OF_SYSTEM.values(),
+}
+
+
+def writing_modules() -> list[ModuleType]:
+    """Import the modules that change a disk."""
+    names = [f"shadowtree.{name}" for name in WRITING_MODULES]
+    return [import_module(name) for name in names if find_spec(name) is not None]
+
+
+class Faults:
+    """Let the N-th mutating call to the operating system fail, and with `forever` all that follow."""
 
     def __init__(self, number: int, code: int, *, forever: bool = False) -> None:
         self._number = number
@@ -249,9 +273,11 @@ class Faults:
 
     def __enter__(self) -> Faults:
         stand_in = _FailingOs(self)
-        for module in (disk, lock):
+        for module in writing_modules():
             self._patch.setattr(module, "os", stand_in)
-        self._patch.setattr(disk, "sync_directory", self.wrap("fsync", sync_directory))
+            for function, name in CALLS_OF_SYSTEM.items():
+                if hasattr(module, function):
+                    self._patch.setattr(module, function, self.wrap(name, getattr(module, function)))
         self._patch.setattr(shutil, "rmtree", self.wrap("rmtree", shutil.rmtree))
         return self
 
@@ -267,8 +293,9 @@ class Faults:
             if name != "open" or arguments[1] & os.O_CREAT:
                 self._calls += 1
                 if self._is_due(name):
-                    self.hits.append(f"{name} {arguments[0]}")
-                    raise OSError(self._code, os.strerror(self._code), str(arguments[0]))
+                    what = _what(arguments)
+                    self.hits.append(f"{name} {what}")
+                    raise OSError(self._code, os.strerror(self._code), what)
             return function(*arguments, **named)
 
         return call
@@ -278,17 +305,24 @@ class Faults:
             return True
         is_full = self._code in (errno.ENOSPC, errno.EDQUOT)
         # A disk that is full still lets go of files.
-        return self._forever and self._calls > self._number and not (is_full and name in _FREEING)
+        return (
+            self._forever and self._calls > self._number and not (is_full and name in MAY_WORK_ON_A_FULL_DISK)
+        )
 
 
-_FREEING = {"unlink", "rmtree", "replace", "ftruncate", "chmod", "fchmod", "fsync"}
+def _what(arguments: tuple[Any, ...]) -> str:
+    """Name what a call is about: the last of its paths, or a descriptor."""
+    names = [
+        os.fsdecode(argument) for argument in arguments if isinstance(argument, str | bytes | os.PathLike)
+    ]
+    return names[-1] if names else str(arguments[0])
 
 
 class _FailingOs:
     """The module `os`, with the calls that change a disk wrapped."""
 
     def __init__(self, faults: Faults) -> None:
-        for name in ("open", "write", "pwrite", "mkdir", *_FREEING - {"rmtree"}):
+        for name in CALLS_OF_OS:
             setattr(self, name, faults.wrap(name, getattr(os, name)))
 
     def __getattr__(self, name: str) -> Any:  # Any: whatever `os` has
@@ -364,15 +398,31 @@ def count_packs(store: Path) -> int:
 @contextmanager
 def mounted_tmpfs(where: Path, options: str) -> Iterator[Path]:
     """Mount a small file system in memory; skip the test where that is not allowed."""
+    with _mounted(where, "-t", "tmpfs", "-o", f"mode=0700,{options}", "tmpfs"):
+        yield where
+
+
+@contextmanager
+def mounted_ext4(where: Path, image: Path) -> Iterator[Path]:
+    """Mount an ext4 that is in a file, and make it first if there is none; skip where that is not allowed."""
+    if not image.exists():
+        image.touch()
+        os.truncate(image, 16 << 20)
+        try:
+            subprocess.run(["mkfs.ext4", "-q", image], check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError):
+            pytest.skip("no ext4 can be made here")
+    with _mounted(where, "-t", "ext4", "-o", "loop", image):
+        yield where
+
+
+@contextmanager
+def _mounted(where: Path, *arguments: str | Path) -> Iterator[None]:
     where.mkdir(exist_ok=True)
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"mode=0700,{options}", "tmpfs", where],
-        capture_output=True,
-        check=False,
-    )
+    done = subprocess.run(["mount", *arguments, where], capture_output=True, check=False)
     if done.returncode:
         pytest.skip("file systems cannot be mounted here")
     try:
-        yield where
+        yield
     finally:
         subprocess.run(["umount", "--lazy", where], check=True)
