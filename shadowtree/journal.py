@@ -55,6 +55,8 @@ _WITH_SESSIONS = 2
 _CHUNK = 500
 """How many values one statement asks for; SQLite has a limit."""
 _PAGE = 20
+_BEYOND = 1 << 62
+"""A number that no row has."""
 
 
 @frozen
@@ -83,7 +85,7 @@ class Journal:
             try:
                 self._connection.execute("PRAGMA synchronous = FULL")
                 self._version = self._read_version()
-            except (sqlite3.Error, ShadowError):
+            except BaseException:
                 self._connection.close()
                 raise
 
@@ -234,9 +236,10 @@ class Journal:
         """Give the event with a number that another row names."""
         return self._existing("event", number, self._event("number = ?", number))
 
-    def last_event(self, session: int) -> Event | None:
-        """Give what happened last in a session."""
-        return self._event("session = ? ORDER BY number DESC LIMIT 1", session)
+    def last_event(self, session: int, *, before: int | None = None) -> Event | None:
+        """Give what happened last in a session, or last before another event."""
+        limit = _BEYOND if before is None else before
+        return self._event("session = ? AND number < ? ORDER BY number DESC LIMIT 1", session, limit)
 
     def last_wrap(self) -> Event | None:
         """Give the latest event at which the store was wrapped, in whatever session."""
@@ -254,7 +257,7 @@ class Journal:
     def events_of(self, messages: Sequence[int]) -> list[Event]:
         """Give how messages and their steps began and ended, oldest first."""
         rows = self._rows_of(f"{EVENTS} WHERE {OF_MESSAGE} AND message IN", messages)
-        return sorted(self._decode(decode_event, rows), key=lambda event: event.number)
+        return self._decode(decode_event, rows, order=lambda event: event.number)
 
     def acts_of(self, session: int) -> Iterator[Event]:
         """Give the acts of a session, newest first; they are read as they are asked for."""
@@ -300,8 +303,8 @@ class Journal:
         """Give the changes of each event, sorted by path."""
         found: dict[int, list[Change]] = {event: [] for event in events}
         rows = self._rows_of(f"{CHANGES} WHERE event IN", events)
-        for event, change in sorted(self._decode(decode_change, rows), key=_event_and_path):
-            found[event].append(change)
+        for event, change in self._decode(decode_change, rows, order=_event_and_path):
+            self._existing("event", event, found.get(event)).append(change)
         return found
 
     def count_changes(self, events: Sequence[int]) -> dict[int, int]:
@@ -318,7 +321,7 @@ class Journal:
         # CROSS keeps the order: a look at each path, and then at its few events.
         select = CHANGES + f" CROSS JOIN events ON number = event WHERE {others} AND event > ? AND path IN"
         rows = self._rows_of(select, paths, values=(after, not_session, after))
-        return sorted(self._decode(decode_change, rows), key=_event_and_path)
+        return self._decode(decode_change, rows, order=_event_and_path)
 
     def add_changes(self, event: int, changes: Iterable[Change]) -> None:
         """Add what an event changed, each path once."""
@@ -409,10 +412,14 @@ class Journal:
         return found
 
     def _decode(
-        self, decode: Callable[[Any], Value], rows: Iterable[Any]
-    ) -> list[Value]:  # Any: rows of SQLite
+        self,
+        decode: Callable[[Any], Value],  # Any: a row of SQLite
+        rows: Iterable[Any],
+        order: Callable[[Value], Any] | None = None,  # Any: what can be compared
+    ) -> list[Value]:
         try:
-            return [decode(row) for row in rows]
+            values = [decode(row) for row in rows]
+            return values if order is None else sorted(values, key=order)
         except (AttributeError, TypeError, ValueError) as error:
             raise StoreDamaged(f"{self._path} holds a row that cannot be read: {error}") from error
 
@@ -467,6 +474,9 @@ def _errors(path: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise _as_store_error(path, error) from error
+    except UnicodeDecodeError as error:
+        # SQLite complains of a name in the file that is no text.
+        raise StoreDamaged(f"{path}: {error}") from error
 
 
 def _as_store_error(path: str, error: sqlite3.Error) -> ShadowError:

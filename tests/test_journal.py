@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from shadowtree import OutOfSpace, StoreDamaged, StoreFailed, StoreTooNew, faultpoint
+from shadowtree import OutOfSpace, ShadowError, StoreDamaged, StoreFailed, StoreTooNew, faultpoint
 from shadowtree.events import (
     ACTS,
     BEGIN,
@@ -958,11 +958,26 @@ def test_a_row_that_another_one_names_and_is_not_there_is_damage(journal: Journa
         journal.messages_by_number([1])
 
 
+def fill(journal: Journal) -> None:
+    """Add rows of every kind."""
+    journal.add_tree(tree=b"t" * 20, facts=b"f" * 20, keeper=b"k" * 20, files=3, time_s=9)
+    journal.add_session("default")
+    with journal.transaction():
+        for number, kind in enumerate([WRAP, BEGIN, END, UNDO] * 10):
+            message = add_message(journal, 1, f"m{number}")
+            event = add_event(journal, 1, kind, message.number)
+            unknown = change_at(b"a", None, Unknown("why"))
+            journal.add_changes(event, [unknown, change_at(b"b%d" % number, FILE, DIRECTORY)])
+    journal.add_branch(1, "b", None, 1, 1)
+    journal.add_skips([("a", "b")])
+    journal.add_intent(b"x")
+
+
 @pytest.mark.parametrize(
     ("damage", "ask"),
     [
         ("UPDATE messages SET text = x'ff'", lambda journal: journal.message(1)),
-        ("UPDATE messages SET id = 7", lambda journal: journal.last_messages(1, 20)),
+        ("UPDATE messages SET id = 7 WHERE number = 40", lambda journal: journal.last_messages(1, 20)),
         ("UPDATE events SET open_step = 'text'", lambda journal: journal.event(1)),
         ("UPDATE sessions SET name = x'ff'", lambda journal: journal.session_names()),
         ("UPDATE branches SET name = x'ff'", lambda journal: journal.branches(1)),
@@ -975,14 +990,29 @@ def test_a_row_that_another_one_names_and_is_not_there_is_damage(journal: Journa
 def test_a_row_that_cannot_be_read_is_damage(
     journal: Journal, path: Path, damage: str, ask: Callable[[Journal], object]
 ) -> None:
-    journal.add_session("default")
-    add_message(journal, 1)
-    add_event(journal)
-    journal.add_branch(1, "b", None, 1, 1)
-    journal.add_changes(1, [change_at(b"a", None, Unknown("why"))])
-    journal.add_skips([("a", "b")])
+    fill(journal)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(damage)
 
     with pytest.raises(StoreDamaged):
         ask(journal)
+
+
+def test_a_flipped_byte_raises_an_error_of_ours_or_none(path: Path) -> None:
+    with closing(Journal(str(path))) as journal:
+        fill(journal)
+    content = path.read_bytes()
+    raised = []
+    for position in [position for position, byte in enumerate(content) if byte][::29]:
+        path.write_bytes(content[:position] + bytes([content[position] ^ 0x81]) + content[position + 1 :])
+        try:
+            with closing(Journal(str(path))) as journal:
+                read_all(journal)
+                journal.events_of(range(1, 41))
+                journal.changes_of(range(1, 41))
+                journal.messages_by_number(range(1, 41))
+                journal.skips(1)
+        except ShadowError as error:
+            raised.append(error)
+
+    assert raised
