@@ -1,7 +1,7 @@
 """What OpenCode's tests pin of revert, restore and turns, and where its undo goes wrong.
 
-`2a` to `2d` are the numbered behaviours, `E` the experiments in the research on OpenCode. Where the contract is
-stricter the test says so. Capture alone is in `test_opencode_cases.py`.
+`2a` to `2d` are the numbered behaviours, `E` the experiments in the research on OpenCode. Where the contract
+is stricter the test says so. Capture alone is in `test_opencode_cases.py`.
 """
 
 from __future__ import annotations
@@ -826,8 +826,9 @@ def test_e15b_files_of_a_submodule_are_undone(shadow: Shadow, worktree: Path, tm
 
 def test_e15b_one_undo_over_several_repositories(shadow: Shadow, worktree: Path) -> None:
     """Issues 30065, 34398."""
+    rules: Tree = {".gitignore": "*.log\n"}
     for name in ("one", "two"):
-        make_repository(worktree / name, {"f": "0", ".gitignore": "*.log\n"})
+        make_repository(worktree / name, {"f": "0", **rules})
     with shadow.message("m1"):
         make_tree(worktree, {"one": {"f": "1", "x.log": "1"}, "two": {"f": "1", "new": "1"}, "loose": "1"})
 

@@ -9,7 +9,7 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import permutations
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from shadowtree import (
     UnsafePath,
 )
 from shadowtree.model import Plan
-from tests.faults import SETTINGS
+from tests.faults import SETTINGS, in_child
 from tests.referee import git
 from tests.trees import Tree, assert_tree, executable, file, link, make_tree, read_tree
 
@@ -1181,3 +1181,96 @@ def test_a_revert_that_failed_works_when_the_reason_is_gone(shadow: Shadow, work
     shadow.revert("m1")
 
     assert_tree(worktree, {"a": "0", "z": "0"})
+
+
+# As a user who is not root
+
+
+@pytest.fixture
+def open_place() -> Iterator[Path]:
+    """A directory that another user can reach."""
+    place = Path(tempfile.mkdtemp())
+    place.chmod(0o755)
+    yield place
+    subprocess.run(["chmod", "-R", "u+rwX", place], check=True)
+    shutil.rmtree(place)
+
+
+def as_nobody(place: Path, act: Callable[[Shadow, Path], object]) -> None:
+    """Run a scenario as a user whom permissions bind; once as root before, so that nothing is left to import."""
+
+    def run(name: str) -> None:
+        worktree = make_tree(place / name / "worktree", {})
+        with Shadow(worktree, store=place / name / "store", settings=SETTINGS) as shadow:
+            act(shadow, worktree)
+
+    def scenario() -> None:
+        if os.geteuid() == 0:
+            with suppress(AssertionError, pytest.fail.Exception):
+                run("warm-up")
+            (place / "theirs").mkdir()
+            os.chown(place / "theirs", 65534, 65534)
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+        run("theirs")
+
+    in_child(scenario).value()
+
+
+def test_a_file_that_cannot_be_read_any_more_is_left_alone_and_listed(open_place: Path) -> None:
+    """F20."""
+
+    def act(shadow: Shadow, worktree: Path) -> None:
+        make_tree(worktree, {"file": "0", "a": "0"})
+        with shadow.message("m1"):
+            make_tree(worktree, {"file": file("1", 0o000), "a": "1"})
+
+        outcome = shadow.revert("m1")
+
+        assert stat.S_IMODE((worktree / "file").stat().st_mode) == 0
+        (worktree / "file").chmod(0o644)
+        assert_tree(worktree, {"file": "1", "a": "0"})
+        assert ([skip.path for skip in outcome.skipped], outcome.complete) == (["file"], False)
+
+    as_nobody(open_place, act)
+
+
+@pytest.mark.parametrize("path", ["d", "d/x"])
+def test_what_the_user_closed_since_is_a_conflict_and_stays(open_place: Path, path: str) -> None:
+    """F20: nobody can say whether it is still what the message left."""
+
+    def act(shadow: Shadow, worktree: Path) -> None:
+        make_tree(worktree, {"d": {"x": "0"}, "a": "0"})
+        with shadow.message("m1"):
+            make_tree(worktree, {"d": {"x": "1", "new": "1"}, "a": "1"})
+        (worktree / path).chmod(0o000)
+
+        with pytest.raises(ShadowError):
+            shadow.revert("m1")
+
+        (worktree / path).chmod(0o755 if path == "d" else 0o644)
+        assert_tree(worktree, {"d": {"x": "1", "new": "1"}, "a": "1"})
+
+    as_nobody(open_place, act)
+
+
+def test_a_directory_without_the_right_to_write_takes_everything_back(open_place: Path) -> None:
+    """F65."""
+
+    def act(shadow: Shadow, worktree: Path) -> None:
+        make_tree(worktree, {"a": "0", "d": {"x": "0"}, "z": "0"})
+        with shadow.message("m1"):
+            make_tree(worktree, {"a": "1", "d": {"x": "1"}, "z": "1"})
+        before = read_tree(worktree)
+        (worktree / "d").chmod(0o555)
+
+        with pytest.raises(ShadowError):
+            shadow.revert("m1")
+        assert read_tree(worktree) == before
+        (worktree / "d").chmod(0o755)
+        shadow.revert("m1")
+
+        assert_tree(worktree, {"a": "0", "d": {"x": "0"}, "z": "0"})
+
+    as_nobody(open_place, act)
