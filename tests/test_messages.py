@@ -416,7 +416,11 @@ def test_a_json_object_of_the_callers_comes_back(shadow: Shadow, worktree: Path,
     assert named(shadow, "m1").meta == META
 
 
-@pytest.mark.parametrize("meta", [[1], "text", 3, {"x": object()}, {"x": b"bytes"}], ids=repr)
+@pytest.mark.parametrize(
+    "meta",
+    [[1], "text", 3, {"x": object()}, {"x": b"bytes"}],
+    ids=["list", "text", "number", "object in it", "bytes in it"],
+)
 def test_what_is_no_json_object_is_refused(shadow: Shadow, worktree: Path, meta: Any) -> None:
     with pytest.raises(InvalidInput):
         shadow.begin("m1", meta=meta)

@@ -1197,7 +1197,7 @@ def open_place() -> Iterator[Path]:
 
 
 def as_nobody(place: Path, act: Callable[[Shadow, Path], object]) -> None:
-    """Run a scenario as a user whom permissions bind; once as root before, so that nothing is left to import."""
+    """Run a scenario as a user whom permissions bind; as root before, so that all is imported."""
 
     def run(name: str) -> None:
         worktree = make_tree(place / name / "worktree", {})
