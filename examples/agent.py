@@ -151,11 +151,14 @@ class Agent:
     def converse(self, lines: TextIO) -> None:
         """Answer each line. At `/quit`, or when they end, stop the work that still goes on."""
         self._show_prompt()
-        for line in lines:
-            if line.strip() == "/quit":
+        for line in map(str.strip, lines):
+            if line == "/quit":
                 break
-            self._begin_answer(line.strip())
-            if not lines.isatty():  # Only a person can type while the agent works.
+            if lines.isatty():
+                self._begin_answer(line)
+            else:  # Only a person can type while the agent works, and sees what was typed.
+                print(shown(line))
+                self._begin_answer(line)
                 self._wait()
         self._is_stopping = True
         self._wait()
@@ -270,13 +273,12 @@ class Agent:
 
 def describe(outcome: Outcome) -> Iterator[str]:
     """Tell what an undo, redo or revert did."""
-    parts = [counted(len(outcome.messages), "message")]
-    if outcome.turns is not None:
-        parts.insert(0, counted(outcome.turns, "turn"))
+    turns = "" if outcome.turns is None else counted(outcome.turns, "turn") + ", "
     verbs = {"restored": outcome.restored, "deleted": outcome.deleted, "kept": outcome.kept}
-    parts += [f"{verb} {listed(paths)}" for verb, paths in verbs.items() if paths]
+    parts = [f"; {verb} {listed(paths)}" for verb, paths in verbs.items() if paths]
     if outcome.messages:
-        yield f"{outcome.act.capitalize()}: {'; '.join(parts)}"
+        messages = counted(len(outcome.messages), "message")
+        yield f"{outcome.act.capitalize()}: {turns}{messages}{''.join(parts)}"
     yield from (f"Left alone: {shown(skipped.path)}, {skipped.reason}" for skipped in outcome.skipped)
     yield from outcome.notes
 
