@@ -6,17 +6,14 @@ the tests, which count, fail or kill at each call through the fault point.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from shadowtree import faultpoint
-from shadowtree.errors import OutOfSpace, ShadowError, StoreFailed, UnsafePath, describe
+from shadowtree.errors import OutOfSpace, ShadowError, StoreFailed, UnsafePath, describe, is_full
 from shadowtree.layout import TEMPORARY_PREFIX
 from shadowtree.system import O_BINARY, O_CLOEXEC, O_NOFOLLOW, sync_directory, user_id
-
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def before_write(act: str, path: str) -> None:
@@ -26,7 +23,7 @@ def before_write(act: str, path: str) -> None:
 
 def as_store_error(path: str, error: OSError) -> ShadowError:
     """Turn an error of the operating system into ours."""
-    if error.errno in _FULL:
+    if is_full(error):
         return OutOfSpace(path)
     return StoreFailed(path, describe(error))
 

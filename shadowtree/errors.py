@@ -28,6 +28,7 @@ belong to the front ends.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 
 TYPE_CHECKING = False
@@ -45,6 +46,11 @@ def describe(error: OSError) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def is_full(error: OSError) -> bool:
+    """Tell whether the operating system complains of too little room."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class ShadowError(Exception):

@@ -50,6 +50,13 @@ def frozen(plain: type[Class]) -> type[Class]:
     return type(plain.__name__, plain.__bases__, space)
 
 
+def replace(value: Class, **changes: object) -> Class:
+    """Make a copy of a frozen object in which some fields differ."""
+    kind = type(value)
+    fields = {name: getattr(value, name) for name in kind.__match_args__}  # type: ignore[attr-defined]  # all have it
+    return kind(**{**fields, **changes})
+
+
 def _make_methods(names: tuple[str, ...], defaults: dict[str, object]) -> dict[str, object]:
     known = frozenset(names)
 

@@ -367,8 +367,7 @@ class Journal:
         return [Intent(number, content, bool(is_committed)) for number, content, is_committed in rows]
 
     def add_intent(self, content: bytes) -> int:
-        """Say durably what is about to be done, so that it can be taken back; never within a transaction."""
-        assert not self._connection.in_transaction
+        """Say what is about to be done, so that it can be taken back; durable before that begins."""
         return self._add("intents", act="intent", content=content)
 
     def remove_intent(self, number: int) -> None:

@@ -6,9 +6,8 @@ from shadowtree.frozen import field, frozen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Literal
-
     from datetime import datetime
+    from typing import Any, Literal
 
     ChangeStatus = Literal["added", "modified", "deleted", "type"]
     """What happened to a path; `type`: a file became a link, or a link a file."""
@@ -162,7 +161,11 @@ class Step:
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON of `step`."""
-        result: dict[str, Any] = {"message": self.message, "step": self.name, "before": self.before}  # Any: JSON
+        result: dict[str, Any] = {
+            "message": self.message,
+            "step": self.name,
+            "before": self.before,
+        }  # Any: JSON
         if self.after is not None:
             result["after"] = self.after
             result["files"] = [changed.to_dict() for changed in self.patch.files]

@@ -145,6 +145,33 @@ class Objects:
             raise TooLarge
         return self.read(b"blob", wanted)
 
+    def stream_blob(self, wanted: bytes) -> Iterator[bytes]:
+        """Read a blob piece by piece; StoreDamaged at its end unless all of it had the right hash.
+
+        What was read must not be used before the last piece came.
+        """
+        self.require_blob(wanted)
+        for kind, size, pieces in self._sources(wanted):
+            digest = sha1(object_header(kind, size), usedforsecurity=False)
+            for piece in pieces:
+                digest.update(piece)
+                yield piece
+            if digest.digest() != wanted or kind != b"blob":
+                raise StoreDamaged(f"blob {wanted.hex()} has other content than its name says")
+            return
+        raise StoreDamaged(f"blob {wanted.hex()} is missing")
+
+    def require_blob(self, wanted: bytes) -> None:
+        """Raise StoreDamaged unless a blob is stored, which is proved by reading it back."""
+        if not self.has(wanted) and not (self.refresh() and self.has(wanted)):
+            raise StoreDamaged(f"blob {wanted.hex()} is missing or damaged")
+
+    def size_of(self, wanted: bytes) -> int:
+        """Tell how large an object is."""
+        for _, size, _ in self._all_sources(wanted):
+            return size
+        raise StoreDamaged(f"object {wanted.hex()} is missing")
+
     def read_tree(self, wanted: bytes) -> list[TreeEntry]:
         """Read and check a tree."""
         if wanted == EMPTY_TREE:

@@ -9,11 +9,12 @@ what comes after it can be made again.
 from __future__ import annotations
 
 import os
-from time import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from shadowtree import disk
 from shadowtree.errors import ShadowError, StoreDamaged
-from shadowtree.gitformat import MODE_TREE, TreeEntry, encode_commit, encode_tree
+from shadowtree.gitformat import MODE_FILE, MODE_TREE, TreeEntry, encode_commit, encode_tree
 from shadowtree.journal import Journal, TreeRecord
 from shadowtree.layout import StoreLayout
 from shadowtree.objects import Objects
@@ -61,6 +62,7 @@ class OpenStore:
     def prepare_to_write(self) -> None:
         """Do the same as the holder of the lock, who also removes what dead processes left behind."""
         self.objects.remove_temporaries()
+        self.journal.upgrade()
         last = self.journal.last_tree()
         if last is not None:
             self._mend_ref(last)
@@ -74,18 +76,35 @@ class OpenStore:
         now = self.objects.stamp()
         return all(now.get(name) == stamp for name, stamp in known.items())
 
-    def record(self, pack: PackWriter, tree: bytes, facts: bytes, files: int) -> TreeRecord:
-        """Publish a pack and give the record of the tree in it, which may be the one that was last."""
+    @contextmanager
+    def recording(
+        self,
+        pack: PackWriter,
+        tree: bytes,
+        facts: bytes,
+        *,
+        files: int,
+        time_s: int,
+        also: Sequence[bytes] = (),
+    ) -> Iterator[TreeRecord]:
+        """Publish a pack and give the record of the tree in it, which may be the one that was last.
+
+        What the body adds to the journal counts together with the record, when the body is over, or not at
+        all. `also` are blobs beside the tree that must be kept as long as it is.
+        """
         last = self.journal.last_tree()
-        if last is not None and (last.tree, last.facts) == (tree, facts):
+        if last is not None and (last.tree, last.facts) == (tree, facts) and not also:
             self.objects.publish(pack)
-            return last
-        keeper = _add_keeper(self.objects, pack, tree, facts, last)
+            with self.journal.transaction():
+                yield last
+            return
+        keeper = _add_keeper(self.objects, pack, tree, facts, last, also, time_s)
         if not self.objects.publish(pack):
             # All was there already, perhaps from a process that died before it made the names durable.
             disk.sync_names(self.layout.packs)
         self._keep(keeper)
-        return self.journal.add_tree(tree=tree, facts=facts, keeper=keeper, files=files, time_s=int(time()))
+        with self.journal.transaction():
+            yield self.journal.add_tree(tree=tree, facts=facts, keeper=keeper, files=files, time_s=time_s)
 
     def tidy(self) -> None:
         """Merge small packs. A failure is no failure of the snapshot, which is recorded by now."""
@@ -137,13 +156,22 @@ class OpenStore:
 
 
 def _add_keeper(
-    objects: Objects, pack: PackWriter, tree: bytes, facts: bytes, last: TreeRecord | None
+    objects: Objects,
+    pack: PackWriter,
+    tree: bytes,
+    facts: bytes,
+    last: TreeRecord | None,
+    also: Sequence[bytes],
+    time_s: int,
 ) -> bytes:
-    """Add the commit that keeps a tree and its facts from `git gc`."""
+    """Add the commit that keeps a tree, its facts and other blobs from `git gc`."""
     entries = [TreeEntry(b"facts", MODE_TREE, facts), TreeEntry(b"files", MODE_TREE, tree)]
+    if also:
+        others = [TreeEntry(blob.hex().encode(), MODE_FILE, blob) for blob in sorted(set(also))]
+        entries.append(TreeEntry(b"also", MODE_TREE, objects.put(pack, b"tree", encode_tree(others))))
     kept = objects.put(pack, b"tree", encode_tree(entries))
     parent = last.keeper if last is not None else None
-    return objects.put(pack, b"commit", encode_commit(kept, parent, int(time()), "tree " + tree.hex()))
+    return objects.put(pack, b"commit", encode_commit(kept, parent, time_s, "tree " + tree.hex()))
 
 
 def _identify(path: str) -> tuple[int, int, int] | None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterable
 
-from shadowtree.model import ChangedPath, Patch, Skipped
+from shadowtree.model import ChangedPath, FileDiff, Patch, Skipped
+from shadowtree.objects import Objects, TooLarge
 from shadowtree.paths import ROOT, RelPath, join, to_text
 from shadowtree.recorded import RecordedDirectory
 from shadowtree.state import Change, PathState, Unknown, is_file
@@ -61,6 +62,25 @@ def make_patch(tree: str, changes: Iterable[Change]) -> Patch:
         elif is_file(change.old) or is_file(change.new):
             files.append(_changed_path(change.path, change.old, change.new))
     return Patch(tree, files, skipped)
+
+
+def diff_patch(patch: Patch, objects: Objects) -> list[FileDiff]:
+    """Show how each path of a patch differs, as text."""
+    return [_diff_path(changed, objects) for changed in patch.files]
+
+
+def _diff_path(changed: ChangedPath, objects: Objects) -> FileDiff:
+    from shadowtree.diff import MAX_DIFF_BYTES, diff_text
+
+    try:
+        old, new = (
+            None if blob is None else objects.read_small(bytes.fromhex(blob), MAX_DIFF_BYTES)
+            for blob in (changed.old_blob, changed.new_blob)
+        )
+    except TooLarge:
+        return FileDiff(changed.path, changed.status, 0, 0, False, "")
+    text = diff_text(changed.path, old, new, old_mode=changed.old_mode, new_mode=changed.new_mode)
+    return FileDiff(changed.path, changed.status, text.additions, text.deletions, text.binary, text.patch)
 
 
 def _add(changes: list[Change], path: RelPath, old: Answer, new: Answer) -> None:

@@ -44,6 +44,15 @@ def is_dot_git(name: bytes) -> bool:
     return name == b".git"
 
 
+TEMPORARY_PREFIX = b".shadowtree-tmp-"
+"""How the names begin that shadowtree gives to files in the worktree while it acts there."""
+
+
+def is_own_temporary(name: bytes) -> bool:
+    """Tell whether this is the name of a file that shadowtree put into the worktree for a moment."""
+    return name.startswith(TEMPORARY_PREFIX)
+
+
 def is_forbidden(name: bytes, *, is_link: bool = False, is_directory: bool = False) -> bool:
     r"""Tell whether git forbids `name` in a tree: a spelling that some file system takes for `.git`.
 

@@ -24,7 +24,7 @@ from shadowtree.facts import (
 )
 from shadowtree.gitformat import EMPTY_TREE, MODE_EXEC, MODE_LINK, MODE_TREE, TreeEntry
 from shadowtree.objects import Objects
-from shadowtree.paths import RelPath, from_text
+from shadowtree.paths import RelPath, from_text, is_own_temporary
 from shadowtree.state import DIRECTORY, PathState, Unknown
 
 TYPE_CHECKING = False
@@ -73,7 +73,7 @@ class RecordedDirectory:
         return in_tree | {name[prefix:] for name in self._fact_entries if name.startswith(SUBTREE_PREFIX)}
 
     def ids_of(self, name: bytes) -> tuple[bytes | None, bytes | None]:
-        """Give tree and facts of the directory `name` in this one; with the same ids, all below is the same."""
+        """Give tree and facts of the directory `name` in here; with equal ids, all below is equal."""
         entry = self._entries.get(name)
         facts = self._fact_entries.get(SUBTREE_PREFIX + name)
         tree = entry.id if entry is not None and entry.mode == MODE_TREE else None
@@ -121,6 +121,8 @@ class RecordedDirectory:
             return None
         if self.unknown is not None:
             return self.unknown
+        if is_own_temporary(name):
+            return LEFT_OUT_THEN
         if name in self.facts.skipped:
             return self.facts.skipped[name]
         assert self._policy is not None
@@ -183,7 +185,7 @@ class RecordedDirectory:
             return
         assert above._policy is not None
         mode, is_entered = above._policy.judge_directory(self._name)
-        if not is_entered and self.tree is None:
+        if (not is_entered and self.tree is None) or is_own_temporary(self._name):
             self.unknown = LEFT_OUT_THEN
             return
         self._policy = Policy(

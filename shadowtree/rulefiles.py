@@ -58,8 +58,8 @@ class RuleFiles:
         directory.ignore_stamp = stamp_gitignore(fd)
         directory.ignore_text = self._read_rules(fd, GIT_IGNORE) or None
 
-    def make_policy(self, above: Policy | None, directory: Directory, fd: int) -> Policy:
-        """Make the rules inside a directory whose own rule files are known."""
+    def make_policy(self, above: Policy | None, directory: Directory, fd: int = -1) -> Policy:
+        """Make the rules inside a directory whose own rule files are known; the root has to be open."""
         if above is None:
             return self._make_root_policy(directory, fd)
         index, exclude_text = None, None

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import stat
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from time import time_ns
 
 from shadowtree.coverage import COVERED, LEFT_OUT, TRACKED, Policy
@@ -31,7 +31,7 @@ from shadowtree.directory import (
 )
 from shadowtree.errors import WorktreeFailed
 from shadowtree.facts import GIT_IGNORE
-from shadowtree.paths import ROOT, RelPath, is_dot_git, is_forbidden, join, to_text
+from shadowtree.paths import ROOT, RelPath, is_dot_git, is_forbidden, is_own_temporary, join, to_text
 from shadowtree.rulefiles import RuleFiles, Surroundings, stamp_gitignore
 from shadowtree.settings import Settings
 from shadowtree.statcache import StatCache
@@ -96,10 +96,15 @@ def scan_worktree(
     surroundings: Surroundings,
     cache: StatCache | None,
     was_covered: Callable[[RelPath], bool],
+    only: Collection[RelPath] | None = None,
 ) -> Scan:
-    """Look at all of a worktree. `was_covered` tells whether any tree has a file above the size limit."""
+    """Look at all of a worktree. `was_covered` tells whether any tree has a file above the size limit.
+
+    With `only`, other directories than these are taken to be as they are cached, unless the rules for them
+    changed.
+    """
     with Cursor(root) as cursor:
-        return _Scanner(root, settings, surroundings, cache, was_covered, cursor).run()
+        return _Scanner(root, settings, surroundings, cache, was_covered, cursor, only).run()
 
 
 class _Scanner:
@@ -113,7 +118,9 @@ class _Scanner:
         cache: StatCache | None,
         was_covered: Callable[[RelPath], bool],
         cursor: Cursor,
+        only: Collection[RelPath] | None,
     ) -> None:
+        self._only = only
         self._root = os.fsencode(root)
         self._settings = settings
         self._surroundings = surroundings
@@ -144,6 +151,11 @@ class _Scanner:
     def _visit(
         self, path: RelPath, mode: int, parent: int, above: Policy | None
     ) -> tuple[Directory, Policy, bool] | None:
+        cached = self._cache.get(path) if self._cache is not None else None
+        if cached is not None and self._only is not None and path not in self._only and cached.mode == mode:
+            policy = self._rule_files.make_policy(above, cached)
+            if _are_rules_same(cached, policy):
+                return cached, policy, False
         try:
             fd = self._cursor.enter(path)
             status = os.fstat(fd)
@@ -151,7 +163,6 @@ class _Scanner:
                 self._lose(parent, path, None)
                 return None
             stamp = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-            cached = self._cache.get(path) if self._cache is not None else None
             if cached is not None and _is_listing_good(cached, stamp, mode, fd):
                 policy = self._rule_files.make_policy(above, cached, fd)
                 if _are_rules_same(cached, policy):
@@ -214,7 +225,7 @@ class _Scanner:
         directory.exclude_text = policy.exclude_text if path != ROOT else None
         files: list[tuple[bytes, os.stat_result]] = []
         for name, entry in listed:
-            if is_dot_git(name):
+            if is_dot_git(name) or is_own_temporary(name):
                 continue
             if entry.is_dir(follow_symlinks=False):
                 _judge_directory(directory, policy, name)

@@ -8,46 +8,58 @@ from __future__ import annotations
 
 import os
 from _thread import RLock
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from time import time_ns
 
 from shadowtree import disk
 from shadowtree import store as stores
-from shadowtree.errors import (
-    BroadWorktree,
-    InvalidInput,
-    NotWrapped,
-    OutOfSpace,
-    ShadowError,
-    UnknownTree,
-    UnsafePath,
-    WorktreeTooBig,
+from shadowtree.arguments import check_name, check_on_conflict, encode_meta, parse_paths
+from shadowtree.capture import (
+    Capture,
+    Site,
+    capture,
+    list_skipped,
+    look,
+    refuse_full,
+    refuse_too_big,
+    scan_site,
+    scan_unwrapped,
 )
+from shadowtree.errors import BroadWorktree, InvalidInput, Locked, NotWrapped, ShadowError, UnsafePath
+from shadowtree.handles import MessageHandle, StepHandle
 from shadowtree.journal import TreeRecord, create_journal
 from shadowtree.layout import StoreLayout, find_broadness, is_inside
 from shadowtree.lock import Lock
-from shadowtree.model import ChangedPath, FileDiff, Patch, Skipped, Snapshot, Status
-from shadowtree.objects import Objects, Scratch, TooLarge
+from shadowtree.model import FileDiff, Message, Outcome, Patch, Plan, Snapshot, Status, Step
+from shadowtree.objects import Objects
 from shadowtree.opened import OpenStore
-from shadowtree.packs import PackWriter
-from shadowtree.patch import compare
+from shadowtree.patch import compare, diff_patch
 from shadowtree.places import Places
 from shadowtree.recorded import RecordedDirectory, open_recorded
+from shadowtree.recorder import Recorder, Said
+from shadowtree.repositories import find_around, read_head
 from shadowtree.rulefiles import Surroundings
-from shadowtree.scan import Scan, scan_worktree
+from shadowtree.scan import Scan
+from shadowtree.sessions import Session
 from shadowtree.settings import Settings
-from shadowtree.snapshot import Progress, build_trees, read_files, settle
-from shadowtree.system import free_bytes
+from shadowtree.snapshot import Progress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
+    from typing import TypeVar
+
+    from shadowtree.aims import Aim, Aims
+    from shadowtree.model import OnConflict
+    from shadowtree.reverting import Confirm
+
+    Result = TypeVar("Result")
 
 StrPath = str | os.PathLike[str]
 _DIFF_BYTES = 256 << 20
 """How much of what changed a diff looks at; of files beyond that it tells only that they changed."""
-_HEX = frozenset("0123456789abcdef")
 
 
 class Shadow:
@@ -69,7 +81,7 @@ class Shadow:
         if watch:
             raise InvalidInput("watching is not there yet")
         self._settings = Settings.of(settings)
-        self._session = _checked_name(session, "session")
+        self._session = check_name(session, "session")
         self._allow_broad = allow_broad
         self._worktree = _real_directory(worktree)
         self._places = Places(os.environ)
@@ -81,6 +93,7 @@ class Shadow:
             raise UnsafePath(self._worktree, f"it lies in the store {around}")
         self._opened: OpenStore | None = None
         self._mutex = RLock()
+        self._recovered: list[str] = []
 
     @classmethod
     def adopt(
@@ -118,6 +131,11 @@ class Shadow:
         return self._session
 
     @property
+    def recovered(self) -> list[str]:
+        """What was interrupted and has been finished or taken back on the way, a sentence each."""
+        return list(self._recovered)
+
+    @property
     def is_wrapped(self) -> bool:
         """Whether there is a store already."""
         return stores.exists(self._store)
@@ -137,6 +155,8 @@ class Shadow:
                 self._opened.close()
                 self._opened = None
 
+    # Snapshots
+
     def track(self) -> str:
         """Record the present state of everything covered, and give its tree id."""
         return self.take_snapshot().tree
@@ -147,61 +167,297 @@ class Shadow:
         When this returns, tree and record are durable. `progress` is called with how many files were read
         and how many have to be.
         """
-        with self._mutex:
-            first_scan = None if self.is_wrapped else self._wrap()
-            with self._locked() as opened:
-                try:
-                    return self._take_snapshot(opened, first_scan, progress)
-                except BaseException:
-                    self._forget(opened, is_new=first_scan is not None)
-                    raise
+        return self._take_snapshot(progress, is_wrap=False)
+
+    def wrap(self, *, progress: Progress | None = None) -> Snapshot:
+        """Do the same, and remember it as the state that sessions start from."""
+        return self._take_snapshot(progress, is_wrap=True)
 
     def patch(self, tree: str) -> Patch:
         """List what changed from a recorded tree to the present state. Records nothing."""
         with self._mutex:
-            before = self._record_of(self._open(), tree)
-            with self._present() as (objects, after):
+            opened = self._open()
+            before = self._find_tree(opened, tree)
+            with look(self._site, opened) as (objects, after):
                 return compare(_read(objects, before), after)
 
     def diff(self, a: str | None = None, b: str | None = None) -> list[FileDiff]:
-        """Show how two recorded trees differ, path by path.
+        """Show how two states differ, path by path. Records nothing.
 
-        Without `b` the present state is compared, without `a` the tree recorded last. Records nothing.
+        Each is named by a message (`ID` is the state after it, `ID^` the one before it) or by the id of a
+        tree. Without `b` the present state is compared, without `a` the one that the session recorded last.
         """
         with self._mutex:
             opened = self._open()
-            before = opened.journal.last_tree() if a is None else self._record_of(opened, a)
+            before = self._last_tree(opened) if a is None else self._find_tree(opened, a)
             if before is None:
                 raise NotWrapped(self._worktree, "nothing is recorded of it")
             if b is not None:
-                after = _read(opened.objects, self._record_of(opened, b))
-                return _diff(_read(opened.objects, before), after, opened.objects)
-            with self._present(file_bytes=_DIFF_BYTES) as (objects, present):
-                return _diff(_read(objects, before), present, objects)
+                after = _read(opened.objects, self._find_tree(opened, b))
+                return diff_patch(compare(_read(opened.objects, before), after), opened.objects)
+            with look(self._site, opened, file_bytes=_DIFF_BYTES) as (objects, present):
+                return diff_patch(compare(_read(objects, before), present), objects)
 
     def status(self) -> Status:
         """Tell where the shadow stands and what is not protected. Records nothing."""
         with self._mutex:
             opened = self._open()
             opened.refresh()
-            last = opened.journal.last_tree()
-            scan = self._scan(opened)
+            session = Session(opened.journal, self._session)
+            last = self._last_tree(opened)
+            scan = scan_site(self._site, opened)
             changed = scan.files
             if last is not None:
-                with self._present(scan) as (objects, after):
+                with look(self._site, opened, scan) as (objects, after):
                     changed = len(compare(_read(objects, last), after).files)
+            head, open_message = session.head, session.open
             return Status(
                 worktree=self._worktree,
                 store=self._store,
                 session=self._session,
-                head=None,
-                open=None,
-                undone=[],
+                head=None if head is None else head.id,
+                open=None if open_message is None else open_message.id,
+                undone=[row.id for row in session.undone()],
                 changed=changed,
                 ignored=scan.ignored,
                 watching=False,
-                skipped=_skipped(scan),
+                skipped=list_skipped(scan),
             )
+
+    # Messages
+
+    def begin(
+        self,
+        id: str,
+        *,
+        text: str = "",
+        role: str | None = None,
+        meta: Mapping[str, object] | None = None,
+        progress: Progress | None = None,
+    ) -> Message:
+        """Begin a message: record the state before it. When this returns, the agent may start to work.
+
+        Another message of the session that is open is ended first. The open one again: nothing happens.
+        """
+        said = _say(id, text, role, meta)
+        return self._record(lambda recorder: recorder.begin(said), progress)
+
+    def end(
+        self,
+        id: str | None = None,
+        *,
+        paths: Collection[StrPath] | None = None,
+        progress: Progress | None = None,
+    ) -> Message:
+        """End the open message: record the state after it, and what it changed.
+
+        With `paths`, files or directories in the worktree, only those are the message's; what else changed is
+        nobody's. A message that is ended already stays as it is.
+        """
+        own = parse_paths(paths, self._worktree)
+        return self._record(lambda recorder: recorder.end(id, own), progress, wraps=False)
+
+    def snapshot(
+        self,
+        id: str,
+        *,
+        text: str = "",
+        role: str | None = None,
+        meta: Mapping[str, object] | None = None,
+        progress: Progress | None = None,
+    ) -> Message:
+        """Record a message that is over; it began at the state that was last known to the session."""
+        said = _say(id, text, role, meta)
+        return self._record(lambda recorder: recorder.snapshot(said), progress)
+
+    @contextmanager
+    def message(
+        self,
+        id: str,
+        *,
+        text: str = "",
+        role: str | None = None,
+        meta: Mapping[str, object] | None = None,
+    ) -> Iterator[MessageHandle]:
+        """Record what the body does as one message, also when it raises."""
+        handle = MessageHandle(self.begin(id, text=text, role=role, meta=meta))
+        with _ending(lambda: handle.finish(self.end(id))):
+            yield handle
+
+    def begin_step(self, name: str) -> Step:
+        """Begin a step of the open message; a step that is open is ended first."""
+        check_name(name, "step")
+        return self._record(lambda recorder: recorder.begin_step(name), wraps=False)
+
+    def end_step(self, name: str) -> Step:
+        """End the open step. One that is ended already stays as it is."""
+        return self._record(lambda recorder: recorder.end_step(name), wraps=False)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[StepHandle]:
+        """Record what the body does as one step of the open message, also when it raises."""
+        handle = StepHandle(self.begin_step(name))
+        with _ending(lambda: handle.finish(self.end_step(name))):
+            yield handle
+
+    def messages(self, *, all_sessions: bool = False, last: int | None = None) -> list[Message]:
+        """List the messages of this session, or of all, oldest first; with `last`, only the newest ones."""
+        with self._mutex:
+            opened = self._open()
+            session = Session(opened.journal, self._session)
+            if not all_sessions and session.number is None:
+                return []
+            rows = opened.journal.last_messages(None if all_sessions else session.number, last)
+            names = opened.journal.session_names() if all_sessions else {}
+            found: dict[int, Message] = {}
+            for number in dict.fromkeys(row.session for row in rows):
+                own = [row for row in rows if row.session == number]
+                of = session if number == session.number else Session(opened.journal, names[number])
+                found.update(zip((row.number for row in own), of.read_messages(own), strict=True))
+            return [found[row.number] for row in rows]
+
+    def show(self, name: str) -> tuple[Message, list[FileDiff]]:
+        """Give a message and how what it changed differs.
+
+        It may be named by its id, the beginning of it, `#7`, `@` (the last one in force) or `@~2`.
+        """
+        with self._mutex:
+            opened = self._open()
+            session = Session(opened.journal, self._session)
+            message = session.read_message(session.resolve(name))
+            return message, diff_patch(message.patch, opened.objects)
+
+    # Acts
+
+    def plan_revert(
+        self,
+        id: str,
+        *,
+        step: str | None = None,
+        paths: Collection[StrPath] | None = None,
+        on_conflict: OnConflict = "abort",
+    ) -> Plan:
+        """Work out what `revert` would do, and change nothing."""
+        return self._plan(self._choose_revert(id, step, paths), on_conflict)
+
+    def revert(
+        self,
+        id: str,
+        *,
+        step: str | None = None,
+        paths: Collection[StrPath] | None = None,
+        on_conflict: OnConflict = "abort",
+        dry_run: bool = False,
+        confirm: Confirm | None = None,
+    ) -> Outcome:
+        """Take the worktree to where it was before a message: all paths that it and later ones changed.
+
+        With `step`, to before that step of it; with `paths`, only these files and directories. Neither moves
+        the head.
+        """
+        return self._act(self._choose_revert(id, step, paths), on_conflict, dry_run, confirm)
+
+    def unrevert(
+        self,
+        *,
+        on_conflict: OnConflict = "abort",
+        dry_run: bool = False,
+        confirm: Confirm | None = None,
+    ) -> Outcome:
+        """Take back the last revert, undo, redo or restore that changed anything; then the one before it."""
+        return self._act(lambda aims: aims.unrevert(), on_conflict, dry_run, confirm)
+
+    def undo(
+        self,
+        turns: int = 1,
+        *,
+        on_conflict: OnConflict = "abort",
+        dry_run: bool = False,
+        confirm: Confirm | None = None,
+    ) -> Outcome:
+        """Go back by turns."""
+        return self._act(lambda aims: aims.undo(turns), on_conflict, dry_run, confirm)
+
+    def redo(
+        self,
+        turns: int | None = 1,
+        *,
+        on_conflict: OnConflict = "abort",
+        dry_run: bool = False,
+        confirm: Confirm | None = None,
+    ) -> Outcome:
+        """Go forward again by turns; None: to the end."""
+        return self._act(lambda aims: aims.redo(turns), on_conflict, dry_run, confirm)
+
+    def restore(
+        self,
+        ref: str,
+        *,
+        on_conflict: OnConflict = "abort",
+        dry_run: bool = False,
+        confirm: Confirm | None = None,
+    ) -> Outcome:
+        """Make all that is covered equal to a tree: that after a message, before it (`ID^`), or any one."""
+        return self._act(lambda aims: aims.restore(ref), on_conflict, dry_run, confirm)
+
+    def _choose_revert(
+        self, id: str, step: str | None, paths: Collection[StrPath] | None
+    ) -> Callable[[Aims], Aim]:
+        own = parse_paths(paths, self._worktree)
+
+        def choose(aims: Aims) -> Aim:
+            row = aims.resolve(id)
+            if step is None and own is None:
+                return aims.revert(row)
+            return aims.revert_part(row, step, own)
+
+        return choose
+
+    def _act(
+        self,
+        choose: Callable[[Aims], Aim],
+        on_conflict: OnConflict,
+        dry_run: bool,
+        confirm: Confirm | None,
+    ) -> Outcome:
+        if dry_run:
+            return self._plan(choose, on_conflict).outcome
+        from shadowtree import reverting
+
+        check_on_conflict(on_conflict)
+        with self._mutex, self._locked() as opened:
+            try:
+                recorder = self._make_recorder(opened, None)
+                outcome = reverting.run(
+                    opened, self._site, recorder, choose, on_conflict, confirm, git_head=self._git_head()
+                )
+            except BaseException:
+                self._forget(opened, is_new=False)
+                raise
+            return _with_notes(outcome, self._recovered)
+
+    def _plan(self, choose: Callable[[Aims], Aim], on_conflict: OnConflict) -> Plan:
+        from shadowtree import reverting
+        from shadowtree.staging import Bench
+
+        check_on_conflict(on_conflict)
+        with self._mutex:
+            opened = self._open()
+            opened.refresh()
+            scan = scan_site(self._site, opened)
+            with look(self._site, opened, scan) as (objects, root), Bench(self._worktree) as bench:
+                recorder = self._make_recorder(opened, None)
+                prepared = reverting.prepare(
+                    recorder,
+                    objects,
+                    root,
+                    bench,
+                    choose,
+                    on_conflict,
+                    covered=scan.files,
+                    git_head=self._git_head(),
+                )
+                return prepared.to_plan()
 
     # Wrapping and opening
 
@@ -228,14 +484,12 @@ class Shadow:
     def _wrap(self) -> Scan:
         """Look at the worktree, refuse what is too much, and only then make the store."""
         self._refuse_broad()
-        scan = scan_worktree(
-            self._worktree, self._settings, self._surroundings(), None, was_covered=lambda path: False
-        )
-        _refuse_too_big(scan, self._worktree, self._settings)
+        scan = scan_unwrapped(self._site)
+        refuse_too_big(self._site, scan)
         existing = self._store
         while not os.path.isdir(existing):
             existing = os.path.dirname(existing)
-        self._refuse_full(existing, scan)
+        refuse_full(existing, scan.pending_bytes, self._settings)
         stores.create(self._store, self._worktree, lambda layout: create_journal(layout.timeline))
         return scan
 
@@ -248,14 +502,19 @@ class Shadow:
         if why is not None:
             raise BroadWorktree(self._worktree, why)
 
-    def _refuse_full(self, directory: str, scan: Scan) -> None:
-        needed = scan.pending_bytes
-        with disk.store_errors(directory):
-            free = free_bytes(directory)
-        if free - needed < self._settings.min_free:
-            raise OutOfSpace(directory, free=free, needed=needed, min_free=self._settings.min_free)
-
     def _open(self) -> OpenStore:
+        """Open the store to read; what was interrupted is made good first, unless it is still going on."""
+        opened = self._open_store()
+        if opened.journal.open_intents():
+            try:
+                with self._locked(timeout_s=0):
+                    pass
+            except Locked:
+                # Somebody is at work: nothing is interrupted yet.
+                return opened
+        return self._open_store()
+
+    def _open_store(self) -> OpenStore:
         """Open the store, or make sure that the one that is open still belongs to this worktree."""
         layout = stores.open_store(self._store, self._worktree)
         if self._opened is not None and not self._opened.is_current():
@@ -266,16 +525,22 @@ class Shadow:
         return self._opened
 
     @contextmanager
-    def _locked(self) -> Iterator[OpenStore]:
+    def _locked(self, timeout_s: float | None = None) -> Iterator[OpenStore]:
+        """Hold the lock. What was interrupted is finished or taken back before anything else is done."""
         if not self.is_wrapped:
             raise NotWrapped(self._worktree)
         # Before the lock, which writes: nothing in another user's store may be touched.
         disk.require_private(self._store)
-        with Lock(StoreLayout(self._store).lock, self._settings.lock_timeout):
+        wait_s = self._settings.lock_timeout if timeout_s is None else timeout_s
+        with Lock(StoreLayout(self._store).lock, wait_s):
             stores.remove_unfinished(self._store)
-            opened = self._open()
+            opened = self._open_store()
             stores.remove_temporaries(opened.layout)
             opened.prepare_to_write()
+            if opened.journal.open_intents():
+                from shadowtree.reverting import recover
+
+                self._recovered += recover(opened, self._site)
             yield opened
 
     def _forget(self, opened: OpenStore, *, is_new: bool) -> None:
@@ -292,83 +557,69 @@ class Shadow:
         except ShadowError:
             return False
 
-    def _surroundings(self) -> Surroundings:
-        return Surroundings(
-            self._places.home,
-            self._places.config_home,
-            frozenset(_devices_and_inodes(self._store, self._places.stores or self._store)),
-        )
+    @property
+    def _site(self) -> Site:
+        private = frozenset(_devices_and_inodes(self._store, self._places.stores or self._store))
+        around = Surroundings(self._places.home, self._places.config_home, private)
+        return Site(self._worktree, self._settings, around)
 
-    # Snapshots
+    # Recording
 
-    def _scan(self, opened: OpenStore) -> Scan:
-        return scan_worktree(
-            self._worktree, self._settings, self._surroundings(), opened.cache, opened.was_covered
-        )
+    def _record(
+        self,
+        act: Callable[[Recorder], Result],
+        progress: Progress | None = None,
+        *,
+        wraps: bool = True,
+    ) -> Result:
+        """Let a recorder do something under the lock; the first time, that wraps the worktree."""
+        with self._mutex:
+            first_scan = self._wrap() if wraps and not self.is_wrapped else None
+            with self._locked() as opened:
+                try:
+                    return act(self._make_recorder(opened, first_scan, progress))
+                except BaseException:
+                    self._forget(opened, is_new=first_scan is not None)
+                    raise
 
-    def _take_snapshot(
-        self, opened: OpenStore, first_scan: Scan | None, progress: Progress | None
-    ) -> Snapshot:
-        is_first = opened.journal.last_tree() is None
-        scan = first_scan if first_scan is not None and is_first else self._scan(opened)
-        if is_first:
-            _refuse_too_big(scan, self._worktree, self._settings)
-        if any(scan.changed):
-            self._refuse_full(self._store, scan)
-        pack = opened.objects.start_pack()
-        try:
-            if is_first:
-                self._seed(scan, pack)
-            read_files(scan, self._worktree, opened.objects, pack, progress)
-            tree, facts = build_trees(scan, opened.objects, pack)
-            opened.record(pack, tree, facts, scan.files)
-        except BaseException:
-            pack.abandon()
-            raise
-        opened.tidy()
-        settle(scan)
-        opened.remember(scan)
-        return Snapshot(tree.hex(), facts.hex(), scan.files, _skipped(scan), _warnings(scan))
+    def _make_recorder(
+        self, opened: OpenStore, first_scan: Scan | None, progress: Progress | None = None
+    ) -> Recorder:
+        site = self._site
 
-    def _seed(self, scan: Scan, pack: PackWriter) -> None:
-        from shadowtree.seed import seed
+        @contextmanager
+        def take() -> Iterator[Capture]:
+            with capture(site, opened, first_scan=first_scan, progress=progress) as taken:
+                yield taken
 
-        home, config_home = self._places.home, self._places.config_home
-        seed(scan, self._worktree, pack, home=home, config_home=config_home)
+        return Recorder(opened, self._session, take, time_ms=time_ns() // 1_000_000, git_head=self._git_head)
 
-    @contextmanager
-    def _present(
-        self, scan: Scan | None = None, *, file_bytes: int = 0
-    ) -> Iterator[tuple[Objects, RecordedDirectory]]:
-        """Take a snapshot in memory: nothing is stored, so it needs no lock and no room.
+    def _take_snapshot(self, progress: Progress | None, *, is_wrap: bool) -> Snapshot:
+        def take(recorder: Recorder) -> Snapshot:
+            with recorder.take() as taken:
+                with taken.record(recorder.time_s) as record:
+                    if is_wrap:
+                        recorder.add_wrap(record)
+                return Snapshot(
+                    record.tree.hex(), record.facts.hex(), record.files, taken.skipped, taken.warnings
+                )
 
-        Of the contents of files up to `file_bytes` are kept.
-        """
-        opened = self._open()
-        scratch = Scratch(file_bytes)
-        objects = Objects(opened.layout.objects, scratch)
-        try:
-            objects.refresh()
-            if scan is None:
-                opened.refresh()
-                scan = self._scan(opened)
-            read_files(scan, self._worktree, objects, scratch, None)
-            tree, facts = build_trees(scan, objects, scratch)
-            yield objects, open_recorded(objects, tree, facts)
-        finally:
-            objects.close()
-            if scan is None or any(scan.changed):
-                # It holds trees by now that are nowhere stored.
-                opened.cache.forget()
+        return self._record(take, progress)
 
-    def _record_of(self, opened: OpenStore, tree: str) -> TreeRecord:
-        """Find a recorded tree, named by its 40 hex digits."""
-        if len(tree) != 40 or not _HEX.issuperset(tree):
-            raise UnknownTree(tree)
-        record = opened.journal.find_tree(bytes.fromhex(tree))
-        if record is None:
-            raise UnknownTree(tree)
-        return record
+    def _find_tree(self, opened: OpenStore, name: str) -> TreeRecord:
+        from shadowtree.aims import find_tree
+
+        return find_tree(opened.journal, Session(opened.journal, self._session), name)
+
+    def _last_tree(self, opened: OpenStore) -> TreeRecord | None:
+        """Give what the session recorded last, or else what anybody did."""
+        event = Session(opened.journal, self._session).last_event
+        number = None if event is None else event.after if event.after is not None else event.before
+        return opened.journal.last_tree() if number is None else opened.journal.tree(number)
+
+    def _git_head(self) -> str | None:
+        repository = find_around(os.fsencode(self._worktree))
+        return None if repository is None else read_head(repository)
 
 
 def find_worktree(start: StrPath, *, store: StrPath | None = None) -> str | None:
@@ -387,56 +638,35 @@ def find_worktree(start: StrPath, *, store: StrPath | None = None) -> str | None
     return directory
 
 
-def _refuse_too_big(scan: Scan, worktree: str, settings: Settings) -> None:
-    if scan.files > settings.max_files:
-        raise WorktreeTooBig(worktree, setting="max_files", found=scan.files, limit=settings.max_files)
-    if scan.bytes > settings.max_bytes:
-        raise WorktreeTooBig(worktree, setting="max_bytes", found=scan.bytes, limit=settings.max_bytes)
+def _say(id: str, text: str, role: str | None, meta: Mapping[str, object] | None) -> Said:
+    check_name(id, "message id")
+    if role is not None:
+        check_name(role, "role")
+    return Said(id, text, role, encode_meta(meta))
 
 
-def _skipped(scan: Scan) -> list[Skipped]:
-    return [Skipped(path, reason) for path, reason in scan.skipped()]
+@contextmanager
+def _ending(end: Callable[[], None]) -> Iterator[None]:
+    """Call `end` after the body, also when it raises; the body's own error is the one that is raised."""
+    try:
+        yield
+    except BaseException as error:
+        try:
+            end()
+        except ShadowError as failure:
+            error.add_note(f"and its end was not recorded: {failure}")
+        raise
+    end()
 
 
-def _warnings(scan: Scan) -> list[str]:
-    warnings = list(dict.fromkeys(scan.rule_files.warnings))
-    if not scan.files and scan.ignored:
-        warnings.append("nothing is covered: the rules leave out everything")
-    return warnings
+def _with_notes(outcome: Outcome, notes: list[str]) -> Outcome:
+    from shadowtree.frozen import replace
+
+    return replace(outcome, notes=[*outcome.notes, *notes]) if notes else outcome
 
 
 def _read(objects: Objects, record: TreeRecord) -> RecordedDirectory:
     return open_recorded(objects, record.tree, record.facts)
-
-
-def _diff(before: RecordedDirectory, after: RecordedDirectory, objects: Objects) -> list[FileDiff]:
-    changes = compare(before, after).files
-    return [_diff_path(changed, objects) for changed in changes]
-
-
-def _diff_path(changed: ChangedPath, objects: Objects) -> FileDiff:
-    from shadowtree.diff import MAX_DIFF_BYTES, diff_text
-
-    try:
-        old, new = (
-            None if blob is None else objects.read_small(bytes.fromhex(blob), MAX_DIFF_BYTES)
-            for blob in (changed.old_blob, changed.new_blob)
-        )
-    except TooLarge:
-        return FileDiff(changed.path, changed.status, 0, 0, False, "")
-    text = diff_text(changed.path, old, new, old_mode=changed.old_mode, new_mode=changed.new_mode)
-    return FileDiff(changed.path, changed.status, text.additions, text.deletions, text.binary, text.patch)
-
-
-def _checked_name(name: str, what: str) -> str:
-    """Refuse a name that is none: too short, too long, or with characters that are no text."""
-    if not 1 <= len(name) <= 256 or any(_is_no_text(character) for character in name):
-        raise InvalidInput(f"a {what} has 1 to 256 characters and no control characters, not {name!r}")
-    return name
-
-
-def _is_no_text(character: str) -> bool:
-    return character < " " or "\x7f" <= character <= "\x9f" or "\ud800" <= character <= "\udfff"
 
 
 def _real_directory(path: StrPath) -> str:

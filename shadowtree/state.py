@@ -9,6 +9,7 @@ from __future__ import annotations
 import stat
 
 from shadowtree.frozen import frozen
+from shadowtree.paths import RelPath
 
 MODE_LINK = stat.S_IFLNK
 
@@ -53,9 +54,9 @@ if TYPE_CHECKING:
 class Change:
     """What happened to one path. A side may be unknown; then the change is in no patch."""
 
-    path: bytes
-    old: PathState | None | Unknown
-    new: PathState | None | Unknown
+    path: RelPath
+    old: PathState | Unknown | None
+    new: PathState | Unknown | None
 
     @property
     def is_known(self) -> bool:
@@ -63,6 +64,6 @@ class Change:
         return not isinstance(self.old, Unknown) and not isinstance(self.new, Unknown)
 
 
-def is_file(state: PathState | None | Unknown) -> bool:
+def is_file(state: PathState | Unknown | None) -> bool:
     """Tell whether a state is that of a file or a link."""
     return isinstance(state, PathState) and not state.is_directory

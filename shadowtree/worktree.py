@@ -1,7 +1,8 @@
 """The user's files, read by directory descriptor and never through a symbolic link.
 
 Directories are reached one name at a time from a descriptor of the root, so a path of any length and depth
-works, and a directory that somebody swaps for a link is noticed instead of followed. Nothing here writes.
+works, and a directory that somebody swaps for a link is noticed instead of followed. Nothing here writes;
+that is done by `staging`.
 """
 
 from __future__ import annotations
@@ -129,6 +130,14 @@ class Cursor:
             self._descend(name)
         self._path = path
         return self._fds[-1]
+
+    def leave(self, path: RelPath) -> None:
+        """Let go of a directory that got another name, and of all below it."""
+        names = path.split(b"/")
+        if self._names[: len(names)] == names:
+            self._close_from(len(names))
+            del self._names[len(names) - 1 :]
+            self._path = None
 
     def _enter_child(self, path: RelPath) -> int:
         """Go one step down: in a deep tree, splitting and comparing whole paths would be quadratic."""

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def track(shared: Shared) -> int:
-    with open_to_record(shared) as shadow:
-        snapshot = _take_snapshot(shadow)
+    with open_to_record(shared) as shadow, ProgressBar("Reading files") as bar:
+        snapshot = shadow.take_snapshot(progress=bar)
     if shared.as_json:
         write_json(snapshot.to_dict())
         return 0
@@ -29,8 +29,8 @@ def track(shared: Shared) -> int:
 
 
 def wrap(shared: Shared, directory: str | None = None, adopt: str | None = None) -> int:
-    with _open_to_wrap(shared, directory or ".", adopt) as shadow:
-        snapshot = _take_snapshot(shadow)
+    with _open_to_wrap(shared, directory or ".", adopt) as shadow, ProgressBar("Reading files") as bar:
+        snapshot = shadow.wrap(progress=bar)
         worktree, store = str(shadow.worktree), str(shadow.store)
     if shared.as_json:
         write_json({"worktree": worktree, "store": store, **snapshot.to_dict()})
@@ -58,11 +58,6 @@ def _open_to_wrap(
             allow_broad=shared.allow_broad,
         )
     )
-
-
-def _take_snapshot(shadow: shadowtree.Shadow) -> shadowtree.Snapshot:
-    with ProgressBar("Reading files") as bar:
-        return shadow.take_snapshot(progress=bar)
 
 
 def _tell_warnings(snapshot: shadowtree.Snapshot) -> None:

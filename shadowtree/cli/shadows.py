@@ -50,7 +50,7 @@ def telling(shadow: shadowtree.Shadow) -> Iterator[shadowtree.Shadow]:
         with shadow:
             yield shadow
     finally:
-        for sentence in getattr(shadow, "recovered", []):  # until the engine is there
+        for sentence in shadow.recovered:
             warn(sentence)
 
 

@@ -1,0 +1,284 @@
+"""The front door for asyncio: the same names as `Shadow`, as coroutines.
+
+Each call runs in a thread, because reading a worktree blocks. One that was begun is finished even if its
+caller is cancelled: an act is done whole or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from shadowtree.handles import MessageHandle, StepHandle
+from shadowtree.model import FileDiff, Message, OnConflict, Outcome, Patch, Plan, Snapshot, Status, Step
+from shadowtree.reverting import Confirm
+from shadowtree.settings import Settings
+from shadowtree.shadow import Shadow, StrPath
+
+Result = TypeVar("Result")
+
+
+class AsyncShadow:
+    """A worktree with its store, for asyncio. Acts on it are done one after the other."""
+
+    def __init__(
+        self,
+        worktree: StrPath,
+        *,
+        store: StrPath | None = None,
+        session: str = "default",
+        watch: bool = False,
+        settings: Mapping[str, object] | Settings | None = None,
+        allow_broad: bool = False,
+    ) -> None:
+        self._shadow = Shadow(
+            worktree,
+            store=store,
+            session=session,
+            watch=watch,
+            settings=settings,
+            allow_broad=allow_broad,
+        )
+
+    @property
+    def worktree(self) -> Path:
+        """The directory that is wrapped, by its real path."""
+        return self._shadow.worktree
+
+    @property
+    def store(self) -> Path:
+        """The directory of the store."""
+        return self._shadow.store
+
+    @property
+    def session(self) -> str:
+        """The session whose timeline this is."""
+        return self._shadow.session
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether there is a store already."""
+        return self._shadow.is_wrapped
+
+    @property
+    def recovered(self) -> list[str]:
+        """What was interrupted and has been finished or taken back on the way, a sentence each."""
+        return self._shadow.recovered
+
+    async def __aenter__(self) -> AsyncShadow:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of every file. The shadow can be used again and opens what it needs."""
+        await _in_thread(self._shadow.close)
+
+    # Snapshots
+
+    async def track(self) -> str:
+        """Record the present state of everything covered, and give its tree id."""
+        return await _in_thread(self._shadow.track)
+
+    async def take_snapshot(self) -> Snapshot:
+        """Record the present state of everything covered."""
+        return await _in_thread(self._shadow.take_snapshot)
+
+    async def wrap(self) -> Snapshot:
+        """Do the same, and remember it as the state that sessions start from."""
+        return await _in_thread(self._shadow.wrap)
+
+    async def patch(self, tree: str) -> Patch:
+        """List what changed from a recorded tree to the present state."""
+        return await _in_thread(partial(self._shadow.patch, tree))
+
+    async def diff(self, a: str | None = None, b: str | None = None) -> list[FileDiff]:
+        """Show how two states differ, path by path."""
+        return await _in_thread(partial(self._shadow.diff, a, b))
+
+    async def status(self) -> Status:
+        """Tell where the shadow stands and what is not protected."""
+        return await _in_thread(self._shadow.status)
+
+    # Messages
+
+    async def begin(
+        self,
+        id: str,
+        *,
+        text: str = "",
+        role: str | None = None,
+        meta: Mapping[str, object] | None = None,
+    ) -> Message:
+        """Begin a message: record the state before it."""
+        return await _in_thread(partial(self._shadow.begin, id, text=text, role=role, meta=meta))
+
+    async def end(self, id: str | None = None, *, paths: Collection[StrPath] | None = None) -> Message:
+        """End the open message: record the state after it, and what it changed."""
+        return await _in_thread(partial(self._shadow.end, id, paths=paths))
+
+    async def snapshot(
+        self,
+        id: str,
+        *,
+        text: str = "",
+        role: str | None = None,
+        meta: Mapping[str, object] | None = None,
+    ) -> Message:
+        """Record a message that is over."""
+        return await _in_thread(partial(self._shadow.snapshot, id, text=text, role=role, meta=meta))
+
+    @asynccontextmanager
+    async def message(
+        self,
+        id: str,
+        *,
+        text: str = "",
+        role: str | None = None,
+        meta: Mapping[str, object] | None = None,
+    ) -> AsyncIterator[MessageHandle]:
+        """Record what the body does as one message, also when it raises or is cancelled."""
+        recording = self._shadow.message(id, text=text, role=role, meta=meta)
+        handle = await _in_thread(recording.__enter__)
+        async with _leaving(recording.__exit__):
+            yield handle
+
+    async def begin_step(self, name: str) -> Step:
+        """Begin a step of the open message."""
+        return await _in_thread(partial(self._shadow.begin_step, name))
+
+    async def end_step(self, name: str) -> Step:
+        """End the open step."""
+        return await _in_thread(partial(self._shadow.end_step, name))
+
+    @asynccontextmanager
+    async def step(self, name: str) -> AsyncIterator[StepHandle]:
+        """Record what the body does as one step of the open message, also when it raises or is cancelled."""
+        recording = self._shadow.step(name)
+        handle = await _in_thread(recording.__enter__)
+        async with _leaving(recording.__exit__):
+            yield handle
+
+    async def messages(self, *, all_sessions: bool = False, last: int | None = None) -> list[Message]:
+        """List the messages of this session, or of all, oldest first."""
+        return await _in_thread(partial(self._shadow.messages, all_sessions=all_sessions, last=last))
+
+    async def show(self, name: str) -> tuple[Message, list[FileDiff]]:
+        """Give a message and how what it changed differs."""
+        return await _in_thread(partial(self._shadow.show, name))
+
+    # Acts
+
+    async def plan_revert(
+        self,
+        id: str,
+        *,
+        step: str | None = None,
+        paths: Collection[StrPath] | None = None,
+        on_conflict: OnConflict = "abort",
+    ) -> Plan:
+        """Work out what `revert` would do, and change nothing."""
+        plan = partial(self._shadow.plan_revert, id, step=step, paths=paths, on_conflict=on_conflict)
+        return await _in_thread(plan)
+
+    async def revert(
+        self,
+        id: str,
+        *,
+        step: str | None = None,
+        paths: Collection[StrPath] | None = None,
+        on_conflict: OnConflict = "abort",
+        dry_run: bool = False,
+        confirm: Confirm | None = None,
+    ) -> Outcome:
+        """Take the worktree to where it was before a message."""
+        act = partial(self._shadow.revert, id, step=step, paths=paths)
+        return await _act(act, on_conflict, dry_run, confirm)
+
+    async def unrevert(
+        self,
+        *,
+        on_conflict: OnConflict = "abort",
+        dry_run: bool = False,
+        confirm: Confirm | None = None,
+    ) -> Outcome:
+        """Take back the last revert, undo, redo or restore that changed anything."""
+        return await _act(self._shadow.unrevert, on_conflict, dry_run, confirm)
+
+    async def undo(
+        self,
+        turns: int = 1,
+        *,
+        on_conflict: OnConflict = "abort",
+        dry_run: bool = False,
+        confirm: Confirm | None = None,
+    ) -> Outcome:
+        """Go back by turns."""
+        return await _act(partial(self._shadow.undo, turns), on_conflict, dry_run, confirm)
+
+    async def redo(
+        self,
+        turns: int | None = 1,
+        *,
+        on_conflict: OnConflict = "abort",
+        dry_run: bool = False,
+        confirm: Confirm | None = None,
+    ) -> Outcome:
+        """Go forward again by turns; None: to the end."""
+        return await _act(partial(self._shadow.redo, turns), on_conflict, dry_run, confirm)
+
+    async def restore(
+        self,
+        ref: str,
+        *,
+        on_conflict: OnConflict = "abort",
+        dry_run: bool = False,
+        confirm: Confirm | None = None,
+    ) -> Outcome:
+        """Make all that is covered equal to a tree."""
+        return await _act(partial(self._shadow.restore, ref), on_conflict, dry_run, confirm)
+
+
+async def _act(
+    act: Callable[..., Outcome], on_conflict: OnConflict, dry_run: bool, confirm: Confirm | None
+) -> Outcome:
+    return await _in_thread(partial(act, on_conflict=on_conflict, dry_run=dry_run, confirm=confirm))
+
+
+async def _in_thread(call: Callable[[], Result]) -> Result:
+    """Run a call in a thread, and wait for its end even when cancelled: it cannot be stopped halfway."""
+    task = asyncio.ensure_future(asyncio.to_thread(call))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()
+        raise
+
+
+@asynccontextmanager
+async def _leaving(leave: Callable[..., object]) -> AsyncIterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        await _in_thread(partial(_leave_with, leave, error))
+        raise
+    await _in_thread(partial(leave, None, None, None))
+
+
+def _leave_with(leave: Callable[..., object], error: BaseException) -> None:
+    """Tell a context manager of an error; that it raises the same one again is no news."""
+    try:
+        leave(type(error), error, error.__traceback__)
+    except BaseException as again:
+        if again is not error:
+            raise

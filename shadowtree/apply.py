@@ -1,0 +1,322 @@
+"""Carry out a plan in the worktree: all of it, or nothing.
+
+    stage ──▶ sync ──▶ swap, look at what came out ──▶ sync ──▶ (the journal says done) ──▶ clean up
+      │                     │ not what was expected
+      └───── take back ◀────┘
+
+What is replaced or removed is moved aside under a temporary name in its own directory, and only then looked
+at: nobody can save to it any more without being noticed, and no save is lost (invariant 6). It stays there
+until the journal says that the act is done, so taking back gives the very same files back, times and all. The
+same code takes back after a failure and after a crash: it asks the disk how far things had come.
+
+                        staged      swapped     cleaned up
+    a.txt               old         new         new
+    .shadowtree-tmp-…   new         old
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable, Iterable, Sequence
+
+from shadowtree.errors import Conflict, ShadowError, WorktreeFailed
+from shadowtree.frozen import frozen
+from shadowtree.model import ConflictingPath
+from shadowtree.paths import TEMPORARY_PREFIX, RelPath, is_own_temporary, join, parent_of, to_text
+from shadowtree.staging import Bench, FileId, is_sync_worth_batching
+from shadowtree.state import DIRECTORY, Change, PathState, Unknown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.state import Answer
+
+ReadBlob = Callable[[bytes], Iterable[bytes]]
+"""Gives the content of a blob in pieces, each run checked against its id."""
+
+_MEANWHILE = "try again when nobody is changing it"
+
+
+@frozen
+class Move:
+    """One path and what becomes of it."""
+
+    path: RelPath
+    old: PathState | None
+    new: PathState | None
+    temporary: RelPath
+    """Where the new state waits before the swap, and the old one after it."""
+
+    @property
+    def is_mode_only(self) -> bool:
+        """Whether nothing but the permission bits differs."""
+        return (
+            self.old is not None
+            and self.new is not None
+            and stat.S_ISREG(self.old.mode)
+            and stat.S_ISREG(self.new.mode)
+            and self.old.blob == self.new.blob
+        )
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it is a directory that goes without anything coming in its place."""
+        return self.old == DIRECTORY and self.new is None
+
+
+class Meanwhile(Exception):
+    """A path is not what it was when the plan was made."""
+
+    def __init__(self, path: RelPath, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(to_text(path), reason)
+
+
+def order_moves(changes: Sequence[Change], token: str) -> list[Move]:
+    """Put changes into the order in which they can be done, each with its temporary.
+
+    First what goes, then directories that make room, the deepest first, then all that comes, directories
+    before what is in them. Taking back goes through the same list from its end.
+    """
+    going = {change.path for change in changes if change.old == DIRECTORY or change.new == DIRECTORY}
+    made = [_make_move(change, token, number, going) for number, change in enumerate(changes)]
+    files_out = [m for m in made if m.new is None and not m.is_leaving]
+    directories_out = [m for m in made if m.old == DIRECTORY]
+    coming = [m for m in made if m.new is not None and m.old != DIRECTORY]
+    directories_out.sort(key=lambda move: move.path, reverse=True)
+    coming.sort(key=lambda move: move.path)
+    return [*files_out, *directories_out, *coming]
+
+
+def _make_move(change: Change, token: str, number: int, going: set[RelPath]) -> Move:
+    assert not isinstance(change.old, Unknown)
+    assert not isinstance(change.new, Unknown)
+    path = RelPath(change.path)
+    home = parent_of(path)
+    if change.new is not None:
+        # What comes is staged where there is a directory now that stays one.
+        while home in going:
+            home = parent_of(home)
+    name = TEMPORARY_PREFIX + f"{token}-{number}".encode()
+    return Move(path, change.old, change.new, join(home, name))
+
+
+def carry_out(moves: Sequence[Move], bench: Bench, read_blob: ReadBlob) -> list[Move]:
+    """Bring every path to its new state, durably, and give the moves that were made.
+
+    A directory that goes stays if something foreign is in it; all else is done, or an error is raised after
+    everything was taken back: Conflict if somebody changed a path meanwhile.
+    """
+    try:
+        staged = _stage_all(moves, bench, read_blob)
+        done = [move for move in moves if _do(move, bench)]
+        _check(done, staged, bench)
+        bench.sync_directories(_directories(done), files=len(staged))
+    except BaseException as error:
+        take_back(moves, bench, read_blob)
+        if isinstance(error, Meanwhile):
+            conflict = ConflictingPath(to_text(error.path), error.reason, _MEANWHILE)
+            raise Conflict([conflict], None) from error
+        raise
+    return done
+
+
+def _stage_all(moves: Sequence[Move], bench: Bench, read_blob: ReadBlob) -> dict[RelPath, FileId]:
+    waiting = [move for move in moves if move.new is not None and not move.is_mode_only]
+    in_batch = is_sync_worth_batching(len(waiting))
+    staged = {}
+    for move in waiting:
+        assert move.new is not None
+        pieces = read_blob(move.new.blob) if move.new.blob else ()
+        staged[move.path] = bench.stage(move.temporary, move.new, pieces, is_synced=not in_batch)
+    if waiting:
+        bench.sync_directories({parent_of(move.temporary) for move in waiting}, files=len(waiting))
+    return staged
+
+
+def _do(move: Move, bench: Bench) -> bool:
+    """Make one move and look at what it moved aside; False: a directory that has to stay."""
+    if move.is_mode_only:
+        assert move.new is not None
+        _expect(move.path, move.old, bench.see(move.path))
+        bench.change_mode(move.path, move.new.mode)
+    elif move.old is None:
+        _move_in(move, bench)
+    elif move.new is None:
+        if move.is_leaving and not _holds_only_temporaries(move.path, bench):
+            return False
+        bench.move(move.path, move.temporary)
+        _verify(move, bench)
+    else:
+        bench.exchange(move.temporary, move.path)
+        _verify(move, bench)
+    return True
+
+
+def _move_in(move: Move, bench: Bench) -> None:
+    try:
+        bench.move(move.temporary, move.path)
+    except WorktreeFailed as error:
+        if bench.see(move.path) is not None:
+            raise Meanwhile(move.path, "something was made there meanwhile") from error
+        raise
+
+
+def _verify(move: Move, bench: Bench) -> None:
+    """Make sure that what was moved aside is what the plan expected, and that nobody can change it now."""
+    if move.old != DIRECTORY:
+        _expect(move.path, move.old, bench.see(move.temporary, is_settled=True))
+    elif not _holds_only_temporaries(move.temporary, bench):
+        raise Meanwhile(move.path, "something was put into it meanwhile")
+
+
+def _expect(path: RelPath, expected: PathState | None, found: Answer) -> None:
+    if found != expected:
+        raise Meanwhile(path, found.reason if isinstance(found, Unknown) else "it was changed meanwhile")
+
+
+def _holds_only_temporaries(path: RelPath, bench: Bench) -> bool:
+    names = bench.list_names(path)
+    return names is not None and all(is_own_temporary(name) for name in names)
+
+
+def _check(done: Sequence[Move], staged: dict[RelPath, FileId], bench: Bench) -> None:
+    """Walk to every path anew, and make sure that it is what was put there, or that nothing is there."""
+    with bench.again() as fresh:
+        for move in done:
+            if not move.is_mode_only and fresh.identify(move.path) != staged.get(move.path):
+                raise Meanwhile(move.path, "it was changed meanwhile")
+
+
+def _directories(moves: Iterable[Move]) -> set[RelPath]:
+    """Name the directories in which names changed, without those that are gone by now."""
+    gone = {move.path for move in moves if move.old == DIRECTORY}
+    touched = {parent_of(path) for move in moves for path in (move.path, move.temporary)}
+    return {path for path in touched if not any(path == above or _is_below(path, above) for above in gone)}
+
+
+def _is_below(path: bytes, above: bytes) -> bool:
+    return path.startswith(above + b"/")
+
+
+# After the journal says done
+
+
+def clean_up(moves: Sequence[Move], bench: Bench, read_blob: ReadBlob) -> list[RelPath]:
+    """Remove what was moved aside; give the temporaries that hold something unexpected and were left."""
+    aside = {move.path: move for move in moves if move.old == DIRECTORY}
+    left = []
+    for move in moves:
+        if not move.is_mode_only:
+            place = _locate(move.temporary, aside, bench)
+            if not _discard(place, move, bench, read_blob):
+                left.append(place)
+    return left
+
+
+def _locate(path: RelPath, aside: dict[RelPath, Move], bench: Bench) -> RelPath:
+    """Tell where a path is now that directories above it may have been moved aside."""
+    parent, name = parent_of(path), path.rpartition(b"/")[2]
+    if not parent:
+        return path
+    if parent in aside:
+        place = _locate(aside[parent].temporary, aside, bench)
+        if bench.see(place) == DIRECTORY:
+            return join(place, name)
+    return join(_locate(parent, aside, bench), name)
+
+
+def _discard(place: RelPath, move: Move, bench: Bench, read_blob: ReadBlob) -> bool:
+    """Remove a temporary if the store has what is in it, or if it is one that was not finished."""
+    found = bench.see(place)
+    if found is None:
+        return True
+    if found == DIRECTORY:
+        if bench.list_names(place):
+            return False
+        bench.remove_directory(place)
+        return True
+    is_known = found in (move.old, move.new)
+    if is_known or (move.new and move.new.blob and bench.is_beginning(place, read_blob(move.new.blob))):
+        bench.remove(place)
+        return True
+    return False
+
+
+# When it was not done
+
+
+def take_back(moves: Sequence[Move], bench: Bench, read_blob: ReadBlob) -> list[RelPath]:
+    """Bring every path back to its old state, however far things had come; give those that were left.
+
+    Somebody else's file is never touched: a path that is neither in its old nor in its new state is left.
+    """
+    aside = {move.path: move for move in moves if move.old == DIRECTORY}
+    left: list[RelPath] = []
+    failure: ShadowError | None = None
+    for move in reversed(moves):
+        try:
+            if not _take_back(move, _locate(move.temporary, aside, bench), bench, read_blob):
+                left.append(move.path)
+        except ShadowError as error:
+            failure = failure or error
+    for move in moves:
+        # Directories that could not go back to their place are empty by now, or hold what has to stay.
+        if move.is_leaving and bench.list_names(move.temporary) == []:
+            bench.remove_directory(move.temporary)
+    if failure is not None:
+        raise failure
+    homes = {parent_of(path) for move in moves for path in (move.path, move.temporary)}
+    bench.sync_directories({home for home in homes if bench.list_names(home) is not None})
+    return left
+
+
+def _take_back(move: Move, place: RelPath, bench: Bench, read_blob: ReadBlob) -> bool:
+    """Take one move back; False: somebody else's content is at the path, or had to stay in the temporary."""
+    there, aside = bench.see(move.path), bench.see(place)
+    if move.is_mode_only:
+        if there == move.new and move.old is not None:
+            bench.change_mode(move.path, move.old.mode)
+        return there in (move.old, move.new)
+    if aside is None:
+        # Either nothing was done, or what came has been moved in.
+        return there != move.new or move.old is not None or _move_out(move, place, bench)
+    if move.old is None or there == move.old:
+        return _discard(place, move, bench, read_blob)
+    if there is None:
+        is_staged = move.new is not None and aside != move.old
+        if not is_staged or not _discard(place, move, bench, read_blob):
+            bench.move(place, move.path)
+        return True
+    if move.new is not None and there == move.new and aside != move.new:
+        return _swap_back(move, place, bench, read_blob)
+    if aside == DIRECTORY:
+        # Somebody made the directory again; what is in this one goes back there.
+        return True
+    return _discard(place, move, bench, read_blob) and aside == move.new
+
+
+def _move_out(move: Move, place: RelPath, bench: Bench) -> bool:
+    """Remove what came, unless somebody else has changed it."""
+    if move.new == DIRECTORY:
+        if bench.list_names(move.path):
+            return False
+        bench.remove_directory(move.path)
+        return True
+    bench.move(move.path, place)
+    if bench.see(place, is_settled=True) == move.new:
+        bench.remove(place)
+        return True
+    bench.move(place, move.path)
+    return False
+
+
+def _swap_back(move: Move, place: RelPath, bench: Bench, read_blob: ReadBlob) -> bool:
+    if move.new == DIRECTORY and bench.list_names(move.path):
+        return False
+    bench.exchange(place, move.path)
+    if bench.see(place, is_settled=True) != move.new:
+        # Saved over in this very moment: it is somebody's, and goes back to where they put it.
+        bench.exchange(place, move.path)
+        return False
+    return _discard(place, move, bench, read_blob)

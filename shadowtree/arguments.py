@@ -1,0 +1,65 @@
+"""What callers hand in, checked: names, counts, paths, the JSON of a message."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+
+from shadowtree.errors import InvalidInput
+from shadowtree.paths import ROOT, RelPath
+
+
+def check_name(name: str, what: str) -> str:
+    """Refuse a name that is none: too short, too long, or with characters that are no text."""
+    is_text = isinstance(name, str) and 1 <= len(name) <= 256
+    if not is_text or any(_is_no_text(character) for character in name):
+        raise InvalidInput(f"a {what} has 1 to 256 characters and no control characters, not {name!r}")
+    return name
+
+
+def check_on_conflict(on_conflict: str) -> None:
+    """Refuse a way to deal with conflicts that there is not."""
+    if on_conflict not in ("abort", "keep", "overwrite"):
+        raise InvalidInput(f"on_conflict is 'abort', 'keep' or 'overwrite', not {on_conflict!r}")
+
+
+def encode_meta(meta: Mapping[str, object] | None) -> str | None:
+    """Write the caller's JSON object as text."""
+    if meta is None:
+        return None
+    import json
+
+    if not isinstance(meta, Mapping):
+        raise InvalidInput("meta is a JSON object")
+    try:
+        return json.dumps(dict(meta), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"meta is no JSON object: {error}") from error
+
+
+def parse_paths(paths: Collection[str | os.PathLike[str]] | None, worktree: str) -> list[RelPath] | None:
+    """Turn paths of files and directories, relative to the worktree, into ours; None stays None."""
+    if paths is None:
+        return None
+    if isinstance(paths, str | bytes):
+        raise InvalidInput("paths is a list of paths")
+    return [_parse_path(os.fspath(path), worktree) for path in paths]
+
+
+def _parse_path(path: str, worktree: str) -> RelPath:
+    relative = os.path.relpath(path, worktree) if os.path.isabs(path) else path
+    names: list[bytes] = []
+    for name in os.fsencode(relative).split(os.fsencode(os.sep)):
+        if name == b"..":
+            if not names:
+                raise InvalidInput(f"{path!r} is not in the worktree")
+            names.pop()
+        elif name not in (b"", b"."):
+            names.append(name)
+    if not path or b"\0" in os.fsencode(path):
+        raise InvalidInput(f"{path!r} is no path")
+    return RelPath(b"/".join(names)) if names else ROOT
+
+
+def _is_no_text(character: str) -> bool:
+    return character < " " or "\x7f" <= character <= "\x9f" or "\ud800" <= character <= "\udfff"

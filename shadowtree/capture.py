@@ -1,0 +1,189 @@
+"""Take the present state of a worktree: into the store with a record, or into a scratch for a look.
+
+capture   scan ──▶ seed ──▶ read_files ──▶ build_trees ──▶ record (the caller adds rows) ──▶ remember
+look      scan ───────────▶ read_files ──▶ build_trees ──▶ a recorded tree that is nowhere stored
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+
+from shadowtree import disk
+from shadowtree.errors import OutOfSpace, WorktreeTooBig
+from shadowtree.frozen import frozen
+from shadowtree.journal import TreeRecord
+from shadowtree.model import Skipped
+from shadowtree.objects import Objects, Scratch
+from shadowtree.opened import OpenStore
+from shadowtree.packs import PackWriter
+from shadowtree.paths import RelPath
+from shadowtree.recorded import RecordedDirectory, open_recorded
+from shadowtree.rulefiles import Surroundings
+from shadowtree.scan import Scan, scan_worktree
+from shadowtree.settings import Settings
+from shadowtree.snapshot import Progress, build_trees, read_files, settle
+from shadowtree.system import free_bytes
+
+
+@frozen
+class Site:
+    """What is captured, and under which settings."""
+
+    worktree: str
+    settings: Settings
+    surroundings: Surroundings
+
+
+def scan_site(site: Site, opened: OpenStore, only: Collection[RelPath] | None = None) -> Scan:
+    """Look at the worktree; with `only`, at these directories alone, the others being as they are cached."""
+    return scan_worktree(
+        site.worktree, site.settings, site.surroundings, opened.cache, opened.was_covered, only
+    )
+
+
+def scan_unwrapped(site: Site) -> Scan:
+    """Look at a worktree that has no store yet."""
+    return scan_worktree(site.worktree, site.settings, site.surroundings, None, lambda path: False)
+
+
+class Capture:
+    """The present state on its way into the store: taken, recorded, and remembered for the next scan."""
+
+    def __init__(self, opened: OpenStore, scan: Scan, pack: PackWriter, tree: bytes, facts: bytes) -> None:
+        self._opened = opened
+        self._pack = pack
+        self.scan = scan
+        self.tree = tree
+        self.facts = facts
+
+    def publish(self) -> RecordedDirectory:
+        """Make the objects durable and readable, and give what is there as a recorded tree."""
+        if self._pack.ids():
+            self._opened.objects.publish(self._pack)
+            self._pack = self._opened.objects.start_pack()
+        return open_recorded(self._opened.objects, self.tree, self.facts)
+
+    @property
+    def skipped(self) -> list[Skipped]:
+        """What was left out."""
+        return list_skipped(self.scan)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a user should know of the rules."""
+        return list_warnings(self.scan)
+
+    def put_stream(self, size: int, pieces: Iterator[bytes]) -> bytes:
+        """Store the content of a file that no rule covers, and give its id; `record` has to be told of it."""
+        return self._pack.add_stream(size, pieces, self._opened.objects.has)
+
+    @contextmanager
+    def record(self, time_s: int, *, also: Sequence[bytes] = ()) -> Iterator[TreeRecord]:
+        """Record the tree. What the body adds to the journal counts together with it, or not at all."""
+        with self._opened.recording(
+            self._pack, self.tree, self.facts, files=self.scan.files, time_s=time_s, also=also
+        ) as record:
+            yield record
+        self._opened.tidy()
+        settle(self.scan)
+        self._opened.remember(self.scan)
+
+    def abandon(self) -> None:
+        """Throw away what is not published."""
+        self._pack.abandon()
+
+
+@contextmanager
+def capture(
+    site: Site,
+    opened: OpenStore,
+    *,
+    first_scan: Scan | None = None,
+    only: Collection[RelPath] | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Capture]:
+    """Take the present state; the body records it. With `only`, just these directories are looked at.
+
+    If the body raises, nothing is recorded.
+    """
+    is_first = opened.journal.last_tree() is None
+    scan = first_scan if first_scan is not None and is_first else scan_site(site, opened, only)
+    if is_first:
+        refuse_too_big(site, scan)
+    if any(scan.changed):
+        refuse_full(opened.layout.store, scan.pending_bytes, site.settings)
+    pack = opened.objects.start_pack()
+    taken = None
+    try:
+        if is_first:
+            _seed(site, scan, pack)
+        read_files(scan, site.worktree, opened.objects, pack, progress)
+        tree, facts = build_trees(scan, opened.objects, pack)
+        taken = Capture(opened, scan, pack, tree, facts)
+        yield taken
+    except BaseException:
+        (taken or pack).abandon()
+        raise
+
+
+@contextmanager
+def look(
+    site: Site, opened: OpenStore, scan: Scan | None = None, *, file_bytes: int = 0
+) -> Iterator[tuple[Objects, RecordedDirectory]]:
+    """Take a snapshot in memory: nothing is stored, so it needs no lock and no room.
+
+    Of the contents of files up to `file_bytes` are kept.
+    """
+    scratch = Scratch(file_bytes)
+    objects = Objects(opened.layout.objects, scratch)
+    try:
+        objects.refresh()
+        if scan is None:
+            opened.refresh()
+            scan = scan_site(site, opened)
+        read_files(scan, site.worktree, objects, scratch, None)
+        tree, facts = build_trees(scan, objects, scratch)
+        yield objects, open_recorded(objects, tree, facts)
+    finally:
+        objects.close()
+        if scan is None or any(scan.changed):
+            # It holds trees by now that are nowhere stored.
+            opened.cache.forget()
+
+
+def refuse_too_big(site: Site, scan: Scan) -> None:
+    """Refuse a first snapshot that takes more files or bytes than the settings allow."""
+    settings = site.settings
+    if scan.files > settings.max_files:
+        raise WorktreeTooBig(site.worktree, setting="max_files", found=scan.files, limit=settings.max_files)
+    if scan.bytes > settings.max_bytes:
+        raise WorktreeTooBig(site.worktree, setting="max_bytes", found=scan.bytes, limit=settings.max_bytes)
+
+
+def refuse_full(directory: str, needed: int, settings: Settings) -> None:
+    """Refuse to write so much that less than `min_free` would be left on a disk."""
+    with disk.store_errors(directory):
+        free = free_bytes(directory)
+    if free - needed < settings.min_free:
+        raise OutOfSpace(directory, free=free, needed=needed, min_free=settings.min_free)
+
+
+def list_skipped(scan: Scan) -> list[Skipped]:
+    """List what the rules would have covered, and why it is not."""
+    return [Skipped(path, reason) for path, reason in scan.skipped()]
+
+
+def list_warnings(scan: Scan) -> list[str]:
+    """List what a user should know of the rules."""
+    warnings = list(dict.fromkeys(scan.rule_files.warnings))
+    if not scan.files and scan.ignored:
+        warnings.append("nothing is covered: the rules leave out everything")
+    return warnings
+
+
+def _seed(site: Site, scan: Scan, pack: PackWriter) -> None:
+    from shadowtree.seed import seed
+
+    around = site.surroundings
+    seed(scan, site.worktree, pack, home=around.home, config_home=around.config_home)

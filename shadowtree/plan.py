@@ -1,0 +1,200 @@
+"""Decide what an act does to each path, before anything is done: wishes and the present state in, a plan out.
+
+Pure: what is on the disk is asked of a `Sight`. A path whose present state is not what the timeline last
+recorded for it is a conflict, unless it already is what is wanted. Then the shape is looked at: what has to
+become a file must hold nothing foreign, and what holds a file must be a directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from shadowtree.frozen import frozen
+from shadowtree.model import ConflictingPath, Skipped
+from shadowtree.paths import ROOT, RelPath, parent_of, to_text
+from shadowtree.state import DIRECTORY, Change, PathState, Unknown, is_file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from shadowtree.model import OnConflict
+    from shadowtree.state import Answer
+
+    class Sight(Protocol):
+        """What is on the disk now."""
+
+        def see(self, path: RelPath, *, as_directory: bool = False) -> Answer:
+            """Tell what is at a path; Unknown: something that cannot be put into the store."""
+
+        def below(self, path: RelPath) -> Iterable[RelPath]:
+            """List all files, links and other things below a directory, covered or not; no directories."""
+
+
+KEEP_OR_OVERWRITE = "leave it as it is with 'keep', or replace it with 'overwrite', which unrevert takes back"
+KEEP_OR_MOVE = "move it away, or leave it as it is with 'keep'"
+
+
+@frozen
+class Wish:
+    """What a path shall be, and what it should be now."""
+
+    path: RelPath
+    target: PathState | Unknown | None
+    expected: PathState | Unknown | None
+    """What the timeline last recorded for it; unknown: no rule covered it, so nothing should be there."""
+    trouble: str | None = None
+    """Why it is in conflict, whatever it is now."""
+    last: str = ""
+    """What recorded it last, in words."""
+
+
+@frozen
+class PathPlan:
+    """What is to be done to each path, and what stands in the way."""
+
+    changes: list[Change]
+    """Sorted by path. A directory that shall go does so only if nothing foreign is left in it."""
+    conflicts: list[ConflictingPath]
+    kept: list[RelPath]
+    skipped: list[Skipped]
+
+
+def make_plan(wishes: Iterable[Wish], sight: Sight, on_conflict: OnConflict) -> PathPlan:
+    """Decide what is done to each path. With conflicts in the plan nothing may be done at all."""
+    return _Planner(sight, on_conflict).run(wishes)
+
+
+class _Planner:
+    """One plan in the making."""
+
+    def __init__(self, sight: Sight, on_conflict: OnConflict) -> None:
+        self._sight = sight
+        self._on_conflict = on_conflict
+        self._changes: dict[RelPath, Change] = {}
+        self._conflicts: dict[RelPath, ConflictingPath] = {}
+        self._kept: set[RelPath] = set()
+        self._skipped: list[Skipped] = []
+
+    def run(self, wishes: Iterable[Wish]) -> PathPlan:
+        for wish in wishes:
+            self._decide(wish)
+        # Leaving one path alone may put it into another one's way.
+        while self._mend_shape():
+            pass
+        return PathPlan(
+            [self._changes[path] for path in sorted(self._changes)],
+            [self._conflicts[path] for path in sorted(self._conflicts)],
+            sorted(self._kept),
+            self._skipped,
+        )
+
+    def _decide(self, wish: Wish) -> None:
+        if isinstance(wish.target, Unknown):
+            self._skipped.append(Skipped(to_text(wish.path), wish.target.reason))
+            return
+        as_directory = wish.target == DIRECTORY or wish.expected == DIRECTORY
+        present = self._sight.see(wish.path, as_directory=as_directory)
+        if present == wish.target:
+            return
+        if isinstance(present, Unknown):
+            self._refuse(wish.path, f"{present.reason} is in the way", KEEP_OR_MOVE)
+            return
+        self._changes[wish.path] = Change(wish.path, present, wish.target)
+        reason = wish.trouble or _find_edit(wish, present)
+        if reason is not None and self._on_conflict != "overwrite":
+            self._refuse(wish.path, reason, KEEP_OR_OVERWRITE)
+
+    def _refuse(self, path: RelPath, reason: str, advice: str) -> None:
+        """Leave a path alone: as a conflict that stops everything, or because that is what was asked for."""
+        self._changes.pop(path, None)
+        if self._on_conflict == "keep":
+            self._kept.add(path)
+        else:
+            self._conflicts[path] = ConflictingPath(to_text(path), reason, advice)
+
+    # Shape
+
+    def _mend_shape(self) -> bool:
+        """Find one change that does not fit the others and mend that; tell whether there was one."""
+        return any(self._mend(change) for change in list(self._changes.values()))
+
+    def _mend(self, change: Change) -> bool:
+        if change.new is None:
+            return False
+        for directory in _ancestors(change.path):
+            if self._state_after(directory) != DIRECTORY:
+                self._make_room(directory, change.path)
+                return True
+            if directory in self._changes and self._changes[directory].new is None:
+                del self._changes[directory]
+                return True
+        if change.old == DIRECTORY and change.new != DIRECTORY:
+            foreign = self._find_foreign(change.path)
+            if foreign is not None:
+                reason = f"it holds {to_text(foreign)}, which has to stay"
+                self._refuse(change.path, reason, KEEP_OR_MOVE)
+                return True
+        return False
+
+    def _state_after(self, path: RelPath) -> Answer:
+        change = self._changes.get(path)
+        if change is None or (change.old == DIRECTORY and change.new is None):
+            # A directory goes only if nothing is left in it.
+            return self._sight.see(path, as_directory=True)
+        return change.new
+
+    def _make_room(self, directory: RelPath, path: RelPath) -> None:
+        """See to it that there is a directory, or give up what was to be put into it."""
+        if self._state_after(directory) is None and directory not in self._kept:
+            present = self._sight.see(directory, as_directory=True)
+            assert not isinstance(present, Unknown)
+            self._changes[directory] = Change(directory, present, DIRECTORY)
+            return
+        present = self._sight.see(directory, as_directory=True)
+        is_free = self._on_conflict == "overwrite" and directory not in self._changes
+        if is_free and is_file(present):
+            self._changes[directory] = Change(directory, present, DIRECTORY)
+            return
+        self._refuse(path, f"{to_text(directory)} is no directory", KEEP_OR_MOVE)
+
+    def _find_foreign(self, path: RelPath) -> RelPath | None:
+        """Find something below a directory that the plan does not remove."""
+        for below in self._sight.below(path):
+            change = self._changes.get(below)
+            if change is None or change.new is not None:
+                return below
+        return None
+
+
+def _find_edit(wish: Wish, present: PathState | None) -> str | None:
+    """Say in words how a path differs from what was last recorded for it; None if it does not."""
+    expected = wish.expected
+    if isinstance(expected, Unknown):
+        return None if present is None else f"something is in the way that is not covered: {expected.reason}"
+    if present == expected:
+        return None
+    after = f" since {wish.last}" if wish.last else " since"
+    if expected is None:
+        return f"it was made{after}"
+    if present is None:
+        return f"it was deleted{after}"
+    if present.is_directory or expected.is_directory or present.is_link != expected.is_link:
+        return f"it became {_name_kind(present)}{after}"
+    if present.blob == expected.blob:
+        return f"its permission bits were changed{after}"
+    return f"it was edited{after}"
+
+
+def _name_kind(state: PathState) -> str:
+    if state.is_directory:
+        return "a directory"
+    return "a link" if state.is_link else "a file"
+
+
+def _ancestors(path: RelPath) -> Iterator[RelPath]:
+    """Name the directories above a path, the nearest first."""
+    directory = parent_of(path)
+    while directory != ROOT:
+        yield directory
+        directory = parent_of(directory)

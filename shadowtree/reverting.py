@@ -1,0 +1,371 @@
+"""The main line of every act that writes into the worktree.
+
+    take the present state ──▶ aim ──▶ plan ──▶ verify every object ──▶ write the intent
+        ──▶ carry out ──▶ record the act ──▶ clean up
+
+Revert, undo, redo, unrevert and restore differ in their aim alone. Until the act is recorded, anything that
+goes wrong takes everything back; after that, all that is left is to remove what was moved aside.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+
+from shadowtree.aims import Aim, Aims
+from shadowtree.apply import Move, carry_out, clean_up, order_moves, take_back
+from shadowtree.capture import Capture, Site, capture, refuse_full
+from shadowtree.errors import Conflict, NotConfirmed, ShadowError, WorktreeFailed
+from shadowtree.events import RESTORE, Intent
+from shadowtree.frozen import frozen, replace
+from shadowtree.intents import decode_intent, encode_intent
+from shadowtree.journal import TreeRecord
+from shadowtree.model import Outcome, Plan, PlannedChange
+from shadowtree.objects import Objects
+from shadowtree.opened import OpenStore
+from shadowtree.patch import list_changes
+from shadowtree.paths import ROOT, RelPath, parent_of, to_text
+from shadowtree.plan import PathPlan, make_plan
+from shadowtree.recorded import RecordedDirectory, open_recorded
+from shadowtree.recorder import Ending, Recorder
+from shadowtree.sight import DiskSight
+from shadowtree.staging import Bench
+from shadowtree.state import DIRECTORY, Change, PathState, is_file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.model import OnConflict
+
+Choose = Callable[[Aims], Aim]
+"""Says which act it is."""
+Confirm = Callable[[Plan], bool]
+"""Asks whether an act that deletes much shall be done."""
+
+_MEMORY_BYTES = 64 << 20
+"""How much of what was verified is kept in memory until it is written; the rest is read again."""
+
+
+@frozen
+class Prepared:
+    """An act worked out and not done."""
+
+    aim: Aim
+    plan: PathPlan
+    ending: Ending | None
+    uncovered: dict[RelPath, PathState]
+    outcome: Outcome
+    """What it would come to."""
+
+    def to_plan(self) -> Plan:
+        """Give it as the value that a caller sees."""
+        return Plan(self.outcome, [_show_change(change) for change in self.plan.changes])
+
+
+def prepare(
+    recorder: Recorder,
+    objects: Objects,
+    root: RecordedDirectory,
+    bench: Bench,
+    choose: Choose,
+    on_conflict: OnConflict,
+    *,
+    covered: int,
+    git_head: str | None,
+) -> Prepared:
+    """Work out what an act would do to the present state, which `root` is. Changes nothing."""
+    journal = recorder.journal
+
+    def changes_since(before: int) -> list[Change]:
+        record = journal.tree(before)
+        return list_changes(open_recorded(objects, record.tree, record.facts), root)
+
+    ending = recorder.prepare_ending(changes_since)
+    aim = choose(Aims(journal, objects, recorder.session, root, ending))
+    sight = DiskSight(root, bench)
+    plan = make_plan(aim.wishes, sight, on_conflict)
+    outcome = _foresee(recorder, aim, plan, root, covered)
+    outcome = replace(outcome, notes=[*outcome.notes, *_tell_head(recorder, aim, git_head)])
+    return Prepared(aim, plan, ending, sight.uncovered, outcome)
+
+
+def run(
+    opened: OpenStore,
+    site: Site,
+    recorder: Recorder,
+    choose: Choose,
+    on_conflict: OnConflict,
+    confirm: Confirm | None,
+    *,
+    git_head: str | None,
+) -> Outcome:
+    """Do an act, all of it or nothing. Only for the holder of the lock."""
+    with capture(site, opened) as taken, Bench(site.worktree) as bench:
+        root = taken.publish()
+        prepared = prepare(
+            recorder,
+            opened.objects,
+            root,
+            bench,
+            choose,
+            on_conflict,
+            covered=taken.scan.files,
+            git_head=git_head,
+        )
+        if prepared.aim.is_nothing:
+            taken.abandon()
+            return replace(prepared.outcome, dry_run=False)
+        _refuse(prepared, confirm)
+        moves = order_moves(prepared.plan.changes, os.urandom(6).hex())
+        blobs = Blobs(opened.objects)
+        blobs.verify(moves, bench, taken, prepared.uncovered)
+        if not moves:
+            with taken.record(recorder.time_s) as record:
+                _add_act(recorder, prepared, [], record, record, None)
+            return _finish(prepared.outcome, [], record.tree.hex())
+        refuse_full(site.worktree, blobs.bytes_to_write, site.settings)
+        also = [state.blob for path, state in prepared.uncovered.items() if _is_planned(path, prepared.plan)]
+        with taken.record(recorder.time_s, also=also) as before:
+            intent = opened.journal.add_intent(encode_intent(prepared.aim.kind, moves))
+        return _Act(opened, site, recorder, prepared, bench, blobs).run(moves, intent, before)
+
+
+class _Act:
+    """One act, from its intent on."""
+
+    def __init__(
+        self,
+        opened: OpenStore,
+        site: Site,
+        recorder: Recorder,
+        prepared: Prepared,
+        bench: Bench,
+        blobs: Blobs,
+    ) -> None:
+        self._opened = opened
+        self._site = site
+        self._recorder = recorder
+        self._prepared = prepared
+        self._bench = bench
+        self._blobs = blobs
+
+    def run(self, moves: list[Move], intent: int, before: TreeRecord) -> Outcome:
+        """Carry it out and record it; whatever goes wrong until then takes everything back."""
+        try:
+            done = carry_out(moves, self._bench, self._blobs.read)
+            after = self._record(done, intent, before)
+        except BaseException as error:
+            self._give_up(moves, intent)
+            if isinstance(error, Conflict):
+                outcome = replace(self._prepared.outcome, conflicts=error.conflicts, complete=False)
+                raise Conflict(error.conflicts, _as_untouched(outcome)) from error
+            raise
+        outcome = _finish(self._prepared.outcome, done, after)
+        notes = finish_intent(self._opened, self._bench, moves, intent)
+        return replace(outcome, notes=[*outcome.notes, *notes])
+
+    def _record(self, done: list[Move], intent: int, before: TreeRecord) -> str:
+        touched = {ROOT}
+        for move in done:
+            directory = parent_of(move.path)
+            while directory not in touched:
+                touched.add(directory)
+                directory = parent_of(directory)
+        touched |= {move.path for move in done if DIRECTORY in (move.old, move.new)}
+        with capture(self._site, self._opened, only=touched) as taken:
+            with taken.record(self._recorder.time_s) as record:
+                _add_act(self._recorder, self._prepared, done, before, record, intent)
+        return taken.tree.hex()
+
+    def _give_up(self, moves: list[Move], intent: int) -> None:
+        """Take everything back. If that fails too, the next command does it."""
+        if any(open_intent.is_committed for open_intent in self._opened.journal.open_intents()):
+            return
+        take_back(moves, self._bench, self._blobs.read)
+        self._opened.journal.remove_intent(intent)
+
+
+def recover(opened: OpenStore, site: Site) -> list[str]:
+    """Finish or take back what a process that died left undone; say what was done. Only under the lock."""
+    notes = []
+    for intent in opened.journal.open_intents():
+        kind, moves = decode_intent(intent.content)
+        with Bench(site.worktree) as bench:
+            notes += _recover(opened, bench, intent, kind, moves)
+    return notes
+
+
+def _recover(opened: OpenStore, bench: Bench, intent: Intent, kind: str, moves: list[Move]) -> list[str]:
+    if intent.is_committed:
+        notes = finish_intent(opened, bench, moves, intent.number)
+        return [f"an interrupted {kind} was finished", *notes]
+    left = take_back(moves, bench, Blobs(opened.objects).read)
+    opened.journal.remove_intent(intent.number)
+    paths = ", ".join(to_text(path) for path in sorted(left))
+    changed = [f"changed meanwhile and left as they are: {paths}"] if left else []
+    return [f"an interrupted {kind} was taken back", *changed]
+
+
+def finish_intent(opened: OpenStore, bench: Bench, moves: list[Move], intent: int) -> list[str]:
+    """Remove what a recorded act moved aside; what cannot be removed now is left to the next command."""
+    try:
+        left = clean_up(moves, bench, Blobs(opened.objects).read)
+        opened.journal.remove_intent(intent)
+    except ShadowError as error:
+        return [f"temporary files are still there, the next command removes them: {error}"]
+    return [f"{to_text(path)} holds something that was written meanwhile" for path in left]
+
+
+# Objects
+
+
+class Blobs:
+    """The contents that an act writes, verified before it begins."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._held: dict[bytes, bytes] = {}
+        self._room = _MEMORY_BYTES
+        self.bytes_to_write = 0
+
+    def verify(
+        self, moves: Iterable[Move], bench: Bench, taken: Capture, uncovered: dict[RelPath, PathState]
+    ) -> None:
+        """Read all that will be written, and make sure that the store has all that will be replaced."""
+        for move in moves:
+            if is_file(move.new) and not move.is_mode_only:
+                assert move.new is not None
+                self._verify_new(move.new.blob)
+            if is_file(move.old):
+                assert move.old is not None
+                if move.path in uncovered:
+                    self._store(move.path, move.old, bench, taken)
+                else:
+                    self._objects.require_blob(move.old.blob)
+
+    def read(self, blob: bytes) -> Iterator[bytes]:
+        """Give the content of a blob in pieces."""
+        held = self._held.get(blob)
+        return self._objects.stream_blob(blob) if held is None else iter([held])
+
+    def _verify_new(self, blob: bytes) -> None:
+        size = self._objects.size_of(blob)
+        self.bytes_to_write += size
+        if blob in self._held:
+            return
+        if size <= self._room:
+            self._held[blob] = self._objects.read(b"blob", blob)
+            self._room -= size
+        else:
+            self._objects.require_blob(blob)
+
+    def _store(self, path: RelPath, state: PathState, bench: Bench, taken: Capture) -> None:
+        """Put into the store what no rule covers and what is about to be replaced."""
+        if not self._objects.has(state.blob):
+            size, pieces = bench.open_content(path)
+            if taken.put_stream(size, pieces) != state.blob:
+                raise WorktreeFailed(to_text(path), "it is being changed")
+
+
+# Outcomes
+
+
+def _foresee(recorder: Recorder, aim: Aim, plan: PathPlan, root: RecordedDirectory, covered: int) -> Outcome:
+    """Say what an act would come to."""
+    assert root.tree is not None
+    tree = root.tree.hex()
+    changes = plan.changes
+    head = aim.position.head
+    return Outcome(
+        act=aim.kind,
+        messages=[row.id for row in aim.messages],
+        restored=[to_text(change.path) for change in changes if is_file(change.new)],
+        deleted=[to_text(c.path) for c in changes if is_file(c.old) and not is_file(c.new)],
+        kept=[to_text(path) for path in plan.kept],
+        conflicts=plan.conflicts,
+        skipped=plan.skipped,
+        before=tree,
+        after=tree,
+        complete=not (plan.conflicts or plan.skipped or aim.is_short),
+        dry_run=True,
+        mode="back",
+        notes=[*aim.notes],
+        turns=aim.turns,
+        covered=covered,
+        head=None if head is None else recorder.session.find(head).id,
+    )
+
+
+def _tell_head(recorder: Recorder, aim: Aim, git_head: str | None) -> list[str]:
+    """Say if the user's repository stood elsewhere at the first of the messages."""
+    if not aim.messages:
+        return []
+    then = recorder.git_head_of(aim.messages[0])
+    if then is None or git_head is None or then == git_head:
+        return []
+    return [f"the repository's HEAD moved since: it was {then[:12]}, it is {git_head[:12]}"]
+
+
+def _refuse(prepared: Prepared, confirm: Confirm | None) -> None:
+    outcome = replace(prepared.outcome, dry_run=False)
+    if outcome.conflicts:
+        raise Conflict(outcome.conflicts, _as_untouched(outcome))
+    is_much = 2 * len(outcome.deleted) > outcome.covered
+    is_restore = prepared.aim.kind == RESTORE and bool(prepared.plan.changes)
+    if (is_much or is_restore) and confirm is not None and not confirm(prepared.to_plan()):
+        raise NotConfirmed(outcome)
+
+
+def _as_untouched(outcome: Outcome) -> Outcome:
+    """Say that nothing was done."""
+    return replace(
+        outcome, messages=[], restored=[], deleted=[], kept=[], after=outcome.before, complete=False
+    )
+
+
+def _finish(outcome: Outcome, done: list[Move], after: str) -> Outcome:
+    made = sum(move.new == DIRECTORY for move in done)
+    gone = sum(move.is_leaving for move in done)
+    notes = list(outcome.notes)
+    if made:
+        notes.append(f"{made:,} {'directory was' if made == 1 else 'directories were'} made")
+    if gone:
+        notes.append(f"{gone:,} {'directory was' if gone == 1 else 'directories were'} removed")
+    return replace(outcome, after=after, dry_run=False, notes=notes)
+
+
+def _add_act(
+    recorder: Recorder,
+    prepared: Prepared,
+    done: list[Move],
+    before: TreeRecord,
+    after: TreeRecord,
+    intent: int | None,
+) -> None:
+    """Add to the journal that an act was done, and before that the end of the message that was open."""
+    if prepared.ending is not None:
+        recorder.add_ending(prepared.ending, before, None, is_inferred=True)
+    recorder.add_act(
+        prepared.aim.kind,
+        prepared.aim.position,
+        before=before,
+        after=after,
+        takes_back=prepared.aim.takes_back,
+        intent=intent,
+        changes=[Change(move.path, move.old, move.new) for move in done],
+    )
+
+
+def _is_planned(path: RelPath, plan: PathPlan) -> bool:
+    return any(change.path == path for change in plan.changes)
+
+
+def _show_change(change: Change) -> PlannedChange:
+    sides = [side if isinstance(side, PathState) else None for side in (change.old, change.new)]
+    old, new = sides
+    return PlannedChange(
+        to_text(change.path),
+        old.blob.hex() if old is not None and old.blob else None,
+        new.blob.hex() if new is not None and new.blob else None,
+        None if old is None else old.mode,
+        None if new is None else new.mode,
+    )

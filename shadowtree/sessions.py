@@ -1,0 +1,215 @@
+"""One session as the journal has it: where it stands, which message a name means, messages as values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from shadowtree.errors import AmbiguousMessage, UnknownMessage
+from shadowtree.events import BEGIN, END, SNAPSHOT, STEP, STEP_END, Event, MessageRow, Position
+from shadowtree.journal import Journal
+from shadowtree.model import Message, Patch, Skipped, Step
+from shadowtree.patch import make_patch
+from shadowtree.state import Change
+from shadowtree.timeline import find_branches, state_of, undone_messages, walk_back
+
+NOBODY = 0
+"""The session of what belongs to none."""
+
+
+class Session:
+    """One session, read from the journal when it is asked; it may have recorded nothing yet."""
+
+    def __init__(self, journal: Journal, name: str) -> None:
+        self._journal = journal
+        self.name = name
+        self.number = journal.session_number(name)
+        self.last_event = None if self.number is None else journal.last_event(self.number)
+        self.position = self.last_event.position if self.last_event is not None else Position()
+        self._rows: dict[int, MessageRow] = {}
+
+    def find(self, number: int) -> MessageRow:
+        """Give a message by its number."""
+        if number not in self._rows:
+            self._rows[number] = self._journal.message(number)
+        return self._rows[number]
+
+    def find_id(self, message_id: str) -> MessageRow | None:
+        """Give the message with exactly this id."""
+        return None if self.number is None else self._journal.find_message(self.number, message_id)
+
+    # Names
+
+    def resolve(self, name: str) -> MessageRow:
+        """Tell which message a name means: an id, `#7`, `@`, `@~2`, or the beginning of one id."""
+        if self.number is None:
+            raise UnknownMessage(name)
+        found = self._journal.find_message(self.number, name) or self._resolve_place(name)
+        if found is not None:
+            return found
+        candidates = self._journal.find_prefix(self.number, name) if name else []
+        if len(candidates) > 1:
+            raise AmbiguousMessage(name, [row.id for row in candidates])
+        if not candidates:
+            raise UnknownMessage(name)
+        return candidates[0]
+
+    def _resolve_place(self, name: str) -> MessageRow | None:
+        assert self.number is not None
+        if name.startswith("#") and _is_number(name[1:]):
+            return self._journal.find_ordinal(self.number, int(name[1:]))
+        if name != "@" and not (name.startswith("@~") and _is_number(name[2:])):
+            return None
+        back = int(name[2:]) if name != "@" else 0
+        for row in walk_back(self.position.head, self.find):
+            if not back:
+                return row
+            back -= 1
+        raise UnknownMessage(name)
+
+    # Values
+
+    @property
+    def head(self) -> MessageRow | None:
+        """The last finished message in force."""
+        number = self.position.head
+        if number is not None and number == self.position.open:
+            number = self.find(number).parent
+        return None if number is None else self.find(number)
+
+    @property
+    def open(self) -> MessageRow | None:
+        """The message that has begun and not ended."""
+        return None if self.position.open is None else self.find(self.position.open)
+
+    def undone(self) -> list[MessageRow]:
+        """List the messages after the head."""
+        return undone_messages(self.position, self.find)
+
+    def read_messages(self, rows: Sequence[MessageRow]) -> list[Message]:
+        """Make values of some messages of this session."""
+        if not rows:
+            return []
+        first = min(row.number for row in rows)
+        events = MessageEvents(self._journal.events_of([row.number for row in rows]))
+        changes = self._journal.changes_of([event.number for event in events.ends.values()])
+        active = {row.number for row in self._walk_to(self.position.head, first)}
+        undone = {row.number for row in undone_messages(self.position, self.find)}
+        on_line = active | undone
+        branches = {}
+        if self.number is not None and not all(row.number in on_line for row in rows):
+            archived = [row for row in rows if row.number not in on_line]
+            branches = find_branches(archived, self._journal.branches(self.number), self.find)
+        return [
+            self._make_message(
+                row,
+                events,
+                changes,
+                state=state_of(row, self.position, active, undone),
+                branch=branches.get(row.number),
+            )
+            for row in rows
+        ]
+
+    def read_message(self, row: MessageRow) -> Message:
+        """Make the value of one message."""
+        return self.read_messages([row])[0]
+
+    def _walk_to(self, number: int | None, first: int) -> Iterable[MessageRow]:
+        """Go back until before `first`: a message is always younger than the one above it."""
+        for row in walk_back(number, self.find):
+            if row.number < first:
+                return
+            yield row
+
+    def _make_message(
+        self,
+        row: MessageRow,
+        events: MessageEvents,
+        changes: dict[int, list[Change]],
+        *,
+        state: str,
+        branch: str | None,
+    ) -> Message:
+        begin, end = events.begins[row.number], events.ends.get(row.number)
+        before = self.tree_id(begin.before)
+        patch = make_patch(before or "", changes.get(end.number, ()) if end else ())
+        said = end or begin
+        return Message(
+            id=row.id,
+            session=self.name,
+            role=row.role,
+            text=row.text,
+            meta=_read_meta(row.meta),
+            time_ms=begin.time_ms,
+            before=before,
+            after=self.tree_id(end.after) if end else None,
+            state=state,  # type: ignore[arg-type]  # one of the four words
+            branch=branch,
+            skipped=self.read_skipped(said, patch),
+            patch=patch,
+            number=row.ordinal,
+            is_inferred=end is not None and end.is_inferred,
+            hole=(end.hole if end else None) or begin.hole,
+            git_head=begin.git_head,
+        )
+
+    def read_step(self, row: MessageRow, begin: Event, end: Event | None) -> Step:
+        """Make the value of a step."""
+        assert begin.step is not None
+        before = self.tree_id(begin.before) or ""
+        changes = self._journal.changes_of([end.number])[end.number] if end else []
+        patch = make_patch(before, changes)
+        return Step(
+            name=begin.step,
+            message=row.id,
+            session=self.name,
+            before=before,
+            after=self.tree_id(end.after) if end else None,
+            patch=patch,
+            skipped=self.read_skipped(end or begin, patch),
+        )
+
+    def read_skipped(self, event: Event, patch: Patch) -> list[Skipped]:
+        """List what a snapshot left out, and what a patch says nothing of."""
+        pairs = self._journal.skips(event.skips) if event.skips is not None else []
+        reasons = dict(pairs)
+        reasons.update((skipped.path, skipped.reason) for skipped in patch.skipped)
+        return [Skipped(path, reasons[path]) for path in sorted(reasons)]
+
+    def tree_id(self, number: int | None) -> str | None:
+        """Give the id of the tree in a record."""
+        return None if number is None else self._journal.tree(number).tree.hex()
+
+
+class MessageEvents:
+    """What happened to some messages, by their numbers."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self.begins: dict[int, Event] = {}
+        self.ends: dict[int, Event] = {}
+        self.steps: dict[tuple[int, str], Event] = {}
+        self.step_ends: dict[tuple[int, str], Event] = {}
+        for event in events:
+            assert event.message is not None
+            if event.kind in (BEGIN, SNAPSHOT):
+                # A second begin fills a hole that the first one left.
+                self.begins[event.message] = event
+            if event.kind in (END, SNAPSHOT):
+                self.ends[event.message] = event
+            if event.kind in (STEP, STEP_END):
+                assert event.step is not None
+                steps = self.steps if event.kind == STEP else self.step_ends
+                steps[event.message, event.step] = event
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10
+
+
+def _read_meta(meta: str | None) -> dict[str, object] | None:
+    if meta is None:
+        return None
+    import json
+
+    found: dict[str, object] = json.loads(meta)
+    return found

@@ -1,0 +1,323 @@
+"""Writing into the worktree: stage something under a temporary name, swap it with what is there, put it back.
+
+The only module that changes a user's files (invariant 1). Everything is done from directory descriptors, one
+name at a time and never through a link. Nothing here decides; `apply` does, and it never removes what it has
+not looked at after it was moved aside.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection, Iterable, Iterator
+from hashlib import sha1
+
+from shadowtree import faultpoint
+from shadowtree.errors import OutOfSpace, ShadowError, WorktreeFailed, describe, is_full
+from shadowtree.gitformat import object_header, object_id
+from shadowtree.paths import RelPath, to_text
+from shadowtree.state import DIRECTORY, MODE_LINK, PathState, Unknown
+from shadowtree.system import (
+    O_BINARY,
+    O_CLOEXEC,
+    O_NOFOLLOW,
+    exchange,
+    is_being_written,
+    move,
+    sync_file_system,
+)
+from shadowtree.worktree import Cursor, Unreadable, Vanished, open_file, stamp_of, stream_file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.state import Answer
+
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_BINARY
+_MANY = 64
+"""From so many files on, syncing the file system as a whole costs less than syncing one by one."""
+
+FileId = tuple[int, int, int, int]
+"""What tells a file from any other, and from itself once written to: inode, mtime in ns, size, mode."""
+
+NO_FILE = "something that is neither file nor link"
+BEING_WRITTEN = "a program is writing to it"
+
+
+class Bench:
+    """The worktree, open for writing."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._here = Cursor(root)
+        self._there = Cursor(root)
+        """A second place, for moves from one directory to another."""
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._here.__exit__()
+        self._there.__exit__()
+
+    def again(self) -> Bench:
+        """Open the worktree once more: nothing that was reached before counts."""
+        return Bench(self._root)
+
+    # Looking
+
+    def see(self, path: RelPath, *, is_settled: bool = False) -> Answer:
+        """Tell what is at a path by reading it; with `is_settled`, only if nobody can be writing to it."""
+        try:
+            return self._see(path, is_settled=is_settled)
+        except (FileNotFoundError, NotADirectoryError, Vanished):
+            return None
+        except Unreadable as error:
+            return Unknown(error.reason)
+        except OSError as error:
+            return Unknown(f"cannot be read: {describe(error)}")
+
+    def _see(self, path: RelPath, *, is_settled: bool) -> Answer:
+        fd, name = self._open_parent(path)
+        status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        if stat.S_ISDIR(status.st_mode):
+            return DIRECTORY
+        if stat.S_ISLNK(status.st_mode):
+            return PathState(MODE_LINK, object_id(b"blob", os.readlink(name, dir_fd=fd)))
+        if not stat.S_ISREG(status.st_mode):
+            return Unknown(NO_FILE)
+        file_fd, before = open_file(fd, name)
+        try:
+            if is_settled and is_being_written(file_fd):
+                return Unknown(BEING_WRITTEN)
+            digest = sha1(object_header(b"blob", before.st_size), usedforsecurity=False)
+            for piece in stream_file(file_fd, before.st_size):
+                digest.update(piece)
+            if stamp_of(os.fstat(file_fd)) != stamp_of(before):
+                return Unknown(BEING_WRITTEN)
+        finally:
+            os.close(file_fd)
+        return PathState(stat.S_IFREG | before.st_mode & 0o777, digest.digest())
+
+    def identify(self, path: RelPath) -> FileId | None:
+        """Tell which file is at a path; None if there is nothing."""
+        try:
+            fd, name = self._open_parent(path)
+            return _identify(os.stat(name, dir_fd=fd, follow_symlinks=False))
+        except (FileNotFoundError, NotADirectoryError, Vanished):
+            return None
+        except (OSError, Unreadable) as error:
+            raise WorktreeFailed(to_text(path), "cannot be looked at") from error
+
+    def is_directory(self, path: RelPath) -> bool:
+        """Tell whether a directory is at a path."""
+        found = self.identify(path)
+        return found is not None and stat.S_ISDIR(found[3])
+
+    def open_content(self, path: RelPath) -> tuple[int, Iterator[bytes]]:
+        """Give the size of a file, or of where a link points, and its content piece by piece."""
+        with _errors(path):
+            parent_fd, name = self._open_parent(path)
+            if stat.S_ISLNK(os.stat(name, dir_fd=parent_fd, follow_symlinks=False).st_mode):
+                target = os.readlink(name, dir_fd=parent_fd)
+                return len(target), iter([target])
+            fd, status = open_file(parent_fd, name)
+        return status.st_size, _read_and_close(fd, status.st_size)
+
+    def is_beginning(self, path: RelPath, pieces: Iterable[bytes]) -> bool:
+        """Tell whether a file holds the beginning of a content, as one does that was not finished."""
+        try:
+            parent_fd, name = self._open_parent(path)
+            fd, status = open_file(parent_fd, name)
+        except (OSError, Unreadable, Vanished):
+            return False
+        try:
+            left = status.st_size
+            for piece in pieces:
+                wanted = bytes(piece[:left])
+                if b"".join(stream_file(fd, len(wanted))) != wanted:
+                    return False
+                left -= len(wanted)
+                if not left:
+                    return True
+        finally:
+            os.close(fd)
+        return not left
+
+    def list_names(self, path: RelPath) -> list[bytes] | None:
+        """List what a directory holds; None if there is no such directory."""
+        try:
+            return [os.fsencode(name) for name in os.listdir(self._here.enter(path))]
+        except (Vanished, FileNotFoundError, NotADirectoryError):
+            return None
+        except Unreadable as error:
+            raise WorktreeFailed(to_text(path), error.reason) from error
+        except OSError as error:
+            raise WorktreeFailed(to_text(path), describe(error)) from error
+
+    # Staging
+
+    def stage(self, path: RelPath, state: PathState, pieces: Iterable[bytes], *, is_synced: bool) -> FileId:
+        """Make a new file, link or directory at a temporary path, complete and with its permission bits."""
+        if state.is_directory:
+            self._make_directory(path)
+        elif state.is_link:
+            self._make_link(path, b"".join(pieces))
+        else:
+            return self._make_file(path, stat.S_IMODE(state.mode), pieces, is_synced=is_synced)
+        made = self.identify(path)
+        if made is None:
+            raise WorktreeFailed(to_text(path), "it is not there any more")
+        return made
+
+    def _make_file(self, path: RelPath, mode: int, pieces: Iterable[bytes], *, is_synced: bool) -> FileId:
+        faultpoint.before_write("stage", to_text(path))
+        with _errors(path):
+            parent_fd, name = self._open_parent(path)
+            fd = os.open(name, _CREATE, 0o600, dir_fd=parent_fd)
+            try:
+                for piece in pieces:
+                    view = memoryview(piece)
+                    while view:
+                        view = view[os.write(fd, view) :]
+                os.fchmod(fd, mode)
+                if is_synced:
+                    os.fsync(fd)
+                return _identify(os.fstat(fd))
+            finally:
+                os.close(fd)
+
+    def _make_link(self, path: RelPath, target: bytes) -> None:
+        faultpoint.before_write("stage link", to_text(path))
+        with _errors(path):
+            parent_fd, name = self._open_parent(path)
+            os.symlink(target, name, dir_fd=parent_fd)
+
+    def _make_directory(self, path: RelPath) -> None:
+        faultpoint.before_write("stage directory", to_text(path))
+        with _errors(path):
+            parent_fd, name = self._open_parent(path)
+            os.mkdir(name, dir_fd=parent_fd)
+
+    # Moving
+
+    def exchange(self, temporary: RelPath, path: RelPath) -> None:
+        """Swap two entries in one step."""
+        faultpoint.before_write("exchange", to_text(path))
+        with _errors(path):
+            here, name = self._open_parent(temporary)
+            there, other = self._open_parent(path, self._there)
+            exchange(here, name, there, other)
+        self._forget(path)
+
+    def move(self, source: RelPath, target: RelPath) -> None:
+        """Give an entry another name, which must be free."""
+        faultpoint.before_write("move", to_text(target))
+        with _errors(target):
+            here, name = self._open_parent(source)
+            there, other = self._open_parent(target, self._there)
+            move(here, name, there, other)
+        self._forget(source)
+        self._forget(target)
+
+    def remove(self, path: RelPath) -> None:
+        """Unlink a file or a link."""
+        faultpoint.before_write("unlink", to_text(path))
+        with _errors(path):
+            fd, name = self._open_parent(path)
+            os.unlink(name, dir_fd=fd)
+
+    def remove_directory(self, path: RelPath) -> None:
+        """Remove an empty directory."""
+        faultpoint.before_write("rmdir", to_text(path))
+        with _errors(path):
+            self._forget(path)
+            fd, name = self._open_parent(path)
+            os.rmdir(name, dir_fd=fd)
+
+    def change_mode(self, path: RelPath, mode: int) -> None:
+        """Change the permission bits of a file, which is not touched otherwise."""
+        faultpoint.before_write("chmod", to_text(path))
+        with _errors(path):
+            parent_fd, name = self._open_parent(path)
+            fd, _ = open_file(parent_fd, name)
+            try:
+                os.fchmod(fd, stat.S_IMODE(mode))
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    # Durability
+
+    def sync_directories(self, paths: Collection[RelPath], *, files: int = 0) -> None:
+        """Make the names in directories durable, and with many `files` also what was staged unsynced."""
+        if files >= _MANY and self._sync_file_systems(paths):
+            return
+        for path in sorted(paths):
+            faultpoint.before_write("fsync directory", to_text(path))
+            with _errors(path):
+                os.fsync(self._here.enter(path))
+
+    def _sync_file_systems(self, paths: Collection[RelPath]) -> bool:
+        faultpoint.before_write("syncfs", self._root)
+        seen: set[int] = set()
+        for path in sorted(paths):
+            with _errors(path):
+                fd = self._here.enter(path)
+                device = os.fstat(fd).st_dev
+                if device not in seen and not sync_file_system(fd):
+                    return False
+                seen.add(device)
+        return True
+
+    # Places
+
+    def _open_parent(self, path: RelPath, cursor: Cursor | None = None) -> tuple[int, bytes]:
+        parent, _, name = path.rpartition(b"/")
+        return (cursor or self._here).enter(RelPath(parent)), name
+
+    def _forget(self, path: RelPath) -> None:
+        """Let no cursor stay in a directory that has another name now."""
+        for cursor in (self._here, self._there):
+            cursor.leave(path)
+
+
+def _read_and_close(fd: int, size: int) -> Iterator[bytes]:
+    try:
+        yield from stream_file(fd, size)
+    finally:
+        os.close(fd)
+
+
+def _identify(status: os.stat_result) -> FileId:
+    if stat.S_ISDIR(status.st_mode):
+        return status.st_ino, 0, 0, stat.S_IFDIR
+    return status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode
+
+
+def is_sync_worth_batching(files: int) -> bool:
+    """Tell whether so many staged files should be made durable together."""
+    return files >= _MANY
+
+
+class _errors:
+    """Turn the system's errors about a path into ours."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: bytes) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise _as_error(self._path, error) from error
+        if isinstance(error, Vanished):
+            raise WorktreeFailed(to_text(self._path), "its directory is not there any more") from error
+        if isinstance(error, Unreadable):
+            raise WorktreeFailed(to_text(self._path), error.reason) from error
+
+
+def _as_error(path: bytes, error: OSError) -> ShadowError:
+    return OutOfSpace(to_text(path)) if is_full(error) else WorktreeFailed(to_text(path), describe(error))

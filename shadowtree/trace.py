@@ -1,0 +1,113 @@
+"""From what the timeline recorded to what each path shall be: wishes for a plan. Pure.
+
+The story of a path is what this session's messages and acts did to it, in order:
+
+    m1: v0→v1      m2: v1→v2      undo m2: v2→v1      m3: v1→v3
+
+Going back to before m1 wants v0, and expects v3, which is what the timeline recorded last. Where a link of
+the chain does not fit the next one, somebody else edited the path in between: a conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from shadowtree.frozen import frozen
+from shadowtree.paths import RelPath
+from shadowtree.plan import Wish
+from shadowtree.state import Change, Unknown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.state import Answer
+
+
+@frozen
+class Happening:
+    """Something that this session did to paths."""
+
+    number: int
+    """Of the event; they come in this order."""
+    label: str
+    """What it was, in words: `message 'm1'`."""
+    changes: list[Change]
+
+
+def wish_back(over: Collection[int], story: Sequence[Happening], others: Mapping[RelPath, str]) -> list[Wish]:
+    """Wish every path that the happenings `over` changed to what it was before the first of them.
+
+    `story` is all that the session did since, those included. `others` tells for a path what another session
+    did to it.
+    """
+    wishes: dict[RelPath, _Path] = {}
+    for happening in story:
+        for change in happening.changes:
+            if change.path in wishes:
+                wishes[change.path].go_on(change, happening.label)
+            elif happening.number in over:
+                wishes[change.path] = _Path(change, happening.label)
+    return [wishes[path].wish(path, others.get(path)) for path in sorted(wishes)]
+
+
+def wish_forward(
+    over: Collection[int], story: Sequence[Happening], others: Mapping[RelPath, str]
+) -> list[Wish]:
+    """Wish every path that the happenings `over` changed to what it was after the last of them."""
+    targets: dict[RelPath, Answer] = {}
+    wishes: dict[RelPath, _Path] = {}
+    for happening in story:
+        for change in happening.changes:
+            if happening.number in over:
+                targets[change.path] = change.new
+            if change.path in wishes:
+                wishes[change.path].go_on(change, happening.label)
+            elif change.path in targets:
+                wishes[change.path] = _Path(change, happening.label)
+    return [
+        Wish(path, _known(targets[path], "after"), seen.last, others.get(path), seen.label)
+        for path, seen in sorted(wishes.items())
+        if path in targets
+    ]
+
+
+def wish_tree(changes: Iterable[Change]) -> list[Wish]:
+    """Wish every path to what a tree has, given how that differs from now; what is there is expected."""
+    return [Wish(change.path, _known(change.new, "in the tree"), change.old) for change in changes]
+
+
+def narrow(wishes: Iterable[Wish], paths: Collection[RelPath]) -> list[Wish]:
+    """Leave out the wishes for other paths than these and those below them."""
+    return [wish for wish in wishes if is_among(wish.path, paths)]
+
+
+def is_among(path: RelPath, paths: Collection[RelPath]) -> bool:
+    """Tell whether a path is one of these, or below one; the root has all below it."""
+    return any(path == each or not each or path.startswith(each + b"/") for each in paths)
+
+
+class _Path:
+    """The story of one path so far."""
+
+    def __init__(self, first: Change, label: str) -> None:
+        self.target = first.old
+        self.last: Answer = first.new if not isinstance(first.new, Unknown) else first.old
+        """What was last recorded for it; where that is unknown, what was known before."""
+        self.label = label
+        self.trouble: str | None = None
+
+    def go_on(self, change: Change, label: str) -> None:
+        """Take in the next change."""
+        is_known = not isinstance(change.old, Unknown) and not isinstance(self.last, Unknown)
+        if is_known and change.old != self.last and self.trouble is None:
+            self.trouble = f"it was edited between {self.label} and {label}"
+        if not isinstance(change.new, Unknown):
+            self.last = change.new
+        self.label = label
+
+    def wish(self, path: RelPath, other: str | None) -> Wish:
+        """Wish it back to what it was."""
+        return Wish(path, _known(self.target, "before"), self.last, other or self.trouble, self.label)
+
+
+def _known(answer: Answer, when: str) -> Answer:
+    return Unknown(f"unknown {when}: {answer.reason}") if isinstance(answer, Unknown) else answer
