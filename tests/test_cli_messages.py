@@ -297,7 +297,7 @@ def test_the_log_counts_lines_and_marks_the_head(terminal: Terminal, project: Pa
 
     rows = terminal.run("log").splitlines()
 
-    assert [row.split("  ")[0].split() for row in rows] == [["#1"], ["@", "#2"]]
+    assert [row[:4] for row in rows] == ["  #1", "@ #2"]
     assert [row.split()[-2:] for row in rows] == [["+1", "-1"], ["+1", "-1"]]
 
 

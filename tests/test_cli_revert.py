@@ -97,9 +97,9 @@ def test_a_part_is_told_as_such() -> None:
 
 
 def test_nothing_to_do_is_told_by_the_notes() -> None:
-    nothing = _outcome(messages=[], turns=0, notes=["there is nothing to undo"])
+    nothing = _outcome(messages=[], turns=0, notes=["nothing to undo"])
 
-    assert list(render_outcome(nothing)) == ["there is nothing to undo"]
+    assert list(render_outcome(nothing)) == ["Nothing to undo"]
 
 
 def test_a_dry_run_lists_the_conflicts() -> None:
@@ -125,8 +125,10 @@ def test_what_was_left_alone_is_listed_with_the_reason() -> None:
         (_outcome("revert", restored=["a"]), False, "unrevert"),
         (_outcome("redo", deleted=["a"]), False, "unrevert"),
         (_outcome("restore", restored=["a"]), False, "unrevert"),
-        (_outcome("restore"), False, None),
+        (_outcome("redo"), False, "unrevert"),
+        (_outcome("restore", messages=[]), False, None),
         (_outcome("unrevert", restored=["a"]), False, f"restore {BEFORE}"),
+        (_outcome("unrevert"), False, None),
         (_outcome(restored=["a"], dry_run=True), False, None),
     ],
 )
@@ -362,15 +364,14 @@ def test_counts_of_turns(terminal: Terminal, project: Path, work: Work) -> None:
 
 
 def test_nothing_to_do_is_no_error(terminal: Terminal) -> None:
-    terminal.run("snapshot", "msg_1")
-    terminal.run("undo")
+    terminal.run("wrap")
 
-    for words in (["undo"], ["unrevert"]):
-        assert terminal.run(*words).count("\n") == 1
+    for words in (["undo"], ["redo"], ["redo", "--all"], ["unrevert"]):
+        assert terminal.run(*words).startswith("Nothing to ")
         assert terminal.err == ""
-    assert terminal.run_json("undo")["turns"] == 0
-    terminal.run("redo")
-    assert terminal.run_json("redo", "--all")["turns"] == 0
+        found = terminal.run_json(*words)
+        assert found["complete"]
+        assert found.get("turns", 0) == 0
 
 
 def test_revert_of_paths_and_steps(
@@ -411,7 +412,7 @@ def test_revert_of_paths_and_steps(
         (["revert"], 2),
         (["revert", "msg_1", "--only"], 2),
         (["revert", "unknown"], 12),
-        (["revert", "msg_1", "--step", "unknown"], 12),
+        (["revert", "msg_1", "--step", "unknown"], 2),
         (["restore", "unknown"], 12),
         (["restore", "f" * 40], 12),
         (["restore"], 2),

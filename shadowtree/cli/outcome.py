@@ -40,7 +40,7 @@ def render_outcome(
     if outcome.conflicts:
         yield paint("yellow", f"{count(len(outcome.conflicts), 'path')} in conflict:")
         yield from list_conflicts(outcome.conflicts)
-    yield from (escape(note) for note in outcome.notes)
+    yield from (escape(note[:1].upper() + note[1:]) for note in outcome.notes)
     if not has_substance(outcome) and not outcome.notes:
         yield f"There is nothing to {outcome.act}"
 
@@ -67,10 +67,11 @@ def find_way_back(outcome: shadowtree.Outcome, *, is_overwriting: bool) -> str |
         return None
     if outcome.act == "undo" and outcome.messages and not is_overwriting:
         return "redo"
-    if not outcome.restored and not outcome.deleted:
-        return None
-    # An unrevert goes on to the act before; the state that it replaced is a recorded tree, though.
-    return f"restore {outcome.before}" if outcome.act == "unrevert" else "unrevert"
+    has_changed = bool(outcome.restored or outcome.deleted)
+    if outcome.act == "unrevert":
+        # Another one would go on to the act before; what this one replaced is a recorded tree, though.
+        return f"restore {outcome.before}" if has_changed else None
+    return "unrevert" if has_changed or outcome.messages else None
 
 
 def describe_shortfall(outcome: shadowtree.Outcome, turns: int | None = None) -> str:
