@@ -83,6 +83,13 @@ def test_texts_are_cut_to_the_width_of_the_terminal() -> None:
     assert all("…" in row for row in rows)
 
 
+def test_without_a_terminal_a_long_text_is_cut_too() -> None:
+    """Or one of them would push the columns out of sight for all."""
+    (row,) = render_log([_message(1, text="x" * 5000)], [None], now_ms=NOW_MS)
+
+    assert f"  {'x' * 99}…  1 file" in row
+
+
 def test_a_narrow_terminal_still_shows_something_of_a_text() -> None:
     (row,) = render_log([_message(1, text="x" * 200)], [None], now_ms=NOW_MS, width=10)
 

@@ -37,9 +37,7 @@ ANSWERS: dict[type[BaseException], Answer] = {
     shadowtree.AmbiguousMessage: Answer(12, "try more of its id"),
     shadowtree.UnknownTree: Answer(12, "try an id that 'shadowtree track' printed"),
     shadowtree.NotRecorded: Answer(12, "try the message before it, or the one after it"),
-    shadowtree.Conflict: Answer(
-        13, "try --on-conflict keep, which leaves them as they are, or overwrite, which can be taken back"
-    ),
+    shadowtree.Conflict: Answer(13, "try --on-conflict keep, or overwrite"),
     shadowtree.NotConfirmed: Answer(13, "try again with --yes"),
     shadowtree.BroadWorktree: Answer(1, "try a directory inside it, a store elsewhere, or --allow-broad"),
     shadowtree.WorktreeTooBig: Answer(

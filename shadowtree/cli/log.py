@@ -13,8 +13,8 @@ from shadowtree.cli.text import count, escape
 LineCount = tuple[int, int] | None
 """How many lines a message added and removed; None: not counted."""
 
-_MIN_TEXT = 20
-"""On a narrow terminal lines break, rather than leave less of a text."""
+_MIN_TEXT, _MAX_TEXT = 20, 100
+"""How many columns of a text are shown: on a narrow terminal lines break rather than leave less."""
 _GAP = "  "
 _UNITS = (("year", 365 * 86400), ("month", 30 * 86400), ("day", 86400))
 
@@ -27,7 +27,7 @@ def render_log(
     width: int | None = None,
     has_sessions: bool = False,
 ) -> Iterator[str]:
-    """Give a row for each message; texts are cut so that a row fits into `width`.
+    """Give a row for each message; texts are cut so that a row fits into `width`, if there is one.
 
     The last message in force is marked with `@`, unless the messages are of several sessions; those are
     named then.
@@ -46,10 +46,11 @@ def render_log(
         _align_right([f"+{counted[0]}" if counted else "" for counted in counts]),
         _align_right([f"-{counted[1]}" if counted else "" for counted in counts]),
     ]
-    texts = [describe_text(message) for message in messages]
+    room = _MAX_TEXT
     if width is not None:
         taken = sum(len(_GAP) + measure(column[0]) for column in (*left, *right) if column)
-        texts = [cut(text, max(_MIN_TEXT, width - taken)) for text in texts]
+        room = max(_MIN_TEXT, min(_MAX_TEXT, width - taken))
+    texts = [cut(describe_text(message), room) for message in messages]
     rows = zip(*left, _align_left(texts), *right, strict=True)
     for message, row in zip(messages, rows, strict=True):
         yield _paint_row(message, row)

@@ -19,8 +19,8 @@ _VERBS = {
 }
 """How each act is told when it is done, and when it was only planned."""
 
-_DEEDS = (("restored", "green"), ("deleted", "red"), ("kept", "yellow"))
-"""What can happen to a path, as the outcome has it, and the colour of it."""
+_DEEDS = (("restored", "restore", "green"), ("deleted", "delete", "red"), ("kept", "keep", "yellow"))
+"""What can happen to a path: as the outcome has it, as it is told of a plan, and the colour of it."""
 
 _NAMED = 3
 """How many messages a sentence names."""
@@ -118,16 +118,23 @@ def _name_messages(messages: Sequence[str]) -> str:
 
 
 def _describe_effect(outcome: shadowtree.Outcome) -> str:
-    counts = [(len(getattr(outcome, deed)), deed) for deed, _ in _DEEDS]
-    told = [(number, deed) for number, deed in counts if number]
-    if not told:
-        return "no file changes" if outcome.dry_run else "no file changed"
-    (number, deed), *rest = told
-    return ", ".join([f"{count(number, 'file')} {deed}", *(f"{number:,} {deed}" for number, deed in rest)])
+    told: list[str] = []
+    for deed, plan, _ in _DEEDS:
+        number = len(getattr(outcome, deed))
+        if number:
+            noun = f"{number:,}" if told else count(number, "file")
+            told.append(f"{noun} to {plan}" if outcome.dry_run else f"{noun} {deed}")
+    if told:
+        return ", ".join(told)
+    return "no file to change" if outcome.dry_run else "no file changed"
 
 
 def _list_paths(outcome: shadowtree.Outcome) -> Iterator[str]:
-    listed = sorted((path, deed, colour) for deed, colour in _DEEDS for path in getattr(outcome, deed))
+    listed = sorted(
+        (path, plan if outcome.dry_run else deed, colour)
+        for deed, plan, colour in _DEEDS
+        for path in getattr(outcome, deed)
+    )
     for path, deed, colour in listed[:LISTED]:
         yield f"  {paint(colour, f'{deed:8}')}  {escape(path)}"
     if len(listed) > LISTED:
