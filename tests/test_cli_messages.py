@@ -57,8 +57,8 @@ def test_the_log_has_a_row_for_each_message_in_columns() -> None:
 
     assert rows == [
         "   #9    2 h        do number 9   12 files  +100  -20",
-        "@ #10  3 min        do number 10    1 file    +1   -1",
-        "  #11    2 s  open  msg_11",
+        "  #10  3 min        do number 10    1 file    +1   -1",
+        "@ #11    2 s  open  msg_11",
     ]
 
 

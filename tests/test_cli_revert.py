@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -513,6 +515,45 @@ def test_what_was_recovered_is_told_by_any_command(
         assert terminal.err == told
     terminal.run_json("show", "unknown", exit_code=12)
     assert terminal.err.startswith(told)
+
+
+DIES = """
+import os, signal, sys
+from shadowtree import faultpoint
+from shadowtree.cli import main
+
+def hit(act, path):
+    if act == "move":
+        os.kill(os.getpid(), signal.{signal})
+
+faultpoint.before_write = hit
+sys.exit(main(["undo"]))
+"""
+
+
+@pytest.mark.usefixtures("changed")
+@pytest.mark.parametrize("words", [["status"], ["undo"], ["log"], ["begin", "msg_2"]], ids=" ".join)
+def test_any_command_makes_good_what_was_killed(terminal: Terminal, project: Path, words: list[str]) -> None:
+    done = subprocess.run([sys.executable, "-c", DIES.format(signal="SIGKILL")], check=False)
+    assert done.returncode == -signal.SIGKILL
+
+    found = terminal.run_json(*words)
+
+    assert terminal.err == "shadowtree: warning: an interrupted undo was taken back\n"
+    assert _files(project) == (ORIGINAL if words == ["undo"] else CHANGED)
+    assert words != ["undo"] or "an interrupted undo was taken back" in found["notes"]
+
+
+@pytest.mark.usefixtures("changed")
+def test_an_interrupt_in_the_middle_of_an_act_changes_nothing(terminal: Terminal, project: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", DIES.format(signal="SIGINT")], check=False, capture_output=True
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"shadowtree: interrupted\n")
+    assert _files(project) == CHANGED
+    terminal.run("status")
+    assert terminal.err == ""
 
 
 def test_a_colour_shows_what_was_done(monkeypatch: pytest.MonkeyPatch) -> None:

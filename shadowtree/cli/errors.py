@@ -35,7 +35,9 @@ ANSWERS: dict[type[BaseException], Answer] = {
     shadowtree.UnknownName: Answer(12),
     shadowtree.UnknownMessage: Answer(12, "try 'shadowtree log', which lists them"),
     shadowtree.AmbiguousMessage: Answer(12, "try more of its id"),
-    shadowtree.UnknownTree: Answer(12, "try an id that 'shadowtree track' printed"),
+    shadowtree.UnknownTree: Answer(
+        12, "try a message that 'shadowtree log' lists, or an id that 'shadowtree track' printed"
+    ),
     shadowtree.NotRecorded: Answer(12, "try the message before it, or the one after it"),
     shadowtree.Conflict: Answer(13, "try --on-conflict keep, or overwrite"),
     shadowtree.NotConfirmed: Answer(13, "try again with --yes"),

@@ -77,8 +77,9 @@ def render_message(
 
 
 def find_head(messages: Sequence[shadowtree.Message]) -> shadowtree.Message | None:
-    """Find the last message in force among messages of one session, oldest first."""
-    return next((message for message in reversed(messages) if message.state == "active"), None)
+    """Find the message that `@` means among messages of one session, oldest first: the last one in force."""
+    in_force = (message for message in reversed(messages) if message.state in ("open", "active"))
+    return next(in_force, None)
 
 
 def describe_age(age_ms: int) -> str:
