@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -15,6 +16,9 @@ from shadowtree import Conflict, InvalidInput, Shadow
 from tests.faults import SETTINGS
 from tests.test_revert import manifest, replace_tree
 from tests.trees import Tree, assert_tree, executable, file, link, make_tree, read_tree
+
+Answer = Literal["keep", "overwrite"]
+"""What a user can say to a conflict."""
 
 
 @dataclass(frozen=True)
@@ -245,9 +249,9 @@ def test_an_edit_between_is_no_conflict_when_only_the_later_message_goes(
 
 @pytest.mark.parametrize(("on_conflict", "x"), [("keep", "2"), ("overwrite", "0")])
 def test_an_edit_between_can_be_kept_or_overwritten_and_comes_back(
-    edited_between: Shadow, worktree: Path, on_conflict: str, x: str
+    edited_between: Shadow, worktree: Path, on_conflict: Answer, x: str
 ) -> None:
-    edited_between.revert("m1", on_conflict=on_conflict)  # type: ignore[arg-type]  # one of the three words
+    edited_between.revert("m1", on_conflict=on_conflict)
     assert_tree(worktree, {"x": x, "calm": "0"})
 
     edited_between.unrevert()
@@ -313,7 +317,7 @@ def test_a_later_message_of_another_session_is_a_conflict(crossed: Shadow, workt
 
 @pytest.mark.parametrize(("on_conflict", "x"), [("keep", "2"), ("overwrite", "0")])
 def test_the_work_of_another_session_can_be_kept_or_overwritten_and_comes_back(
-    crossed: Shadow, worktree: Path, on_conflict: str, x: str
+    crossed: Shadow, worktree: Path, on_conflict: Answer, x: str
 ) -> None:
     crossed.undo(on_conflict=on_conflict)
     assert_tree(worktree, {"x": x, "calm": "0"})
@@ -494,7 +498,7 @@ def test_something_uncovered_in_a_directory_that_must_go_is_never_removed(
 
     for on_conflict in ("abort", "overwrite"):
         with pytest.raises(Conflict):
-            shadow.revert("m1", on_conflict=on_conflict)  # type: ignore[arg-type]  # one of the three words
+            shadow.revert("m1", on_conflict=on_conflict)
         assert manifest(worktree) == before
     shadow.revert("m1", on_conflict="keep")
 
@@ -502,7 +506,7 @@ def test_something_uncovered_in_a_directory_that_must_go_is_never_removed(
     assert (worktree / "calm").read_text() == "0"
 
 
-def test_an_ignored_file_where_a_file_must_come_back_is_a_conflict_and_never_overwritten(
+def test_an_ignored_file_where_a_file_must_come_back_is_a_conflict_and_never_lost(
     shadow: Shadow, worktree: Path
 ) -> None:
     """The user began to ignore what the message had deleted, and wrote it anew."""
@@ -512,26 +516,30 @@ def test_an_ignored_file_where_a_file_must_come_back_is_a_conflict_and_never_ove
     make_tree(worktree, {".gitignore": "x\n", "x": "only copy"})
     before = manifest(worktree)
 
-    for on_conflict in ("abort", "overwrite"):
-        with pytest.raises(Conflict):
-            shadow.revert("m1", on_conflict=on_conflict)  # type: ignore[arg-type]  # one of the three words
-        assert manifest(worktree) == before
-    shadow.revert("m1", on_conflict="keep")
+    with pytest.raises(Conflict) as error:
+        shadow.revert("m1")
+    assert [conflict.path for conflict in error.value.conflicts] == ["x"]
+    assert manifest(worktree) == before
 
+    assert_nothing_is_lost(shadow, worktree, lambda: shadow.revert("m1", on_conflict="overwrite"))
+    shadow.revert("m1", on_conflict="keep")
     assert_tree(worktree, {".gitignore": "x\n", "x": "only copy", "calm": "0"})
 
 
-def test_a_file_that_the_user_ignores_now_is_not_unlinked(shadow: Shadow, worktree: Path) -> None:
-    """The message made it; since then it is left out, so that nobody knows whether it is still the same."""
+def test_a_file_that_the_user_ignores_now_is_a_conflict_and_never_lost(
+    shadow: Shadow, worktree: Path
+) -> None:
+    """The message made it; since then no snapshot covers it."""
     with shadow.message("m1"):
         make_tree(worktree, {"x": "1", "calm": "1"})
     make_tree(worktree, {".gitignore": "x\n", "x": "user, only copy"})
     before = manifest(worktree)
 
-    for on_conflict in ("abort", "overwrite"):
-        with pytest.raises(Conflict):
-            shadow.revert("m1", on_conflict=on_conflict)  # type: ignore[arg-type]  # one of the three words
-        assert manifest(worktree) == before
+    with pytest.raises(Conflict):
+        shadow.revert("m1")
+    assert manifest(worktree) == before
+
+    assert_nothing_is_lost(shadow, worktree, lambda: shadow.revert("m1", on_conflict="overwrite"))
 
 
 def test_a_file_where_a_directory_must_come_back_is_a_conflict(shadow: Shadow, worktree: Path) -> None:
@@ -588,7 +596,7 @@ def test_a_directory_that_the_user_replaced_by_a_link_is_a_conflict_and_nobody_w
 
 @pytest.mark.parametrize("on_conflict", ["keep", "overwrite"])
 def test_no_answer_to_the_conflict_writes_through_a_link(
-    shadow: Shadow, worktree: Path, tmp_path: Path, on_conflict: str
+    shadow: Shadow, worktree: Path, tmp_path: Path, on_conflict: Answer
 ) -> None:
     outside = make_tree(tmp_path / "outside", {"x": "outside", "new": "outside"})
     make_tree(worktree, {"d": {"x": "0"}, "calm": "0"})
@@ -599,7 +607,7 @@ def test_no_answer_to_the_conflict_writes_through_a_link(
     before = manifest(outside)
 
     def act() -> None:
-        shadow.revert("m1", on_conflict=on_conflict)  # type: ignore[arg-type]  # one of the three words
+        shadow.revert("m1", on_conflict=on_conflict)
 
     assert_nothing_is_lost(shadow, worktree, act)
     assert manifest(outside) == before
@@ -618,7 +626,7 @@ def test_what_is_neither_file_nor_link_is_never_removed(
 
     for on_conflict in ("abort", "overwrite"):
         with pytest.raises(Conflict) as error:
-            shadow.revert("m1", on_conflict=on_conflict)  # type: ignore[arg-type]  # one of the three words
+            shadow.revert("m1", on_conflict=on_conflict)
         assert [conflict.path for conflict in error.value.conflicts] == ["x"]
         assert (worktree / "calm").read_text() == "1"
     outcome = shadow.revert("m1", on_conflict="keep")
@@ -662,7 +670,7 @@ def test_a_repository_in_a_directory_that_must_become_a_file_is_never_removed(
 
     for on_conflict in ("abort", "overwrite"):
         with pytest.raises(Conflict):
-            shadow.revert("m1", on_conflict=on_conflict)  # type: ignore[arg-type]  # one of the three words
+            shadow.revert("m1", on_conflict=on_conflict)
         assert manifest(worktree) == before
 
 
@@ -687,7 +695,7 @@ def test_an_edit_after_a_revert_is_a_conflict_for_unrevert(shadow: Shadow, workt
 @pytest.mark.parametrize("act", ["unrevert", "redo"])
 @pytest.mark.parametrize(("on_conflict", "x"), [("keep", "user"), ("overwrite", "1")])
 def test_going_forward_over_an_edit_can_keep_or_overwrite(
-    shadow: Shadow, worktree: Path, act: str, on_conflict: str, x: str
+    shadow: Shadow, worktree: Path, act: str, on_conflict: Answer, x: str
 ) -> None:
     make_tree(worktree, {"x": "0", "calm": "0"})
     with shadow.message("m1"):

@@ -24,6 +24,7 @@ from shadowtree import (
     UnsafePath,
 )
 from shadowtree.cli import main
+from shadowtree.handles import MessageHandle
 from shadowtree.model import Message, Step
 from tests.faults import SETTINGS, in_child
 from tests.referee import files_in, git, git_tree, init
@@ -47,7 +48,7 @@ def full(worktree: Path) -> Iterator[Shadow]:
         yield full
 
 
-def changes(recorded: Message | Step) -> dict[str, str]:
+def changes(recorded: Message | MessageHandle | Step) -> dict[str, str]:
     """Give the status of each path that a message or step changed."""
     return {changed.path: changed.status for changed in recorded.patch.files}
 
@@ -929,7 +930,7 @@ def test_the_step_handle_answers_like_the_finished_step_after_the_block(
         with shadow.step("s1") as step:
             make_tree(worktree, {"a": "1"})
 
-        assert (step.name, step.message) == ("s1", "m1")
+        assert step.name == "s1"
         assert files_in(shadow.store, str(step.after)) == ["a"]
         assert [changed.path for changed in step.patch.files] == ["a"]
 
@@ -1092,9 +1093,10 @@ def test_a_revert_to_before_a_hole_is_an_error_and_touches_nothing(
 ) -> None:
     make_hole(shadow, full, worktree)
 
-    for act in (lambda: shadow.revert("m2"), shadow.undo):
-        with pytest.raises(NotRecorded):
-            act()
+    with pytest.raises(NotRecorded):
+        shadow.revert("m2")
+    with pytest.raises(NotRecorded):
+        shadow.undo()
 
     assert_tree(worktree, {"a": "1", "b": "2"})
     assert shadow.status().head == "m2"
@@ -1214,10 +1216,10 @@ def test_a_file_that_is_ignored_throughout_is_in_no_list(shadow: Shadow, worktre
 
 def test_a_message_knows_the_commit_that_the_user_stood_at(shadow: Shadow, worktree: Path) -> None:
     commit(init(make_tree(worktree, {"a": "0"})))
-    with shadow.message("m1") as message:
-        pass
+    shadow.begin("m1")
 
-    assert message.git_head == git("rev-parse", "HEAD", cwd=worktree)
+    assert shadow.end("m1").git_head == git("rev-parse", "HEAD", cwd=worktree)
+    assert named(shadow, "m1").git_head == git("rev-parse", "HEAD", cwd=worktree)
 
 
 @pytest.mark.parametrize("is_repository", [False, True], ids=["no repository", "no commit"])

@@ -681,19 +681,20 @@ def test_e07e_e21_what_happens_to_the_users_repository_does_not_matter(
     assert read_tree(worktree) == before
 
 
-def test_e07_git_gc_prune_now_in_the_store_takes_nothing(shadow: Shadow, repository: Path) -> None:
-    for number in range(10):
-        with shadow.message(f"m{number}"):
-            make_tree(repository, {"a.txt": f"{number}\n" * 100, f"f{number}": "x"})
-    shadow.undo(3)
-    shadow.close()
-    git("--git-dir", shadow.store, "gc", "--quiet", "--aggressive", "--prune=now")
+def test_e07_git_gc_prune_now_in_the_store_takes_nothing(repository: Path) -> None:
+    with Shadow(repository, settings=SETTINGS) as shadow:
+        for number in range(10):
+            with shadow.message(f"m{number}"):
+                make_tree(repository, {"a.txt": f"{number}\n" * 100, f"f{number}": "x"})
+        shadow.undo(3)
+        git("--git-dir", shadow.store, "gc", "--quiet", "--aggressive", "--prune=now")
 
-    shadow.undo(7)
-    assert_tree(repository, BASE)
-    shadow.redo(None)
+        shadow.undo(7)
+        assert_tree(repository, BASE)
+        shadow.redo(None)
 
     assert (repository / "a.txt").read_text() == "9\n" * 100
+    git("--git-dir", shadow.store, "fsck", "--full", "--strict")
 
 
 def test_e08_stale_lock_files_stop_nothing(shadow: Shadow, repository: Path) -> None:
