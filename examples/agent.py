@@ -280,7 +280,7 @@ def describe(outcome: Outcome) -> Iterator[str]:
         messages = counted(len(outcome.messages), "message")
         yield f"{outcome.act.capitalize()}: {turns}{messages}{''.join(parts)}"
     yield from (f"Left alone: {shown(skipped.path)}, {skipped.reason}" for skipped in outcome.skipped)
-    yield from outcome.notes
+    yield from (note[:1].upper() + note[1:] for note in outcome.notes)
 
 
 def explain(error: ShadowError) -> Iterator[str]:
@@ -288,7 +288,6 @@ def explain(error: ShadowError) -> Iterator[str]:
     yield f"Sorry: {error}"
     if isinstance(error, Conflict):
         yield from (f"  {shown(path.path)}: {path.reason}; {path.advice}" for path in error.conflicts)
-        yield "  Say it again with `keep` or `overwrite` at the end to go on"
 
 
 def read_count(words: list[str]) -> int:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
@@ -259,6 +260,10 @@ class Server(ThreadingHTTPServer):
         self.sessions = sessions
         super().__init__(("127.0.0.1", port), Handler)
 
+    def stop(self, *_: object) -> None:
+        """Handle Ctrl-C and the like: take no more requests."""
+        Thread(target=self.shutdown).start()
+
 
 class Handler(BaseHTTPRequestHandler):
     """One request."""
@@ -378,6 +383,8 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         with Server(arguments.port, Sessions(arguments.directory)) as server:
+            signal.signal(signal.SIGINT, server.stop)
+            signal.signal(signal.SIGTERM, server.stop)
             print(f"http://127.0.0.1:{server.server_port}", flush=True)
             server.serve_forever()
     except (ShadowError, OSError, OverflowError) as error:

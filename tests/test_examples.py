@@ -145,14 +145,13 @@ def test_more_turns_than_there_are_is_told(worktree: Path) -> None:
     *_, answer = talk(worktree, "Start.", "Add the tax.", "/undo 5")
 
     assert "2 turns, 6 messages" in answer
-    assert "5" in answer
+    assert "There were 2 turns to undo, not 5" in answer
 
 
-@pytest.mark.parametrize("command", ["/undo", "/redo", "/undo 3"])
-def test_nothing_to_undo_or_redo_is_told(worktree: Path, command: str) -> None:
-    (answer,) = talk(worktree, command)
+def test_nothing_to_undo_or_redo_is_told(worktree: Path) -> None:
+    answers = talk(worktree, "/undo", "/undo 3", "/redo")
 
-    assert "nothing" in answer.lower()
+    assert answers == ["Nothing to undo\n", "Nothing to undo\n", "Nothing to redo\n"]
 
 
 def test_revert_goes_back_to_before_a_message_and_forward_again(worktree: Path) -> None:
@@ -173,12 +172,12 @@ def test_an_unknown_message_is_told_and_changes_nothing(worktree: Path) -> None:
     assert "no message is called 'msg_999'" in answer
 
 
-@pytest.mark.parametrize("words", ["0", "-1", "two", "1 2", "9" * 5000, "keep keep", "1.5"])
-def test_a_bad_count_is_told_and_changes_nothing(worktree: Path, words: str) -> None:
-    *_, answer = talk(worktree, "Start.", f"/undo {words}")
+def test_a_bad_count_is_told_and_changes_nothing(worktree: Path) -> None:
+    words = ["0", "-1", "two", "1 2", "9" * 5000, "keep keep", "1.5"]
+    _, *answers = talk(worktree, "Start.", *(f"/undo {word}" for word in words))
 
     assert_tree(worktree, AFTER[1])
-    assert answer.startswith("Sorry: ")
+    assert all(answer.startswith("Sorry: ") for answer in answers)
 
 
 def test_a_conflict_changes_nothing_and_tells_path_reason_and_advice(worktree: Path) -> None:
@@ -188,10 +187,10 @@ def test_a_conflict_changes_nothing_and_tells_path_reason_and_advice(worktree: P
     (answer,) = talk(worktree, "/undo")
 
     assert_tree(worktree, {"shop": {"prices.py": "mine\n"}})
-    sentence, conflict, advice = answer.splitlines()
+    sentence, conflict = answer.splitlines()
     assert sentence == "Sorry: 1 path in conflict, nothing was changed"
-    assert conflict.startswith("  shop/prices.py: ")
-    assert "keep" in advice
+    assert conflict.startswith("  shop/prices.py: it was edited since")
+    assert "'keep'" in conflict
 
 
 @pytest.mark.parametrize(("word", "content"), [("keep", "mine\n"), ("overwrite", PRICES)])
@@ -255,11 +254,9 @@ def test_the_log_tells_messages_and_what_is_undone(worktree: Path) -> None:
     assert lines[3][3].endswith("Add the tax.")
 
 
-@pytest.mark.parametrize("line", ["/help", "/", "/what is this"])
-def test_help_is_given_for_what_is_no_command(worktree: Path, line: str) -> None:
-    (answer,) = talk(worktree, line)
-
-    assert answer.startswith("/undo ")
+def test_help_is_given_for_what_is_no_command(worktree: Path) -> None:
+    for answer in talk(worktree, "/help", "/", "/what is this"):
+        assert answer.startswith("/undo ")
 
 
 def test_every_tool_call_is_a_step_to_go_back_to(worktree: Path) -> None:
@@ -358,10 +355,16 @@ class Gate:
     def open(self) -> None:
         os.write(self._pipe, b"go\n")
 
+    def remove(self) -> None:
+        """Let go of the pipe; a command that still waits ends."""
+        os.close(self._pipe)
+
 
 @pytest.fixture
-def gate(tmp_path: Path) -> Gate:
-    return Gate(tmp_path / "gate")
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    gate = Gate(tmp_path / "gate")
+    yield gate
+    gate.remove()
 
 
 @pytest.fixture
@@ -378,13 +381,13 @@ def person(worktree: Path, tmp_path: Path, gate: Gate) -> Iterator[Person]:
     person.leave()
 
 
-@pytest.mark.parametrize("line", ["/undo", "/undo 2", "/redo", "/revert msg_001", "another prompt"])
-def test_a_working_agent_refuses(person: Person, gate: Gate, worktree: Path, line: str) -> None:
+def test_a_working_agent_refuses(person: Person, gate: Gate, worktree: Path) -> None:
     person.type("go")
     person.see("shell read")
 
-    person.type(line)
-    person.see("Busy: ")
+    for line in ["/undo", "/undo 2", "/redo", "/revert msg_001", "another prompt"]:
+        person.type(line)
+        person.see("Busy: ")
     assert_tree(worktree, {"a.txt": "a\n"})
 
     gate.open()
@@ -499,7 +502,7 @@ class Client:
 
     def stop(self) -> None:
         self.server.send_signal(signal.SIGINT)
-        assert self.server.wait(PATIENCE_S) == 130
+        assert self.server.wait(PATIENCE_S) == 0
         assert "Traceback" not in self.log.read_text()
 
 
@@ -545,19 +548,27 @@ def test_undo_with_a_count_tells_turns_messages_files_and_tree(client: Client, w
     make_tree(worktree, {"keep.txt": "keep\n", "gone.txt": "gone\n"})
     before = read_tree(worktree)
     first = client.message("s", "u1", {}, role="user").body
-    client.message("s", "a1", {"src/a.py": "a\n"}, role="assistant")
+    client.message("s", "a1", {"a.py": "a\n"}, role="assistant")
     client.message("s", "u2", {}, role="user")
-    client.message("s", "a2", {"src/a.py": "aa\n"}, role="assistant", deletes=["gone.txt"])
+    client.message("s", "a2", {"a.py": "aa\n"}, role="assistant", deletes=["gone.txt"])
 
     answer = client.post("s", "undo", count=2)
 
     assert answer.status == 200
     assert answer.body["turns"] == 2
     assert answer.body["messages_removed"] == ["u1", "a1", "u2", "a2"]
-    assert answer.body["files_reverted"] == ["gone.txt", "src/a.py"]
+    assert answer.body["files_reverted"] == ["a.py", "gone.txt"]
     assert answer.body["tree_restored"] == first["before"]
     assert answer.body["complete"] is True
     assert read_tree(worktree) == before
+
+
+@pytest.mark.xfail(strict=True, reason="a directory above the paths that `end` names is nobody's")
+def test_undo_removes_the_directories_that_the_message_made(client: Client, worktree: Path) -> None:
+    client.message("s", "m1", {"src/deep/a.py": "a\n"})
+
+    assert client.post("s", "undo").body["files_reverted"] == ["src/deep/a.py"]
+    assert_tree(worktree, {})
 
 
 def test_redo_brings_back_what_was_undone(client: Client, worktree: Path) -> None:
@@ -708,15 +719,16 @@ def test_a_server_that_was_killed_at_work_undoes_it_in_its_next_run(
     again.stop()
 
 
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 def test_a_server_that_is_stopped_ends_the_message_under_way(
-    client: Client, worktree: Path, gated: Path
+    client: Client, worktree: Path, gated: Path, sign: signal.Signals
 ) -> None:
     with ThreadPoolExecutor() as pool:
         work = pool.submit(client.message, "s", "m1", {"a.txt": "a\n", "gate": "x"})
         until(lambda: work.done() or (worktree / "a.txt").exists())
-        client.server.send_signal(signal.SIGINT)
+        client.server.send_signal(sign)
         gated.read_text()
-        assert client.server.wait(PATIENCE_S) == 130
+        assert client.server.wait(PATIENCE_S) == 0
 
     assert work.result().status == 200
     with Shadow(worktree, session="s") as shadow:
