@@ -268,7 +268,7 @@ class Agent:
     def _log(self) -> Iterator[str]:
         for message in self._shadow.messages(last=20):
             files = counted(len(message.patch.files), "file")
-            yield f"{message.id}  {message.state:8}  {message.role:9}  {files:8}  {shown(message.text)}"
+            yield f"{message.id}  {message.state:8}  {message.role or 'user':9}  {files:8}  {shown(message.text)}"
 
 
 def describe(outcome: Outcome) -> Iterator[str]:

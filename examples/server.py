@@ -326,9 +326,12 @@ class Handler(BaseHTTPRequestHandler):
         if length > MAX_BODY_BYTES:
             raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {MAX_BODY_BYTES} bytes")
         try:
-            return self.rfile.read(length)
+            content = self.rfile.read(length)
         except TimeoutError:
             raise Refusal(HTTPStatus.REQUEST_TIMEOUT, "the body did not arrive") from None
+        if len(content) < length:
+            raise Refusal(HTTPStatus.BAD_REQUEST, "the body is shorter than Content-Length says")
+        return content
 
     def _refuse_browsers(self) -> None:
         """Refuse what a web page sends: it has an Origin, or a Host whose name its owner lets point here."""

@@ -10,6 +10,7 @@ import pty
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -563,7 +564,7 @@ def test_undo_with_a_count_tells_turns_messages_files_and_tree(client: Client, w
     assert read_tree(worktree) == before
 
 
-@pytest.mark.xfail(strict=True, reason="a directory above the paths that `end` names is nobody's")
+@pytest.mark.xfail(strict=True, reason="directories made for the paths that `end` names are nobody's yet")
 def test_undo_removes_the_directories_that_the_message_made(client: Client, worktree: Path) -> None:
     client.message("s", "m1", {"src/deep/a.py": "a\n"})
 
@@ -838,6 +839,19 @@ def test_a_link_does_not_lead_a_message_out(client: Client, worktree: Path, tmp_
 
     assert answer.status == 400
     assert not (tmp_path / "a.txt").exists()
+
+
+def test_a_request_that_breaks_off_is_not_done(lasting_client: Client) -> None:
+    host, _, port = lasting_client.address.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
+        connection.sendall(
+            b"POST /session/known/undo HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            b"Content-Type: application/json\r\nContent-Length: 20\r\n\r\n{}"
+        )
+        connection.shutdown(socket.SHUT_WR)
+        answer = connection.makefile("rb").readline()
+
+    assert answer.split()[1] == b"400"
 
 
 def test_localhost_is_a_name_of_this_machine_too(lasting_client: Client) -> None:
