@@ -267,8 +267,8 @@ class Agent:
 
     def _log(self) -> Iterator[str]:
         for message in self._shadow.messages(last=20):
-            files = counted(len(message.patch.files), "file")
-            yield f"{message.id}  {message.state:8}  {message.role or 'user':9}  {files:8}  {shown(message.text)}"
+            role, files = message.role or "user", counted(len(message.patch.files), "file")
+            yield f"{message.id}  {message.state:8}  {role:9}  {files:8}  {shown(message.text)}"
 
 
 def describe(outcome: Outcome) -> Iterator[str]:
