@@ -404,6 +404,59 @@ def test_a_revert_by_another_session_is_a_conflict_for_what_it_took_away(
     assert_tree(worktree, {"x": "0"})
 
 
+def test_what_two_open_messages_of_two_sessions_saw_change_is_a_conflict(
+    shadow: Shadow, other: Shadow, worktree: Path
+) -> None:
+    """Both windows hold the change, so nobody can say whose it is."""
+    make_tree(worktree, {"x": "0"})
+    shadow.begin("mine")
+    other.begin("theirs")
+    make_tree(worktree, {"x": "1"})
+    other.end()
+    shadow.end()
+
+    with pytest.raises(Conflict):
+        shadow.undo()
+    assert_tree(worktree, {"x": "1"})
+
+
+def test_a_message_of_another_session_between_two_snapshots_is_a_conflict(
+    shadow: Shadow, other: Shadow, worktree: Path
+) -> None:
+    """An agent that only calls after its work has the others' work in its window."""
+    make_tree(worktree, {"y": "0"})
+    shadow.snapshot("m1")
+    with other.message("theirs"):
+        make_tree(worktree, {"y": "1"})
+    make_tree(worktree, {"z": "1"})
+    shadow.snapshot("m2")
+
+    with pytest.raises(Conflict) as error:
+        shadow.undo()
+    assert [conflict.path for conflict in error.value.conflicts] == ["y"]
+    assert_tree(worktree, {"y": "1", "z": "1"})
+
+
+def test_two_sessions_undo_and_redo_on_one_path_in_the_order_in_which_they_wrote(
+    shadow: Shadow, other: Shadow, worktree: Path
+) -> None:
+    make_tree(worktree, {"x": "0"})
+    with shadow.message("mine"):
+        make_tree(worktree, {"x": "1"})
+    with other.message("theirs"):
+        make_tree(worktree, {"x": "2"})
+    other.undo()
+    shadow.undo()
+
+    with pytest.raises(Conflict):
+        other.redo()
+    shadow.redo()
+    other.redo()
+    assert_tree(worktree, {"x": "2"})
+    with pytest.raises(Conflict):
+        shadow.undo()
+
+
 # Something foreign in the way
 
 
@@ -672,6 +725,47 @@ def test_a_repository_in_a_directory_that_must_become_a_file_is_never_removed(
         with pytest.raises(Conflict):
             shadow.revert("m1", on_conflict=on_conflict)
         assert manifest(worktree) == before
+
+
+def test_a_file_that_the_user_ignores_now_and_left_as_it_was_is_no_conflict(
+    shadow: Shadow, worktree: Path
+) -> None:
+    make_tree(worktree, {"x.log": "0"})
+    with shadow.message("m1"):
+        make_tree(worktree, {"x.log": "1"})
+    make_tree(worktree, {".gitignore": "*.log\n"})
+
+    shadow.undo()
+    assert_tree(worktree, {".gitignore": "*.log\n", "x.log": "0"})
+    shadow.unrevert()
+
+    assert_tree(worktree, {".gitignore": "*.log\n", "x.log": "1"})
+
+
+def test_a_file_of_nobodys_where_a_directory_must_come_back_is_a_conflict(
+    shadow: Shadow, worktree: Path
+) -> None:
+    """Only half of the change from a directory to a file is the agent's."""
+    make_tree(worktree, {"x": {"a": "0", "b": "0"}})
+    shadow.begin("m1")
+    replace_tree(worktree, {"x": "file"})
+    shadow.end(paths=["x/a"])
+
+    with pytest.raises(Conflict):
+        shadow.undo()
+    assert_tree(worktree, {"x": "file"})
+    assert_nothing_is_lost(shadow, worktree, lambda: shadow.undo(on_conflict="overwrite"))
+
+
+def test_advice_never_names_an_answer_that_does_not_help(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"x": "0"})
+    with shadow.message("m1"):
+        replace_tree(worktree, {"x": {"theirs": "1"}})
+    make_tree(worktree / "x", {"mine": "user"})
+
+    with pytest.raises(Conflict) as error:
+        shadow.revert("m1", on_conflict="overwrite")
+    assert "overwrite" not in error.value.conflicts[0].advice
 
 
 # Unrevert, undo and redo meet conflicts too

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from itertools import permutations
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -584,6 +585,56 @@ def test_what_the_worktree_has_beside_the_message_stays(shadow: Shadow, worktree
     )
 
 
+def test_what_was_never_covered_makes_no_revert_incomplete(worktree: Path) -> None:
+    make_tree(worktree, {"big": "x" * 200, "a": "0"})
+    os.mkfifo(worktree / "pipe")
+    with Shadow(worktree, settings={**SETTINGS, "max_file_size": 100}) as shadow:
+        with shadow.message("m1"):
+            make_tree(worktree, {"a": "1"})
+
+        outcome = shadow.revert("m1")
+
+    assert (outcome.restored, outcome.skipped, outcome.complete) == (["a"], [], True)
+
+
+def test_a_path_longer_than_the_system_takes_is_reverted(shadow: Shadow, worktree: Path) -> None:
+    """F27: 600 directories deep, 6,000 bytes long."""
+    with deep_directory(worktree, 600) as place:
+
+        def content() -> bytes:
+            with open("f", "rb", opener=lambda name, flags: os.open(name, flags, dir_fd=place)) as reader:
+                return reader.read()
+
+        def write(text: str) -> None:
+            with open("f", "w", opener=lambda name, flags: os.open(name, flags, dir_fd=place)) as writer:
+                writer.write(text)
+
+        write("0")
+        with shadow.message("m1"):
+            write("1")
+
+        shadow.revert("m1")
+        assert content() == b"0"
+        shadow.unrevert()
+        assert content() == b"1"
+
+
+@contextmanager
+def deep_directory(top: Path, depth: int) -> Iterator[int]:
+    """Make directories in directories, and give a descriptor of the innermost."""
+    place = os.open(top, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("directory", dir_fd=place)
+        inner = os.open("directory", os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = inner
+    try:
+        yield place
+    finally:
+        os.close(place)
+        shutil.rmtree(top / "directory")
+
+
 # Narrowed by paths
 
 
@@ -815,6 +866,17 @@ def test_a_plan_says_what_happens_to_each_path(shadow: Shadow, worktree: Path) -
     }
 
 
+def test_a_plan_for_an_open_message_takes_in_what_it_did_so_far(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"a": "0"})
+    shadow.begin("m1")
+    make_tree(worktree, {"a": "1", "b": "1"})
+
+    plan = shadow.plan_revert("m1")
+
+    assert (plan.messages, plan.restored, plan.deleted) == (["m1"], ["a"], ["b"])
+    assert shadow.status().open == "m1"
+
+
 # Restore
 
 
@@ -952,6 +1014,28 @@ def test_restore_of_the_present_state_does_nothing(shadow: Shadow, worktree: Pat
 
     assert manifest(worktree) == before
     assert (outcome.restored, outcome.deleted, outcome.complete) == ([], [], True)
+
+
+def test_restore_does_not_overwrite_what_is_ignored_now(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"x": "0"})
+    shadow.snapshot("m1")
+    make_tree(worktree, {".gitignore": "x\n", "x": "only copy"})
+
+    with pytest.raises(Conflict):
+        shadow.restore("m1")
+    assert_tree(worktree, {".gitignore": "x\n", "x": "only copy"})
+
+
+def test_a_ref_is_an_id_first_and_then_the_state_before_one(shadow: Shadow, worktree: Path) -> None:
+    for number, message_id in enumerate(("x", "x^"), 1):
+        with shadow.message(message_id):
+            make_tree(worktree, {"a": f"{number}"})
+    make_tree(worktree, {"a": "now"})
+
+    shadow.restore("x^")
+    assert_tree(worktree, {"a": "2"})
+    shadow.restore("x^^")
+    assert_tree(worktree, {"a": "1"})
 
 
 # Confirmation
@@ -1238,8 +1322,11 @@ def test_a_file_that_cannot_be_read_any_more_is_left_alone_and_listed(open_place
 
 
 @pytest.mark.parametrize("path", ["d", "d/x"])
-def test_what_the_user_closed_since_is_a_conflict_and_stays(open_place: Path, path: str) -> None:
-    """F20: nobody can say whether it is still what the message left."""
+@pytest.mark.parametrize("on_conflict", ["abort", "overwrite"])
+def test_what_the_user_closed_since_is_a_conflict_and_stays(
+    open_place: Path, path: str, on_conflict: Literal["abort", "overwrite"]
+) -> None:
+    """F20: nobody can say whether it is still what the message left, and nobody can store it."""
 
     def act(shadow: Shadow, worktree: Path) -> None:
         make_tree(worktree, {"d": {"x": "0"}, "a": "0"})
@@ -1248,7 +1335,7 @@ def test_what_the_user_closed_since_is_a_conflict_and_stays(open_place: Path, pa
         (worktree / path).chmod(0o000)
 
         with pytest.raises(ShadowError):
-            shadow.revert("m1")
+            shadow.revert("m1", on_conflict=on_conflict)
 
         (worktree / path).chmod(0o755 if path == "d" else 0o644)
         assert_tree(worktree, {"d": {"x": "1", "new": "1"}, "a": "1"})

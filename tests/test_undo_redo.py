@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -452,6 +453,122 @@ def test_an_undo_while_unreverts_are_left_to_do_is_taken_back_first(line: Shadow
     assert_tree(worktree, after(3))
     line.unrevert()
     assert_tree(worktree, after(4))
+
+
+def test_unrevert_after_a_new_message_goes_back_to_before_the_undo_and_archives_the_new_one(
+    line: Shadow, worktree: Path
+) -> None:
+    line.undo()
+    with line.message("new"):
+        make_tree(worktree, {"a": "new", "n": "x"})
+
+    line.unrevert()
+
+    assert_tree(worktree, after(4))
+    assert (states(line)["m4"], states(line)["new"]) == ("active", "archived")
+    line.restore("new")
+    assert_tree(worktree, {**after(3), "a": "new", "n": "x"})
+
+
+@pytest.mark.parametrize("act", ["undo", "redo", "unrevert", "restore"])
+def test_nothing_differs_from_the_last_record_after_an_act(line: Shadow, worktree: Path, act: str) -> None:
+    line.undo(2)
+    acts: dict[str, Callable[[], object]] = {
+        "undo": line.undo,
+        "redo": line.redo,
+        "unrevert": line.unrevert,
+        "restore": lambda: line.restore("m1^"),
+    }
+
+    acts[act]()
+
+    assert line.status().changed == 0
+
+
+# After a part of a message was reverted
+
+
+def test_undo_and_redo_after_some_paths_were_reverted(line: Shadow, worktree: Path) -> None:
+    line.revert("m4", paths=["f4"])
+    assert_tree(worktree, {**after(3), "a": "4"})
+
+    line.undo()
+    assert_tree(worktree, after(3))
+    line.redo()
+
+    assert_tree(worktree, after(4))
+
+
+def test_a_message_on_top_of_a_reverted_path_is_undone_to_what_was_there(
+    line: Shadow, worktree: Path
+) -> None:
+    line.revert("m4", paths=["a"])
+    with line.message("m5"):
+        make_tree(worktree, {"a": "5"})
+
+    line.undo()
+    assert_tree(worktree, {**after(4), "a": "3"})
+    line.undo()
+
+    assert_tree(worktree, after(3))
+
+
+def test_undo_over_a_reverted_path_in_one_go(line: Shadow, worktree: Path) -> None:
+    """The revert between the two messages is ours: no edit of somebody else's."""
+    line.revert("m4", paths=["a"])
+    with line.message("m5"):
+        make_tree(worktree, {"a": "5"})
+
+    line.undo(2)
+
+    assert_tree(worktree, after(3))
+
+
+def test_undo_after_a_step_was_reverted_undoes_the_rest_of_the_message(
+    shadow: Shadow, worktree: Path
+) -> None:
+    make_tree(worktree, {"a": "0"})
+    with shadow.message("m1"):
+        for number in (1, 2):
+            with shadow.step(f"s{number}"):
+                make_tree(worktree, {"a": f"{number}", f"f{number}": "x"})
+    shadow.revert("m1", step="s2")
+
+    shadow.undo()
+    assert_tree(worktree, {"a": "0"})
+    shadow.redo()
+
+    assert_tree(worktree, {"a": "2", "f1": "x", "f2": "x"})
+
+
+def test_undo_after_a_restore_leaves_what_is_already_back(line: Shadow, worktree: Path) -> None:
+    line.restore("m3")
+
+    line.undo()
+
+    assert_tree(worktree, after(3))
+    assert line.status().head == "m3"
+
+
+# Threads
+
+
+def test_a_shadow_is_usable_from_several_threads(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"a": "0"})
+
+    def work(name: str) -> None:
+        for number in range(5):
+            shadow.snapshot(f"{name} {number}")
+            shadow.undo()
+            shadow.redo()
+            shadow.status()
+
+    with ThreadPoolExecutor(6) as pool:
+        for done in [pool.submit(work, f"thread {number}") for number in range(6)]:
+            done.result()
+
+    assert len(shadow.messages()) == 30
+    assert_tree(worktree, {"a": "0"})
 
 
 # Deletions
