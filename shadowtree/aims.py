@@ -192,7 +192,7 @@ class Aims:
         """Count of a message only what it did from a step on."""
         begin = MessageEvents(self._journal.events_of([span.row.number])).steps.get((span.row.number, step))
         if begin is None or begin.before is None:
-            raise InvalidInput(f"message {span.row.id!r} has no step {step!r}")
+            raise UnknownMessage(step, f"message {span.row.id!r} has no step {step!r}")
         assert span.before is not None
         after = self._root if span.after is None else self._open(span.after)
         whole = list_changes(self._open(span.before), after)

@@ -23,7 +23,7 @@ from shadowtree.errors import Conflict, ShadowError, WorktreeFailed
 from shadowtree.frozen import frozen
 from shadowtree.model import ConflictingPath
 from shadowtree.paths import TEMPORARY_PREFIX, RelPath, is_own_temporary, join, parent_of, to_text
-from shadowtree.staging import Bench, FileId, is_sync_worth_batching
+from shadowtree.staging import THIRD_SUFFIX, Bench, FileId
 from shadowtree.state import DIRECTORY, Change, PathState, Unknown
 
 TYPE_CHECKING = False
@@ -104,33 +104,29 @@ def _make_move(change: Change, token: str, number: int, going: set[RelPath]) -> 
 def carry_out(moves: Sequence[Move], bench: Bench, read_blob: ReadBlob) -> list[Move]:
     """Bring every path to its new state, durably, and give the moves that were made.
 
-    A directory that goes stays if something foreign is in it; all else is done, or an error is raised after
-    everything was taken back: Conflict if somebody changed a path meanwhile.
+    A directory that goes stays if something foreign is in it; all else is done, or an error is raised:
+    Conflict if somebody changed a path meanwhile. The caller takes back then.
     """
     try:
         staged = _stage_all(moves, bench, read_blob)
         done = [move for move in moves if _do(move, bench)]
         _check(done, staged, bench)
-        bench.sync_directories(_directories(done), files=len(staged))
-    except BaseException as error:
-        take_back(moves, bench, read_blob)
-        if isinstance(error, Meanwhile):
-            conflict = ConflictingPath(to_text(error.path), error.reason, _MEANWHILE)
-            raise Conflict([conflict], None) from error
-        raise
+        bench.sync_directories(_directories(done))
+    except Meanwhile as error:
+        conflict = ConflictingPath(to_text(error.path), error.reason, _MEANWHILE)
+        raise Conflict([conflict], None) from error
     return done
 
 
 def _stage_all(moves: Sequence[Move], bench: Bench, read_blob: ReadBlob) -> dict[RelPath, FileId]:
     waiting = [move for move in moves if move.new is not None and not move.is_mode_only]
-    in_batch = is_sync_worth_batching(len(waiting))
     staged = {}
     for move in waiting:
         assert move.new is not None
         pieces = read_blob(move.new.blob) if move.new.blob else ()
-        staged[move.path] = bench.stage(move.temporary, move.new, pieces, is_synced=not in_batch)
+        staged[move.path] = bench.stage(move.temporary, move.new, pieces)
     if waiting:
-        bench.sync_directories({parent_of(move.temporary) for move in waiting}, files=len(waiting))
+        bench.sync_files([move.temporary for move in waiting])
     return staged
 
 
@@ -273,6 +269,7 @@ def take_back(moves: Sequence[Move], bench: Bench, read_blob: ReadBlob) -> list[
 
 def _take_back(move: Move, place: RelPath, bench: Bench, read_blob: ReadBlob) -> bool:
     """Take one move back; False: somebody else's content is at the path, or had to stay in the temporary."""
+    _mend_exchange(move, place, bench)
     there, aside = bench.see(move.path), bench.see(place)
     if move.is_mode_only:
         if there == move.new and move.old is not None:
@@ -294,6 +291,17 @@ def _take_back(move: Move, place: RelPath, bench: Bench, read_blob: ReadBlob) ->
         # Somebody made the directory again; what is in this one goes back there.
         return True
     return _discard(place, move, bench, read_blob) and aside == move.new
+
+
+def _mend_exchange(move: Move, place: RelPath, bench: Bench) -> None:
+    """Put names back where swapping takes three steps and somebody died in between."""
+    third = RelPath(place + THIRD_SUFFIX)
+    if bench.identify(third) is None:
+        return
+    if bench.identify(place) is not None and bench.identify(move.path) is None:
+        bench.move(place, move.path)
+    if bench.identify(place) is None:
+        bench.move(third, place)
 
 
 def _move_out(move: Move, place: RelPath, bench: Bench) -> bool:

@@ -6,6 +6,8 @@ and comes back unchanged. This module also knows which names git forbids in a tr
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NewType
@@ -27,6 +29,19 @@ def join(parent: RelPath, name: bytes) -> RelPath:
 def parent_of(path: RelPath) -> RelPath:
     """Name the directory that holds `path`."""
     return RelPath(path.rpartition(b"/")[0])
+
+
+def ancestors(path: RelPath) -> Iterator[RelPath]:
+    """Name the directories above a path, the nearest first, without the root."""
+    directory = parent_of(path)
+    while directory != ROOT:
+        yield directory
+        directory = parent_of(directory)
+
+
+def is_among(path: RelPath, paths: Collection[RelPath]) -> bool:
+    """Tell whether a path is one of these, or below one; the root has all below it."""
+    return any(path == each or not each or path.startswith(each + b"/") for each in paths)
 
 
 def to_text(path: bytes) -> str:

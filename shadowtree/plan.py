@@ -7,11 +7,11 @@ become a file must hold nothing foreign, and what holds a file must be a directo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from shadowtree.frozen import frozen
 from shadowtree.model import ConflictingPath, Skipped
-from shadowtree.paths import ROOT, RelPath, parent_of, to_text
+from shadowtree.paths import RelPath, ancestors, to_text
 from shadowtree.state import DIRECTORY, Change, PathState, Unknown, is_file
 
 TYPE_CHECKING = False
@@ -47,6 +47,8 @@ class Wish:
     """Why it is in conflict, whatever it is now."""
     last: str = ""
     """What recorded it last, in words."""
+    doubt: str | None = None
+    """Why nobody knows what it should be now: it is left alone then, unless it is as wished."""
 
 
 @frozen
@@ -75,6 +77,8 @@ class _Planner:
         self._conflicts: dict[RelPath, ConflictingPath] = {}
         self._kept: set[RelPath] = set()
         self._skipped: list[Skipped] = []
+        self._foreign_directories: set[RelPath] = set()
+        """Directories that no message made: they go empty or not at all, and not silently."""
 
     def run(self, wishes: Iterable[Wish]) -> PathPlan:
         for wish in wishes:
@@ -97,10 +101,15 @@ class _Planner:
         present = self._sight.see(wish.path, as_directory=as_directory)
         if present == wish.target:
             return
+        if wish.doubt is not None:
+            self._skipped.append(Skipped(to_text(wish.path), wish.doubt))
+            return
         if isinstance(present, Unknown):
             self._refuse(wish.path, f"{present.reason} is in the way", KEEP_OR_MOVE)
             return
         self._changes[wish.path] = Change(wish.path, present, wish.target)
+        if present == DIRECTORY and wish.expected != DIRECTORY:
+            self._foreign_directories.add(wish.path)
         reason = wish.trouble or _find_edit(wish, present)
         if reason is not None and self._on_conflict != "overwrite":
             self._refuse(wish.path, reason, KEEP_OR_OVERWRITE)
@@ -121,8 +130,8 @@ class _Planner:
 
     def _mend(self, change: Change) -> bool:
         if change.new is None:
-            return False
-        for directory in _ancestors(change.path):
+            return change.path in self._foreign_directories and self._refuse_if_full(change.path)
+        for directory in ancestors(change.path):
             if self._state_after(directory) != DIRECTORY:
                 self._make_room(directory, change.path)
                 return True
@@ -130,12 +139,15 @@ class _Planner:
                 del self._changes[directory]
                 return True
         if change.old == DIRECTORY and change.new != DIRECTORY:
-            foreign = self._find_foreign(change.path)
-            if foreign is not None:
-                reason = f"it holds {to_text(foreign)}, which has to stay"
-                self._refuse(change.path, reason, KEEP_OR_MOVE)
-                return True
+            return self._refuse_if_full(change.path)
         return False
+
+    def _refuse_if_full(self, path: RelPath) -> bool:
+        """Leave a directory alone that holds something foreign."""
+        foreign = self._find_foreign(path)
+        if foreign is not None:
+            self._refuse(path, f"it holds {to_text(foreign)}, which has to stay", KEEP_OR_MOVE)
+        return foreign is not None
 
     def _state_after(self, path: RelPath) -> Answer:
         change = self._changes.get(path)
@@ -190,11 +202,3 @@ def _name_kind(state: PathState) -> str:
     if state.is_directory:
         return "a directory"
     return "a link" if state.is_link else "a file"
-
-
-def _ancestors(path: RelPath) -> Iterator[RelPath]:
-    """Name the directories above a path, the nearest first."""
-    directory = parent_of(path)
-    while directory != ROOT:
-        yield directory
-        directory = parent_of(directory)

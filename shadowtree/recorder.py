@@ -17,12 +17,11 @@ from shadowtree.journal import TreeRecord
 from shadowtree.model import Message, Step
 from shadowtree.opened import OpenStore
 from shadowtree.patch import list_changes
-from shadowtree.paths import RelPath
+from shadowtree.paths import RelPath, ancestors, is_among
 from shadowtree.recorded import open_recorded
 from shadowtree.sessions import NOBODY, MessageEvents, Session
-from shadowtree.state import Change
+from shadowtree.state import Change, is_file
 from shadowtree.timeline import fold, name_branch, walk_back
-from shadowtree.trace import is_among
 
 Take = Callable[[], AbstractContextManager[Capture]]
 """Takes the present state."""
@@ -92,13 +91,16 @@ class Recorder:
 
     def snapshot(self, said: Said) -> Message:
         """Record a message that is over, from the state last known to the session."""
-        if self.session.find_id(said.id) is not None:
-            raise DuplicateMessage(said.id, self.session.name)
         since = self.session.last_event or self.journal.last_wrap()
+        known = self.session.find_id(said.id)
+        if known is not None and (since is None or not _is_hole_of(since, known)):
+            raise DuplicateMessage(said.id, self.session.name)
         try:
             with self.take() as taken:
                 ending = self.prepare_ending(self._compare_with(taken))
                 before, hole = _last_known(since)
+                if known is not None and since is not None:
+                    before = since.before
                 changes = []
                 if ending is None and before is not None:
                     changes = self._compare_with(taken)(before)
@@ -107,7 +109,7 @@ class Recorder:
                         since = self.add_ending(ending, record, taken, is_inferred=True)
                     if ending is not None or since is None:
                         before = record.number
-                    row = self._add_message(said)
+                    row = known or self._add_message(said)
                     event = self._add(
                         SNAPSHOT,
                         message=row.number,
@@ -219,7 +221,7 @@ class Recorder:
         begin = self._begin_of(row)
         changes = [] if begin.before is None else changes_since(begin.before)
         if paths is not None:
-            changes = [change for change in changes if is_among(change.path, paths)]
+            changes = _attribute(changes, paths)
         return Ending(row, begin, changes, self._prepare_step_ending(changes_since))
 
     def add_ending(
@@ -279,6 +281,8 @@ class Recorder:
             self._add(BEGIN, message=self._add_message(said).number, hole=why)
 
     def _add_hole_snapshot(self, said: Said, why: str) -> None:
+        if self.session.find_id(said.id) is not None:
+            return
         self._end_with_hole(why)
         before, _ = _last_known(self.session.last_event or self.journal.last_wrap())
         self._add(SNAPSHOT, message=self._add_message(said).number, before=before, hole=why)
@@ -431,11 +435,23 @@ class Ending:
     step: StepEnding | None
 
 
+def _attribute(changes: list[Change], paths: Collection[RelPath]) -> list[Change]:
+    """Leave to a message the changes at these paths and below, and of the directories that lead there."""
+    own = [change for change in changes if is_among(change.path, paths)]
+    leading = {above for change in own for above in ancestors(change.path)}
+    return [c for c in changes if is_among(c.path, paths) or (c.path in leading and not is_file(c.old))]
+
+
+def _is_hole_of(event: Event, row: MessageRow) -> bool:
+    """Tell whether an event is the failed snapshot of a message, which may be tried again."""
+    return event.kind == SNAPSHOT and event.message == row.number and event.after is None
+
+
 def _last_known(event: Event | None) -> tuple[int | None, str | None]:
     """Give the record that an event left, or why there is none."""
     if event is None:
         return None, None
     number = event.after if event.after is not None else event.before
-    if event.hole is not None:
+    if event.hole is not None and event.after is None:
         return None, f"the snapshot before it failed: {event.hole}"
     return number, None

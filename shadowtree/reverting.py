@@ -24,7 +24,7 @@ from shadowtree.model import Outcome, Plan, PlannedChange
 from shadowtree.objects import Objects
 from shadowtree.opened import OpenStore
 from shadowtree.patch import list_changes
-from shadowtree.paths import ROOT, RelPath, parent_of, to_text
+from shadowtree.paths import ROOT, RelPath, ancestors, to_text
 from shadowtree.plan import PathPlan, make_plan
 from shadowtree.recorded import RecordedDirectory, open_recorded
 from shadowtree.recorder import Ending, Recorder
@@ -164,12 +164,7 @@ class _Act:
         return replace(outcome, notes=[*outcome.notes, *notes])
 
     def _record(self, done: list[Move], intent: int, before: TreeRecord) -> str:
-        touched = {ROOT}
-        for move in done:
-            directory = parent_of(move.path)
-            while directory not in touched:
-                touched.add(directory)
-                directory = parent_of(directory)
+        touched = {ROOT, *(above for move in done for above in ancestors(move.path))}
         touched |= {move.path for move in done if DIRECTORY in (move.old, move.new)}
         with capture(self._site, self._opened, only=touched) as taken:
             with taken.record(self._recorder.time_s) as record:
@@ -312,7 +307,7 @@ def _refuse(prepared: Prepared, confirm: Confirm | None) -> None:
     is_much = 2 * len(outcome.deleted) > outcome.covered
     is_restore = prepared.aim.kind == RESTORE and bool(prepared.plan.changes)
     if (is_much or is_restore) and confirm is not None and not confirm(prepared.to_plan()):
-        raise NotConfirmed(outcome)
+        raise NotConfirmed(replace(outcome, complete=False))
 
 
 def _as_untouched(outcome: Outcome) -> Outcome:

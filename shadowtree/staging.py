@@ -15,7 +15,7 @@ from hashlib import sha1
 from shadowtree import faultpoint
 from shadowtree.errors import OutOfSpace, ShadowError, WorktreeFailed, describe, is_full
 from shadowtree.gitformat import object_header, object_id
-from shadowtree.paths import RelPath, to_text
+from shadowtree.paths import RelPath, parent_of, to_text
 from shadowtree.state import DIRECTORY, MODE_LINK, PathState, Unknown
 from shadowtree.system import (
     O_BINARY,
@@ -33,8 +33,11 @@ if TYPE_CHECKING:
     from shadowtree.state import Answer
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_BINARY
-_MANY = 64
+_MANY = 12
 """From so many files on, syncing the file system as a whole costs less than syncing one by one."""
+
+THIRD_SUFFIX = b"-x"
+"""What is added to a temporary's name where swapping takes a third one."""
 
 FileId = tuple[int, int, int, int]
 """What tells a file from any other, and from itself once written to: inode, mtime in ns, size, mode."""
@@ -156,20 +159,20 @@ class Bench:
 
     # Staging
 
-    def stage(self, path: RelPath, state: PathState, pieces: Iterable[bytes], *, is_synced: bool) -> FileId:
+    def stage(self, path: RelPath, state: PathState, pieces: Iterable[bytes]) -> FileId:
         """Make a new file, link or directory at a temporary path, complete and with its permission bits."""
         if state.is_directory:
             self._make_directory(path)
         elif state.is_link:
             self._make_link(path, b"".join(pieces))
         else:
-            return self._make_file(path, stat.S_IMODE(state.mode), pieces, is_synced=is_synced)
+            return self._make_file(path, stat.S_IMODE(state.mode), pieces)
         made = self.identify(path)
         if made is None:
             raise WorktreeFailed(to_text(path), "it is not there any more")
         return made
 
-    def _make_file(self, path: RelPath, mode: int, pieces: Iterable[bytes], *, is_synced: bool) -> FileId:
+    def _make_file(self, path: RelPath, mode: int, pieces: Iterable[bytes]) -> FileId:
         faultpoint.before_write("stage", to_text(path))
         with _errors(path):
             parent_fd, name = self._open_parent(path)
@@ -180,8 +183,6 @@ class Bench:
                     while view:
                         view = view[os.write(fd, view) :]
                 os.fchmod(fd, mode)
-                if is_synced:
-                    os.fsync(fd)
                 return _identify(os.fstat(fd))
             finally:
                 os.close(fd)
@@ -204,10 +205,12 @@ class Bench:
         """Swap two entries in one step."""
         faultpoint.before_write("exchange", to_text(path))
         with _errors(path):
-            here, name = self._open_parent(temporary)
-            there, other = self._open_parent(path, self._there)
+            here, name = self._open_parent(path)
+            there, other = self._open_parent(temporary, self._there)
+            # In this order: where it takes a third name, that one is a temporary of ours too.
             exchange(here, name, there, other)
         self._forget(path)
+        self._forget(temporary)
 
     def move(self, source: RelPath, target: RelPath) -> None:
         """Give an entry another name, which must be free."""
@@ -248,16 +251,42 @@ class Bench:
 
     # Durability
 
-    def sync_directories(self, paths: Collection[RelPath], *, files: int = 0) -> None:
-        """Make the names in directories durable, and with many `files` also what was staged unsynced."""
-        if files >= _MANY and self._sync_file_systems(paths):
+    def sync_files(self, paths: Collection[RelPath]) -> None:
+        """Make what was staged at temporary paths durable, contents and names."""
+        directories = {parent_of(path) for path in paths}
+        if len(paths) >= _MANY and self._sync_file_systems(directories):
             return
+        for path in paths:
+            faultpoint.before_write("fsync", to_text(path))
+            with _errors(path):
+                self._sync_file(path)
+        self._sync_directories(directories)
+
+    def sync_directories(self, paths: Collection[RelPath]) -> None:
+        """Make the names in directories durable."""
+        if len(paths) < _MANY or not self._sync_file_systems(paths):
+            self._sync_directories(paths)
+
+    def _sync_file(self, path: RelPath) -> None:
+        parent_fd, name = self._open_parent(path)
+        try:
+            fd, _ = open_file(parent_fd, name)
+        except Vanished:
+            # A link or a directory: its name is all there is.
+            return
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def _sync_directories(self, paths: Collection[RelPath]) -> None:
         for path in sorted(paths):
             faultpoint.before_write("fsync directory", to_text(path))
             with _errors(path):
                 os.fsync(self._here.enter(path))
 
     def _sync_file_systems(self, paths: Collection[RelPath]) -> bool:
+        """Sync all file systems that directories are on; False where that cannot be relied upon."""
         faultpoint.before_write("syncfs", self._root)
         seen: set[int] = set()
         for path in sorted(paths):
@@ -292,11 +321,6 @@ def _identify(status: os.stat_result) -> FileId:
     if stat.S_ISDIR(status.st_mode):
         return status.st_ino, 0, 0, stat.S_IFDIR
     return status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode
-
-
-def is_sync_worth_batching(files: int) -> bool:
-    """Tell whether so many staged files should be made durable together."""
-    return files >= _MANY
 
 
 class _errors:

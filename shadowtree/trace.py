@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from shadowtree.frozen import frozen
-from shadowtree.paths import RelPath
+from shadowtree.paths import RelPath, is_among
 from shadowtree.plan import Wish
 from shadowtree.state import Change, Unknown
 
@@ -80,17 +80,12 @@ def narrow(wishes: Iterable[Wish], paths: Collection[RelPath]) -> list[Wish]:
     return [wish for wish in wishes if is_among(wish.path, paths)]
 
 
-def is_among(path: RelPath, paths: Collection[RelPath]) -> bool:
-    """Tell whether a path is one of these, or below one; the root has all below it."""
-    return any(path == each or not each or path.startswith(each + b"/") for each in paths)
-
-
 class _Path:
     """The story of one path so far."""
 
     def __init__(self, first: Change, label: str) -> None:
         self.target = first.old
-        self.last: Answer = first.new if not isinstance(first.new, Unknown) else first.old
+        self.last: Answer = first.new
         """What was last recorded for it; where that is unknown, what was known before."""
         self.label = label
         self.trouble: str | None = None
@@ -100,13 +95,18 @@ class _Path:
         is_known = not isinstance(change.old, Unknown) and not isinstance(self.last, Unknown)
         if is_known and change.old != self.last and self.trouble is None:
             self.trouble = f"it was edited between {self.label} and {label}"
-        if not isinstance(change.new, Unknown):
+        if not isinstance(change.new, Unknown) or isinstance(self.last, Unknown):
             self.last = change.new
         self.label = label
 
     def wish(self, path: RelPath, other: str | None) -> Wish:
         """Wish it back to what it was."""
-        return Wish(path, _known(self.target, "before"), self.last, other or self.trouble, self.label)
+        trouble = other or self.trouble
+        if isinstance(self.last, Unknown):
+            # Nobody knows what was made of it, so it is taken back only if it is what it was anyway.
+            doubt = f"unknown after: {self.last.reason}"
+            return Wish(path, _known(self.target, "before"), self.last, trouble, self.label, doubt)
+        return Wish(path, _known(self.target, "before"), self.last, trouble, self.label)
 
 
 def _known(answer: Answer, when: str) -> Answer:

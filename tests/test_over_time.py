@@ -285,7 +285,7 @@ def test_a_rule_changed_while_a_snapshot_runs_makes_nothing_known(
 
     with Shadow(worktree, settings={"min_free": 0}) as shadow:
         with monkeypatch.context() as patched:
-            patched.setattr("shadowtree.shadow.read_files", read_files_late)
+            patched.setattr("shadowtree.capture.read_files", read_files_late)
             tree = shadow.track()
         patch = shadow.patch(tree)
 

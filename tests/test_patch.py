@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shadowtree import NotWrapped, Shadow, UnknownTree
-from shadowtree import shadow as door
+from shadowtree import capture
 from shadowtree.gitformat import object_id
 from shadowtree.objects import Scratch
 from tests.referee import assert_sound_store, git, init
@@ -225,7 +225,7 @@ def scratches(monkeypatch: pytest.MonkeyPatch) -> list[Scratch]:
         made.append(Scratch(file_bytes))
         return made[-1]
 
-    monkeypatch.setattr(door, "Scratch", make)
+    monkeypatch.setattr(capture, "Scratch", make)
     return made
 
 

@@ -1334,7 +1334,7 @@ def test_the_ref_is_durable_before_a_record_counts_on_it(
     refs = str(store / "refs" / "heads")
     synced = acts.index(("fsync directory", refs))
     assert acts.index(("rename", f"{refs}/shadowtree")) < synced
-    assert synced < acts.index(("record", str(store / "timeline.db")))
+    assert synced < acts.index(("commit", str(store / "timeline.db")))
 
 
 def test_a_missing_directory_of_objects_is_damage(worktree: Path, store: Path, terminal: Terminal) -> None:
