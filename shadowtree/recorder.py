@@ -439,7 +439,12 @@ def _attribute(changes: list[Change], paths: Collection[RelPath]) -> list[Change
     """Leave to a message the changes at these paths and below, and of the directories that lead there."""
     own = [change for change in changes if is_among(change.path, paths)]
     leading = {above for change in own for above in ancestors(change.path)}
-    return [c for c in changes if is_among(c.path, paths) or (c.path in leading and not is_file(c.old))]
+    return [
+        change
+        for change in changes
+        if is_among(change.path, paths)
+        or (change.path in leading and not is_file(change.old) and not is_file(change.new))
+    ]
 
 
 def _is_hole_of(event: Event, row: MessageRow) -> bool:

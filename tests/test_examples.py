@@ -564,7 +564,6 @@ def test_undo_with_a_count_tells_turns_messages_files_and_tree(client: Client, w
     assert read_tree(worktree) == before
 
 
-@pytest.mark.xfail(strict=True, reason="directories made for the paths that `end` names are nobody's yet")
 def test_undo_removes_the_directories_that_the_message_made(client: Client, worktree: Path) -> None:
     client.message("s", "m1", {"src/deep/a.py": "a\n"})
 

@@ -7,7 +7,7 @@ import shutil
 import signal
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import islice, product
 from pathlib import Path
 
@@ -561,9 +561,9 @@ def test_the_number_of_a_removed_intent_is_never_given_again(journal: Journal, p
 
 
 def test_an_intent_may_count_together_with_what_else_is_added(journal: Journal) -> None:
-    with pytest.raises(ZeroDivisionError), journal.transaction():
+    with suppress(StoreDamaged), journal.transaction():
         journal.add_intent(b"x")
-        _ = 1 / 0
+        journal.tree(99)
 
     assert journal.open_intents() == []
 

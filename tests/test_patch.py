@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shadowtree import NotWrapped, Shadow, UnknownTree
-from shadowtree import capture
+from shadowtree import NotWrapped, Shadow, UnknownTree, capture
+from shadowtree import shadow as door
 from shadowtree.gitformat import object_id
 from shadowtree.objects import Scratch
 from tests.referee import assert_sound_store, git, init
