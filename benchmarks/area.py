@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -26,6 +27,7 @@ class Area:
         self._settle_s = settle_s
         self._store_numbers = count(1)
         self._change_numbers = count(1)
+        self._copy_numbers = count(1)
 
     @cached_property
     def folder(self) -> Path:
@@ -53,11 +55,26 @@ class Area:
 
     def change_folder(self, changes: int) -> None:
         """Rewrite that many files of the folder, other ones at each call, and let them rest."""
+        self.change_alike([self.folder], changes)
+
+    def change_alike(self, worktrees: Sequence[Path], changes: int) -> None:
+        """Rewrite the same files in worktrees that are copies of the folder as it is."""
         if changes:
-            trees.change_files(
-                self.folder, self._folder_paths, changes=changes, seed=next(self._change_numbers)
-            )
+            seed = next(self._change_numbers)
+            for worktree in worktrees:
+                trees.change_files(worktree, self._folder_paths, changes=changes, seed=seed)
             time.sleep(PAUSE_S)
+
+    def copy_folder(self) -> Path:
+        """Copy the folder as it is, for a contestant that needs a worktree of its own."""
+        worktree = self._root / f"copy-{next(self._copy_numbers)}"
+        trees.copy_tree(self.folder, worktree)
+        time.sleep(self._settle_s)
+        return worktree
+
+    def digest(self, worktree: Path) -> str:
+        """Sum up a copy of the folder, or the folder itself."""
+        return trees.digest_files(worktree, trees.list_files(worktree))
 
     def new_store(self) -> Path:
         """Name a store that does not exist yet."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -24,6 +25,29 @@ class Contestant(Protocol):
         """Let go of the store."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a contestant says of a message that is over."""
+
+    before: str
+    after: str
+    paths: list[str]
+    """What changed, sorted."""
+
+
+class MessageContestant(Contestant, Protocol):
+    """One that also records messages, one after the other, and takes the last one back."""
+
+    def begin_message(self) -> None:
+        """Record the state before a message."""
+
+    def end_message(self) -> Ended:
+        """Record the state after it, and what it changed."""
+
+    def revert_message(self) -> None:
+        """Take the worktree to where it was before the last message, so that this can be taken back."""
+
+
 def enter(name: str, worktree: Path, store: Path) -> Contestant:
     """Make the contestant of that name; `store` is made by its first snapshot.
 
@@ -37,3 +61,14 @@ def enter(name: str, worktree: Path, store: Path) -> Contestant:
     from benchmarks.rivals import GitAdd, OpenCode
 
     return OpenCode(worktree, store) if name == OPENCODE else GitAdd(worktree, store)
+
+
+def enter_for_messages(name: str, worktree: Path, store: Path) -> MessageContestant:
+    """Make the contestant of that name, which must be one that records messages."""
+    if name == OURS:
+        from benchmarks.ours import Ours
+
+        return Ours(worktree, store)
+    from benchmarks.rivals import OpenCode
+
+    return OpenCode(worktree, store)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.contestants import Ended
 from shadowtree import Shadow
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -20,18 +21,39 @@ class Ours:
         self._worktree = worktree
         self._store = store
         self._shadow: Shadow | None = None
+        self._messages = 0
 
     def prime(self) -> None:
         self.track()
 
     def track(self) -> str:
-        if self._shadow is None:
-            self._shadow = Shadow(self._worktree, store=self._store)
-        return self._shadow.track()
+        return self._open().track()
+
+    def begin_message(self) -> None:
+        self._messages += 1
+        self._open().begin(self._last_id, text="Change some files")
+
+    def end_message(self) -> Ended:
+        message = self._open().end(self._last_id)
+        assert message.before is not None
+        assert message.after is not None
+        return Ended(message.before, message.after, [changed.path for changed in message.patch.files])
+
+    def revert_message(self) -> None:
+        self._open().revert(self._last_id)
 
     def close(self) -> None:
         if self._shadow is not None:
             self._shadow.close()
+
+    @property
+    def _last_id(self) -> str:
+        return f"message-{self._messages}"
+
+    def _open(self) -> Shadow:
+        if self._shadow is None:
+            self._shadow = Shadow(self._worktree, store=self._store)
+        return self._shadow
 
 
 def track_by_command(worktree: Path, store: Path) -> str:

@@ -15,6 +15,8 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from benchmarks.contestants import Ended
+
 LARGEST_UNTRACKED_BYTES = 2 * 1024 * 1024
 """OpenCode leaves untracked files above this out."""
 REVERT_BATCH = 100
@@ -140,6 +142,8 @@ class OpenCode:
         self._store = store
         self._git = Git(home=store.parent, ceiling=worktree.parent)
         self._where = ("--git-dir", str(store), "--work-tree", str(worktree))
+        self._before = ""
+        self._changed: list[str] = []
 
     def prime(self) -> None:
         """Fill the index by `git add -A`: its own way ends in the same state, but is quadratic."""
@@ -170,6 +174,22 @@ class OpenCode:
                 self._revert_one(tree, batch[0])
             else:
                 self._revert_batch(tree, batch)
+
+    def begin_message(self) -> None:
+        self._before = self.track()
+
+    def end_message(self) -> Ended:
+        after = self.track()
+        self._changed = self.patch(self._before)
+        return Ended(self._before, after, self._changed)
+
+    def revert_message(self) -> None:
+        """Take a snapshot, which its redo needs, and then the paths back.
+
+        The diffs that it makes afterwards for its screen are left out, to its favour.
+        """
+        self.track()
+        self.revert(self._before, self._changed)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -13,6 +13,7 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from hashlib import sha1
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -77,6 +78,16 @@ def read_files(root: Path, paths: Iterable[str]) -> None:
     """Read every file once, so that the first contestant finds the page cache as warm as the last one."""
     for path in paths:
         (root / path).read_bytes()
+
+
+def digest_files(root: Path, paths: Iterable[str]) -> str:
+    """Sum up names, modes and contents: equal for equal worktrees."""
+    digest = sha1(usedforsecurity=False)
+    for path in paths:
+        content = (root / path).read_bytes()
+        digest.update(f"{path}\0{os.lstat(root / path).st_mode:o} {len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()
 
 
 def change_files(root: Path, paths: Sequence[str], *, changes: int, seed: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +10,17 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import ours
-from benchmarks.area import Area
-from benchmarks.contestants import BARE_PYTHON, GIT_ADD, OPENCODE, OURS, Contestant, enter
+from benchmarks.area import PAUSE_S, Area
+from benchmarks.contestants import (
+    BARE_PYTHON,
+    GIT_ADD,
+    OPENCODE,
+    OURS,
+    Contestant,
+    MessageContestant,
+    enter,
+    enter_for_messages,
+)
 from benchmarks.measure import FirstSnapshot, measure_first, take_turns, timed
 from benchmarks.report import Row, Unit
 
@@ -32,6 +42,13 @@ LATER_TARGETS: Mapping[int, Targets] = {
     100: {OPENCODE: {1_000: 2, 10_000: 1.4, 100_000: 1.2}},
 }
 """How many files are changed, to the targets."""
+MESSAGE_CHANGES = 10
+MESSAGE_TARGETS: Targets = {OPENCODE: {1_000: 3, 10_000: 1.3, 100_000: 1.3}}
+REVERT_TARGETS: Mapping[int, Targets] = {
+    10: {OPENCODE: {10_000: 1}},
+    1_000: {OPENCODE: {10_000: 3}},
+}
+"""How many files are taken back, to the targets."""
 COMMAND_TARGETS: Targets = {BARE_PYTHON: {1_000: 0.2}}
 """0.2: at most five times as long."""
 PEAK_LIMITS: BySize = {10_000: 80e6, 100_000: 150e6}
@@ -89,6 +106,49 @@ def measure_later(area: Area, files: int, effort: Effort) -> list[Row]:
     rows = [
         _measure_changes(area, files, contestants, effort.runs, changes)
         for changes in LATER_TARGETS
+        if changes <= files
+    ]
+    for contestant in contestants.values():
+        contestant.close()
+    return rows
+
+
+def measure_message(area: Area, files: int, effort: Effort) -> list[Row]:
+    """Measure all that recording a message takes, before and after files of a folder are changed."""
+    contestants = {name: enter_for_messages(name, area.folder, area.new_store()) for name in (OURS, OPENCODE)}
+    for contestant in contestants.values():
+        contestant.prime()
+    samples: dict[str, list[float]] = defaultdict(list)
+    same_trees = True
+    for run, order in enumerate(take_turns(list(contestants), effort.runs + 1)):
+        seconds = {name: timed(contestants[name].begin_message)[0] for name in order}
+        area.change_folder(MESSAGE_CHANGES)
+        said = []
+        for name in order:
+            more, ended = timed(contestants[name].end_message)
+            seconds[name] += more
+            said.append(ended)
+        same_trees = same_trees and all(ended == said[0] for ended in said)
+        if run > 0:  # the first run warms up
+            for name in contestants:
+                samples[name].append(seconds[name])
+    for contestant in contestants.values():
+        contestant.close()
+    title = f"message, {MESSAGE_CHANGES} changed"
+    return [Row(title, files, Unit.SECONDS, samples, _at_size(MESSAGE_TARGETS, files), same_trees=same_trees)]
+
+
+def measure_revert(area: Area, files: int, effort: Effort) -> list[Row]:
+    """Measure how a message is taken back; each contestant has a worktree of its own."""
+    worktrees = {OURS: area.folder, OPENCODE: area.copy_folder()}
+    contestants = {
+        name: enter_for_messages(name, worktree, area.new_store()) for name, worktree in worktrees.items()
+    }
+    for contestant in contestants.values():
+        contestant.prime()
+    rows = [
+        _measure_reverts(area, files, worktrees, contestants, effort.runs, changes)
+        for changes in REVERT_TARGETS
         if changes <= files
     ]
     for contestant in contestants.values():
@@ -164,6 +224,35 @@ def _measure_changes(
     return Row(title, files, Unit.SECONDS, samples, targets, same_trees=same_trees)
 
 
+def _measure_reverts(
+    area: Area,
+    files: int,
+    worktrees: Mapping[str, Path],
+    contestants: Mapping[str, MessageContestant],
+    runs: int,
+    changes: int,
+) -> Row:
+    """Record a message and take it back, again and again; where that leads must be where it began."""
+    samples: dict[str, list[float]] = defaultdict(list)
+    before = area.digest(worktrees[OURS])
+    same_trees = True
+    for run, order in enumerate(take_turns(list(contestants), runs + 1)):
+        for contestant in contestants.values():
+            contestant.begin_message()
+        area.change_alike(list(worktrees.values()), changes)
+        for contestant in contestants.values():
+            contestant.end_message()
+        for name in order:
+            seconds, _ = timed(contestants[name].revert_message)
+            if run > 0:  # the first run warms up
+                samples[name].append(seconds)
+        same_trees = same_trees and all(area.digest(place) == before for place in worktrees.values())
+        time.sleep(PAUSE_S)
+    title = f"revert, {changes:,} changed"
+    targets = _at_size(REVERT_TARGETS[changes], files)
+    return Row(title, files, Unit.SECONDS, samples, targets, same_trees=same_trees)
+
+
 def _at_size(targets: Targets, files: int) -> dict[str, float]:
     return {rival: by_size[files] for rival, by_size in targets.items() if files in by_size}
 
@@ -175,5 +264,7 @@ WORKS = (
     Work("packed", "the same in a git repository, all in one pack", measure_first_in_packed_repository),
     Work("loose", "the same in a git repository, nothing packed", measure_first_in_loose_repository),
     Work("later", "later snapshot in process, full scan, 0, 1, 10, 100 changed files: time", measure_later),
+    Work("message", "a whole message in process, full scans, 10 changed files, patch: time", measure_message),
+    Work("revert", "revert of 10 and of 1,000 files in process, durable: time", measure_revert),
     Work("command", "`shadowtree track` as a one-shot command, nothing changed: time", measure_command),
 )

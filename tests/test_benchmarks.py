@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import trees
 from benchmarks.area import Area
-from benchmarks.contestants import GIT_ADD, OPENCODE, OURS
+from benchmarks.contestants import GIT_ADD, OPENCODE, OURS, enter_for_messages
 from benchmarks.measure import disk_usage, measure_first, take_turns
 from benchmarks.report import Row, Unit, render_plot, render_table, to_json
 from benchmarks.rivals import GitAdd, OpenCode, commit_all
@@ -121,6 +121,41 @@ def test_opencodes_revert_undoes_its_patch(tmp_path: Path, worktree: Path, chang
     assert contents(worktree) == before
 
 
+def test_contestants_say_the_same_of_a_message_and_take_it_back_alike(tmp_path: Path, worktree: Path) -> None:
+    before = contents(worktree)
+    places = {OURS: worktree, OPENCODE: tmp_path / "copy"}
+    trees.copy_tree(worktree, places[OPENCODE])
+    contestants = {name: enter_for_messages(name, places[name], tmp_path / name) for name in places}
+    said = {}
+    for name, contestant in contestants.items():
+        contestant.begin_message()
+        trees.change_files(places[name], list(before), changes=10, seed=1)
+        said[name] = contestant.end_message()
+        assert contents(places[name]) != before
+
+        contestant.revert_message()
+        assert contents(places[name]) == before
+        contestant.close()
+
+    assert said[OURS] == said[OPENCODE]
+    assert len(said[OURS].paths) == 10
+
+
+def test_equal_worktrees_have_equal_digests(worktree: Path) -> None:
+    paths = trees.list_files(worktree)
+    before = trees.digest_files(worktree, paths)
+    content = (worktree / paths[0]).read_bytes()
+
+    (worktree / paths[0]).write_bytes(content + b"x")
+    assert trees.digest_files(worktree, paths) != before
+
+    (worktree / paths[0]).write_bytes(content)
+    assert trees.digest_files(worktree, paths) == before
+
+    (worktree / paths[0]).chmod(0o600)
+    assert trees.digest_files(worktree, paths) != before
+
+
 def test_a_first_snapshot_in_its_own_process_tells_time_memory_and_store(
     tmp_path: Path, worktree: Path
 ) -> None:
@@ -191,7 +226,7 @@ def test_json_and_plot_hold_every_contestant() -> None:
 
 
 def test_the_command_measures_what_it_is_asked_for(tmp_path: Path) -> None:
-    works = ["--only=first", "--only=later", "--only=command"]
+    works = [f"--only={name}" for name in ("first", "later", "message", "revert", "command")]
     area = tmp_path / "area"
     area.mkdir()
     outputs = [f"--work={area}", f"--json={area / 'out.json'}", f"--plot={area / 'out.svg'}"]
@@ -212,6 +247,8 @@ def test_the_command_measures_what_it_is_asked_for(tmp_path: Path) -> None:
         "later snapshot, 0 changed",
         "later snapshot, 1 changed",
         "later snapshot, 10 changed",
+        "message, 10 changed",
+        "revert, 10 changed",
         "one-shot command",
     ]
     assert "trees differ" not in result.stdout
