@@ -413,7 +413,7 @@ def test_revert_of_paths_and_steps(
         (["revert"], 2),
         (["revert", "msg_1", "--only"], 2),
         (["revert", "unknown"], 12),
-        (["revert", "msg_1", "--step", "unknown"], 2),
+        (["revert", "msg_1", "--step", "unknown"], 12),
         (["restore", "unknown"], 12),
         (["restore", "f" * 40], 12),
         (["restore"], 2),

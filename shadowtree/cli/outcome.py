@@ -66,7 +66,7 @@ def find_way_back(outcome: shadowtree.Outcome, *, is_overwriting: bool) -> str |
     if outcome.dry_run:
         return None
     if outcome.act == "undo" and outcome.messages and not is_overwriting:
-        return "redo"
+        return "redo" if outcome.turns == 1 else f"redo {outcome.turns}"
     has_changed = bool(outcome.restored or outcome.deleted)
     if outcome.act == "unrevert":
         # Another one would go on to the act before; what this one replaced is a recorded tree, though.
