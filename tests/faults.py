@@ -23,15 +23,18 @@ from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
-from shadowtree import Shadow, faultpoint
+from shadowtree import Outcome, Shadow, faultpoint
 from shadowtree.gitformat import MODE_TREE
 from shadowtree.journal import Journal
 from shadowtree.objects import Objects
 from tests.referee import git_tree
+from tests.trees import File, Tree, executable, file, link, make_tree
+
+Read = TypeVar("Read")
 
 SETTINGS = {"min_free": 0}
 
@@ -77,6 +80,256 @@ class Rounds:
         self.expected = git_tree(self._worktree, self._scratch / f"{number}")
 
 
+# Acts
+
+BEFORE: Tree = {
+    "same.txt": "same",
+    "edited.txt": "old\n",
+    "large.bin": bytes(range(256)) * 1500,
+    "mode.txt": file("its mode alone", 0o644),
+    "tool.sh": file("#!", 0o644),
+    "both.txt": file("old", 0o600),
+    "gone.txt": "gone",
+    "link": link("same.txt"),
+    "gone link": link("nowhere"),
+    "file to dir": "a file",
+    "dir to file": {"a": "a", "b": {"c": "c", "empty": {}}},
+    "dir to link": {"a": "a"},
+    "link to dir": link("same.txt"),
+    "link to file": link("same.txt"),
+    "file to link": "a file",
+    "going": {"deep": {"er": {"f": "f"}}, "g": "g"},
+    "empty, goes": {},
+    "loses all": {"f": "f"},
+    "stays": {"f": "old", "g": "same"},
+}
+AFTER: Tree = {
+    "same.txt": "same",
+    "edited.txt": "new\n",
+    "large.bin": bytes(range(255, -1, -1)) * 2000,
+    "mode.txt": file("its mode alone", 0o640),
+    "tool.sh": executable("#!"),
+    "both.txt": file("new", 0o444),
+    "link": link("edited.txt"),
+    "new link": link("new/deep"),
+    "file to dir": {"a": "a", "deep": {"x": "x"}},
+    "dir to file": "a file",
+    "dir to link": link("stays"),
+    "link to dir": {"a": "a", "b": {}},
+    "link to file": "a file",
+    "file to link": link("same.txt"),
+    "new": {"deep": {"er": {"f": "f"}}, "g": file("g", 0o600)},
+    "empty, comes": {},
+    "loses all": {},
+    "stays": {"f": "new", "g": "same"},
+    "build.log": "no rule covers it any more",
+}
+"""What a message makes of it: every kind of change there is."""
+
+Mark = tuple[str, int, bytes, int, int]
+"""What is at a path: kind, permission bits, content or target, inode, mtime in ns."""
+
+
+def become(root: Path, old: Tree, new: Tree) -> None:
+    """Turn one tree into another; what is the same is not touched."""
+    for name in sorted({*old, *new}):
+        path, a, b = root / name, old.get(name), new.get(name)
+        if isinstance(a, dict) and isinstance(b, dict):
+            become(path, a, b)
+        elif a != b:
+            if isinstance(a, File) and isinstance(b, File) and a.content == b.content:
+                path.chmod(b.mode)
+                continue
+            if isinstance(a, dict):
+                shutil.rmtree(path)
+            elif a is not None:
+                path.unlink()
+            if b is not None:
+                make_tree(root, {name: b})
+
+
+def read_marks(root: Path) -> dict[str, Mark]:
+    """Read all that is below a directory, and which files they are."""
+    found: dict[str, Mark] = {}
+    for directory, directories, files in os.walk(root):
+        for name in (*directories, *files):
+            path = Path(directory, name)
+            status = path.lstat()
+            identity = status.st_ino, status.st_mtime_ns
+            if path.is_symlink():
+                mark: Mark = ("link", 0, os.fsencode(path.readlink()), *identity)
+            elif path.is_dir():
+                mark = ("directory", status.st_mode & 0o7777, b"", 0, 0)
+            else:
+                mark = ("file", status.st_mode & 0o7777, path.read_bytes(), *identity)
+            found[str(path.relative_to(root))] = mark
+    return found
+
+
+def plain(marks: dict[str, Mark]) -> dict[str, tuple[str, int, bytes]]:
+    """Leave out which files they are."""
+    return {path: mark[:3] for path, mark in marks.items()}
+
+
+class Scene:
+    """A worktree in which an act is about to be done, saved so that it can be done again and again.
+
+    Two messages are recorded: the first one made what is `BEFORE`, the second one `AFTER`. Then the user
+    wrote a rule by which one of its files is not covered any more.
+    """
+
+    def __init__(self, worktree: Path, saved: Path, act: str) -> None:
+        self.worktree = worktree
+        self._saved = saved
+        self._act = ACTS[act][1]
+        with open_shadow(worktree) as shadow:
+            with shadow.message("m1"):
+                make_tree(worktree, BEFORE)
+            with shadow.message("m2"):
+                become(worktree, BEFORE, AFTER)
+            make_tree(worktree, {".shadowtreeignore": "*.log\n"})
+            ACTS[act][0](shadow)
+        self.store = store_of(worktree)
+        shutil.copytree(worktree, saved / "worktree", symlinks=True)
+        shutil.copytree(self.store, saved / "store")
+        self._acts = self.count_acts()
+        self._expected: dict[tuple[bool, str], object] = {}
+        self.before: dict[str, Mark] = {}
+        """What is there before the act."""
+        self.put_back()
+        self.act()
+        self.after = plain(read_marks(worktree))
+        assert self.is_done()
+        self.put_back()
+
+    def put_back(self) -> None:
+        """Have everything as it was before the act, the worktree being the same directory."""
+        for path in self.worktree.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        shutil.copytree(self._saved / "worktree", self.worktree, symlinks=True, dirs_exist_ok=True)
+        put_back(self._saved / "store", self.store)
+        self.before = read_marks(self.worktree)
+
+    def act(self) -> Outcome:
+        """Do it, as a new process would."""
+        with open_shadow(self.worktree) as shadow:
+            return self._act(shadow)
+
+    # What it came to
+
+    def is_done(self) -> bool:
+        """Tell whether the act is in the timeline."""
+        return self.count_acts() > self._acts
+
+    def count_acts(self) -> int:
+        """Count the acts in the timeline, without touching it."""
+        return read_timeline(self.store, lambda journal: len(list(journal.acts_of(1))))
+
+    def has_intent(self) -> bool:
+        """Tell whether an act is not finished, without touching anything."""
+        return read_timeline(self.store, lambda journal: bool(journal.open_intents()))
+
+    def assert_before(self) -> None:
+        """Everything is as it was: the very same files."""
+        found = read_marks(self.worktree)
+        assert plain(found) == plain(self.before)
+        assert found == self.before
+
+    def assert_after(self) -> None:
+        """All of it is done, and what is the same in both is the very same file."""
+        found = read_marks(self.worktree)
+        assert plain(found) == self.after
+        kept = {path: mark for path, mark in self.before.items() if self.after.get(path) == mark[:3]}
+        assert {path: found[path] for path in kept} == kept
+
+    def assert_settled(self) -> None:
+        """It is exactly as it was or exactly as it shall be, as the timeline says."""
+        if self.is_done():
+            self.assert_after()
+        else:
+            self.assert_before()
+
+    def check_next(self, command: str) -> None:
+        """The next command makes good what was interrupted, says so, and does what it does otherwise."""
+        is_done, has_intent = self.is_done(), self.has_intent()
+        assert_records_whole(self.store)
+
+        with open_shadow(self.worktree) as shadow:
+            COMMANDS[command](shadow)
+            recovered = shadow.recovered
+            position = _position(shadow)
+
+        assert (plain(read_marks(self.worktree)), position) == self._expect(is_done, command)
+        if command in READING:
+            self.assert_settled()
+        assert self.has_intent() is False
+        assert len(recovered) == has_intent, recovered
+        assert all(("finished" if is_done else "taken back") in told for told in recovered)
+        assert_records_whole(self.store)
+        track(self.worktree)
+        assert_no_leftovers(self.store)
+
+    def _expect(self, is_done: bool, command: str) -> object:
+        """Tell what a command comes to where nobody was killed."""
+        key = is_done, command
+        if key not in self._expected:
+            self._expected[key] = in_child(lambda: self._find_expected(is_done, command)).value()
+        return self._expected[key]
+
+    def _find_expected(self, is_done: bool, command: str) -> object:
+        elsewhere = self._saved.with_name(f"{self._saved.name}-{is_done}-{command}")
+        shutil.copytree(self._saved / "worktree", elsewhere / "worktree", symlinks=True)
+        shutil.copytree(self._saved / "store", elsewhere / "store")
+        Shadow.adopt(elsewhere / "worktree", elsewhere / "store").close()
+        with open_shadow(elsewhere / "worktree", elsewhere / "store") as shadow:
+            if is_done:
+                self._act(shadow)
+            COMMANDS[command](shadow)
+            return plain(read_marks(elsewhere / "worktree")), _position(shadow)
+
+
+def open_shadow(worktree: Path, store: Path | None = None) -> Shadow:
+    """Open a worktree as a new process would."""
+    return Shadow(worktree, store=store, settings=SETTINGS)
+
+
+def _position(shadow: Shadow) -> tuple[str | None, str | None, list[str]]:
+    status = shadow.status()
+    return status.head, status.open, status.undone
+
+
+ACTS: dict[str, tuple[Callable[[Shadow], object], Callable[[Shadow], Outcome]]] = {
+    "revert": (lambda shadow: None, lambda shadow: shadow.revert("m2")),
+    "undo": (lambda shadow: None, lambda shadow: shadow.undo()),
+    "redo": (lambda shadow: shadow.undo(), lambda shadow: shadow.redo()),
+    "unrevert": (lambda shadow: shadow.undo(), lambda shadow: shadow.unrevert()),
+    "restore": (lambda shadow: None, lambda shadow: shadow.restore("m2^")),
+}
+"""Every act: what goes before it, and itself."""
+
+READING: dict[str, Callable[[Shadow], object]] = {
+    "status": lambda shadow: shadow.status(),
+    "messages": lambda shadow: shadow.messages(),
+    "diff": lambda shadow: shadow.diff(),
+    "patch": lambda shadow: shadow.patch(shadow.show("m1")[0].after or ""),
+    "show": lambda shadow: shadow.show("m2"),
+    "plan": lambda shadow: shadow.plan_revert("m1"),
+    "track": lambda shadow: shadow.track(),
+    "begin": lambda shadow: shadow.begin("m3"),
+    "snapshot": lambda shadow: shadow.snapshot("m3"),
+}
+"""Commands that leave the worktree as it is."""
+COMMANDS: dict[str, Callable[[Shadow], object]] = {
+    **READING,
+    "undo": lambda shadow: shadow.undo(),
+    "redo": lambda shadow: shadow.redo(),
+    "unrevert": lambda shadow: shadow.unrevert(),
+}
+
+
 # Children
 
 
@@ -109,13 +362,15 @@ class Ended:
 class Child:
     """A scenario in a forked process."""
 
-    def __init__(self, scenario: Callable[[], object], *, kill_at: int = 0) -> None:
+    def __init__(
+        self, scenario: Callable[[], object], *, kill_at: int = 0, at_calls: bool = False
+    ) -> None:
         self._ended: Ended | None = None
         self._reader, writer = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self._reader)
-            _run_in_child(scenario, kill_at, writer)
+            _run_in_child(scenario, kill_at, writer, at_calls=at_calls)
         os.close(writer)
 
     def kill(self) -> None:
@@ -145,12 +400,14 @@ def in_child(scenario: Callable[[], object]) -> Ended:
     return Child(scenario).wait()
 
 
-def _run_in_child(scenario: Callable[[], object], kill_at: int, writer: int) -> None:
+def _run_in_child(scenario: Callable[[], object], kill_at: int, writer: int, *, at_calls: bool) -> None:
     """Run it and end the process, whatever happens: the child must never come back into pytest."""
     code = _RAISED
     faulthandler.disable()  # the parent tells of signals
     try:
-        if kill_at:
+        if kill_at and at_calls:
+            Kills(kill_at, writer).__enter__()
+        elif kill_at:
             faultpoint.before_write = _killer(kill_at, writer)
         try:
             told: tuple[object, str] = (scenario(), "")
@@ -181,18 +438,25 @@ def _names(error: BaseException) -> tuple[str, ...]:
 
 
 def sweep_kills(
-    prepare: Callable[[], object], scenario: Callable[[], object], check: Callable[[], object]
+    prepare: Callable[[], object],
+    scenario: Callable[[], object],
+    check: Callable[[], object],
+    *,
+    at_calls: bool = False,
+    first: int = 1,
+    step: int = 1,
 ) -> int:
     """Kill the scenario at its first write, at its second and so on; give how many kills there were.
 
-    Before each run the state is prepared, after each kill it is checked.
+    Before each run the state is prepared, after each kill it is checked. Writes are those that the fault
+    point tells of, or with `at_calls` the calls to the operating system that they are made of.
     """
-    for number in count(1):
+    for number in count(first, step):
         prepare()
-        ended = Child(scenario, kill_at=number).wait()
+        ended = Child(scenario, kill_at=number, at_calls=at_calls).wait()
         if ended.signal is None:
             ended.value()
-            return number - 1
+            return (number - first) // step
         assert ended.signal == signal.SIGKILL
         with _noted(f"after kill {number}, before: {ended.last_words}"):
             check()
@@ -233,20 +497,15 @@ def _noted(text: str) -> Iterator[None]:
         raise
 
 
-WRITING_MODULES = ("disk", "lock", "staging")
+WRITING_MODULES = ("disk", "lock", "staging", "system")
 """Those that change a disk; they see an `os` of their own, and of `system` what is listed below."""
 
 CALLS_OF_OS = {
     *("open", "write", "pwrite", "mkdir", "symlink", "link"),
     *("rename", "replace", "unlink", "rmdir", "chmod", "fchmod", "ftruncate", "fsync"),
 }
-CALLS_OF_SYSTEM = {
-    "exchange": "exchange",
-    "move": "move",
-    "sync_directory": "fsync",
-    "sync_file_system": "syncfs",
-}
-"""The functions of `system`, and what they are called in a hit."""
+CALLS_OF_SYSTEM = {"_rename": "renameat2", "sync_file_system": "syncfs"}
+"""The functions of `system` that call the C library, and what they are called in a hit."""
 MAY_WORK_ON_A_FULL_DISK = {
     *("rename", "replace", "unlink", "rmdir", "rmtree", "chmod", "fchmod", "ftruncate", "fsync"),
     *CALLS_OF_SYSTEM.values(),
@@ -295,10 +554,14 @@ class Faults:
                 if self._is_due(name):
                     what = _what(arguments)
                     self.hits.append(f"{name} {what}")
-                    raise OSError(self._code, os.strerror(self._code), what)
+                    self.strike(what)
             return function(*arguments, **named)
 
         return call
+
+    def strike(self, what: str) -> None:
+        """Do what was to be done at the N-th call."""
+        raise OSError(self._code, os.strerror(self._code), what)
 
     def _is_due(self, name: str) -> bool:
         if self._calls == self._number:
@@ -308,6 +571,19 @@ class Faults:
         return (
             self._forever and self._calls > self._number and not (is_full and name in MAY_WORK_ON_A_FULL_DISK)
         )
+
+
+class Kills(Faults):
+    """Kill this process at the N-th mutating call to the operating system: inside a step too."""
+
+    def __init__(self, number: int, writer: int) -> None:
+        super().__init__(number, 0)
+        self._writer = writer
+
+    def strike(self, what: str) -> None:
+        """Leave last words and die."""
+        os.write(self._writer, f"{self.hits[-1]} (call)".encode(errors="replace"))
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _what(arguments: tuple[Any, ...]) -> str:
@@ -352,12 +628,17 @@ def recorded_trees(store: Path) -> list[Any]:  # Any: records of the journal
     """Give every recorded tree of a store, without touching it."""
     if not (store / "timeline.db").exists():
         return []
+    return read_timeline(store, lambda journal: list(journal.trees_after(0)))
+
+
+def read_timeline(store: Path, read: Callable[[Journal], Read]) -> Read:
+    """Read from the timeline of a store without touching it."""
     with tempfile.TemporaryDirectory() as scratch:
         for path in store.glob("timeline.db*"):
             shutil.copy(path, scratch)
         journal = Journal(os.path.join(scratch, "timeline.db"))
         try:
-            return list(journal.trees_after(0))
+            return read(journal)
         finally:
             journal.close()
 

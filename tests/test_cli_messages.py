@@ -311,10 +311,9 @@ def test_the_log_counts_lines_and_marks_the_head(terminal: Terminal, project: Pa
 def test_the_log_shows_twenty_messages_unless_told(terminal: Terminal, project: Path) -> None:
     _record(terminal, project, 22)
 
-    assert terminal.run("log").splitlines()[:2] == [
-        "Earlier messages are not shown; 'shadowtree log -n 0' lists all",
-        terminal.run("log", "-n", "0").splitlines()[2],
-    ]
+    first, second = terminal.run("log").splitlines()[:2]
+    assert first == "Earlier messages are not shown; 'shadowtree log -n 0' lists all"
+    assert second.split()[0] == "#3"
     assert len(terminal.run("log").splitlines()) == 21
     assert len(terminal.run("log", "-n", "0").splitlines()) == 22
     assert len(terminal.run("log", "-n", "22").splitlines()) == 22
