@@ -1,0 +1,322 @@
+"""From what the timeline recorded to what each path shall be."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable
+
+import pytest
+
+from shadowtree.paths import RelPath
+from shadowtree.plan import Wish
+from shadowtree.state import DIRECTORY, Change, PathState, Unknown
+from shadowtree.trace import Happening, narrow, wish_back, wish_forward, wish_tree
+
+State = PathState | Unknown | None
+
+P = RelPath(b"p")
+LARGE = Unknown("it is too large")
+IGNORED = Unknown("the rules left it out")
+
+
+def v(number: int) -> PathState:
+    """Version so and so of a file."""
+    return PathState(stat.S_IFREG | 0o644, bytes([number]) * 20)
+
+
+def happen(number: int, *changes: tuple[bytes, State, State], act: str = "") -> Happening:
+    label = f"the last {act}" if act else f"message 'm{number}'"
+    return Happening(number, label, [Change(RelPath(path), old, new) for path, old, new in changes])
+
+
+def story_of(*links: tuple[State, State]) -> list[Happening]:
+    """What messages 1, 2, 3 … did to one path."""
+    return [happen(number, (P, old, new)) for number, (old, new) in enumerate(links, start=1)]
+
+
+def back(story: list[Happening], *over: int, others: dict[RelPath, str] | None = None) -> Wish:
+    (wish,) = wish_back(over or [each.number for each in story], story, others or {})
+    return wish
+
+
+def forward(story: list[Happening], *over: int, others: dict[RelPath, str] | None = None) -> Wish:
+    (wish,) = wish_forward(over or [each.number for each in story], story, others or {})
+    return wish
+
+
+# The example of the module: m1: v0→v1, m2: v1→v2, undo m2: v2→v1, m3: v1→v3
+
+EXAMPLE = [
+    happen(1, (P, v(0), v(1))),
+    happen(2, (P, v(1), v(2))),
+    happen(3, (P, v(2), v(1)), act="undo"),
+    happen(4, (P, v(1), v(3))),
+]
+
+
+def test_the_example_goes_back_to_before_the_first_message() -> None:
+    assert back(EXAMPLE, 1, 4) == Wish(P, v(0), v(3), None, "message 'm4'")
+
+
+def test_the_example_goes_back_by_its_last_message_alone() -> None:
+    assert back(EXAMPLE[3:], 4) == Wish(P, v(1), v(3), None, "message 'm4'")
+
+
+# Back
+
+
+@pytest.mark.parametrize(
+    ("links", "target", "expected"),
+    [
+        ([(None, v(1))], None, v(1)),
+        ([(v(0), None)], v(0), None),
+        ([(v(0), v(1)), (v(1), None), (None, v(2))], v(0), v(2)),
+        ([(None, v(1)), (v(1), None)], None, None),
+        ([(v(0), DIRECTORY)], v(0), DIRECTORY),
+    ],
+    ids=["made", "deleted", "edited, deleted, made again", "made and deleted", "became a directory"],
+)
+def test_the_earliest_before_wins_and_the_latest_after_is_expected(
+    links: list[tuple[State, State]], target: State, expected: State
+) -> None:
+    wish = back(story_of(*links))
+
+    assert (wish.target, wish.expected, wish.trouble, wish.doubt) == (target, expected, None, None)
+    assert wish.last == f"message 'm{len(links)}'"
+
+
+def test_every_path_has_its_own_story_and_they_are_sorted() -> None:
+    story = [
+        happen(1, (b"z", None, v(1)), (b"a", v(0), v(1))),
+        happen(2, (b"b", v(5), None), (b"z", v(1), v(2))),
+    ]
+
+    wishes = wish_back({1, 2}, story, {})
+
+    assert [(wish.path, wish.target, wish.expected) for wish in wishes] == [
+        (b"a", v(0), v(1)),
+        (b"b", v(5), None),
+        (b"z", None, v(2)),
+    ]
+
+
+def test_paths_that_only_acts_touched_are_not_wished_for() -> None:
+    story = [happen(1, (b"act", v(0), v(1)), act="restore"), happen(2, (b"own", v(0), v(1)))]
+
+    assert [wish.path for wish in wish_back({2}, story, {})] == [b"own"]
+
+
+def test_what_came_before_the_first_message_to_undo_is_not_looked_at() -> None:
+    """An act of before says nothing about whether the path was edited since."""
+    story = [happen(1, (P, v(8), v(9)), act="undo"), happen(2, (P, v(0), v(1)))]
+
+    assert back(story, 2) == Wish(P, v(0), v(1), None, "message 'm2'")
+
+
+def test_acts_in_between_are_links_of_the_chain() -> None:
+    story = [
+        happen(1, (P, v(0), v(1))),
+        happen(2, (P, v(1), v(0)), act="undo"),
+        happen(3, (P, v(0), v(1)), act="redo"),
+        happen(4, (P, v(1), v(7)), act="restore"),
+    ]
+
+    assert back(story, 1) == Wish(P, v(0), v(7), None, "the last restore")
+
+
+def test_a_link_that_does_not_fit_is_an_edit_of_somebody_else() -> None:
+    wish = back(story_of((v(0), v(1)), (v(2), v(3))))
+
+    assert wish.trouble == "it was edited between message 'm1' and message 'm2'"
+    assert (wish.target, wish.expected) == (v(0), v(3))
+
+
+def test_bits_alone_are_an_edit_too() -> None:
+    runnable = PathState(stat.S_IFREG | 0o755, v(1).blob)
+
+    assert back(story_of((v(0), v(1)), (runnable, v(3)))).trouble is not None
+
+
+def test_the_first_edit_is_the_one_that_is_told() -> None:
+    wish = back(story_of((v(0), v(1)), (v(1), v(2)), (v(3), v(4)), (v(5), v(6))))
+
+    assert wish.trouble == "it was edited between message 'm2' and message 'm3'"
+    assert wish.last == "message 'm4'"
+
+
+def test_an_edit_before_an_act_is_told_with_the_act() -> None:
+    story = [happen(1, (P, v(0), v(1))), happen(2, (P, v(5), v(0)), act="undo")]
+
+    assert back(story, 1).trouble == "it was edited between message 'm1' and the last undo"
+
+
+def test_another_session_is_told_before_an_edit() -> None:
+    others = {P: "it was changed by message 'x' of session 'y'", RelPath(b"q"): "not this one"}
+
+    assert back(story_of((v(0), v(1)), (v(2), v(3))), others=others).trouble == others[P]
+    assert back(story_of((v(0), v(1))), others={RelPath(b"q"): "not this one"}).trouble is None
+
+
+# Sides that nobody knows
+
+
+def test_a_path_that_was_unknown_before_has_no_target() -> None:
+    wish = back(story_of((LARGE, v(1)), (v(1), v(2))))
+
+    assert wish.target == Unknown("unknown before: it is too large")
+    assert wish.expected == v(2)
+
+
+def test_a_path_that_is_unknown_after_all_of_them_is_in_doubt() -> None:
+    wish = back(story_of((v(0), LARGE)))
+
+    assert (wish.target, wish.expected) == (v(0), LARGE)
+    assert wish.doubt == "unknown after: it is too large"
+
+
+def test_what_was_known_last_is_expected_where_the_end_is_unknown() -> None:
+    wish = back(story_of((v(0), v(1)), (v(1), IGNORED)))
+
+    assert (wish.target, wish.expected, wish.trouble, wish.doubt) == (v(0), v(1), None, None)
+
+
+def test_a_path_that_is_known_again_is_expected_as_such() -> None:
+    wish = back(story_of((v(0), LARGE), (LARGE, v(2))))
+
+    assert (wish.target, wish.expected, wish.trouble, wish.doubt) == (v(0), v(2), None, None)
+
+
+def test_the_doubt_is_the_last_one() -> None:
+    wish = back(story_of((v(0), LARGE), (LARGE, IGNORED)))
+
+    assert wish.doubt == "unknown after: the rules left it out"
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        [(v(0), LARGE), (v(5), v(6))],
+        [(v(0), v(1)), (LARGE, v(6))],
+        [(v(0), v(1)), (v(1), LARGE), (LARGE, v(3))],
+    ],
+    ids=["unknown, then known", "known, then unknown", "unknown in between"],
+)
+def test_where_a_side_is_unknown_nobody_is_said_to_have_edited(links: list[tuple[State, State]]) -> None:
+    assert back(story_of(*links)).trouble is None
+
+
+def test_an_edit_around_an_unknown_stretch_is_noticed() -> None:
+    """What was known last stays in force while nothing is known."""
+    links = [(v(0), v(1)), (v(1), LARGE), (v(4), v(5))]
+
+    assert back(story_of(*links)).trouble == "it was edited between message 'm2' and message 'm3'"
+
+
+# Forward
+
+UNDONE = [
+    happen(1, (P, v(0), v(1))),
+    happen(2, (P, v(1), v(2))),
+    happen(3, (P, v(2), v(0)), act="undo"),
+]
+
+
+@pytest.mark.parametrize(
+    ("over", "target"), [((1,), v(1)), ((1, 2), v(2)), ((2,), v(2))], ids=["one", "both", "the second"]
+)
+def test_going_forward_wants_what_the_last_of_them_made(over: tuple[int, ...], target: PathState) -> None:
+    assert forward(UNDONE, *over) == Wish(P, target, v(0), None, "the last undo")
+
+
+def test_going_forward_after_an_edit_that_was_overwritten_is_no_trouble() -> None:
+    """The undo saw the edit and took its own way; what it left is what counts."""
+    story = [happen(1, (P, v(0), v(1))), happen(2, (P, v(9), v(0)), act="undo")]
+
+    assert forward(story, 1) == Wish(P, v(1), v(0), None, "the last undo")
+
+
+def test_going_forward_deletes_again() -> None:
+    story = [happen(1, (P, v(0), None)), happen(2, (P, None, v(0)), act="undo")]
+
+    assert forward(story, 1) == Wish(P, None, v(0), None, "the last undo")
+
+
+def test_going_forward_over_nothing_that_was_recorded_to_be_undone_expects_its_own_state() -> None:
+    """A path that the undo kept as it was has no link for the undo."""
+    assert forward([happen(1, (P, v(0), v(1)))], 1) == Wish(P, v(1), v(1), None, "message 'm1'")
+
+
+def test_going_forward_names_what_another_session_did() -> None:
+    assert (
+        forward(UNDONE, 1, others={P: "it was changed by somebody"}).trouble == "it was changed by somebody"
+    )
+
+
+def test_going_forward_leaves_the_paths_of_later_messages_alone() -> None:
+    story = [
+        happen(1, (b"a", None, v(1))),
+        happen(2, (b"b", None, v(2)), (b"a", v(1), v(3))),
+        happen(3, (b"a", v(3), None), (b"b", v(2), None), act="undo"),
+    ]
+
+    wishes = wish_forward({1}, story, {})
+
+    assert wishes == [Wish(RelPath(b"a"), v(1), None, None, "the last undo")]
+
+
+def test_going_forward_to_what_is_unknown_has_no_target() -> None:
+    story = [happen(1, (P, v(0), LARGE)), happen(2, (P, v(0), v(0)), act="undo")]
+
+    assert forward(story, 1).target == Unknown("unknown after: it is too large")
+
+
+def test_wishes_forward_are_sorted() -> None:
+    story = [happen(1, (b"b", None, v(1)), (b"a/x", None, v(1)), (b"a", None, DIRECTORY))]
+
+    assert [wish.path for wish in wish_forward({1}, story, {})] == [b"a", b"a/x", b"b"]
+
+
+# Nothing, trees, parts
+
+
+@pytest.mark.parametrize("wish", [wish_back, wish_forward])
+def test_over_nothing_nothing_is_wished(wish: Callable[..., list[Wish]]) -> None:
+    assert wish((), EXAMPLE, {}) == []
+    assert wish({1}, [], {}) == []
+
+
+def test_a_tree_is_wished_for_and_what_is_there_expected() -> None:
+    changes = [
+        Change(RelPath(b"a"), v(1), v(0)),
+        Change(RelPath(b"b"), v(1), None),
+        Change(RelPath(b"c"), v(1), LARGE),
+        Change(RelPath(b"d"), IGNORED, v(2)),
+    ]
+
+    assert wish_tree(changes) == [
+        Wish(RelPath(b"a"), v(0), v(1)),
+        Wish(RelPath(b"b"), None, v(1)),
+        Wish(RelPath(b"c"), Unknown("unknown in the tree: it is too large"), v(1)),
+        Wish(RelPath(b"d"), v(2), IGNORED),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("paths", "found"),
+    [
+        ([b"s"], [b"s", b"s/a", b"s/t/b"]),
+        ([b"s/t"], [b"s/t/b"]),
+        ([b"s/a", b"z"], [b"s/a", b"z"]),
+        ([b"s-more"], [b"s-more"]),
+        ([b"nobody"], []),
+        ([b""], [b"s", b"s-more", b"s/a", b"s/t/b", b"z"]),
+        ([], []),
+    ],
+    ids=["a directory", "a deep one", "files", "a similar name", "nothing there", "the root", "no path"],
+)
+def test_narrowing_leaves_the_paths_and_what_is_below_them(paths: list[bytes], found: list[bytes]) -> None:
+    wishes = [Wish(RelPath(path), None, v(1)) for path in (b"s", b"s-more", b"s/a", b"s/t/b", b"z")]
+
+    narrowed = narrow(wishes, [RelPath(path) for path in paths])
+
+    assert [wish.path for wish in narrowed] == found
