@@ -12,25 +12,20 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from time import time_ns
 
-from shadowtree import disk
 from shadowtree import store as stores
 from shadowtree.arguments import check_name, check_on_conflict, encode_meta, parse_paths
 from shadowtree.capture import (
     Capture,
-    Site,
     capture,
     list_skipped,
     look,
-    refuse_full,
-    refuse_too_big,
     scan_site,
-    scan_unwrapped,
 )
-from shadowtree.errors import BroadWorktree, InvalidInput, Locked, NotWrapped, ShadowError, UnsafePath
+from shadowtree.errors import InvalidInput, NotWrapped, ShadowError
+from shadowtree.gate import Gate, real_directory
 from shadowtree.handles import MessageHandle, StepHandle
-from shadowtree.journal import TreeRecord, create_journal
-from shadowtree.layout import StoreLayout, find_broadness, is_inside
-from shadowtree.lock import Lock
+from shadowtree.journal import TreeRecord
+from shadowtree.layout import is_inside
 from shadowtree.model import FileDiff, Message, Outcome, Patch, Plan, Snapshot, Status, Step
 from shadowtree.objects import Objects
 from shadowtree.opened import OpenStore
@@ -39,7 +34,6 @@ from shadowtree.places import Places
 from shadowtree.recorded import RecordedDirectory, open_recorded
 from shadowtree.recorder import Recorder, Said
 from shadowtree.repositories import find_around, read_head
-from shadowtree.rulefiles import Surroundings
 from shadowtree.scan import Scan
 from shadowtree.sessions import Session
 from shadowtree.settings import Settings
@@ -80,20 +74,10 @@ class Shadow:
     ) -> None:
         if watch:
             raise InvalidInput("watching is not there yet")
-        self._settings = Settings.of(settings)
         self._session = check_name(session, "session")
-        self._allow_broad = allow_broad
-        self._worktree = _real_directory(worktree)
-        self._places = Places(os.environ)
-        self._store = self._places.store_of(self._worktree, store)
-        around = stores.find_around(self._worktree)
-        if around is None and is_inside(self._worktree, self._store):
-            around = self._store
-        if around is not None:
-            raise UnsafePath(self._worktree, f"it lies in the store {around}")
-        self._opened: OpenStore | None = None
+        places = Places(os.environ)
+        self._gate = Gate(worktree, store, Settings.of(settings), places, allow_broad=allow_broad)
         self._mutex = RLock()
-        self._recovered: list[str] = []
 
     @classmethod
     def adopt(
@@ -112,18 +96,18 @@ class Shadow:
         if os.path.lexists(store) and not stores.exists(os.path.realpath(store)):
             raise InvalidInput(f"{os.fspath(store)} is no store")
         shadow = cls(worktree, store=store, session=session, settings=settings, allow_broad=allow_broad)
-        shadow._adopt()
+        shadow._gate.adopt()
         return shadow
 
     @property
     def worktree(self) -> Path:
         """The directory that is wrapped, by its real path."""
-        return _path(self._worktree)
+        return _path(self._gate.worktree)
 
     @property
     def store(self) -> Path:
         """The directory of the store."""
-        return _path(self._store)
+        return _path(self._gate.store)
 
     @property
     def session(self) -> str:
@@ -133,12 +117,12 @@ class Shadow:
     @property
     def recovered(self) -> list[str]:
         """What was interrupted and has been finished or taken back on the way, a sentence each."""
-        return list(self._recovered)
+        return list(self._gate.recovered)
 
     @property
     def is_wrapped(self) -> bool:
         """Whether there is a store already."""
-        return stores.exists(self._store)
+        return self._gate.is_wrapped
 
     def __enter__(self) -> Shadow:
         return self
@@ -151,9 +135,7 @@ class Shadow:
     def close(self) -> None:
         """Let go of every file. The shadow can be used again and opens what it needs."""
         with self._mutex:
-            if self._opened is not None:
-                self._opened.close()
-                self._opened = None
+            self._gate.close()
 
     # Snapshots
 
@@ -176,9 +158,9 @@ class Shadow:
     def patch(self, tree: str) -> Patch:
         """List what changed from a recorded tree to the present state. Records nothing."""
         with self._mutex:
-            opened = self._open()
+            opened = self._gate.open()
             before = self._find_tree(opened, tree)
-            with look(self._site, opened) as (objects, after):
+            with look(self._gate.site, opened) as (objects, after):
                 return compare(_read(objects, before), after)
 
     def diff(self, a: str | None = None, b: str | None = None) -> list[FileDiff]:
@@ -188,32 +170,32 @@ class Shadow:
         tree. Without `b` the present state is compared, without `a` the one that the session recorded last.
         """
         with self._mutex:
-            opened = self._open()
+            opened = self._gate.open()
             before = self._last_tree(opened) if a is None else self._find_tree(opened, a)
             if before is None:
-                raise NotWrapped(self._worktree, "nothing is recorded of it")
+                raise NotWrapped(self._gate.worktree, "nothing is recorded of it")
             if b is not None:
                 after = _read(opened.objects, self._find_tree(opened, b))
                 return diff_patch(compare(_read(opened.objects, before), after), opened.objects)
-            with look(self._site, opened, file_bytes=_DIFF_BYTES) as (objects, present):
+            with look(self._gate.site, opened, file_bytes=_DIFF_BYTES) as (objects, present):
                 return diff_patch(compare(_read(objects, before), present), objects)
 
     def status(self) -> Status:
         """Tell where the shadow stands and what is not protected. Records nothing."""
         with self._mutex:
-            opened = self._open()
+            opened = self._gate.open()
             opened.refresh()
             session = Session(opened.journal, self._session)
             last = self._last_tree(opened)
-            scan = scan_site(self._site, opened)
+            scan = scan_site(self._gate.site, opened)
             changed = scan.files
             if last is not None:
-                with look(self._site, opened, scan) as (objects, after):
+                with look(self._gate.site, opened, scan) as (objects, after):
                     changed = len(compare(_read(objects, last), after).files)
             head, open_message = session.head, session.open
             return Status(
-                worktree=self._worktree,
-                store=self._store,
+                worktree=self._gate.worktree,
+                store=self._gate.store,
                 session=self._session,
                 head=None if head is None else head.id,
                 open=None if open_message is None else open_message.id,
@@ -254,7 +236,7 @@ class Shadow:
         With `paths`, files or directories in the worktree, only those are the message's; what else changed is
         nobody's. A message that is ended already stays as it is.
         """
-        own = parse_paths(paths, self._worktree)
+        own = parse_paths(paths, self._gate.worktree)
         return self._record(lambda recorder: recorder.end(id, own), progress, wraps=False)
 
     def snapshot(
@@ -303,7 +285,7 @@ class Shadow:
     def messages(self, *, all_sessions: bool = False, last: int | None = None) -> list[Message]:
         """List the messages of this session, or of all, oldest first; with `last`, only the newest ones."""
         with self._mutex:
-            opened = self._open()
+            opened = self._gate.open()
             session = Session(opened.journal, self._session)
             if not all_sessions and session.number is None:
                 return []
@@ -322,7 +304,7 @@ class Shadow:
         It may be named by its id, the beginning of it, `#7`, `@` (the last one in force) or `@~2`.
         """
         with self._mutex:
-            opened = self._open()
+            opened = self._gate.open()
             session = Session(opened.journal, self._session)
             message = session.read_message(session.resolve(name))
             return message, diff_patch(message.patch, opened.objects)
@@ -403,7 +385,7 @@ class Shadow:
     def _choose_revert(
         self, id: str, step: str | None, paths: Collection[StrPath] | None
     ) -> Callable[[Aims], Aim]:
-        own = parse_paths(paths, self._worktree)
+        own = parse_paths(paths, self._gate.worktree)
 
         def choose(aims: Aims) -> Aim:
             row = aims.resolve(id)
@@ -425,16 +407,16 @@ class Shadow:
         from shadowtree import reverting
 
         check_on_conflict(on_conflict)
-        with self._mutex, self._locked() as opened:
+        with self._mutex, self._gate.locked() as opened:
             try:
                 recorder = self._make_recorder(opened, None)
                 outcome = reverting.run(
-                    opened, self._site, recorder, choose, on_conflict, confirm, git_head=self._git_head()
+                    opened, self._gate.site, recorder, choose, on_conflict, confirm, git_head=self._git_head()
                 )
             except BaseException:
-                self._forget(opened, is_new=False)
+                self._gate.forget(opened, is_new=False)
                 raise
-            return _with_notes(outcome, self._recovered)
+            return _with_notes(outcome, self._gate.recovered)
 
     def _plan(self, choose: Callable[[Aims], Aim], on_conflict: OnConflict) -> Plan:
         from shadowtree import reverting
@@ -442,10 +424,10 @@ class Shadow:
 
         check_on_conflict(on_conflict)
         with self._mutex:
-            opened = self._open()
+            opened = self._gate.open()
             opened.refresh()
-            scan = scan_site(self._site, opened)
-            with look(self._site, opened, scan) as (objects, root), Bench(self._worktree) as bench:
+            scan = scan_site(self._gate.site, opened)
+            with look(self._gate.site, opened, scan) as (objects, root), Bench(self._gate.worktree) as bench:
                 recorder = self._make_recorder(opened, None)
                 prepared = reverting.prepare(
                     recorder,
@@ -459,110 +441,6 @@ class Shadow:
                 )
                 return prepared.to_plan()
 
-    # Wrapping and opening
-
-    def _adopt(self) -> None:
-        """Bind the store to the worktree, then move it; when interrupted, the same again finishes it."""
-        found, usual = self._store, self._places.usual_store(self._worktree)
-        is_usual_place = os.path.dirname(found) == os.path.dirname(usual)
-        if not stores.exists(found):
-            if not is_usual_place or not stores.belongs_to(usual, self._worktree):
-                raise InvalidInput(f"{found} is no store")
-            self._store = usual
-            return
-        self._refuse_broad()
-        disk.require_private(found)
-        stores.read_identity(found)
-        with Lock(StoreLayout(found).lock, self._settings.lock_timeout):
-            if is_usual_place and found != usual and stores.exists(usual):
-                raise InvalidInput(f"{self._worktree} has a store already: {usual}")
-            stores.bind(found, self._worktree)
-            if is_usual_place and found != usual:
-                stores.move(found, usual)
-                self._store = usual
-
-    def _wrap(self) -> Scan:
-        """Look at the worktree, refuse what is too much, and only then make the store."""
-        self._refuse_broad()
-        scan = scan_unwrapped(self._site)
-        refuse_too_big(self._site, scan)
-        existing = self._store
-        while not os.path.isdir(existing):
-            existing = os.path.dirname(existing)
-        refuse_full(existing, scan.pending_bytes, self._settings)
-        stores.create(self._store, self._worktree, lambda layout: create_journal(layout.timeline))
-        return scan
-
-    def _refuse_broad(self) -> None:
-        if self._allow_broad:
-            return
-        why = find_broadness(
-            self._worktree, home=self._places.home, stores=self._places.stores, store=self._store
-        )
-        if why is not None:
-            raise BroadWorktree(self._worktree, why)
-
-    def _open(self) -> OpenStore:
-        """Open the store to read; what was interrupted is made good first, unless it is still going on."""
-        opened = self._open_store()
-        if opened.journal.open_intents():
-            try:
-                with self._locked(timeout_s=0):
-                    pass
-            except Locked:
-                # Somebody is at work: nothing is interrupted yet.
-                return opened
-        return self._open_store()
-
-    def _open_store(self) -> OpenStore:
-        """Open the store, or make sure that the one that is open still belongs to this worktree."""
-        layout = stores.open_store(self._store, self._worktree)
-        if self._opened is not None and not self._opened.is_current():
-            self._opened.close()
-            self._opened = None
-        if self._opened is None:
-            self._opened = OpenStore(layout)
-        return self._opened
-
-    @contextmanager
-    def _locked(self, timeout_s: float | None = None) -> Iterator[OpenStore]:
-        """Hold the lock. What was interrupted is finished or taken back before anything else is done."""
-        if not self.is_wrapped:
-            raise NotWrapped(self._worktree)
-        # Before the lock, which writes: nothing in another user's store may be touched.
-        disk.require_private(self._store)
-        wait_s = self._settings.lock_timeout if timeout_s is None else timeout_s
-        with Lock(StoreLayout(self._store).lock, wait_s):
-            stores.remove_unfinished(self._store)
-            opened = self._open_store()
-            stores.remove_temporaries(opened.layout)
-            opened.prepare_to_write()
-            if opened.journal.open_intents():
-                from shadowtree.reverting import recover
-
-                self._recovered += recover(opened, self._site)
-            yield opened
-
-    def _forget(self, opened: OpenStore, *, is_new: bool) -> None:
-        """After a failure: drop what memory holds, and a store that was made for nothing."""
-        is_empty = is_new and self._has_no_records(opened)
-        opened.close()
-        self._opened = None
-        if is_empty:
-            stores.remove(self._store)
-
-    def _has_no_records(self, opened: OpenStore) -> bool:
-        try:
-            return opened.journal.last_tree() is None
-        except ShadowError:
-            return False
-
-    @property
-    def _site(self) -> Site:
-        private = frozenset(_devices_and_inodes(self._store, self._places.stores or self._store))
-        around = Surroundings(self._places.home, self._places.config_home, private)
-        return Site(self._worktree, self._settings, around)
-
     # Recording
 
     def _record(
@@ -574,18 +452,18 @@ class Shadow:
     ) -> Result:
         """Let a recorder do something under the lock; the first time, that wraps the worktree."""
         with self._mutex:
-            first_scan = self._wrap() if wraps and not self.is_wrapped else None
-            with self._locked() as opened:
+            first_scan = self._gate.wrap() if wraps and not self.is_wrapped else None
+            with self._gate.locked() as opened:
                 try:
                     return act(self._make_recorder(opened, first_scan, progress))
                 except BaseException:
-                    self._forget(opened, is_new=first_scan is not None)
+                    self._gate.forget(opened, is_new=first_scan is not None)
                     raise
 
     def _make_recorder(
         self, opened: OpenStore, first_scan: Scan | None, progress: Progress | None = None
     ) -> Recorder:
-        site = self._site
+        site = self._gate.site
 
         @contextmanager
         def take() -> Iterator[Capture]:
@@ -618,14 +496,14 @@ class Shadow:
         return opened.journal.last_tree() if number is None else opened.journal.tree(number)
 
     def _git_head(self) -> str | None:
-        repository = find_around(os.fsencode(self._worktree))
+        repository = find_around(os.fsencode(self._gate.worktree))
         return None if repository is None else read_head(repository)
 
 
 def find_worktree(start: StrPath, *, store: StrPath | None = None) -> str | None:
     """Find the nearest wrapped directory at or above `start`; with a store, the worktree of that one."""
     places = Places(os.environ)
-    directory = _real_directory(start)
+    directory = real_directory(start)
     given = places.given_store(store)
     if given is not None:
         worktree = stores.read_identity(given).worktree if stores.exists(given) else None
@@ -667,23 +545,6 @@ def _with_notes(outcome: Outcome, notes: list[str]) -> Outcome:
 
 def _read(objects: Objects, record: TreeRecord) -> RecordedDirectory:
     return open_recorded(objects, record.tree, record.facts)
-
-
-def _real_directory(path: StrPath) -> str:
-    real = os.path.realpath(os.fspath(path))
-    if not os.path.isdir(real):
-        raise InvalidInput(f"{os.fspath(path)} is no directory")
-    return real
-
-
-def _devices_and_inodes(*paths: str) -> Iterator[tuple[int, int]]:
-    """Tell directories apart from others, whatever names lead to them; one that is not there is left out."""
-    for path in paths:
-        try:
-            status = os.stat(path)
-        except OSError:
-            continue
-        yield status.st_dev, status.st_ino
 
 
 def _path(path: str) -> Path:

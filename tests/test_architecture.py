@@ -37,6 +37,7 @@ FLOORS: tuple[tuple[str, set[str]], ...] = (
     ("front door: recording", {"recorder"}),
     ("front door: choosing", {"aims"}),
     ("front door: acting", {"reverting"}),
+    ("front door: the way in", {"gate"}),
     ("front door", {"shadow"}),
     ("front door, for asyncio", {"aio"}),
     ("what is offered", {""}),
