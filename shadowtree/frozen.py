@@ -58,20 +58,26 @@ def replace(value: Class, **changes: object) -> Class:
 
 
 def _make_methods(names: tuple[str, ...], defaults: dict[str, object]) -> dict[str, object]:
-    known = frozenset(names)
+    set_field = object.__setattr__
 
     def __init__(self: object, *values: object, **named: object) -> None:
-        given = dict(zip(names, values, strict=False))
-        if len(values) > len(names) or not known.issuperset(named) or not given.keys().isdisjoint(named):
+        if named or len(values) != len(names):
+            values = complete(self, values, named)
+        for name, value in zip(names, values, strict=True):
+            set_field(self, name, value)
+
+    def complete(self: object, values: tuple[object, ...], named: dict[str, object]) -> tuple[object, ...]:
+        """Put named values and defaults behind those that came by their place."""
+        left = names[len(values) :]
+        if len(values) > len(names) or not named.keys() <= set(left):
             raise TypeError(f"{type(self).__name__} takes each of {', '.join(names)} once")
-        given.update(named)
-        for name in names:
-            if name not in given:
-                if name not in defaults:
-                    raise TypeError(f"{type(self).__name__} needs {name}")
-                default = defaults[name]
-                given[name] = default.make() if isinstance(default, _Factory) else default
-            object.__setattr__(self, name, given[name])
+        return (*values, *[named[name] if name in named else default_of(self, name) for name in left])
+
+    def default_of(self: object, name: str) -> object:
+        if name not in defaults:
+            raise TypeError(f"{type(self).__name__} needs {name}")
+        default = defaults[name]
+        return default.make() if isinstance(default, _Factory) else default
 
     def values_of(self: object) -> tuple[object, ...]:
         return tuple([getattr(self, name) for name in names])
