@@ -207,7 +207,7 @@ def test_where_a_side_is_unknown_nobody_is_said_to_have_edited(links: list[tuple
 
 def test_an_edit_around_an_unknown_stretch_is_noticed() -> None:
     """What was known last stays in force while nothing is known."""
-    links = [(v(0), v(1)), (v(1), LARGE), (v(4), v(5))]
+    links: list[tuple[State, State]] = [(v(0), v(1)), (v(1), LARGE), (v(4), v(5))]
 
     assert back(story_of(*links)).trouble == "it was edited between message 'm2' and message 'm3'"
 
