@@ -124,7 +124,7 @@ def _stage_all(moves: Sequence[Move], bench: Bench, read_blob: ReadBlob) -> dict
     for move in waiting:
         assert move.new is not None
         pieces = read_blob(move.new.blob) if move.new.blob else ()
-        staged[move.path] = bench.stage(move.temporary, move.new, pieces)
+        staged[move.path] = bench.stage(move.temporary, move.new, pieces, instead_of=move.path)
     if waiting:
         bench.sync_files([move.temporary for move in waiting])
     return staged

@@ -25,6 +25,7 @@ from shadowtree.system import (
     is_being_written,
     move,
     sync_file_system,
+    user_id,
 )
 from shadowtree.worktree import Cursor, Unreadable, Vanished, open_file, stamp_of, stream_file
 
@@ -39,6 +40,8 @@ _MANY = 12
 THIRD_SUFFIX = b"-x"
 """What is added to a temporary's name where swapping takes a third one."""
 
+Owner = tuple[int, int]
+"""User and group."""
 FileId = tuple[int, int, int, int]
 """What tells a file from any other, and from itself once written to: inode, mtime in ns, size, mode."""
 
@@ -159,45 +162,38 @@ class Bench:
 
     # Staging
 
-    def stage(self, path: RelPath, state: PathState, pieces: Iterable[bytes]) -> FileId:
-        """Make a new file, link or directory at a temporary path, complete and with its permission bits."""
-        if state.is_directory:
-            self._make_directory(path)
-        elif state.is_link:
-            self._make_link(path, b"".join(pieces))
-        else:
-            return self._make_file(path, stat.S_IMODE(state.mode), pieces)
-        made = self.identify(path)
-        if made is None:
-            raise WorktreeFailed(to_text(path), "it is not there any more")
-        return made
+    def stage(
+        self, path: RelPath, state: PathState, pieces: Iterable[bytes], *, instead_of: RelPath
+    ) -> FileId:
+        """Make a new file, link or directory at a temporary path, complete and with its permission bits.
 
-    def _make_file(self, path: RelPath, mode: int, pieces: Iterable[bytes]) -> FileId:
+        Owners are not recorded: it gets those of what it is to replace, if this user may give them away.
+        """
         faultpoint.before_write("stage", to_text(path))
         with _errors(path):
+            owner = self._owner_of(instead_of)
             parent_fd, name = self._open_parent(path)
-            fd = os.open(name, _CREATE, 0o600, dir_fd=parent_fd)
+            if state.is_directory:
+                os.mkdir(name, dir_fd=parent_fd)
+            elif state.is_link:
+                os.symlink(b"".join(pieces), name, dir_fd=parent_fd)
+            else:
+                return _make_file(parent_fd, name, stat.S_IMODE(state.mode), pieces, owner)
+            _give_away(name, owner, os.stat(name, dir_fd=parent_fd, follow_symlinks=False), parent_fd)
+            return _identify(os.stat(name, dir_fd=parent_fd, follow_symlinks=False))
+
+    def _owner_of(self, path: RelPath) -> Owner | None:
+        """Tell who owns what is at a path; if nothing is there, for root: whose directory it is."""
+        while True:
             try:
-                for piece in pieces:
-                    view = memoryview(piece)
-                    while view:
-                        view = view[os.write(fd, view) :]
-                os.fchmod(fd, mode)
-                return _identify(os.fstat(fd))
-            finally:
-                os.close(fd)
-
-    def _make_link(self, path: RelPath, target: bytes) -> None:
-        faultpoint.before_write("stage link", to_text(path))
-        with _errors(path):
-            parent_fd, name = self._open_parent(path)
-            os.symlink(target, name, dir_fd=parent_fd)
-
-    def _make_directory(self, path: RelPath) -> None:
-        faultpoint.before_write("stage directory", to_text(path))
-        with _errors(path):
-            parent_fd, name = self._open_parent(path)
-            os.mkdir(name, dir_fd=parent_fd)
+                fd, name = self._open_parent(path)
+                status = os.stat(name, dir_fd=fd, follow_symlinks=False) if name else os.fstat(fd)
+            except (Vanished, FileNotFoundError, NotADirectoryError):
+                if user_id() != 0:
+                    return None
+                path = parent_of(path)
+            else:
+                return status.st_uid, status.st_gid
 
     # Moving
 
@@ -308,6 +304,40 @@ class Bench:
         """Let no cursor stay in a directory that has another name now."""
         for cursor in (self._here, self._there):
             cursor.leave(path)
+
+
+def _make_file(
+    parent_fd: int, name: bytes, mode: int, pieces: Iterable[bytes], owner: Owner | None
+) -> FileId:
+    fd = os.open(name, _CREATE, 0o600, dir_fd=parent_fd)
+    try:
+        for piece in pieces:
+            view = memoryview(piece)
+            while view:
+                view = view[os.write(fd, view) :]
+        _give_away(fd, owner, os.fstat(fd))
+        os.fchmod(fd, mode)
+        return _identify(os.fstat(fd))
+    finally:
+        os.close(fd)
+
+
+def _give_away(
+    file: int | bytes, owner: Owner | None, status: os.stat_result, parent_fd: int | None = None
+) -> None:
+    """Give a file to its owner, or at least to the group, as far as this user may."""
+    if owner is None or owner == (status.st_uid, status.st_gid):
+        return
+    for uid, gid in (owner, (-1, owner[1])):
+        try:
+            if isinstance(file, int):
+                os.fchown(file, uid, gid)
+            else:
+                os.chown(file, uid, gid, dir_fd=parent_fd, follow_symlinks=False)
+        except OSError:
+            # Not ours to give away: whoever may write here has to live with a file of ours.
+            continue
+        return
 
 
 def _read_and_close(fd: int, size: int) -> Iterator[bytes]:
