@@ -173,7 +173,8 @@ class _Act:
 
     def _give_up(self, moves: list[Move], intent: int) -> None:
         """Take everything back. If that fails too, the next command does it."""
-        if any(open_intent.is_committed for open_intent in self._opened.journal.open_intents()):
+        open_intents = self._opened.journal.open_intents()
+        if any(each.number == intent and each.is_committed for each in open_intents):
             return
         take_back(moves, self._bench, self._blobs.read)
         self._opened.journal.remove_intent(intent)

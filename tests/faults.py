@@ -362,9 +362,7 @@ class Ended:
 class Child:
     """A scenario in a forked process."""
 
-    def __init__(
-        self, scenario: Callable[[], object], *, kill_at: int = 0, at_calls: bool = False
-    ) -> None:
+    def __init__(self, scenario: Callable[[], object], *, kill_at: int = 0, at_calls: bool = False) -> None:
         self._ended: Ended | None = None
         self._reader, writer = os.pipe()
         self.pid = os.fork()
@@ -518,11 +516,17 @@ def writing_modules() -> list[ModuleType]:
     return [import_module(name) for name in names if find_spec(name) is not None]
 
 
+READING_MODULES = ("worktree", "staging")
+READING_CALLS = {"open", "read", "stat", "fstat", "readlink", "listdir"}
+"""How the worktree is read by descriptor."""
+
+
 class Faults:
     """Let the N-th mutating call to the operating system fail, and with `forever` all that follow."""
 
-    def __init__(self, number: int, code: int, *, forever: bool = False) -> None:
+    def __init__(self, number: int, code: int, *, forever: bool = False, reading: bool = False) -> None:
         self._number = number
+        self._reading = reading
         self._code = code
         self._forever = forever
         self._calls = 0
@@ -531,7 +535,11 @@ class Faults:
         """What was failed."""
 
     def __enter__(self) -> Faults:
-        stand_in = _FailingOs(self)
+        stand_in = _FailingOs(self, READING_CALLS if self._reading else CALLS_OF_OS)
+        if self._reading:
+            for name in READING_MODULES:
+                self._patch.setattr(f"shadowtree.{name}.os", stand_in)
+            return self
         for module in writing_modules():
             self._patch.setattr(module, "os", stand_in)
             for function, name in CALLS_OF_SYSTEM.items():
@@ -549,7 +557,7 @@ class Faults:
         """Give a function that fails when its turn comes."""
 
         def call(*arguments: Any, **named: Any) -> Any:
-            if name != "open" or arguments[1] & os.O_CREAT:
+            if name != "open" or self._reading or arguments[1] & os.O_CREAT:
                 self._calls += 1
                 if self._is_due(name):
                     what = _what(arguments)
@@ -595,10 +603,10 @@ def _what(arguments: tuple[Any, ...]) -> str:
 
 
 class _FailingOs:
-    """The module `os`, with the calls that change a disk wrapped."""
+    """The module `os`, with some calls wrapped."""
 
-    def __init__(self, faults: Faults) -> None:
-        for name in CALLS_OF_OS:
+    def __init__(self, faults: Faults, calls: set[str]) -> None:
+        for name in calls:
             setattr(self, name, faults.wrap(name, getattr(os, name)))
 
     def __getattr__(self, name: str) -> Any:  # Any: whatever `os` has
