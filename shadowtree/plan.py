@@ -28,7 +28,7 @@ if TYPE_CHECKING:
             """Tell what is at a path; Unknown: something that cannot be put into the store."""
 
         def below(self, path: RelPath) -> Iterable[RelPath]:
-            """List all files, links and other things below a directory, covered or not; no directories."""
+            """List all that is below a directory, covered or not, empty directories too."""
 
 
 KEEP_OR_OVERWRITE = "leave it as it is with 'keep', or replace it with 'overwrite', which unrevert takes back"

@@ -47,7 +47,7 @@ class DiskSight:
         return found
 
     def below(self, path: RelPath) -> Iterator[RelPath]:
-        """List all files, links and other things below a directory, covered or not; no directories."""
+        """List all that is below a directory, covered or not, empty directories too."""
         waiting = [path]
         while waiting:
             directory = waiting.pop()
@@ -57,5 +57,4 @@ class DiskSight:
                 entry = join(directory, name)
                 if self._bench.is_directory(entry):
                     waiting.append(entry)
-                else:
-                    yield entry
+                yield entry
