@@ -8,6 +8,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from shadowtree.aio import AsyncShadow
     from shadowtree.errors import (
         AmbiguousMessage,
         BroadWorktree,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AmbiguousMessage",
+    "AsyncShadow",
     "BroadWorktree",
     "ChangedPath",
     "Conflict",
@@ -90,6 +92,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
+    "aio": {"AsyncShadow"},
     "model": {
         "ChangedPath",
         "ConflictingPath",

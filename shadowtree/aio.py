@@ -12,13 +12,16 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from shadowtree.handles import MessageHandle, StepHandle
-from shadowtree.model import FileDiff, Message, OnConflict, Outcome, Patch, Plan, Snapshot, Status, Step
+from shadowtree.model import FileDiff, Message, Outcome, Patch, Plan, Snapshot, Status, Step
 from shadowtree.reverting import Confirm
 from shadowtree.settings import Settings
 from shadowtree.shadow import Shadow, StrPath
+
+if TYPE_CHECKING:
+    from shadowtree.model import OnConflict
 
 Result = TypeVar("Result")
 
@@ -174,6 +177,10 @@ class AsyncShadow:
     async def show(self, name: str) -> tuple[Message, list[FileDiff]]:
         """Give a message and how what it changed differs."""
         return await _in_thread(partial(self._shadow.show, name))
+
+    async def diff_message(self, message: Message) -> list[FileDiff]:
+        """Show how what a message changed differs, whichever session it is of."""
+        return await _in_thread(partial(self._shadow.diff_message, message))
 
     # Acts
 

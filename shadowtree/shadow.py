@@ -309,6 +309,11 @@ class Shadow:
             message = session.read_message(session.resolve(name))
             return message, diff_patch(message.patch, opened.objects)
 
+    def diff_message(self, message: Message) -> list[FileDiff]:
+        """Show how what a message changed differs, whichever session it is of."""
+        with self._mutex:
+            return diff_patch(message.patch, self._gate.open().objects)
+
     # Acts
 
     def plan_revert(

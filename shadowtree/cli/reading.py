@@ -97,8 +97,8 @@ def _count_lines(shadow: shadowtree.Shadow, messages: Sequence[shadowtree.Messag
         message = messages[place]
         if time.monotonic() > stop:
             break
-        if message.session == shadow.session and 0 < len(message.patch.files) <= COUNTED_FILES:
-            _, diffs = shadow.show(message.id)
+        if 0 < len(message.patch.files) <= COUNTED_FILES:
+            diffs = shadow.diff_message(message)
             counts[place] = (sum(each.additions for each in diffs), sum(each.deletions for each in diffs))
     return counts
 
