@@ -32,7 +32,7 @@ def decode_intent(content: bytes) -> tuple[str, list[Move]]:
             Move(_path(path), _decode(old), _decode(new), _path(temporary))
             for path, temporary, old, new in rows
         ]
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, LookupError) as error:
         raise StoreDamaged("an interrupted act cannot be read") from error
 
 
