@@ -243,10 +243,28 @@ def test_the_worktree_can_fail_at_every_call_that_reads(
     """A path that cannot be read is a conflict, or the act has nothing to do with it."""
     scene = Scene(worktree, tmp_path / "saved", act)
 
-    def check(outcome: object) -> None:
-        check_once(scene, outcome)
+    failures = sweep_errors(
+        scene.put_back, scene.act, partial(check_once, scene), partial(Faults, code=code, reading=True)
+    )
 
-    failures = sweep_errors(scene.put_back, scene.act, check, partial(Faults, code=code, reading=True))
+    assert failures >= 200
+
+
+@slow
+@pytest.mark.parametrize("code", [errno.EIO, errno.EACCES, errno.EMFILE], ids=errno.errorcode.get)
+@pytest.mark.parametrize("act", ["undo", "redo", "restore"])
+def test_the_worktree_can_fail_at_every_call_that_reads_and_all_that_follow(
+    worktree: Path, tmp_path: Path, act: str, code: int
+) -> None:
+    """What cannot be looked at cannot be taken back: the next command has to."""
+    scene = Scene(worktree, tmp_path / "saved", act)
+
+    failures = sweep_errors(
+        scene.put_back,
+        scene.act,
+        partial(check_from_then_on, scene),
+        partial(Faults, code=code, reading=True, forever=True),
+    )
 
     assert failures >= 200
 
