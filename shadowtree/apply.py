@@ -269,7 +269,7 @@ def take_back(moves: Sequence[Move], bench: Bench, read_blob: ReadBlob) -> list[
 
 def _take_back(move: Move, place: RelPath, bench: Bench, read_blob: ReadBlob) -> bool:
     """Take one move back; False: somebody else's content is at the path, or had to stay in the temporary."""
-    _mend_exchange(move, place, bench)
+    _mend_names(move, place, bench)
     there, aside = bench.see(move.path), bench.see(place)
     if move.is_mode_only:
         if there == move.new and move.old is not None:
@@ -293,9 +293,14 @@ def _take_back(move: Move, place: RelPath, bench: Bench, read_blob: ReadBlob) ->
     return _discard(place, move, bench, read_blob) and aside == move.new
 
 
-def _mend_exchange(move: Move, place: RelPath, bench: Bench) -> None:
-    """Put names back where swapping takes three steps and somebody died in between."""
+def _mend_names(move: Move, place: RelPath, bench: Bench) -> None:
+    """Put names back where swapping takes three steps, or moving two, and somebody died in between."""
     third = RelPath(place + THIRD_SUFFIX)
+    for second, first in ((third, place), (third, move.path), (place, move.path)):
+        # A file that has both names, as `move` leaves it; a directory never has.
+        found = bench.identify(second)
+        if found is not None and found == bench.identify(first):
+            bench.remove(second)
     if bench.identify(third) is None:
         return
     if bench.identify(place) is not None and bench.identify(move.path) is None:
