@@ -23,7 +23,7 @@ from shadowtree.errors import Conflict, ShadowError, WorktreeFailed
 from shadowtree.frozen import frozen
 from shadowtree.model import ConflictingPath
 from shadowtree.paths import TEMPORARY_PREFIX, RelPath, is_own_temporary, join, parent_of, to_text
-from shadowtree.staging import THIRD_SUFFIX, Bench, FileId
+from shadowtree.staging import NO_FILE, THIRD_SUFFIX, Bench, FileId
 from shadowtree.state import DIRECTORY, Change, PathState, Unknown
 
 TYPE_CHECKING = False
@@ -227,6 +227,9 @@ def _discard(place: RelPath, move: Move, bench: Bench, read_blob: ReadBlob) -> b
     found = bench.see(place)
     if found is None:
         return True
+    if isinstance(found, Unknown) and found.reason != NO_FILE:
+        # Nobody can say now what it is; the next command may.
+        raise WorktreeFailed(to_text(place), found.reason)
     if found == DIRECTORY:
         if bench.list_names(place):
             return False
