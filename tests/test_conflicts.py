@@ -357,6 +357,22 @@ def test_an_earlier_message_of_another_session_is_no_conflict(
     assert_tree(worktree, {"x": "1"})
 
 
+def test_a_message_of_another_session_between_two_of_ours_is_no_conflict_where_only_the_later_one_wrote(
+    shadow: Shadow, other: Shadow, worktree: Path
+) -> None:
+    make_tree(worktree, {"x": "0", "y": "0"})
+    with shadow.message("m1"):
+        make_tree(worktree, {"x": "1"})
+    with other.message("theirs"):
+        make_tree(worktree, {"y": "theirs"})
+    with shadow.message("m2"):
+        make_tree(worktree, {"y": "2"})
+
+    shadow.undo(2)
+
+    assert_tree(worktree, {"x": "0", "y": "theirs"})
+
+
 def test_a_later_message_of_another_session_on_other_paths_is_no_conflict(
     shadow: Shadow, other: Shadow, worktree: Path
 ) -> None:

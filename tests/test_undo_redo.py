@@ -550,6 +550,18 @@ def test_undo_after_a_restore_leaves_what_is_already_back(line: Shadow, worktree
     assert line.status().head == "m3"
 
 
+def test_undo_leaves_what_a_restore_did_to_other_paths(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"a": "0", "mine": "0"})
+    with shadow.message("m1"):
+        make_tree(worktree, {"a": "1"})
+    make_tree(worktree, {"mine": "user"})
+    shadow.restore("m1")
+
+    shadow.undo()
+
+    assert_tree(worktree, {"a": "0", "mine": "0"})
+
+
 # Threads
 
 
