@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from shadowtree.frozen import field, frozen
+from shadowtree.frozen import field, frozen, replace
 
 
 @frozen
@@ -122,6 +122,17 @@ def test_objects_can_be_matched_by_place() -> None:
             found = (x, y)
 
     assert found == (1, 2)
+
+
+def test_a_copy_can_differ_in_some_fields() -> None:
+    basket = Basket("full", ["plum"])
+    other = replace(basket, name="fuller")
+
+    assert other == Basket("fuller", ["plum"])
+    assert (basket.name, other.fruits is basket.fruits) == ("full", True)
+    assert replace(Point(1, 2)) == Point(1, 2)
+    with pytest.raises(TypeError):
+        replace(Point(1), z=1)
 
 
 def test_dataclasses_takes_it_for_one_of_its_own() -> None:

@@ -12,6 +12,9 @@ from shadowtree import NotWrapped, Shadow, UnknownTree, capture
 from shadowtree import shadow as door
 from shadowtree.gitformat import object_id
 from shadowtree.objects import Scratch
+from shadowtree.patch import make_patch
+from shadowtree.paths import RelPath
+from shadowtree.state import DIRECTORY, Change, PathState, Unknown
 from tests.referee import assert_sound_store, git, init
 from tests.trees import executable, file, link, make_tree
 
@@ -609,3 +612,59 @@ def test_a_diff_applies_with_git(shadow: Shadow, worktree: Path, tmp_path: Path)
         assert (copy / path).read_bytes() == (worktree / path).read_bytes()
         assert (copy / path).stat().st_mode == (worktree / path).stat().st_mode
     assert not (copy / "gone").exists()
+
+
+# Changes as the timeline keeps them
+
+FILE, OTHER = PathState(stat.S_IFREG | 0o644, b"1" * 20), PathState(stat.S_IFREG | 0o600, b"2" * 20)
+LINK = PathState(stat.S_IFLNK, b"3" * 20)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "status"),
+    [
+        (None, FILE, "added"),
+        (FILE, None, "deleted"),
+        (FILE, OTHER, "modified"),
+        (FILE, LINK, "type"),
+        (LINK, FILE, "type"),
+        (DIRECTORY, FILE, "added"),
+        (FILE, DIRECTORY, "deleted"),
+    ],
+)
+def test_a_patch_is_made_of_changes(old: PathState | None, new: PathState | None, status: str) -> None:
+    patch = make_patch("t", [Change(RelPath(b"\xff"), old, new)])
+
+    (changed,) = patch.files
+    assert (changed.path, changed.status, patch.skipped) == ("\udcff", status, [])
+    assert changed.old_blob == (None if old in (None, DIRECTORY) or old is None else old.blob.hex())
+    assert changed.new_mode == (None if new in (None, DIRECTORY) or new is None else new.mode)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(None, DIRECTORY), (DIRECTORY, None)], ids=["directory made", "directory removed"]
+)
+def test_a_patch_says_nothing_of_directories(old: PathState | None, new: PathState | None) -> None:
+    patch = make_patch("t", [Change(RelPath(b"d"), old, new)])
+
+    assert (patch.files, patch.skipped) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (Unknown("large"), FILE, "unknown before: large"),
+        (FILE, Unknown("large"), "unknown after: large"),
+        (Unknown("large"), None, "unknown before: large"),
+        (Unknown("large"), Unknown("small"), "unknown before: large"),
+    ],
+)
+def test_a_change_with_an_unknown_side_is_skipped(
+    old: PathState | Unknown | None, new: PathState | Unknown | None, reason: str
+) -> None:
+    change = Change(RelPath(b"p"), old, new)
+    patch = make_patch("t", [change])
+
+    assert not change.is_known
+    assert patch.files == []
+    assert [(skip.path, skip.reason) for skip in patch.skipped] == [("p", reason)]

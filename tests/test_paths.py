@@ -11,7 +11,19 @@ from hypothesis import strategies as st
 
 from shadowtree import Shadow
 from shadowtree.gitformat import object_id
-from shadowtree.paths import ROOT, RelPath, from_text, is_dot_git, is_forbidden, join, parent_of, to_text
+from shadowtree.paths import (
+    ROOT,
+    RelPath,
+    ancestors,
+    from_text,
+    is_among,
+    is_dot_git,
+    is_forbidden,
+    is_own_temporary,
+    join,
+    parent_of,
+    to_text,
+)
 from tests.referee import assert_sound_store, git
 from tests.trees import make_tree
 
@@ -32,6 +44,42 @@ def test_a_path_joined_can_be_taken_apart(names: list[bytes]) -> None:
         assert parent_of(path) == above
 
     assert path.split(b"/") == names
+
+
+@pytest.mark.parametrize(
+    ("path", "above"),
+    [(b"", []), (b"a", []), (b"a/b", [b"a"]), (b"a/b/c", [b"a/b", b"a"]), (b"\xff/b", [b"\xff"])],
+)
+def test_the_directories_above_a_path_come_nearest_first(path: bytes, above: list[bytes]) -> None:
+    assert list(ancestors(RelPath(path))) == above
+
+
+@pytest.mark.parametrize(
+    ("path", "paths", "is_one"),
+    [
+        (b"a", [b"a"], True),
+        (b"a/b/c", [b"a"], True),
+        (b"a/b", [b"x", b"a/b"], True),
+        (b"a", [b"a/b"], False),
+        (b"ab", [b"a"], False),
+        (b"a-b/c", [b"a"], False),
+        (b"a", [], False),
+        (b"a/b", [ROOT], True),
+        (ROOT, [ROOT], True),
+        (ROOT, [b"a"], False),
+    ],
+)
+def test_a_path_is_among_others_if_it_is_one_or_below_one(
+    path: bytes, paths: list[bytes], is_one: bool
+) -> None:
+    assert is_among(RelPath(path), [RelPath(each) for each in paths]) is is_one
+
+
+def test_only_what_begins_so_is_a_temporary_of_ours() -> None:
+    assert is_own_temporary(b".shadowtree-tmp-1")
+    assert not any(
+        map(is_own_temporary, (b".shadowtree-tmp", b"x.shadowtree-tmp-1", b".shadowtreeignore", b""))
+    )
 
 
 def test_only_the_plain_spelling_is_the_entry_of_a_repository() -> None:
