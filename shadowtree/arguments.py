@@ -49,14 +49,18 @@ def parse_paths(paths: Collection[str | os.PathLike[str]] | None, worktree: str)
 def _parse_path(path: str, worktree: str) -> RelPath:
     relative = os.path.relpath(path, worktree) if os.path.isabs(path) else path
     names: list[bytes] = []
-    for name in os.fsencode(relative).split(os.fsencode(os.sep)):
+    try:
+        encoded = os.fsencode(relative)
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"{path!r} is no path") from error
+    for name in encoded.split(os.fsencode(os.sep)):
         if name == b"..":
             if not names:
                 raise InvalidInput(f"{path!r} is not in the worktree")
             names.pop()
         elif name not in (b"", b"."):
             names.append(name)
-    if not path or b"\0" in os.fsencode(path):
+    if not path or b"\0" in encoded:
         raise InvalidInput(f"{path!r} is no path")
     return RelPath(b"/".join(names)) if names else ROOT
 

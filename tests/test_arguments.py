@@ -224,7 +224,7 @@ def test_a_path_elsewhere_is_refused(path: str) -> None:
         parse_paths(["fine", path], WORKTREE)
 
 
-@pytest.mark.parametrize("path", ["", "\0", "a\0b", "/home/me/project/a\0"], ids=repr)
+@pytest.mark.parametrize("path", ["", "\0", "a\0b", "/home/me/project/a\0", "\ud800"], ids=repr)
 def test_what_is_no_path_is_refused(path: str) -> None:
     with pytest.raises(InvalidInput):
         parse_paths([path], WORKTREE)
