@@ -283,17 +283,19 @@ def one_message(host: AsyncShadow, worktree: Path) -> AsyncShadow:
     return host
 
 
+@pytest.mark.parametrize("times", [1, 3])
 def test_who_is_cancelled_waits_for_the_act_that_runs(
-    one_message: AsyncShadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
+    one_message: AsyncShadow, worktree: Path, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     gate = Gate(one_message, "undo", monkeypatch)
 
     async def story() -> None:
         task = asyncio.create_task(one_message.undo())
         await reached(gate.entered)
-        task.cancel()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        for _ in range(times):
+            task.cancel()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
         assert not task.done()
         gate.open.set()
         with pytest.raises(asyncio.CancelledError):
