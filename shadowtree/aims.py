@@ -31,7 +31,7 @@ from shadowtree.plan import Wish
 from shadowtree.recorded import RecordedDirectory, open_recorded
 from shadowtree.recorder import Ending
 from shadowtree.sessions import MessageEvents, Session
-from shadowtree.timeline import Travel, choose_redo, choose_revert, choose_undo, walk_back
+from shadowtree.timeline import Travel, choose_redo, choose_revert, choose_undo, part_ways, walk_back
 from shadowtree.trace import Happening, narrow, wish_back, wish_forward, wish_tree
 
 _NOW = 1 << 62
@@ -118,11 +118,12 @@ class Aims:
             story,
             self._find_others(story, dict.fromkeys((h.number for h in story), act.number)),
         )
+        undone, redone = part_ways(self._position.head, position.head, self._session.find)
         return Aim(
             UNREVERT,
             wishes,
             Position(head=position.head, tip=position.tip),
-            messages=self._between(self._position.head, position.head),
+            messages=[*undone, *redone],
             takes_back=act.number,
         )
 
@@ -250,20 +251,6 @@ class Aims:
         has_moved = (position.head, position.tip) != (event.position.head, event.position.tip)
         return has_moved or bool(self._journal.changes_of([event.number]).get(event.number))
 
-    def _between(self, one: int | None, other: int | None) -> list[MessageRow]:
-        """List the messages on the way from one head to another, through where their lines meet."""
-        rows: list[MessageRow] = []
-        while one != other:
-            # A message is always younger than the one above it.
-            if other is None or (one is not None and one > other):
-                assert one is not None
-                rows.append(self._session.find(one))
-                one = rows[-1].parent
-            else:
-                rows.append(self._session.find(other))
-                other = rows[-1].parent
-        return sorted(rows, key=lambda row: row.number)
-
     # Other sessions
 
     def _find_others(self, story: Sequence[Happening], since: dict[int, int]) -> dict[RelPath, str]:
@@ -309,24 +296,27 @@ class _InForce:
         self._journal = journal
         self._names = journal.session_names()
         self._events: dict[int, Event] = {}
-        self._active: dict[int, set[int]] = {}
+        self._heads: dict[int, int | None] = {}
 
     def describe(self, number: int) -> str | None:
         """Say which message an event ended; None for acts, and for messages that are undone."""
         if number not in self._events:
             self._events[number] = self._journal.event(number)
         event = self._events[number]
-        if event.message is None or event.message not in self._find_active(event.session):
+        if event.message is None or not self._is_in_force(event.message, event.session):
             return None
         row = self._journal.message(event.message)
         return f"message {row.id!r} of session {self._names[event.session]!r}"
 
-    def _find_active(self, session: int) -> set[int]:
-        if session not in self._active:
+    def _is_in_force(self, message: int, session: int) -> bool:
+        if session not in self._heads:
             last = self._journal.last_event(session)
-            head = None if last is None else last.position.head
-            self._active[session] = {row.number for row in walk_back(head, self._journal.message)}
-        return self._active[session]
+            self._heads[session] = None if last is None else last.position.head
+        for row in walk_back(self._heads[session], self._journal.message):
+            # A message is always younger than the one above it.
+            if row.number <= message:
+                return row.number == message
+        return False
 
 
 def find_tree(journal: Journal, session: Session, name: str) -> TreeRecord:

@@ -21,7 +21,7 @@ from shadowtree.paths import RelPath, ancestors, is_among
 from shadowtree.recorded import open_recorded
 from shadowtree.sessions import NOBODY, MessageEvents, Session
 from shadowtree.state import Change, is_file
-from shadowtree.timeline import fold, name_branch, walk_back
+from shadowtree.timeline import fold, name_branch, part_ways
 
 Take = Callable[[], AbstractContextManager[Capture]]
 """Takes the present state."""
@@ -182,7 +182,7 @@ class Recorder:
         changes: list[Change],
     ) -> None:
         """Add an act to the journal, with where it leads."""
-        undone = self._left_behind(position)
+        left, _ = part_ways(self.session.position.tip, position.tip, self.session.find)
         event = self.journal.add_event(
             session=self._session_number(),
             kind=kind,
@@ -195,19 +195,9 @@ class Recorder:
             intent=intent,
         )
         self.journal.add_changes(event.number, changes)
-        if undone:
-            self._add_branch(undone, event.number)
+        if left:
+            self._add_branch(left, event.number)
         self.session.position, self.session.last_event = position, event
-
-    def _left_behind(self, position: Position) -> list[MessageRow]:
-        """List the messages of the present line that are not on the line of another position."""
-        kept = {row.number for row in walk_back(position.tip, self.session.find)}
-        line = walk_back(self.session.position.tip, self.session.find)
-        return (
-            [row for row in line if row.number not in kept][::-1]
-            if position.tip != self.session.position.tip
-            else []
-        )
 
     # Endings
 

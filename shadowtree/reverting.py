@@ -24,7 +24,7 @@ from shadowtree.model import Outcome, Plan, PlannedChange
 from shadowtree.objects import Objects
 from shadowtree.opened import OpenStore
 from shadowtree.patch import list_changes
-from shadowtree.paths import ROOT, RelPath, ancestors, to_text
+from shadowtree.paths import ROOT, RelPath, ancestors, parent_of, to_text
 from shadowtree.plan import PathPlan, make_plan
 from shadowtree.recorded import RecordedDirectory, open_recorded
 from shadowtree.recorder import Ending, Recorder
@@ -177,7 +177,9 @@ class _Act:
         if any(each.number == intent and each.is_committed for each in open_intents):
             return
         take_back(moves, self._bench, self._blobs.read)
-        self._opened.journal.remove_intent(intent)
+        if all(self._bench.list_names(parent_of(move.temporary)) is not None for move in moves):
+            self._opened.journal.remove_intent(intent)
+        # Else a directory is out of reach, as when somebody swaps it for a link; the next command tries again.
 
 
 def recover(opened: OpenStore, site: Site) -> list[str]:

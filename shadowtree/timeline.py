@@ -76,6 +76,24 @@ def walk_back(number: int | None, find: FindMessage, until: int | None = None) -
         number = row.parent
 
 
+def part_ways(
+    one: int | None, other: int | None, find: FindMessage
+) -> tuple[list[MessageRow], list[MessageRow]]:
+    """List what only the way to `one` has, and what only the way to `other` has, each oldest first."""
+    only_one: list[MessageRow] = []
+    only_other: list[MessageRow] = []
+    while one != other:
+        # A message is always younger than the one above it, so the younger of two is on one way alone.
+        if other is None or (one is not None and one > other):
+            assert one is not None
+            only_one.append(find(one))
+            one = only_one[-1].parent
+        else:
+            only_other.append(find(other))
+            other = only_other[-1].parent
+    return only_one[::-1], only_other[::-1]
+
+
 def undone_messages(position: Position, find: FindMessage) -> list[MessageRow]:
     """List the messages after the head, oldest first."""
     return list(walk_back(position.tip, find, position.head))[::-1]
