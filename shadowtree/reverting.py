@@ -179,7 +179,7 @@ class _Act:
         take_back(moves, self._bench, self._blobs.read)
         if all(self._bench.list_names(parent_of(move.temporary)) is not None for move in moves):
             self._opened.journal.remove_intent(intent)
-        # Else a directory is out of reach, as when somebody swaps it for a link; the next command tries again.
+        # Else a directory is out of reach, swapped for a link perhaps: the next command tries again.
 
 
 def recover(opened: OpenStore, site: Site) -> list[str]:
