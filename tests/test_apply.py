@@ -141,7 +141,6 @@ CASES: dict[str, tuple[Tree, Tree]] = {
 }
 
 STUCK = {
-    "test_a_file_that_has_both_names_is_taken_back",
     "test_what_somebody_did_meanwhile_stops_the_act_and_stays[file to directory, now one]",
     "test_what_somebody_did_after_the_crash_stays[staged-file to directory, saved over]",
     "test_what_somebody_did_after_the_crash_stays[staged-file to directory, now one]",
