@@ -767,6 +767,18 @@ def test_a_revert_to_a_step_may_be_narrowed_by_paths(stepped: Shadow, worktree: 
     assert_tree(worktree, {"a": "m2", "f1": "x", "f2": "x", "tail": "x"})
 
 
+def test_a_revert_to_a_step_leaves_what_the_message_did_not_write(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"a": "0", "mine": "0"})
+    shadow.begin("m1")
+    with shadow.step("s1"):
+        make_tree(worktree, {"a": "1", "mine": "user"})
+    shadow.end(paths=["a"])
+
+    shadow.revert("m1", step="s1")
+
+    assert_tree(worktree, {"a": "0", "mine": "user"})
+
+
 def test_a_step_that_is_not_there_is_an_error_and_touches_nothing(stepped: Shadow, worktree: Path) -> None:
     before = manifest(worktree)
 
@@ -1153,6 +1165,39 @@ def test_a_damaged_store_is_an_error_before_the_first_write(
             shadow.revert("m1")
 
     assert manifest(worktree) == before
+
+
+@pytest.mark.parametrize("is_same_process", [True, False], ids=["same process", "new process"])
+def test_what_is_about_to_be_replaced_is_read_back_from_the_store_first(
+    worktree: Path, is_same_process: bool
+) -> None:
+    """P0: a store that only looks as if it had the bytes is no reason to let go of them."""
+    make_tree(worktree, {"a": "old"})
+    with Shadow(worktree, settings=SETTINGS) as shadow:
+        with shadow.message("m1"):
+            make_tree(worktree, {"a": os.urandom(5000)})
+        if not is_same_process:
+            shadow.close()
+        packs = (shadow.store / "objects" / "pack").glob("*.pack")
+        rot(max(packs, key=lambda pack: pack.stat().st_size), 2500)
+        before = read_tree(worktree)
+
+        with suppress(StoreDamaged):
+            shadow.undo()
+            shadow.unrevert()
+
+    assert read_tree(worktree) == before
+
+
+def rot(pack: Path, place: int) -> None:
+    """Change one byte, and nothing that a look at the file would show but its ctime."""
+    status = pack.stat()
+    with open(pack, "r+b") as writer:
+        writer.seek(place)
+        byte = writer.read(1)[0]
+        writer.seek(place)
+        writer.write(bytes([byte ^ 0xFF]))
+    os.utime(pack, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def test_one_lost_blob_is_an_error_before_the_first_write(worktree: Path) -> None:
