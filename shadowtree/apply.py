@@ -217,7 +217,7 @@ def _locate(path: RelPath, aside: dict[RelPath, Move], bench: Bench) -> RelPath:
         return path
     if parent in aside:
         place = _locate(aside[parent].temporary, aside, bench)
-        if bench.see(place) == DIRECTORY:
+        if bench.is_directory(place):
             return join(place, name)
     return join(_locate(parent, aside, bench), name)
 

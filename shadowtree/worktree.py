@@ -244,7 +244,11 @@ def open_file(directory_fd: int, name: bytes) -> tuple[int, os.stat_result]:
         if error.errno in _LINK_ERRORS:
             raise Vanished from error
         raise Unreadable(why_unreadable(error)) from error
-    status = os.fstat(fd)
+    try:
+        status = os.fstat(fd)
+    except OSError as error:
+        os.close(fd)
+        raise Unreadable(why_unreadable(error)) from error
     if not stat.S_ISREG(status.st_mode):
         os.close(fd)
         raise Vanished

@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from io import RawIOBase
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ import pytest
 from shadowtree import Conflict, Shadow, ShadowError, faultpoint
 from shadowtree.gitformat import object_id
 from shadowtree.objects import Objects
-from shadowtree.system import exchange, move
+from shadowtree.system import IS_LINUX, exchange, move
 from tests.faults import ACTS, AFTER, BEFORE, Child, Scene, open_shadow, read_marks
 from tests.processes import COMMAND, surroundings
 from tests.referee import assert_sound_store
@@ -286,6 +287,33 @@ def test_an_editor_that_saves_at_any_moment_of_an_act_loses_nothing(
             editor.forget()
 
         assert number > 30
+
+
+@pytest.mark.skipif(not IS_LINUX, reason="nobody can say there who has a file open")
+def test_what_is_written_to_a_file_that_is_held_open_is_in_that_file(worktree: Path) -> None:
+    """At any moment of the act, which sees that there is a writer, and leaves the file to it."""
+    path = make_tree(worktree, {"a.txt": "old", "b.txt": "old"}) / "a.txt"
+    with open_shadow(worktree) as shadow:
+        with shadow.message("m1"):
+            make_tree(worktree, {"a.txt": "new", "b.txt": "new"})
+        for number in count(1):
+            path.write_text("new")
+            with path.open("r+b", buffering=0) as held, pytest.MonkeyPatch.context() as patch:
+                calls = count(1)
+
+                def write(act: str, name: str, held: RawIOBase = held, calls: Iterator[int] = calls) -> None:
+                    if next(calls) == number:  # noqa: B023 - called in this very round
+                        held.write(b"saved")
+
+                patch.setattr(faultpoint, "before_write", write)
+                with pytest.raises(Conflict):
+                    shadow.undo()
+            if next(calls) <= number:
+                break
+
+            assert_tree(worktree, {"a.txt": "saved", "b.txt": "new"})
+
+    assert number > 10
 
 
 # Several at once
