@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -603,6 +603,62 @@ def test_a_file_that_is_open_for_writing_is_not_replaced(worktree: Path) -> None
 
     assert [each.reason for each in caught.value.conflicts] == [BEING_WRITTEN]
     assert_tree(worktree, {"a": "now"})
+
+
+@contextmanager
+def just_before(
+    act: str, path: str, do: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Let somebody do something right before the first write of a kind to a path."""
+    waiting = [do]
+
+    def announce(announced: str, at: str) -> None:
+        if (announced, at) == (act, path) and waiting:
+            waiting.pop()()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(faultpoint, "before_write", announce)
+        yield
+    assert not waiting
+
+
+def test_what_is_saved_in_the_moment_of_swapping_back_stays(
+    worktree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, after = CASES["edited"]
+    make_tree(worktree, before)
+    moves, blobs = plan(before, after), Blobs(before, after)
+
+    def save() -> None:
+        (worktree / "a").write_text("user's")
+
+    with Bench(str(worktree)) as bench:
+        carry_out(moves, bench, blobs.read)
+        with just_before("exchange", "a", save, monkeypatch):
+            assert take_back(moves, bench, blobs.read) == [b"a"]
+
+    assert (worktree / "a").read_text() == "user's"
+
+
+def test_a_directory_that_is_led_away_after_its_file_was_swapped_is_noticed(
+    worktree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before: Tree = {"s": {"a": "1"}, "z": "1"}
+    after: Tree = {"s": {"a": "2"}, "z": "2"}
+    make_tree(worktree, before)
+    make_tree(tmp_path / "outside", {"a": "2"})
+    moves, blobs = plan(before, after), Blobs(before, after)
+
+    def lead_away() -> None:
+        (worktree / "s").rename(tmp_path / "moved")
+        (worktree / "s").symlink_to(tmp_path / "outside")
+
+    with just_before("exchange", "z", lead_away, monkeypatch), Bench(str(worktree)) as bench:
+        with pytest.raises(Conflict) as caught:
+            carry_out(moves, bench, blobs.read)
+
+    assert [each.path for each in caught.value.conflicts] == ["s/a"]
+    assert_tree(tmp_path / "outside", {"a": "2"})
 
 
 # The bench
