@@ -82,6 +82,10 @@ def plan(before: Tree, after: Tree) -> list[Move]:
     return order_moves(changes, "t")
 
 
+def clean(moves: list[Move], bench: Bench, blobs: Blobs) -> list[RelPath]:
+    return clean_up(moves, bench)
+
+
 def temporaries(root: Path) -> list[str]:
     return sorted(str(path.relative_to(root)) for path in root.rglob(".shadowtree-tmp-*"))
 
@@ -188,7 +192,7 @@ def test_moves_bring_one_tree_to_another(worktree: Path, before: Tree, after: Tr
     moves, blobs = plan(before, after), Blobs(before, after)
     with Bench(str(worktree)) as bench:
         done = carry_out(moves, bench, blobs.read)
-        left = clean_up(moves, bench, blobs.read)
+        left = clean(moves, bench, blobs)
 
     assert done == moves
     assert left == []
@@ -242,7 +246,7 @@ def test_bits_are_exact_whatever_the_umask(worktree: Path, umask: int, mode: int
     try:
         with Bench(str(worktree)) as bench:
             carry_out(moves, bench, blobs.read)
-            clean_up(moves, bench, blobs.read)
+            clean(moves, bench, blobs)
     finally:
         os.umask(old)
 
@@ -254,7 +258,7 @@ def test_many_files_are_made_durable_at_once(worktree: Path) -> None:
     moves, blobs = plan({}, after), Blobs(after)
     with Bench(str(worktree)) as bench:
         carry_out(moves, bench, blobs.read)
-        clean_up(moves, bench, blobs.read)
+        clean(moves, bench, blobs)
 
     assert_tree(worktree, after)
 
@@ -321,11 +325,11 @@ def test_cleaning_up_broken_off_anywhere_goes_on_where_it_was(
             carry_out(moves, bench, blobs.read)
         with killed_at(number, monkeypatch) as writes, Bench(str(root)) as bench:
             try:
-                clean_up(moves, bench, blobs.read)
+                clean(moves, bench, blobs)
             except Killed:
                 pass
         with Bench(str(root)) as bench:
-            assert clean_up(moves, bench, blobs.read) == []
+            assert clean(moves, bench, blobs) == []
         assert_tree(root, after)
         if len(writes) < number or not writes:
             break
@@ -413,7 +417,7 @@ def test_moves_need_nothing_but_plain_renames(worktree: Path, before: Tree, afte
     assert_tree(worktree, before)
     with Bench(str(worktree)) as bench:
         carry_out(moves, bench, blobs.read)
-        assert clean_up(moves, bench, blobs.read) == []
+        assert clean(moves, bench, blobs) == []
 
     assert_tree(worktree, after)
 
@@ -489,7 +493,7 @@ def test_a_directory_that_somebody_filled_stays_and_the_rest_is_done(worktree: P
     moves, blobs = plan(before, {}), Blobs(before)
     with Bench(str(worktree)) as bench:
         done = carry_out(moves, bench, blobs.read)
-        assert clean_up(moves, bench, blobs.read) == []
+        assert clean(moves, bench, blobs) == []
 
     assert [move.path for move in done] == [b"d/e/x", b"d/y"]
     assert_tree(worktree, {"d": {"e": {"u": "user's"}}})
@@ -573,7 +577,7 @@ def test_cleaning_up_leaves_what_is_unexpected(worktree: Path, old: Tree) -> Non
     tree: Tree = {"a": "new", os.fsdecode(move.temporary): "user's"}
     make_tree(worktree, tree)
     with Bench(str(worktree)) as bench:
-        assert clean_up(moves, bench, Blobs(old, after).read) == [move.temporary]
+        assert clean(moves, bench, Blobs(old, after)) == [move.temporary]
 
     assert_tree(worktree, tree)
 
@@ -586,7 +590,7 @@ def test_cleaning_up_leaves_a_directory_that_somebody_put_something_into(worktre
         carry_out(moves, bench, blobs.read)
         aside = moves[-1].temporary
         make_tree(worktree / os.fsdecode(aside), {"u": "user's"})
-        assert clean_up(moves, bench, blobs.read) == [aside]
+        assert clean(moves, bench, blobs) == [aside]
 
     assert_tree(worktree, {os.fsdecode(aside): {"u": "user's"}})
 
