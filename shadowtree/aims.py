@@ -22,15 +22,16 @@ from shadowtree.events import (
     MessageRow,
     Position,
 )
-from shadowtree.frozen import field, frozen
+from shadowtree.frozen import field, frozen, replace
 from shadowtree.journal import Journal, TreeRecord
 from shadowtree.objects import Objects
 from shadowtree.patch import list_changes
-from shadowtree.paths import RelPath
+from shadowtree.paths import RelPath, to_text
 from shadowtree.plan import Wish
 from shadowtree.recorded import RecordedDirectory, open_recorded
 from shadowtree.recorder import Ending
 from shadowtree.sessions import MessageEvents, Session
+from shadowtree.state import PathState
 from shadowtree.timeline import Travel, choose_redo, choose_revert, choose_undo, part_ways, walk_back
 from shadowtree.trace import Happening, narrow, wish_back, wish_forward, wish_tree
 
@@ -48,6 +49,8 @@ class Aim:
     """Where the session shall stand."""
     messages: list[MessageRow] = field(default_factory=list)
     """Those undone or redone, oldest first."""
+    first: MessageRow | None = None
+    """The oldest message that something is taken back of."""
     turns: int | None = None
     is_short: bool = False
     """Less than was asked for can be done."""
@@ -102,29 +105,37 @@ class Aims:
         if step is not None and travel.is_forward:
             raise InvalidInput(f"message {row.id!r} is not in force, so no step of it can be reverted")
         aim = self._follow(REVERT, travel, step=step)
-        wishes = aim.wishes if paths is None else narrow(aim.wishes, paths)
-        return Aim(REVERT, wishes, self._position, notes=aim.notes, is_short=aim.is_short)
+        missed = [path for path in sorted(paths or ()) if not narrow(aim.wishes, {path})]
+        unknown = [path for path in missed if path and not isinstance(self._root.find(path), PathState)]
+        return replace(
+            aim,
+            wishes=aim.wishes if paths is None else narrow(aim.wishes, paths),
+            position=self._position,
+            messages=[],
+            notes=[*aim.notes, *(f"no message changed {to_text(path) or '.'}" for path in missed)],
+            is_short=aim.is_short or bool(unknown),
+            is_nothing=len(missed) == len(paths or (b"",)),
+        )
 
     def unrevert(self) -> Aim:
         """Go back to before the last act that was not taken back."""
-        act, undone_acts = self._find_act()
+        act, cancelled = self._find_act()
         if act is None:
             return self._nothing(UNREVERT, "nothing to take back")
         before = self._journal.last_event(act.session, before=act.number)
         position = Position() if before is None else before.position
-        story = self._story(act.number, without=undone_acts)
-        wishes = wish_back(
-            {happening.number for happening in story},
-            story,
-            self._find_others(story, dict.fromkeys((h.number for h in story), act.number)),
-        )
+        story = self._story(act.number)
+        over = [h.number for h in story if not any(first <= h.number <= last for first, last in cancelled)]
+        wishes = wish_back(over, story, self._find_others(story, dict.fromkeys(over, act.number)))
         undone, redone = part_ways(self._position.head, position.head, self._session.find)
+        left, _ = part_ways(self._position.tip, position.tip, self._session.find)
         return Aim(
             UNREVERT,
             wishes,
             Position(head=position.head, tip=position.tip),
             messages=[*undone, *redone],
             takes_back=act.number,
+            notes=[f"message {row.id!r} came after it and is archived" for row in left],
         )
 
     def restore(self, ref: str) -> Aim:
@@ -142,19 +153,11 @@ class Aims:
     def _count_turns(self, kind: str, travel: Travel, turns: int | None, verb: str) -> Aim:
         if not travel.messages:
             return self._nothing(kind, f"nothing to {verb}", turns=0)
-        aim = self._follow(kind, travel)
-        is_short = turns is not None and travel.turns < turns
+        aim = replace(self._follow(kind, travel), turns=travel.turns)
+        if turns is None or travel.turns >= turns:
+            return aim
         are = "was 1 turn" if travel.turns == 1 else f"were {travel.turns} turns"
-        notes = [*aim.notes, f"there {are} to {verb}, not {turns}"] if is_short else aim.notes
-        return Aim(
-            kind,
-            aim.wishes,
-            aim.position,
-            messages=aim.messages,
-            turns=travel.turns,
-            is_short=aim.is_short or is_short,
-            notes=notes,
-        )
+        return replace(aim, is_short=True, notes=[*aim.notes, f"there {are} to {verb}, not {turns}"])
 
     def _nothing(self, kind: str, note: str, turns: int | None = None) -> Aim:
         return Aim(kind, [], self._position, turns=turns, notes=[note], is_nothing=True)
@@ -177,6 +180,7 @@ class Aims:
             wish(over, story, others),
             Position(head=travel.head, tip=travel.tip),
             messages=travel.messages,
+            first=travel.messages[0] if travel.messages else None,
             is_short=bool(holes),
             notes=notes,
         )
@@ -202,26 +206,27 @@ class Aims:
         for happening in story:
             if happening.number == span.number:
                 own = {change.path for change in happening.changes}
-                is_all = len(own) == len(whole)
+                nobodys = {change.path for change in whole} - own
                 # What the message was said not to have written is nobody's in a step too.
-                changes = [change for change in rest if is_all or change.path in own]
+                changes = [change for change in rest if change.path not in nobodys]
                 shortened.append(Happening(happening.number, happening.label, changes))
             else:
                 shortened.append(happening)
         return shortened
 
-    def _story(self, first: int, without: Collection[int] = ()) -> list[Happening]:
+    def _story(self, first: int) -> list[Happening]:
         """Tell all that this session did to paths from an event on."""
         story: list[Happening] = []
         if self._session.number is not None and first != _NOW:
             events = [
                 event
                 for event in self._journal.events_after(first - 1, self._session.number)
-                if event.kind in (END, SNAPSHOT, *ACTS) and event.number not in without
+                if event.kind in (END, SNAPSHOT, *ACTS)
             ]
             changes = self._journal.changes_of([event.number for event in events])
             story = [
-                Happening(event.number, self._label(event), changes.get(event.number, [])) for event in events
+                Happening(event.number, self._label(event), changes[event.number], event.kind in ACTS)
+                for event in events
             ]
         if self._ending is not None:
             label = f"message {self._ending.row.id!r}"
@@ -233,17 +238,22 @@ class Aims:
             return f"message {self._session.find(event.message).id!r}"
         return f"the last {event.kind}"
 
-    def _find_act(self) -> tuple[Event | None, set[int]]:
-        """Find the last act that changed anything and was not taken back, and all acts that cancel out."""
-        taken_back: set[int] = set()
+    def _find_act(self) -> tuple[Event | None, list[tuple[int, int]]]:
+        """Find the last act that changed anything and was not taken back.
+
+        Beside it the spans that cancel out, each from an act to the unrevert that took it back.
+        """
+        cancelled: list[tuple[int, int]] = []
         if self._session.number is None:
-            return None, taken_back
+            return None, cancelled
         for event in self._journal.acts_of(self._session.number):
+            if any(first <= event.number <= last for first, last in cancelled):
+                continue
             if event.kind == UNREVERT and event.takes_back is not None:
-                taken_back |= {event.number, event.takes_back}
-            elif event.number not in taken_back and self._did_anything(event):
-                return event, taken_back
-        return None, taken_back
+                cancelled.append((event.takes_back, event.number))
+            elif self._did_anything(event):
+                return event, cancelled
+        return None, cancelled
 
     def _did_anything(self, event: Event) -> bool:
         before = self._journal.last_event(event.session, before=event.number)

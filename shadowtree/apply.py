@@ -17,12 +17,12 @@ same code takes back after a failure and after a crash: it asks the disk how far
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from shadowtree.errors import Conflict, ShadowError, WorktreeFailed
 from shadowtree.frozen import frozen
 from shadowtree.model import ConflictingPath
-from shadowtree.paths import TEMPORARY_PREFIX, RelPath, is_own_temporary, join, parent_of, to_text
+from shadowtree.paths import TEMPORARY_PREFIX, RelPath, join, parent_of, to_text
 from shadowtree.staging import NO_FILE, THIRD_SUFFIX, Bench, FileId
 from shadowtree.state import DIRECTORY, Change, PathState, Unknown
 
@@ -101,15 +101,23 @@ def _make_move(change: Change, token: str, number: int, going: set[RelPath]) -> 
     return Move(path, change.old, change.new, join(home, name))
 
 
-def carry_out(moves: Sequence[Move], bench: Bench, read_blob: ReadBlob) -> list[Move]:
+def carry_out(
+    moves: Sequence[Move], bench: Bench, read_blob: ReadBlob, pause: Callable[[], None] = lambda: None
+) -> list[Move]:
     """Bring every path to its new state, durably, and give the moves that were made.
 
     A directory that goes stays if something foreign is in it; all else is done, or an error is raised:
-    Conflict if somebody changed a path meanwhile. The caller takes back then.
+    Conflict if somebody changed a path meanwhile. The caller takes back then. `pause` is called between two
+    moves and may raise.
     """
+    own = {move.temporary.rpartition(b"/")[2] for move in moves}
+    done = []
     try:
-        staged = _stage_all(moves, bench, read_blob)
-        done = [move for move in moves if _do(move, bench)]
+        staged = _stage_all(moves, bench, read_blob, pause)
+        for move in moves:
+            pause()
+            if _do(move, bench, own):
+                done.append(move)
         _check(done, staged, bench)
         bench.sync_directories(_directories(done))
     except Meanwhile as error:
@@ -118,10 +126,13 @@ def carry_out(moves: Sequence[Move], bench: Bench, read_blob: ReadBlob) -> list[
     return done
 
 
-def _stage_all(moves: Sequence[Move], bench: Bench, read_blob: ReadBlob) -> dict[RelPath, FileId]:
+def _stage_all(
+    moves: Sequence[Move], bench: Bench, read_blob: ReadBlob, pause: Callable[[], None]
+) -> dict[RelPath, FileId]:
     waiting = [move for move in moves if move.new is not None and not move.is_mode_only]
     staged = {}
     for move in waiting:
+        pause()
         assert move.new is not None
         pieces = read_blob(move.new.blob) if move.new.blob else ()
         staged[move.path] = bench.stage(move.temporary, move.new, pieces, instead_of=move.path)
@@ -130,22 +141,25 @@ def _stage_all(moves: Sequence[Move], bench: Bench, read_blob: ReadBlob) -> dict
     return staged
 
 
-def _do(move: Move, bench: Bench) -> bool:
+def _do(move: Move, bench: Bench, own: Collection[bytes]) -> bool:
     """Make one move and look at what it moved aside; False: a directory that has to stay."""
     if move.is_mode_only:
         assert move.new is not None
-        _expect(move.path, move.old, bench.see(move.path))
-        bench.change_mode(move.path, move.new.mode)
+        found = bench.see(move.path)
+        # Another name of a file whose bits were changed a moment ago has them already.
+        if found != move.new:
+            _expect(move.path, move.old, found)
+            bench.change_mode(move.path, move.new.mode)
     elif move.old is None:
         _move_in(move, bench)
     elif move.new is None:
-        if move.is_leaving and not _holds_only_temporaries(move.path, bench):
+        if move.is_leaving and not _holds_only(own, move.path, bench):
             return False
         bench.move(move.path, move.temporary)
-        _verify(move, bench)
+        _verify(move, bench, own)
     else:
         bench.exchange(move.temporary, move.path)
-        _verify(move, bench)
+        _verify(move, bench, own)
     return True
 
 
@@ -158,11 +172,11 @@ def _move_in(move: Move, bench: Bench) -> None:
         raise
 
 
-def _verify(move: Move, bench: Bench) -> None:
+def _verify(move: Move, bench: Bench, own: Collection[bytes]) -> None:
     """Make sure that what was moved aside is what the plan expected, and that nobody can change it now."""
     if move.old != DIRECTORY:
         _expect(move.path, move.old, bench.see(move.temporary, is_settled=True))
-    elif not _holds_only_temporaries(move.temporary, bench):
+    elif not _holds_only(own, move.temporary, bench):
         raise Meanwhile(move.path, "something was put into it meanwhile")
 
 
@@ -171,9 +185,10 @@ def _expect(path: RelPath, expected: PathState | None, found: Answer) -> None:
         raise Meanwhile(path, found.reason if isinstance(found, Unknown) else "it was changed meanwhile")
 
 
-def _holds_only_temporaries(path: RelPath, bench: Bench) -> bool:
+def _holds_only(own: Collection[bytes], path: RelPath, bench: Bench) -> bool:
+    """Tell whether a directory holds nothing but temporaries of this act."""
     names = bench.list_names(path)
-    return names is not None and all(is_own_temporary(name) for name in names)
+    return names is not None and all(name in own for name in names)
 
 
 def _check(done: Sequence[Move], staged: dict[RelPath, FileId], bench: Bench) -> None:
@@ -198,14 +213,14 @@ def _is_below(path: bytes, above: bytes) -> bool:
 # After the journal says done
 
 
-def clean_up(moves: Sequence[Move], bench: Bench, read_blob: ReadBlob) -> list[RelPath]:
+def clean_up(moves: Sequence[Move], bench: Bench) -> list[RelPath]:
     """Remove what was moved aside; give the temporaries that hold something unexpected and were left."""
     aside = {move.path: move for move in moves if move.old == DIRECTORY}
     left = []
     for move in moves:
         if not move.is_mode_only:
             place = _locate(move.temporary, aside, bench)
-            if not _discard(place, move, bench, read_blob):
+            if not _discard(place, bench.see(place), [move.old], bench):
                 left.append(place)
     return left
 
@@ -222,9 +237,8 @@ def _locate(path: RelPath, aside: dict[RelPath, Move], bench: Bench) -> RelPath:
     return join(_locate(parent, aside, bench), name)
 
 
-def _discard(place: RelPath, move: Move, bench: Bench, read_blob: ReadBlob) -> bool:
-    """Remove a temporary if the store has what is in it, or if it is one that was not finished."""
-    found = bench.see(place)
+def _discard(place: RelPath, found: Answer, known: Sequence[PathState | None], bench: Bench) -> bool:
+    """Remove a temporary if the store has what is in it; False: it is somebody's, and is left."""
     if found is None:
         return True
     if isinstance(found, Unknown) and found.reason != NO_FILE:
@@ -235,11 +249,10 @@ def _discard(place: RelPath, move: Move, bench: Bench, read_blob: ReadBlob) -> b
             return False
         bench.remove_directory(place)
         return True
-    is_known = found in (move.old, move.new)
-    if is_known or (move.new and move.new.blob and bench.is_beginning(place, read_blob(move.new.blob))):
-        bench.remove(place)
-        return True
-    return False
+    if found not in known:
+        return False
+    bench.remove(place)
+    return True
 
 
 # When it was not done
@@ -270,6 +283,23 @@ def take_back(moves: Sequence[Move], bench: Bench, read_blob: ReadBlob) -> list[
     return left
 
 
+def list_left(moves: Sequence[Move], bench: Bench) -> list[RelPath]:
+    """Name the temporaries that are left after everything was taken back: somebody's files are in them."""
+    aside = {move.path: move for move in moves if move.old == DIRECTORY}
+    places = [_locate(move.temporary, aside, bench) for move in moves if not move.is_mode_only]
+    return [place for place in places if bench.identify(place) is not None]
+
+
+def _discard_unused(place: RelPath, found: Answer, move: Move, bench: Bench, read_blob: ReadBlob) -> bool:
+    """Remove a temporary that is not needed, also one whose staging was not finished."""
+    if _discard(place, found, [move.old, move.new], bench):
+        return True
+    if move.new is None or not move.new.blob or not bench.is_beginning(place, read_blob(move.new.blob)):
+        return False
+    bench.remove(place)
+    return True
+
+
 def _take_back(move: Move, place: RelPath, bench: Bench, read_blob: ReadBlob) -> bool:
     """Take one move back; False: somebody else's content is at the path, or had to stay in the temporary."""
     _mend_names(move, place, bench)
@@ -282,18 +312,18 @@ def _take_back(move: Move, place: RelPath, bench: Bench, read_blob: ReadBlob) ->
         # Either nothing was done, or what came has been moved in.
         return there != move.new or move.old is not None or _move_out(move, place, bench)
     if move.old is None or there == move.old:
-        return _discard(place, move, bench, read_blob)
+        return _discard_unused(place, aside, move, bench, read_blob)
     if there is None:
         is_staged = move.new is not None and aside != move.old
-        if not is_staged or not _discard(place, move, bench, read_blob):
+        if not is_staged or not _discard_unused(place, aside, move, bench, read_blob):
             bench.move(place, move.path)
         return True
     if move.new is not None and there == move.new and aside != move.new:
-        return _swap_back(move, place, bench, read_blob)
+        return _swap_back(move, place, bench)
     if aside == DIRECTORY:
         # Somebody made the directory again; what is in this one goes back there.
         return True
-    return _discard(place, move, bench, read_blob) and aside == move.new
+    return _discard_unused(place, aside, move, bench, read_blob) and aside == move.new
 
 
 def _mend_names(move: Move, place: RelPath, bench: Bench) -> None:
@@ -327,7 +357,7 @@ def _move_out(move: Move, place: RelPath, bench: Bench) -> bool:
     return False
 
 
-def _swap_back(move: Move, place: RelPath, bench: Bench, read_blob: ReadBlob) -> bool:
+def _swap_back(move: Move, place: RelPath, bench: Bench) -> bool:
     if move.new == DIRECTORY and bench.list_names(move.path):
         return False
     bench.exchange(place, move.path)
@@ -335,4 +365,4 @@ def _swap_back(move: Move, place: RelPath, bench: Bench, read_blob: ReadBlob) ->
         # Saved over in this very moment: it is somebody's, and goes back to where they put it.
         bench.exchange(place, move.path)
         return False
-    return _discard(place, move, bench, read_blob)
+    return _discard(place, move.new, [move.new], bench)

@@ -37,22 +37,23 @@ def encode_meta(meta: Mapping[str, object] | None) -> str | None:
         raise InvalidInput(f"meta is no JSON object: {error}") from error
 
 
-def parse_paths(paths: Collection[str | os.PathLike[str]] | None, worktree: str) -> list[RelPath] | None:
+def parse_paths(paths: Collection[str | os.PathLike[str]] | None, worktree: str) -> frozenset[RelPath] | None:
     """Turn paths of files and directories, relative to the worktree, into ours; None stays None."""
     if paths is None:
         return None
     if isinstance(paths, str | bytes):
         raise InvalidInput("paths is a list of paths")
-    return [_parse_path(os.fspath(path), worktree) for path in paths]
+    return frozenset(_parse_path(os.fspath(path), worktree) for path in paths)
 
 
 def _parse_path(path: str, worktree: str) -> RelPath:
-    relative = os.path.relpath(path, worktree) if os.path.isabs(path) else path
-    names: list[bytes] = []
+    if not path or "\0" in path:
+        raise InvalidInput(f"{path!r} is no path")
     try:
-        encoded = os.fsencode(relative)
+        encoded = os.fsencode(_make_relative(path, worktree) if os.path.isabs(path) else path)
     except UnicodeEncodeError as error:
         raise InvalidInput(f"{path!r} is no path") from error
+    names: list[bytes] = []
     for name in encoded.split(os.fsencode(os.sep)):
         if name == b"..":
             if not names:
@@ -60,9 +61,16 @@ def _parse_path(path: str, worktree: str) -> RelPath:
             names.pop()
         elif name not in (b"", b"."):
             names.append(name)
-    if not path or b"\0" in encoded:
-        raise InvalidInput(f"{path!r} is no path")
     return RelPath(b"/".join(names)) if names else ROOT
+
+
+def _make_relative(path: str, worktree: str) -> str:
+    """Follow links on the way to a path, as the worktree's own path is real; what is there may be a link."""
+    path = path.rstrip(os.sep)
+    if os.path.realpath(path) == worktree:
+        return "."
+    real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    return os.path.relpath(real, worktree)
 
 
 def _is_no_text(character: str) -> bool:

@@ -9,7 +9,17 @@ from contextlib import contextmanager
 from shadowtree import disk
 from shadowtree import store as stores
 from shadowtree.capture import Site, refuse_full, refuse_too_big, scan_unwrapped
-from shadowtree.errors import BroadWorktree, InvalidInput, Locked, NotWrapped, ShadowError, UnsafePath
+from shadowtree.errors import (
+    BroadWorktree,
+    InvalidInput,
+    Locked,
+    NotWrapped,
+    OutOfSpace,
+    ShadowError,
+    StoreFailed,
+    UnsafePath,
+    WorktreeFailed,
+)
 from shadowtree.journal import create_journal
 from shadowtree.layout import StoreLayout, find_broadness, is_inside
 from shadowtree.lock import Lock
@@ -80,6 +90,9 @@ class Gate:
             except Locked:
                 # Somebody is at work: nothing is interrupted yet.
                 return opened
+            except (OutOfSpace, StoreFailed, WorktreeFailed) as error:
+                # Who only looks may go on; who writes is told.
+                self.recovered.append(f"an interrupted act is not made good yet: {error}")
         return self._open_store()
 
     @contextmanager

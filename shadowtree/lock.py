@@ -28,6 +28,21 @@ class Lock:
         self._directory_fd = -1
 
     def __enter__(self) -> Lock:
+        try:
+            self._wait()
+        except BaseException:
+            self._free()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._free()
+
+    def __del__(self) -> None:
+        # For an interrupt that came in the very moment in which somebody took or freed it.
+        self._free()
+
+    def _wait(self) -> None:
         deadline = time.monotonic() + self._timeout_s
         pause_s = _FIRST_PAUSE_S
         while not self._try():
@@ -37,15 +52,15 @@ class Lock:
                 raise Locked(os.path.dirname(self._path), *owner, self._timeout_s)
             time.sleep(min(pause_s, left_s))
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-        return self
 
-    def __exit__(self, *exc: object) -> None:
+    def _free(self) -> None:
         # Closing frees the lock; the owner's line stays and is overwritten by the next one.
-        for fd in (self._directory_fd, self._fd):
+        fds = self._directory_fd, self._fd
+        self._fd = self._directory_fd = -1
+        for fd in fds:
             if fd >= 0:
                 free_lock(fd)
                 os.close(fd)
-        self._fd = self._directory_fd = -1
 
     def _try(self) -> bool:
         faultpoint.before_write("create", self._path)
@@ -58,9 +73,9 @@ class Lock:
                     self._sign()
                     return True
         except BaseException:
-            self.__exit__()
+            self._free()
             raise
-        self.__exit__()
+        self._free()
         return False
 
     def _try_directory(self) -> bool:

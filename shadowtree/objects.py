@@ -161,6 +161,11 @@ class Objects:
             return
         raise StoreDamaged(f"blob {wanted.hex()} is missing")
 
+    def prove(self, wanted: bytes) -> bool:
+        """Tell whether an object is stored by reading it back now, whatever was seen of it before."""
+        self._sound.discard(wanted)
+        return self.has(wanted) or (self.refresh() and self.has(wanted))
+
     def require_blob(self, wanted: bytes) -> None:
         """Raise StoreDamaged unless a blob is stored, which is proved by reading it back."""
         if not self.has(wanted) and not (self.refresh() and self.has(wanted)):

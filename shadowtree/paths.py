@@ -41,7 +41,7 @@ def ancestors(path: RelPath) -> Iterator[RelPath]:
 
 def is_among(path: RelPath, paths: Collection[RelPath]) -> bool:
     """Tell whether a path is one of these, or below one; the root has all below it."""
-    return any(path == each or not each or path.startswith(each + b"/") for each in paths)
+    return path in paths or ROOT in paths or any(above in paths for above in ancestors(path))
 
 
 def to_text(path: bytes) -> str:
@@ -65,7 +65,10 @@ TEMPORARY_PREFIX = b".shadowtree-tmp-"
 
 def is_own_temporary(name: bytes) -> bool:
     """Tell whether this is the name of a file that shadowtree put into the worktree for a moment."""
-    return name.startswith(TEMPORARY_PREFIX)
+    if not name.startswith(TEMPORARY_PREFIX):
+        return False
+    token, _, rest = name[len(TEMPORARY_PREFIX) :].partition(b"-")
+    return len(token) == 12 and not token.strip(b"0123456789abcdef") and rest.removesuffix(b"-x").isdigit()
 
 
 def is_forbidden(name: bytes, *, is_link: bool = False, is_directory: bool = False) -> bool:

@@ -105,12 +105,12 @@ class _Planner:
             self._skipped.append(Skipped(to_text(wish.path), wish.doubt))
             return
         if isinstance(present, Unknown):
-            self._refuse(wish.path, f"{present.reason} is in the way", KEEP_OR_MOVE)
+            self._refuse(wish.path, f"something is in the way: {present.reason}", KEEP_OR_MOVE)
             return
         self._changes[wish.path] = Change(wish.path, present, wish.target)
-        if present == DIRECTORY and wish.expected != DIRECTORY:
+        if present == DIRECTORY and is_file(wish.expected):
             self._foreign_directories.add(wish.path)
-        reason = wish.trouble or _find_edit(wish, present)
+        reason = None if _is_harmless(wish, present) else wish.trouble or _find_edit(wish, present)
         if reason is not None and self._on_conflict != "overwrite":
             self._refuse(wish.path, reason, KEEP_OR_OVERWRITE)
 
@@ -125,8 +125,12 @@ class _Planner:
     # Shape
 
     def _mend_shape(self) -> bool:
-        """Find one change that does not fit the others and mend that; tell whether there was one."""
-        return any(self._mend(change) for change in list(self._changes.values()))
+        """Mend every change until it fits the others, or give it up; tell whether there was any to mend."""
+        is_mended = False
+        for path in list(self._changes):
+            while path in self._changes and self._mend(self._changes[path]):
+                is_mended = True
+        return is_mended
 
     def _mend(self, change: Change) -> bool:
         if change.new is None:
@@ -177,6 +181,16 @@ class _Planner:
             if change is None or change.new is not None:
                 return below
         return None
+
+
+def _is_harmless(wish: Wish, present: PathState | None) -> bool:
+    """Tell whether a wish loses nothing whoever made what is there.
+
+    An absent directory is made, and one that shall go does so if it is empty, and stays if it is not.
+    """
+    if is_file(wish.expected):
+        return False
+    return (wish.target, present) in ((DIRECTORY, None), (None, DIRECTORY))
 
 
 def _find_edit(wish: Wish, present: PathState | None) -> str | None:

@@ -11,6 +11,7 @@ import stat
 from functools import cached_property
 
 from shadowtree.coverage import LEFT_OUT, Policy
+from shadowtree.directory import FORCED, NORMAL
 from shadowtree.facts import (
     DIRECTORY_BLOB,
     EXCLUDE_BLOB,
@@ -54,6 +55,8 @@ class RecordedDirectory:
         self.unknown: str | None = None
         """Why nothing is known of anything in here."""
         self._policy: Policy | None = None
+        self._is_left_out = False
+        """The rules leave it out; only what an index tracks in it is covered."""
         self._children: dict[bytes, RecordedDirectory] = {}
         if above is None:
             self._policy = self._root_policy()
@@ -97,8 +100,12 @@ class RecordedDirectory:
             return PathState(self.file_mode(entry), entry.id)
         if name in self.subdirectories and self.enter(name).is_there:
             return DIRECTORY
-        reason = self.enter(name).unknown if as_directory else self.why_unknown(name)
+        reason = self.enter(name).why_unknown_itself() if as_directory else self.why_unknown(name)
         return None if reason is None else Unknown(reason)
+
+    def why_unknown_itself(self) -> str | None:
+        """Say why nobody can tell whether there was such a directory; None if there was none."""
+        return self.unknown or (LEFT_OUT_THEN if self._is_left_out else None)
 
     def find(self, path: RelPath, *, as_directory: bool = False) -> Answer:
         """Tell what was at a path below here."""
@@ -188,6 +195,7 @@ class RecordedDirectory:
         if (not is_entered and self.tree is None) or is_own_temporary(self._name):
             self.unknown = LEFT_OUT_THEN
             return
+        self._is_left_out = mode not in (NORMAL, FORCED)
         self._policy = Policy(
             above._policy,
             self._name,

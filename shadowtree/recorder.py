@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 
 from shadowtree.capture import Capture
 from shadowtree.errors import DuplicateMessage, InvalidInput, ShadowError, UnknownMessage
-from shadowtree.events import BEGIN, END, SNAPSHOT, STEP, STEP_END, WRAP, Event, MessageRow, Position
+from shadowtree.events import ACTS, BEGIN, END, SNAPSHOT, STEP, STEP_END, WRAP, Event, MessageRow, Position
 from shadowtree.frozen import frozen, replace
 from shadowtree.journal import TreeRecord
 from shadowtree.model import Message, Step
@@ -104,6 +104,7 @@ class Recorder:
                 changes = []
                 if ending is None and before is not None:
                     changes = self._compare_with(taken)(before)
+                    changes = self._without_acts(changes, 0 if since is None else since.number)
                 with taken.record(self.time_s) as record:
                     if ending is not None:
                         since = self.add_ending(ending, record, taken, is_inferred=True)
@@ -212,7 +213,17 @@ class Recorder:
         changes = [] if begin.before is None else changes_since(begin.before)
         if paths is not None:
             changes = _attribute(changes, paths)
+        changes = self._without_acts(changes, begin.number)
         return Ending(row, begin, changes, self._prepare_step_ending(changes_since))
+
+    def _without_acts(self, changes: list[Change], since: int) -> list[Change]:
+        """Leave out what acts of other sessions did meanwhile: it is theirs, and they can take it back."""
+        acts: dict[RelPath, list[Change]] = {}
+        paths = {change.path for change in changes}
+        for number, change in self.journal.changes_at(paths, since, self._session_number()):
+            if self.journal.event(number).kind in ACTS:
+                acts.setdefault(change.path, []).append(change)
+        return [change for change in changes if not _is_explained(change, acts.get(change.path))]
 
     def add_ending(
         self, ending: Ending, record: TreeRecord, taken: Capture | None, *, is_inferred: bool
@@ -423,6 +434,11 @@ class Ending:
     begin: Event
     changes: list[Change]
     step: StepEnding | None
+
+
+def _is_explained(change: Change, acts: list[Change] | None) -> bool:
+    """Tell whether acts, one after the other, made all of a change."""
+    return acts is not None and (acts[0].old, acts[-1].new) == (change.old, change.new)
 
 
 def _attribute(changes: list[Change], paths: Collection[RelPath]) -> list[Change]:

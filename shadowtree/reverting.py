@@ -10,15 +10,17 @@ goes wrong takes everything back; after that, all that is left is to remove what
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from time import time
 
 from shadowtree.aims import Aim, Aims
-from shadowtree.apply import Move, carry_out, clean_up, order_moves, take_back
+from shadowtree.apply import Move, carry_out, clean_up, list_left, order_moves, take_back
 from shadowtree.capture import Capture, Site, capture, refuse_full
 from shadowtree.errors import Conflict, NotConfirmed, ShadowError, WorktreeFailed
-from shadowtree.events import RESTORE, Intent
+from shadowtree.events import RESTORE
 from shadowtree.frozen import frozen, replace
 from shadowtree.intents import decode_intent, encode_intent
+from shadowtree.interrupts import HeldInterrupts
 from shadowtree.journal import TreeRecord
 from shadowtree.model import Outcome, Plan, PlannedChange
 from shadowtree.objects import Objects
@@ -117,13 +119,14 @@ def run(
         _refuse(prepared, confirm)
         moves = order_moves(prepared.plan.changes, os.urandom(6).hex())
         blobs = Blobs(opened.objects)
-        blobs.verify(moves, bench, taken, prepared.uncovered)
+        blobs.verify(moves, bench, taken)
         if not moves:
             with taken.record(recorder.time_s) as record:
                 _add_act(recorder, prepared, [], record, record, None)
             return _finish(prepared.outcome, [], record.tree.hex())
         refuse_full(site.worktree, blobs.bytes_to_write, site.settings)
-        also = [state.blob for path, state in prepared.uncovered.items() if _is_planned(path, prepared.plan)]
+        planned = {change.path for change in prepared.plan.changes}
+        also = [state.blob for path, state in prepared.uncovered.items() if path in planned]
         with taken.record(recorder.time_s, also=also) as before:
             intent = opened.journal.add_intent(encode_intent(prepared.aim.kind, moves))
         return _Act(opened, site, recorder, prepared, bench, blobs).run(moves, intent, before)
@@ -150,17 +153,22 @@ class _Act:
 
     def run(self, moves: list[Move], intent: int, before: TreeRecord) -> Outcome:
         """Carry it out and record it; whatever goes wrong until then takes everything back."""
-        try:
-            done = carry_out(moves, self._bench, self._blobs.read)
-            after = self._record(done, intent, before)
-        except BaseException as error:
-            self._give_up(moves, intent)
-            if isinstance(error, Conflict):
-                outcome = replace(self._prepared.outcome, conflicts=error.conflicts, complete=False)
-                raise Conflict(error.conflicts, _as_untouched(outcome)) from error
-            raise
+        with HeldInterrupts() as interrupts:
+            try:
+                done = carry_out(moves, self._bench, self._blobs.read, interrupts.check)
+                after = self._record(done, intent, before)
+            except BaseException as error:
+                notes = self._give_up(moves, intent)
+                if isinstance(error, Conflict):
+                    outcome = replace(self._prepared.outcome, conflicts=error.conflicts)
+                    raise Conflict(error.conflicts, _as_untouched(outcome, notes)) from error
+                for note in notes:
+                    error.add_note(note)
+                raise
+            notes = self._finish(moves, intent)
+            if interrupts.is_pending:
+                notes.append("interrupted when it was done already")
         outcome = _finish(self._prepared.outcome, done, after)
-        notes = finish_intent(self._opened, self._bench, moves, intent)
         return replace(outcome, notes=[*outcome.notes, *notes])
 
     def _record(self, done: list[Move], intent: int, before: TreeRecord) -> str:
@@ -171,15 +179,27 @@ class _Act:
                 _add_act(self._recorder, self._prepared, done, before, record, intent)
         return taken.tree.hex()
 
-    def _give_up(self, moves: list[Move], intent: int) -> None:
-        """Take everything back. If that fails too, the next command does it."""
+    def _finish(self, moves: list[Move], intent: int) -> list[str]:
+        """Remove what was moved aside. The act is done, so whatever fails is left to the next command."""
+        try:
+            return finish_intent(self._opened, self._site, self._bench, moves, intent)
+        except ShadowError as error:
+            return [f"temporary files are still there, the next command removes them: {error}"]
+
+    def _give_up(self, moves: list[Move], intent: int) -> list[str]:
+        """Take everything back; say what was rescued. If that fails too, the next command does it."""
         open_intents = self._opened.journal.open_intents()
         if any(each.number == intent and each.is_committed for each in open_intents):
-            return
-        take_back(moves, self._bench, self._blobs.read)
-        if all(self._bench.list_names(parent_of(move.temporary)) is not None for move in moves):
+            return []
+        # Nothing counts that a bench believes which may have been interrupted.
+        with self._bench.again() as bench:
+            take_back(moves, bench, self._blobs.read)
+            notes = rescue(self._opened, self._site, bench, list_left(moves, bench))
+            is_whole = all(bench.list_names(parent_of(move.temporary)) is not None for move in moves)
+        if is_whole:
             self._opened.journal.remove_intent(intent)
         # Else a directory is out of reach, swapped for a link perhaps: the next command tries again.
+        return notes
 
 
 def recover(opened: OpenStore, site: Site) -> list[str]:
@@ -188,29 +208,53 @@ def recover(opened: OpenStore, site: Site) -> list[str]:
     for intent in opened.journal.open_intents():
         kind, moves = decode_intent(intent.content)
         with Bench(site.worktree) as bench:
-            notes += _recover(opened, bench, intent, kind, moves)
+            if intent.is_committed:
+                notes.append(f"an interrupted {kind} was finished")
+                notes += finish_intent(opened, site, bench, moves, intent.number)
+            else:
+                notes.append(f"an interrupted {kind} was taken back")
+                notes += _take_back_intent(opened, site, bench, moves, intent.number)
     return notes
 
 
-def _recover(opened: OpenStore, bench: Bench, intent: Intent, kind: str, moves: list[Move]) -> list[str]:
-    if intent.is_committed:
-        notes = finish_intent(opened, bench, moves, intent.number)
-        return [f"an interrupted {kind} was finished", *notes]
+def _take_back_intent(
+    opened: OpenStore, site: Site, bench: Bench, moves: list[Move], intent: int
+) -> list[str]:
     left = take_back(moves, bench, Blobs(opened.objects).read)
-    opened.journal.remove_intent(intent.number)
+    notes = rescue(opened, site, bench, list_left(moves, bench))
+    opened.journal.remove_intent(intent)
     paths = ", ".join(to_text(path) for path in sorted(left))
-    changed = [f"changed meanwhile and left as they are: {paths}"] if left else []
-    return [f"an interrupted {kind} was taken back", *changed]
+    return [*notes, f"changed meanwhile and left as they are: {paths}"] if left else notes
 
 
-def finish_intent(opened: OpenStore, bench: Bench, moves: list[Move], intent: int) -> list[str]:
-    """Remove what a recorded act moved aside; what cannot be removed now is left to the next command."""
-    try:
-        left = clean_up(moves, bench, Blobs(opened.objects).read)
-        opened.journal.remove_intent(intent)
-    except ShadowError as error:
-        return [f"temporary files are still there, the next command removes them: {error}"]
-    return [f"{to_text(path)} holds something that was written meanwhile" for path in left]
+def finish_intent(opened: OpenStore, site: Site, bench: Bench, moves: list[Move], intent: int) -> list[str]:
+    """Remove what a recorded act moved aside, and then the intent; say what was rescued."""
+    notes = rescue(opened, site, bench, clean_up(moves, bench))
+    opened.journal.remove_intent(intent)
+    return notes
+
+
+def rescue(opened: OpenStore, site: Site, bench: Bench, places: Collection[RelPath]) -> list[str]:
+    """Put what somebody wrote to files that had been moved aside into the store, and say where it is.
+
+    A program may save to a file in the very moment in which it is swapped, and once more right after. The
+    later version is at the path then; the earlier one would only be in a temporary.
+    """
+    files = [place for place in places if is_file(bench.see(place))]
+    if not files:
+        return []
+    blobs: dict[RelPath, bytes] = {}
+    with capture(site, opened) as taken:
+        for place in files:
+            size, pieces = bench.open_content(place)
+            blobs[place] = taken.put_stream(size, pieces)
+        with taken.record(int(time()), also=list(blobs.values())):
+            pass
+    for place, blob in blobs.items():
+        found = bench.see(place, is_settled=True)
+        if isinstance(found, PathState) and found.blob == blob:
+            bench.remove(place)
+    return [f"a version saved meanwhile is in the store as blob {blob.hex()}" for blob in blobs.values()]
 
 
 # Objects
@@ -225,20 +269,20 @@ class Blobs:
         self._room = _MEMORY_BYTES
         self.bytes_to_write = 0
 
-    def verify(
-        self, moves: Iterable[Move], bench: Bench, taken: Capture, uncovered: dict[RelPath, PathState]
-    ) -> None:
-        """Read all that will be written, and make sure that the store has all that will be replaced."""
+    def verify(self, moves: Iterable[Move], bench: Bench, taken: Capture) -> None:
+        """Read all that will be written, and all that would bring back what will be replaced.
+
+        What the store does not have of the latter is put into it.
+        """
         for move in moves:
             if is_file(move.new) and not move.is_mode_only:
                 assert move.new is not None
                 self._verify_new(move.new.blob)
             if is_file(move.old):
                 assert move.old is not None
-                if move.path in uncovered:
+                if not self._objects.prove(move.old.blob):
+                    # No rule covers it, or what the store had of it is damaged.
                     self._store(move.path, move.old, bench, taken)
-                else:
-                    self._objects.require_blob(move.old.blob)
 
     def read(self, blob: bytes) -> Iterator[bytes]:
         """Give the content of a blob in pieces."""
@@ -257,11 +301,9 @@ class Blobs:
             self._objects.require_blob(blob)
 
     def _store(self, path: RelPath, state: PathState, bench: Bench, taken: Capture) -> None:
-        """Put into the store what no rule covers and what is about to be replaced."""
-        if not self._objects.has(state.blob):
-            size, pieces = bench.open_content(path)
-            if taken.put_stream(size, pieces) != state.blob:
-                raise WorktreeFailed(to_text(path), "it is being changed")
+        size, pieces = bench.open_content(path)
+        if taken.put_stream(size, pieces) != state.blob:
+            raise WorktreeFailed(to_text(path), "it is being changed")
 
 
 # Outcomes
@@ -295,9 +337,9 @@ def _foresee(recorder: Recorder, aim: Aim, plan: PathPlan, root: RecordedDirecto
 
 def _tell_head(recorder: Recorder, aim: Aim, git_head: str | None) -> list[str]:
     """Say if the user's repository stood elsewhere at the first of the messages."""
-    if not aim.messages:
+    if aim.first is None:
         return []
-    then = recorder.git_head_of(aim.messages[0])
+    then = recorder.git_head_of(aim.first)
     if then is None or git_head is None or then == git_head:
         return []
     return [f"the repository's HEAD moved since: it was {then[:12]}, it is {git_head[:12]}"]
@@ -313,10 +355,17 @@ def _refuse(prepared: Prepared, confirm: Confirm | None) -> None:
         raise NotConfirmed(replace(outcome, complete=False))
 
 
-def _as_untouched(outcome: Outcome) -> Outcome:
+def _as_untouched(outcome: Outcome, notes: Sequence[str] = ()) -> Outcome:
     """Say that nothing was done."""
     return replace(
-        outcome, messages=[], restored=[], deleted=[], kept=[], after=outcome.before, complete=False
+        outcome,
+        notes=[*outcome.notes, *notes],
+        messages=[],
+        restored=[],
+        deleted=[],
+        kept=[],
+        after=outcome.before,
+        complete=False,
     )
 
 
@@ -351,10 +400,6 @@ def _add_act(
         intent=intent,
         changes=[Change(move.path, move.old, move.new) for move in done],
     )
-
-
-def _is_planned(path: RelPath, plan: PathPlan) -> bool:
-    return any(change.path == path for change in plan.changes)
 
 
 def _show_change(change: Change) -> PlannedChange:

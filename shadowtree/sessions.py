@@ -92,12 +92,12 @@ class Session:
         first = min(row.number for row in rows)
         events = MessageEvents(self._journal.events_of([row.number for row in rows]))
         changes = self._journal.changes_of([event.number for event in events.ends.values()])
+        on_line = {row.number for row in self._walk_to(self.position.tip, first)}
         active = {row.number for row in self._walk_to(self.position.head, first)}
-        undone = {row.number for row in undone_messages(self.position, self.find)}
-        on_line = active | undone
+        undone = on_line - active
         branches = {}
-        if self.number is not None and not all(row.number in on_line for row in rows):
-            archived = [row for row in rows if row.number not in on_line]
+        archived = [row for row in rows if row.number not in on_line]
+        if self.number is not None and archived:
             branches = find_branches(archived, self._journal.branches(self.number), self.find)
         return [
             self._make_message(

@@ -284,6 +284,8 @@ class Shadow:
 
     def messages(self, *, all_sessions: bool = False, last: int | None = None) -> list[Message]:
         """List the messages of this session, or of all, oldest first; with `last`, only the newest ones."""
+        if last is not None and last < 1:
+            raise InvalidInput(f"a number of messages is 1 or more, not {last}")
         with self._mutex:
             opened = self._gate.open()
             session = Session(opened.journal, self._session)
@@ -412,6 +414,7 @@ class Shadow:
         from shadowtree import reverting
 
         check_on_conflict(on_conflict)
+        known = len(self._gate.recovered)
         with self._mutex, self._gate.locked() as opened:
             try:
                 recorder = self._make_recorder(opened, None)
@@ -421,7 +424,7 @@ class Shadow:
             except BaseException:
                 self._gate.forget(opened, is_new=False)
                 raise
-            return _with_notes(outcome, self._gate.recovered)
+            return _with_notes(outcome, self._gate.recovered[known:])
 
     def _plan(self, choose: Callable[[Aims], Aim], on_conflict: OnConflict) -> Plan:
         from shadowtree import reverting
@@ -523,6 +526,8 @@ def find_worktree(start: StrPath, *, store: StrPath | None = None) -> str | None
 
 def _say(id: str, text: str, role: str | None, meta: Mapping[str, object] | None) -> Said:
     check_name(id, "message id")
+    if not isinstance(text, str):
+        raise InvalidInput(f"the text of a message is text, not {text!r}")
     if role is not None:
         check_name(role, "role")
     return Said(id, text, role, encode_meta(meta))

@@ -45,7 +45,7 @@ Owner = tuple[int, int]
 FileId = tuple[int, int, int, int]
 """What tells a file from any other, and from itself once written to: inode, mtime in ns, size, mode."""
 
-NO_FILE = "something that is neither file nor link"
+NO_FILE = "neither file nor link"
 BEING_WRITTEN = "a program is writing to it"
 
 
@@ -238,9 +238,10 @@ class Bench:
         faultpoint.before_write("chmod", to_text(path))
         with _errors(path):
             parent_fd, name = self._open_parent(path)
-            fd, _ = open_file(parent_fd, name)
+            fd, status = open_file(parent_fd, name)
             try:
-                os.fchmod(fd, stat.S_IMODE(mode))
+                # Bits above these are not recorded, so they stay as they are.
+                os.fchmod(fd, mode & 0o777 | status.st_mode & 0o7000)
                 os.fsync(fd)
             finally:
                 os.close(fd)

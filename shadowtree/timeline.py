@@ -63,10 +63,6 @@ class Travel:
     is_forward: bool = False
     turns: int = 0
 
-    def is_to(self, position: Position) -> bool:
-        """Tell whether it leads to where the session stands already."""
-        return (self.head, self.tip) == (position.head, position.tip)
-
 
 def walk_back(number: int | None, find: FindMessage, until: int | None = None) -> Iterator[MessageRow]:
     """Give messages from one back towards the first, up to but without `until`."""

@@ -31,6 +31,7 @@ class Happening:
     label: str
     """What it was, in words: `message 'm1'`."""
     changes: list[Change]
+    is_act: bool = False
 
 
 def wish_back(over: Collection[int], story: Sequence[Happening], others: Mapping[RelPath, str]) -> list[Wish]:
@@ -43,7 +44,7 @@ def wish_back(over: Collection[int], story: Sequence[Happening], others: Mapping
     for happening in story:
         for change in happening.changes:
             if change.path in wishes:
-                wishes[change.path].go_on(change, happening.label)
+                wishes[change.path].go_on(change, happening)
             elif happening.number in over:
                 wishes[change.path] = _Path(change, happening.label)
     return [wishes[path].wish(path, others.get(path)) for path in sorted(wishes)]
@@ -60,7 +61,7 @@ def wish_forward(
             if happening.number in over:
                 targets[change.path] = change.new
             if change.path in wishes:
-                wishes[change.path].go_on(change, happening.label)
+                wishes[change.path].go_on(change, happening)
             elif change.path in targets:
                 wishes[change.path] = _Path(change, happening.label)
     return [
@@ -89,19 +90,26 @@ class _Path:
         """What was last recorded for it; where that is unknown, what was known before."""
         self.label = label
         self.trouble: str | None = None
+        self._edits: dict[Answer, str] = {}
+        """States that hold somebody's edit, which an act replaced and another one may have brought back."""
 
-    def go_on(self, change: Change, label: str) -> None:
-        """Take in the next change."""
+    def go_on(self, change: Change, happening: Happening) -> None:
+        """Take in the next change. An edit that an act replaced is in the way only if it came back."""
         is_known = not isinstance(change.old, Unknown) and not isinstance(self.last, Unknown)
-        if is_known and change.old != self.last and self.trouble is None:
-            self.trouble = f"it was edited between {self.label} and {label}"
+        reason = self._edits.get(change.old)
+        if is_known and change.old != self.last and reason is None:
+            reason = f"it was edited between {self.label} and {happening.label}"
+        if reason is not None and happening.is_act:
+            self._edits[change.old] = reason
+        elif reason is not None:
+            self.trouble = self.trouble or reason
         if not isinstance(change.new, Unknown) or isinstance(self.last, Unknown):
             self.last = change.new
-        self.label = label
+        self.label = happening.label
 
     def wish(self, path: RelPath, other: str | None) -> Wish:
         """Wish it back to what it was."""
-        trouble = other or self.trouble
+        trouble = other or self.trouble or self._edits.get(self.last)
         if isinstance(self.last, Unknown):
             # Nobody knows what was made of it, so it is taken back only if it is what it was anyway.
             doubt = f"unknown after: {self.last.reason}"

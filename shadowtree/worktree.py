@@ -146,8 +146,10 @@ class Cursor:
         return self._fds[-1]
 
     def _descend(self, name: bytes) -> None:
-        self._fds.append(_open_directory(name, self._fds[-1]))
+        # In this order: a name without its descriptor does no harm, the other way round would.
+        self._path = None
         self._names.append(name)
+        self._fds.append(_open_directory(name, self._fds[-1]))
         self._close_some()
 
     def _is_closed(self, depth: int) -> bool:
@@ -161,10 +163,10 @@ class Cursor:
             self._fds[depth] = -1
 
     def _close_from(self, depth: int) -> None:
-        for fd in self._fds[depth:]:
+        while len(self._fds) > depth:
+            fd = self._fds.pop()
             if fd >= 0:
                 os.close(fd)
-        del self._fds[depth:]
 
 
 def _open_directory(name: bytes, parent_fd: int) -> int:

@@ -32,7 +32,10 @@ FLOORS: tuple[tuple[str, set[str]], ...] = (
     ("rules: trees", {"recorded", "seed", "snapshot"}),
     ("rules: changes, and what is there now", {"patch", "plan", "sight", "timeline"}),
     ("rules: from the timeline to the files", {"apply", "trace"}),
-    ("front door: its parts", {"arguments", "handles", "intents", "opened", "places", "sessions"}),
+    (
+        "front door: its parts",
+        {"arguments", "handles", "intents", "interrupts", "opened", "places", "sessions"},
+    ),
     ("front door: taking the present state", {"capture"}),
     ("front door: recording", {"recorder"}),
     ("front door: choosing", {"aims"}),

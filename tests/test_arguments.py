@@ -199,7 +199,7 @@ WORKTREE = "/home/me/project"
     ids=str,
 )
 def test_a_path_is_relative_to_the_worktree(path: str | os.PathLike[str], found: bytes) -> None:
-    assert parse_paths([path], WORKTREE) == [found]
+    assert parse_paths([path], WORKTREE) == {found}
 
 
 @pytest.mark.parametrize(
@@ -239,16 +239,23 @@ def test_a_bare_text_is_no_list_of_paths(paths: str) -> None:
 
 def test_no_paths_and_no_list_are_two_things() -> None:
     assert parse_paths(None, WORKTREE) is None
-    assert parse_paths([], WORKTREE) == []
-    assert parse_paths((), WORKTREE) == []
+    assert parse_paths([], WORKTREE) == frozenset()
+    assert parse_paths((), WORKTREE) == frozenset()
 
 
-def test_paths_stay_in_their_order() -> None:
-    assert parse_paths(["z", "a", "z"], WORKTREE) == [b"z", b"a", b"z"]
+def test_an_absolute_path_may_lead_through_links(tmp_path: Path) -> None:
+    """Agents report paths as they were given them, and the worktree's own is the real one."""
+    worktree = tmp_path / "real"
+    (worktree / "d").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real")
+    (worktree / "d" / "out").symlink_to("/etc")
+
+    paths = [tmp_path / "link", tmp_path / "link" / "a", tmp_path / "link" / "d" / "out"]
+    assert parse_paths(paths, str(worktree)) == {ROOT, b"a", b"d/out"}
 
 
 def test_a_worktree_may_be_the_root_of_the_file_system() -> None:
-    assert parse_paths(["/", "/etc", "usr/"], "/") == [ROOT, b"etc", b"usr"]
+    assert parse_paths(["/", "/etc", "usr/"], "/") == {ROOT, b"etc", b"usr"}
 
 
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30))

@@ -76,10 +76,11 @@ def test_a_path_is_among_others_if_it_is_one_or_below_one(
 
 
 def test_only_what_begins_so_is_a_temporary_of_ours() -> None:
-    assert is_own_temporary(b".shadowtree-tmp-1")
-    assert not any(
-        map(is_own_temporary, (b".shadowtree-tmp", b"x.shadowtree-tmp-1", b".shadowtreeignore", b""))
-    )
+    token = b".shadowtree-tmp-0123456789ab"
+    others = (token, token + b"-x", token + b"1-1", b"x" + token + b"-1", b".shadowtree-tmp-notes-1", b"")
+
+    assert all(map(is_own_temporary, (token + b"-1", token + b"-22-x")))
+    assert not any(map(is_own_temporary, others))
 
 
 def test_only_the_plain_spelling_is_the_entry_of_a_repository() -> None:

@@ -196,7 +196,7 @@ def test_a_path_in_doubt_is_skipped(on_conflict: OnConflict) -> None:
 def test_what_cannot_be_stored_is_never_replaced(on_conflict: OnConflict) -> None:
     found = plan([wish(b"p", f(0), f(1))], {b"p": PIPE}, on_conflict)
 
-    assert reasons(found) == {"p": f"{PIPE.reason} is in the way"}
+    assert reasons(found) == {"p": f"something is in the way: {PIPE.reason}"}
     assert found.conflicts[0].advice == KEEP_OR_MOVE
     assert found.changes == []
 

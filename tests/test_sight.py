@@ -139,8 +139,8 @@ def test_all_that_is_below_a_directory_is_listed(sight: DiskSight, worktree: Pat
                 "none": {},
                 "u": {"ln": link("..")},
                 ".git": {"config": ""},
-                ".shadowtree-tmp-1-1": "",
-                ".shadowtree-tmp-1-2": {"z": ""},
+                ".shadowtree-tmp-0123456789ab-1": "",
+                ".shadowtree-tmp-0123456789ab-2": {"z": ""},
             }
         },
     )
