@@ -229,9 +229,9 @@ class Seen:
             return DIRECTORY if is_plain or path in self.holding else UNKNOWN
         if path in self.covered:
             return self.disk[path]
-        if path in self.disk or not is_plain or any(above in self.skipped for above in ancestors(path)):
+        if not is_plain or any(above in self.skipped for above in ancestors(path)):
             return UNKNOWN
-        return None
+        return UNSURE if path in self.disk else None
 
 
 def compare(old: Seen, new: Seen) -> Changes:
@@ -244,7 +244,7 @@ def compare(old: Seen, new: Seen) -> Changes:
             changes[path] = before, after
     for path in (old.directories | new.directories) - files:
         before, after = old.find_directory(path), new.find_directory(path)
-        if before != after and not isinstance(before, Unknown) and not isinstance(after, Unknown):
+        if before != after and UNKNOWN not in (before, after):
             changes[path] = before, after
     return changes
 
@@ -434,7 +434,7 @@ def wish_back(
 
 
 def _is_in_patch(path: str, over: set[int], story: list[Happening]) -> bool:
-    return any(h.number in over and not _is_vague(*h.changes[path]) for h in story if path in h.changes)
+    return any(h.number in over and UNKNOWN not in h.changes[path] for h in story if path in h.changes)
 
 
 def wish_forward(over: set[int], story: list[Happening], others: Others) -> dict[str, Wish]:

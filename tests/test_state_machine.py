@@ -501,6 +501,14 @@ class Worktrees(RuleBasedStateMachine):
         wishes = modelled.wish_back(
             {happening.number for happening in since}, since, self.find_others(session), last.number
         )
+        # An act that was taken back counts for nothing, or for what it and its unrevert did: either will do.
+        whole = [happening for happening in story if happening.number >= last.number]
+        told = modelled.wish_back({h.number for h in since}, whole, self.find_others(session), last.number)
+        for path, wish in wishes.items():
+            wish.is_vague |= (wish.expected, wish.is_troubled) != (
+                told[path].expected,
+                told[path].is_troubled,
+            )
         others = modelled.doubt({p: w for p, w in wishes.items() if p not in since[0].changes}, last.seen)
         before = self.disk
         outcome = self.act(
