@@ -274,8 +274,10 @@ def take_back(moves: Sequence[Move], bench: Bench, read_blob: ReadBlob) -> list[
             failure = failure or error
     for move in moves:
         # Directories that could not go back to their place are empty by now, or hold what has to stay.
-        if move.is_leaving and bench.list_names(move.temporary) == []:
-            bench.remove_directory(move.temporary)
+        if DIRECTORY in (move.old, move.new):
+            place = _locate(move.temporary, aside, bench)
+            if bench.list_names(place) == []:
+                bench.remove_directory(place)
     if failure is not None:
         raise failure
     homes = {parent_of(path) for move in moves for path in (move.path, move.temporary)}
@@ -287,7 +289,8 @@ def list_left(moves: Sequence[Move], bench: Bench) -> list[RelPath]:
     """Name the temporaries that are left after everything was taken back: somebody's files are in them."""
     aside = {move.path: move for move in moves if move.old == DIRECTORY}
     places = [_locate(move.temporary, aside, bench) for move in moves if not move.is_mode_only]
-    return [place for place in places if bench.identify(place) is not None]
+    found = [name for place in places for name in (place, RelPath(place + THIRD_SUFFIX))]
+    return [place for place in found if bench.identify(place) is not None]
 
 
 def _discard_unused(place: RelPath, found: Answer, move: Move, bench: Bench, read_blob: ReadBlob) -> bool:
@@ -314,16 +317,27 @@ def _take_back(move: Move, place: RelPath, bench: Bench, read_blob: ReadBlob) ->
     if move.old is None or there == move.old:
         return _discard_unused(place, aside, move, bench, read_blob)
     if there is None:
-        is_staged = move.new is not None and aside != move.old
-        if not is_staged or not _discard_unused(place, aside, move, bench, read_blob):
-            bench.move(place, move.path)
-        return True
-    if move.new is not None and there == move.new and aside != move.new:
-        return _swap_back(move, place, bench)
+        return _put_back(move, place, aside, bench, read_blob)
+    # Of two directories, the one that is not empty is somebody's.
+    if move.new is not None and there == move.new and (aside != move.new or bench.list_names(place)):
+        return _swap_back(move, place, aside, bench)
     if aside == DIRECTORY:
-        # Somebody made the directory again; what is in this one goes back there.
-        return True
+        # If somebody made the directory again, what is in this one goes back there.
+        return there == DIRECTORY
     return _discard_unused(place, aside, move, bench, read_blob) and aside == move.new
+
+
+def _put_back(move: Move, place: RelPath, aside: Answer, bench: Bench, read_blob: ReadBlob) -> bool:
+    """Bring back what was moved aside to where nothing is."""
+    is_staged = move.new is not None and aside != move.old
+    if is_staged and _discard_unused(place, aside, move, bench, read_blob):
+        return True
+    if bench.list_names(parent_of(move.path)) is None:
+        # Somebody put something else where its directory was.
+        _discard_unused(place, aside, move, bench, read_blob)
+        return False
+    bench.move(place, move.path)
+    return True
 
 
 def _mend_names(move: Move, place: RelPath, bench: Bench) -> None:
@@ -340,6 +354,8 @@ def _mend_names(move: Move, place: RelPath, bench: Bench) -> None:
         bench.move(place, move.path)
     if bench.identify(place) is None:
         bench.move(third, place)
+    else:
+        _discard(third, bench.see(third), [move.old, move.new], bench)
 
 
 def _move_out(move: Move, place: RelPath, bench: Bench) -> bool:
@@ -357,8 +373,9 @@ def _move_out(move: Move, place: RelPath, bench: Bench) -> bool:
     return False
 
 
-def _swap_back(move: Move, place: RelPath, bench: Bench) -> bool:
+def _swap_back(move: Move, place: RelPath, aside: Answer, bench: Bench) -> bool:
     if move.new == DIRECTORY and bench.list_names(move.path):
+        _discard(place, aside, [move.old], bench)
         return False
     bench.exchange(place, move.path)
     if bench.see(place, is_settled=True) != move.new:

@@ -66,7 +66,7 @@ def _parse_path(path: str, worktree: str) -> RelPath:
 
 def _make_relative(path: str, worktree: str) -> str:
     """Follow links on the way to a path, as the worktree's own path is real; what is there may be a link."""
-    path = path.rstrip(os.sep)
+    path = path.rstrip(os.sep) or os.sep
     if os.path.realpath(path) == worktree:
         return "."
     real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))

@@ -144,23 +144,6 @@ CASES: dict[str, tuple[Tree, Tree]] = {
     ),
 }
 
-STUCK = {
-    "test_what_somebody_did_meanwhile_stops_the_act_and_stays[file to directory, now one]",
-    "test_what_somebody_did_after_the_crash_stays[staged-file to directory, saved over]",
-    "test_what_somebody_did_after_the_crash_stays[staged-file to directory, now one]",
-    "test_what_somebody_did_after_the_crash_stays[swapped-file to directory, now one]",
-    "test_what_somebody_did_after_the_crash_stays[swapped-directory deleted, now a file]",
-    "test_what_somebody_did_after_the_crash_stays[swapped-directory to file, gone]",
-}
-
-
-@pytest.fixture(autouse=True)
-def _known_trouble(request: pytest.FixtureRequest) -> None:
-    """Expect what is not mended yet; once it is, this has to go."""
-    if request.node.name in STUCK:
-        request.applymarker(pytest.mark.xfail(strict=True, reason="take_back does not do this yet"))
-
-
 every_case = pytest.mark.parametrize(("before", "after"), CASES.values(), ids=CASES)
 
 

@@ -245,10 +245,9 @@ def test_no_version_that_an_editor_saves_is_lost(
         editor = Editor(worktree / "sub" / "a.txt", tmp_path / "notes")
 
         with beside(lambda: style(editor)):
-            done = go_back_and_forth(shadow, times, on_conflict)
+            go_back_and_forth(shadow, times, on_conflict)
 
         assert editor.versions > 5
-        assert done or on_conflict == "abort"
         shadow.status()
         assert editor.find_lost(shadow.store) == []
         (worktree / "sub" / "a.txt.swp").unlink(missing_ok=True)
