@@ -259,7 +259,8 @@ class Aims:
         before = self._journal.last_event(event.session, before=event.number)
         position = Position() if before is None else before.position
         has_moved = (position.head, position.tip) != (event.position.head, event.position.tip)
-        return has_moved or bool(self._journal.changes_of([event.number]).get(event.number))
+        changes = self._journal.changes_of([event.number])[event.number]
+        return has_moved or any(change.old != change.new for change in changes)
 
     # Other sessions
 

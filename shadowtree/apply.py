@@ -17,7 +17,7 @@ same code takes back after a failure and after a crash: it asks the disk how far
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from shadowtree.errors import Conflict, ShadowError, WorktreeFailed
 from shadowtree.frozen import frozen
@@ -29,6 +29,7 @@ from shadowtree.state import DIRECTORY, Change, PathState, Unknown
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shadowtree.state import Answer
+    from shadowtree.worktree import FileStamp
 
 ReadBlob = Callable[[bytes], Iterable[bytes]]
 """Gives the content of a blob in pieces, each run checked against its id."""
@@ -101,29 +102,40 @@ def _make_move(change: Change, token: str, number: int, going: set[RelPath]) -> 
     return Move(path, change.old, change.new, join(home, name))
 
 
+@frozen
+class CarriedOut:
+    """What was done."""
+
+    moves: list[Move]
+    """Those that were made: all but directories that had to stay."""
+    aside: dict[RelPath, FileStamp]
+    """What was moved aside and looked at there, with the stamps that it had."""
+
+
 def carry_out(
     moves: Sequence[Move], bench: Bench, read_blob: ReadBlob, pause: Callable[[], None] = lambda: None
-) -> list[Move]:
-    """Bring every path to its new state, durably, and give the moves that were made.
+) -> CarriedOut:
+    """Bring every path to its new state, durably, and tell what was done.
 
     A directory that goes stays if something foreign is in it; all else is done, or an error is raised:
     Conflict if somebody changed a path meanwhile. The caller takes back then. `pause` is called between two
     moves and may raise.
     """
     own = {move.temporary.rpartition(b"/")[2] for move in moves}
-    done = []
+    done: list[Move] = []
+    aside: dict[RelPath, FileStamp] = {}
     try:
         staged = _stage_all(moves, bench, read_blob, pause)
         for move in moves:
             pause()
-            if _do(move, bench, own):
+            if _do(move, bench, own, aside):
                 done.append(move)
         _check(done, staged, bench)
         bench.sync_directories(_directories(done))
     except Meanwhile as error:
         conflict = ConflictingPath(to_text(error.path), error.reason, _MEANWHILE)
         raise Conflict([conflict], None) from error
-    return done
+    return CarriedOut(done, aside)
 
 
 def _stage_all(
@@ -141,7 +153,7 @@ def _stage_all(
     return staged
 
 
-def _do(move: Move, bench: Bench, own: Collection[bytes]) -> bool:
+def _do(move: Move, bench: Bench, own: Collection[bytes], aside: dict[RelPath, FileStamp]) -> bool:
     """Make one move and look at what it moved aside; False: a directory that has to stay."""
     if move.is_mode_only:
         assert move.new is not None
@@ -156,10 +168,10 @@ def _do(move: Move, bench: Bench, own: Collection[bytes]) -> bool:
         if move.is_leaving and not _holds_only(own, move.path, bench):
             return False
         bench.move(move.path, move.temporary)
-        _verify(move, bench, own)
+        _verify(move, bench, own, aside)
     else:
         bench.exchange(move.temporary, move.path)
-        _verify(move, bench, own)
+        _verify(move, bench, own, aside)
     return True
 
 
@@ -172,10 +184,14 @@ def _move_in(move: Move, bench: Bench) -> None:
         raise
 
 
-def _verify(move: Move, bench: Bench, own: Collection[bytes]) -> None:
+def _verify(move: Move, bench: Bench, own: Collection[bytes], aside: dict[RelPath, FileStamp]) -> None:
     """Make sure that what was moved aside is what the plan expected, and that nobody can change it now."""
     if move.old != DIRECTORY:
+        # Taken before it is read: a write during the reading leaves another stamp behind.
+        stamp = bench.stamp(move.temporary)
         _expect(move.path, move.old, bench.see(move.temporary, is_settled=True))
+        if stamp is not None:
+            aside[move.temporary] = stamp
     elif not _holds_only(own, move.temporary, bench):
         raise Meanwhile(move.path, "something was put into it meanwhile")
 
@@ -213,15 +229,24 @@ def _is_below(path: bytes, above: bytes) -> bool:
 # After the journal says done
 
 
-def clean_up(moves: Sequence[Move], bench: Bench) -> list[RelPath]:
-    """Remove what was moved aside; give the temporaries that hold something unexpected and were left."""
+def clean_up(
+    moves: Sequence[Move], bench: Bench, known: Mapping[RelPath, FileStamp] | None = None
+) -> list[RelPath]:
+    """Remove what was moved aside; give the temporaries that hold something unexpected and were left.
+
+    `known` are the stamps of those that were looked at already; without, they are read again.
+    """
     aside = {move.path: move for move in moves if move.old == DIRECTORY}
+    known = known or {}
     left = []
     for move in moves:
-        if not move.is_mode_only:
-            place = _locate(move.temporary, aside, bench)
-            if not _discard(place, bench.see(place), [move.old], bench):
-                left.append(place)
+        if move.is_mode_only:
+            continue
+        place = _locate(move.temporary, aside, bench)
+        if move.temporary in known and bench.stamp(place) == known[move.temporary]:
+            bench.remove(place)
+        elif not _discard(place, bench.see(place), [move.old], bench):
+            left.append(place)
     return left
 
 

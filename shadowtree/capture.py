@@ -57,9 +57,13 @@ class Capture:
         self.tree = tree
         self.facts = facts
 
-    def publish(self) -> RecordedDirectory:
-        """Make the objects durable and readable, and give what is there as a recorded tree."""
+    def publish(self, time_s: int) -> RecordedDirectory:
+        """Make the objects durable and readable, and give what is there as a recorded tree.
+
+        The commit that keeps them goes along, so that `record` with the same time needs no pack of its own.
+        """
         if self._pack.ids():
+            self._opened.add_keeper(self._pack, self.tree, self.facts, time_s=time_s)
             self._opened.objects.publish(self._pack)
             self._pack = self._opened.objects.start_pack()
         return open_recorded(self._opened.objects, self.tree, self.facts)

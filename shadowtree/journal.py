@@ -374,7 +374,12 @@ class Journal:
         """Forget an intent of which nothing is left to do."""
         self._announce("forget")
         with _errors(self._path):
-            self._connection.execute("DELETE FROM intents WHERE number = ?", (number,))
+            # Not waited for: if it comes back after a power cut, there is nothing left to do for it.
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            try:
+                self._connection.execute("DELETE FROM intents WHERE number = ?", (number,))
+            finally:
+                self._connection.execute("PRAGMA synchronous = FULL")
 
     # How rows are read and written
 

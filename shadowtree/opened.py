@@ -98,13 +98,27 @@ class OpenStore:
             with self.journal.transaction():
                 yield last
             return
-        keeper = _add_keeper(self.objects, pack, tree, facts, last, also, time_s)
+        keeper = self.add_keeper(pack, tree, facts, time_s=time_s, also=also)
         if not self.objects.publish(pack):
             # All was there already, perhaps from a process that died before it made the names durable.
             disk.sync_names(self.layout.packs)
         self._keep(keeper)
         with self.journal.transaction():
             yield self.journal.add_tree(tree=tree, facts=facts, keeper=keeper, files=files, time_s=time_s)
+
+    def add_keeper(
+        self, pack: PackWriter, tree: bytes, facts: bytes, *, time_s: int, also: Sequence[bytes] = ()
+    ) -> bytes:
+        """Add the commit that keeps a tree, its facts and other blobs from `git gc`; give its id."""
+        entries = [TreeEntry(b"facts", MODE_TREE, facts), TreeEntry(b"files", MODE_TREE, tree)]
+        if also:
+            others = [TreeEntry(blob.hex().encode(), MODE_FILE, blob) for blob in sorted(set(also))]
+            kept_also = self.objects.put(pack, b"tree", encode_tree(others))
+            entries.append(TreeEntry(b"also", MODE_TREE, kept_also))
+        kept = self.objects.put(pack, b"tree", encode_tree(entries))
+        last = self.journal.last_tree()
+        commit = encode_commit(kept, last.keeper if last is not None else None, time_s, "tree " + tree.hex())
+        return self.objects.put(pack, b"commit", commit)
 
     def tidy(self) -> None:
         """Merge small packs. A failure is no failure of the snapshot, which is recorded by now."""
@@ -153,25 +167,6 @@ class OpenStore:
         except StoreDamaged:
             # Nobody can say that it did not: covering too much loses nothing.
             return True
-
-
-def _add_keeper(
-    objects: Objects,
-    pack: PackWriter,
-    tree: bytes,
-    facts: bytes,
-    last: TreeRecord | None,
-    also: Sequence[bytes],
-    time_s: int,
-) -> bytes:
-    """Add the commit that keeps a tree, its facts and other blobs from `git gc`."""
-    entries = [TreeEntry(b"facts", MODE_TREE, facts), TreeEntry(b"files", MODE_TREE, tree)]
-    if also:
-        others = [TreeEntry(blob.hex().encode(), MODE_FILE, blob) for blob in sorted(set(also))]
-        entries.append(TreeEntry(b"also", MODE_TREE, objects.put(pack, b"tree", encode_tree(others))))
-    kept = objects.put(pack, b"tree", encode_tree(entries))
-    parent = last.keeper if last is not None else None
-    return objects.put(pack, b"commit", encode_commit(kept, parent, time_s, "tree " + tree.hex()))
 
 
 def _identify(path: str) -> tuple[int, int, int] | None:

@@ -38,7 +38,7 @@ def list_changes(before: RecordedDirectory, after: RecordedDirectory) -> list[Ch
         path, old, new = waiting.pop()
         if old.tree == new.tree and old.facts_id == new.facts_id:
             continue
-        for name in old.files.keys() | new.files.keys() | _names_skipped(old, new):
+        for name in _names_changed(old, new) | _names_skipped(old, new):
             _add(changes, join(path, name), old.state(name), new.state(name))
         for name in old.subdirectories | new.subdirectories:
             if old.ids_of(name) != new.ids_of(name):
@@ -81,6 +81,15 @@ def _diff_path(changed: ChangedPath, objects: Objects) -> FileDiff:
         return FileDiff(changed.path, changed.status, 0, 0, False, "")
     text = diff_text(changed.path, old, new, old_mode=changed.old_mode, new_mode=changed.new_mode)
     return FileDiff(changed.path, changed.status, text.additions, text.deletions, text.binary, text.patch)
+
+
+def _names_changed(old: RecordedDirectory, new: RecordedDirectory) -> set[bytes]:
+    """Name the files whose entries differ, or all if the permission bits beside them do."""
+    if not old.has_same_permissions(new):
+        return old.files.keys() | new.files.keys()
+    before = {(entry.name, entry.mode, entry.id) for entry in old.files.values()}
+    after = {(entry.name, entry.mode, entry.id) for entry in new.files.values()}
+    return {name for name, _, _ in before ^ after}
 
 
 def _names_skipped(old: RecordedDirectory, new: RecordedDirectory) -> set[bytes]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from shadowtree.frozen import frozen
+from shadowtree.frozen import field, frozen
 from shadowtree.model import ConflictingPath, Skipped
 from shadowtree.paths import RelPath, ancestors, to_text
 from shadowtree.state import DIRECTORY, Change, PathState, Unknown, is_file
@@ -60,6 +60,8 @@ class PathPlan:
     conflicts: list[ConflictingPath]
     kept: list[RelPath]
     skipped: list[Skipped]
+    agreed: list[Change] = field(default_factory=list)
+    """Paths that somebody else had brought to what is wished: both sides of the change are that."""
 
 
 def make_plan(wishes: Iterable[Wish], sight: Sight, on_conflict: OnConflict) -> PathPlan:
@@ -77,6 +79,7 @@ class _Planner:
         self._conflicts: dict[RelPath, ConflictingPath] = {}
         self._kept: set[RelPath] = set()
         self._skipped: list[Skipped] = []
+        self._agreed: list[Change] = []
         self._foreign_directories: set[RelPath] = set()
         """Directories that no message made: they go empty or not at all, and not silently."""
 
@@ -91,6 +94,7 @@ class _Planner:
             [self._conflicts[path] for path in sorted(self._conflicts)],
             sorted(self._kept),
             self._skipped,
+            self._agreed,
         )
 
     def _decide(self, wish: Wish) -> None:
@@ -100,6 +104,8 @@ class _Planner:
         as_directory = wish.target == DIRECTORY or wish.expected == DIRECTORY
         present = self._sight.see(wish.path, as_directory=as_directory)
         if present == wish.target:
+            if present != wish.expected:
+                self._agreed.append(Change(wish.path, wish.target, wish.target))
             return
         if wish.doubt is not None:
             self._skipped.append(Skipped(to_text(wish.path), wish.doubt))

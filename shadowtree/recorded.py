@@ -122,6 +122,15 @@ class RecordedDirectory:
         is_executable = entry.mode == MODE_EXEC
         return stat.S_IFREG | self.facts.permissions(entry.name, is_executable=is_executable)
 
+    def has_same_permissions(self, other: RecordedDirectory) -> bool:
+        """Tell whether equal entries in here and there have equal permission bits."""
+        mine, theirs = self.facts, other.facts
+        return (mine.modes, mine.exec_mode, mine.plain_mode) == (
+            theirs.modes,
+            theirs.exec_mode,
+            theirs.plain_mode,
+        )
+
     def why_unknown(self, name: bytes) -> str | None:
         """Say why nothing is known of a file that the tree does not hold; None if it was absent."""
         if name in self._missing or name in self.facts.missing:

@@ -409,7 +409,7 @@ class Recorder:
             record = self.journal.tree(before)
             if (record.tree, record.facts) == (taken.tree, taken.facts):
                 return []
-            root = taken.publish()
+            root = taken.publish(self.time_s)
             return list_changes(open_recorded(self._opened.objects, record.tree, record.facts), root)
 
         return changes_since

@@ -10,7 +10,7 @@ goes wrong takes everything back; after that, all that is left is to remove what
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from time import time
 
 from shadowtree.aims import Aim, Aims
@@ -30,6 +30,7 @@ from shadowtree.paths import ROOT, RelPath, ancestors, parent_of, to_text
 from shadowtree.plan import PathPlan, make_plan
 from shadowtree.recorded import RecordedDirectory, open_recorded
 from shadowtree.recorder import Ending, Recorder
+from shadowtree.scan import Scan
 from shadowtree.sight import DiskSight
 from shadowtree.staging import Bench
 from shadowtree.state import DIRECTORY, Change, PathState, is_file
@@ -37,6 +38,7 @@ from shadowtree.state import DIRECTORY, Change, PathState, is_file
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shadowtree.model import OnConflict
+    from shadowtree.worktree import FileStamp
 
 Choose = Callable[[Aims], Aim]
 """Says which act it is."""
@@ -71,7 +73,7 @@ def prepare(
     choose: Choose,
     on_conflict: OnConflict,
     *,
-    covered: int,
+    scan: Scan,
     git_head: str | None,
 ) -> Prepared:
     """Work out what an act would do to the present state, which `root` is. Changes nothing."""
@@ -83,9 +85,9 @@ def prepare(
 
     ending = recorder.prepare_ending(changes_since)
     aim = choose(Aims(journal, objects, recorder.session, root, ending))
-    sight = DiskSight(root, bench)
+    sight = DiskSight(root, bench, {directory.path: directory for directory in scan.directories})
     plan = make_plan(aim.wishes, sight, on_conflict)
-    outcome = _foresee(recorder, aim, plan, root, covered)
+    outcome = _foresee(recorder, aim, plan, root, scan.files)
     outcome = replace(outcome, notes=[*outcome.notes, *_tell_head(recorder, aim, git_head)])
     return Prepared(aim, plan, ending, sight.uncovered, outcome)
 
@@ -102,7 +104,7 @@ def run(
 ) -> Outcome:
     """Do an act, all of it or nothing. Only for the holder of the lock."""
     with capture(site, opened) as taken, Bench(site.worktree) as bench:
-        root = taken.publish()
+        root = taken.publish(recorder.time_s)
         prepared = prepare(
             recorder,
             opened.objects,
@@ -110,7 +112,7 @@ def run(
             bench,
             choose,
             on_conflict,
-            covered=taken.scan.files,
+            scan=taken.scan,
             git_head=git_head,
         )
         if prepared.aim.is_nothing:
@@ -155,8 +157,8 @@ class _Act:
         """Carry it out and record it; whatever goes wrong until then takes everything back."""
         with HeldInterrupts() as interrupts:
             try:
-                done = carry_out(moves, self._bench, self._blobs.read, interrupts.check)
-                after = self._record(done, intent, before)
+                carried = carry_out(moves, self._bench, self._blobs.read, interrupts.check)
+                after = self._record(carried.moves, intent, before)
             except BaseException as error:
                 notes = self._give_up(moves, intent)
                 if isinstance(error, Conflict):
@@ -165,10 +167,10 @@ class _Act:
                 for note in notes:
                     error.add_note(note)
                 raise
-            notes = self._finish(moves, intent)
+            notes = self._finish(moves, intent, carried.aside)
             if interrupts.is_pending:
                 notes.append("interrupted when it was done already")
-        outcome = _finish(self._prepared.outcome, done, after)
+        outcome = _finish(self._prepared.outcome, carried.moves, after)
         return replace(outcome, notes=[*outcome.notes, *notes])
 
     def _record(self, done: list[Move], intent: int, before: TreeRecord) -> str:
@@ -179,10 +181,10 @@ class _Act:
                 _add_act(self._recorder, self._prepared, done, before, record, intent)
         return taken.tree.hex()
 
-    def _finish(self, moves: list[Move], intent: int) -> list[str]:
+    def _finish(self, moves: list[Move], intent: int, known: Mapping[RelPath, FileStamp]) -> list[str]:
         """Remove what was moved aside. The act is done, so whatever fails is left to the next command."""
         try:
-            return finish_intent(self._opened, self._site, self._bench, moves, intent)
+            return finish_intent(self._opened, self._site, self._bench, moves, intent, known)
         except ShadowError as error:
             return [f"temporary files are still there, the next command removes them: {error}"]
 
@@ -227,9 +229,16 @@ def _take_back_intent(
     return [*notes, f"changed meanwhile and left as they are: {paths}"] if left else notes
 
 
-def finish_intent(opened: OpenStore, site: Site, bench: Bench, moves: list[Move], intent: int) -> list[str]:
+def finish_intent(
+    opened: OpenStore,
+    site: Site,
+    bench: Bench,
+    moves: list[Move],
+    intent: int,
+    known: Mapping[RelPath, FileStamp] | None = None,
+) -> list[str]:
     """Remove what a recorded act moved aside, and then the intent; say what was rescued."""
-    notes = rescue(opened, site, bench, clean_up(moves, bench))
+    notes = rescue(opened, site, bench, clean_up(moves, bench, known))
     opened.journal.remove_intent(intent)
     return notes
 
@@ -398,7 +407,7 @@ def _add_act(
         after=after,
         takes_back=prepared.aim.takes_back,
         intent=intent,
-        changes=[Change(move.path, move.old, move.new) for move in done],
+        changes=[*(Change(move.path, move.old, move.new) for move in done), *prepared.plan.agreed],
     )
 
 

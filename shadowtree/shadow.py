@@ -444,7 +444,7 @@ class Shadow:
                     bench,
                     choose,
                     on_conflict,
-                    covered=scan.files,
+                    scan=scan,
                     git_head=self._git_head(),
                 )
                 return prepared.to_plan()

@@ -6,12 +6,14 @@ then, and what it holds has to be stored before it may be replaced (`uncovered`)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterator, Mapping
 
-from shadowtree.paths import RelPath, is_own_temporary, join
+from shadowtree.directory import Directory
+from shadowtree.paths import RelPath, is_own_temporary, join, parent_of
 from shadowtree.recorded import RecordedDirectory
 from shadowtree.staging import Bench
-from shadowtree.state import DIRECTORY, PathState
+from shadowtree.state import DIRECTORY, MODE_LINK, PathState
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +23,12 @@ if TYPE_CHECKING:
 class DiskSight:
     """The present state of a worktree, recorded a moment ago."""
 
-    def __init__(self, root: RecordedDirectory, bench: Bench) -> None:
+    def __init__(
+        self, root: RecordedDirectory, bench: Bench, directories: Mapping[RelPath, Directory]
+    ) -> None:
         self._root = root
+        self._directories = directories
+        """Those that were scanned for the recorded state: they answer at once."""
         self._bench = bench
         self._seen: dict[tuple[RelPath, bool], Answer] = {}
         self.uncovered: dict[RelPath, PathState] = {}
@@ -36,6 +42,12 @@ class DiskSight:
         return self._seen[key]
 
     def _see(self, path: RelPath, *, as_directory: bool) -> Answer:
+        directory = self._directories.get(parent_of(path))
+        row = None if directory is None else directory.find_file(path.rpartition(b"/")[2])
+        if directory is not None and row is not None:
+            mode = directory.file_mode(row)
+            exact = MODE_LINK if stat.S_ISLNK(mode) else stat.S_IFREG | mode & 0o777
+            return PathState(exact, directory.file_id(row))
         answer = self._root.find(path, as_directory=as_directory)
         if isinstance(answer, PathState):
             return answer

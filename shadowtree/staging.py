@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from hashlib import sha1
 
 from shadowtree import faultpoint
@@ -24,18 +24,22 @@ from shadowtree.system import (
     exchange,
     is_being_written,
     move,
+    start_writeback,
     sync_file_system,
+    unwritten_bytes,
     user_id,
 )
-from shadowtree.worktree import Cursor, Unreadable, Vanished, open_file, stamp_of, stream_file
+from shadowtree.worktree import Cursor, FileStamp, Unreadable, Vanished, open_file, stamp_of, stream_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shadowtree.state import Answer
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_BINARY
-_MANY = 12
+_MANY = 8
 """From so many files on, syncing the file system as a whole costs less than syncing one by one."""
+_UNWRITTEN_EACH = 512 << 10
+"""How much of other programs' data may be waiting for the disk for each file that is synced along with it."""
 
 THIRD_SUFFIX = b"-x"
 """What is added to a temporary's name where swapping takes a third one."""
@@ -113,6 +117,14 @@ class Bench:
             return None
         except (OSError, Unreadable) as error:
             raise WorktreeFailed(to_text(path), "cannot be looked at") from error
+
+    def stamp(self, path: RelPath) -> FileStamp | None:
+        """Tell whether a file is as it was, by all that a status shows; None if there is nothing."""
+        try:
+            fd, name = self._open_parent(path)
+            return stamp_of(os.stat(name, dir_fd=fd, follow_symlinks=False))
+        except (OSError, Unreadable, Vanished):
+            return None
 
     def is_directory(self, path: RelPath) -> bool:
         """Tell whether a directory is at a path."""
@@ -249,41 +261,42 @@ class Bench:
     # Durability
 
     def sync_files(self, paths: Collection[RelPath]) -> None:
-        """Make what was staged at temporary paths durable, contents and names."""
-        directories = {parent_of(path) for path in paths}
-        if len(paths) >= _MANY and self._sync_file_systems(directories):
+        """Make the contents of what was staged at temporary paths durable; the names may wait."""
+        if self._sync_file_systems({parent_of(path) for path in paths}, len(paths)):
             return
+        if len(paths) >= _MANY:
+            for path in paths:
+                self._with_file(path, start_writeback)
         for path in paths:
             faultpoint.before_write("fsync", to_text(path))
-            with _errors(path):
-                self._sync_file(path)
-        self._sync_directories(directories)
+            self._with_file(path, os.fsync)
 
     def sync_directories(self, paths: Collection[RelPath]) -> None:
         """Make the names in directories durable."""
-        if len(paths) < _MANY or not self._sync_file_systems(paths):
-            self._sync_directories(paths)
-
-    def _sync_file(self, path: RelPath) -> None:
-        parent_fd, name = self._open_parent(path)
-        try:
-            fd, _ = open_file(parent_fd, name)
-        except Vanished:
-            # A link or a directory: its name is all there is.
+        if self._sync_file_systems(paths, len(paths)):
             return
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-
-    def _sync_directories(self, paths: Collection[RelPath]) -> None:
         for path in sorted(paths):
             faultpoint.before_write("fsync directory", to_text(path))
             with _errors(path):
                 os.fsync(self._here.enter(path))
 
-    def _sync_file_systems(self, paths: Collection[RelPath]) -> bool:
-        """Sync all file systems that directories are on; False where that cannot be relied upon."""
+    def _with_file(self, path: RelPath, do: Callable[[int], object]) -> None:
+        with _errors(path):
+            parent_fd, name = self._open_parent(path)
+            try:
+                fd, _ = open_file(parent_fd, name)
+            except Vanished:
+                # A link or a directory: its name is all there is.
+                return
+            try:
+                do(fd)
+            finally:
+                os.close(fd)
+
+    def _sync_file_systems(self, paths: Collection[RelPath], count: int) -> bool:
+        """Sync whole file systems that directories are on, if that is quicker and can be relied on."""
+        if count < _MANY or unwritten_bytes() > count * _UNWRITTEN_EACH:
+            return False
         faultpoint.before_write("syncfs", self._root)
         seen: set[int] = set()
         for path in sorted(paths):

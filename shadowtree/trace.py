@@ -55,17 +55,27 @@ def wish_forward(
 ) -> list[Wish]:
     """Wish every path that the happenings `over` changed to what it was after the last of them."""
     targets: dict[RelPath, Answer] = {}
+    in_patch: set[RelPath] = set()
     wishes: dict[RelPath, _Path] = {}
     for happening in story:
         for change in happening.changes:
             if happening.number in over:
                 targets[change.path] = change.new
+                if change.is_known:
+                    in_patch.add(change.path)
             if change.path in wishes:
                 wishes[change.path].go_on(change, happening)
             elif change.path in targets:
                 wishes[change.path] = _Path(change, happening.label)
     return [
-        Wish(path, _known(targets[path], "after"), seen.last, others.get(path), seen.label)
+        Wish(
+            path,
+            _known(targets[path], "after"),
+            seen.last,
+            others.get(path),
+            seen.label,
+            None if path in in_patch else "unknown before",
+        )
         for path, seen in sorted(wishes.items())
         if path in targets
     ]
@@ -73,7 +83,12 @@ def wish_forward(
 
 def wish_tree(changes: Iterable[Change]) -> list[Wish]:
     """Wish every path to what a tree has, given how that differs from now; what is there is expected."""
-    return [Wish(change.path, _known(change.new, "in the tree"), change.old) for change in changes]
+    return [
+        Wish(change.path, _known(change.new, "in the tree"), change.old)
+        for change in changes
+        # What no rule covers now and the tree does not have is nobody's business.
+        if change.new is not None or not isinstance(change.old, Unknown)
+    ]
 
 
 def narrow(wishes: Iterable[Wish], paths: Collection[RelPath]) -> list[Wish]:
@@ -90,15 +105,25 @@ class _Path:
         """What was last recorded for it; where that is unknown, what was known before."""
         self.label = label
         self.trouble: str | None = None
+        self.doubt = f"unknown after: {first.new.reason}" if isinstance(first.new, Unknown) else None
+        """Why nobody knows what the first of them made of it."""
         self._edits: dict[Answer, str] = {}
         """States that hold somebody's edit, which an act replaced and another one may have brought back."""
 
     def go_on(self, change: Change, happening: Happening) -> None:
         """Take in the next change. An edit that an act replaced is in the way only if it came back."""
+        if happening.is_act and change.old == change.new:
+            # The act found it as it was wished: whoever made it so, it is agreed upon.
+            self._edits.pop(change.old, None)
+            self.last, self.label = change.new, happening.label
+            return
         is_known = not isinstance(change.old, Unknown) and not isinstance(self.last, Unknown)
         reason = self._edits.get(change.old)
         if is_known and change.old != self.last and reason is None:
             reason = f"it was edited between {self.label} and {happening.label}"
+        if isinstance(change.old, Unknown) and change.new != self.last and reason is None:
+            # Whoever changed it while no rule covered it, it may have been the user.
+            reason = f"nobody knows what it was between {self.label} and {happening.label}"
         if reason is not None and happening.is_act:
             self._edits[change.old] = reason
         elif reason is not None:
@@ -110,11 +135,8 @@ class _Path:
     def wish(self, path: RelPath, other: str | None) -> Wish:
         """Wish it back to what it was."""
         trouble = other or self.trouble or self._edits.get(self.last)
-        if isinstance(self.last, Unknown):
-            # Nobody knows what was made of it, so it is taken back only if it is what it was anyway.
-            doubt = f"unknown after: {self.last.reason}"
-            return Wish(path, _known(self.target, "before"), self.last, trouble, self.label, doubt)
-        return Wish(path, _known(self.target, "before"), self.last, trouble, self.label)
+        # Where nobody knows what was made of it, it is taken back only if it is what it was anyway.
+        return Wish(path, _known(self.target, "before"), self.last, trouble, self.label, self.doubt)
 
 
 def _known(answer: Answer, when: str) -> Answer:

@@ -638,8 +638,8 @@ def test_faults_reach_what_writes_into_the_worktree(tmp_path: Path) -> None:
 
     with opened(tmp_path / "place") as fd:
         calls: dict[str, Callable[[], object]] = {
-            "exchange b": lambda: staging.exchange(fd, b"a", fd, b"b"),
-            "move c": lambda: staging.move(fd, b"a", fd, b"c"),
+            "renameat2 b": lambda: staging.exchange(fd, b"a", fd, b"b"),
+            "renameat2 c": lambda: staging.move(fd, b"a", fd, b"c"),
             f"syncfs {fd}": lambda: staging.sync_file_system(fd),
             "open c": lambda: staging.os.open(b"c", os.O_CREAT | os.O_WRONLY, dir_fd=fd),
             "symlink c": lambda: staging.os.symlink(b"x", b"c", dir_fd=fd),

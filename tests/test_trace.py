@@ -180,29 +180,28 @@ def test_what_was_known_last_is_expected_where_the_end_is_unknown() -> None:
     assert (wish.target, wish.expected, wish.trouble, wish.doubt) == (v(0), v(1), None, None)
 
 
-def test_a_path_that_is_known_again_is_expected_as_such() -> None:
-    wish = back(story_of((v(0), LARGE), (LARGE, v(2))))
+def test_what_nobody_knew_after_the_first_message_is_in_doubt_even_if_it_is_known_again() -> None:
+    """It is in no patch of the first one, so it is not undone."""
+    assert back(story_of((v(0), LARGE), (LARGE, v(2)))).doubt == "unknown after: it is too large"
+    assert back(story_of((v(0), LARGE), (LARGE, IGNORED))).doubt == "unknown after: it is too large"
 
-    assert (wish.target, wish.expected, wish.trouble, wish.doubt) == (v(0), v(2), None, None)
 
-
-def test_the_doubt_is_the_last_one() -> None:
-    wish = back(story_of((v(0), LARGE), (LARGE, IGNORED)))
-
-    assert wish.doubt == "unknown after: the rules left it out"
+def test_nobody_is_said_to_have_edited_what_was_in_doubt_before() -> None:
+    assert back(story_of((v(0), LARGE), (v(5), v(6)))).trouble is None
 
 
 @pytest.mark.parametrize(
-    "links",
+    ("links", "between"),
     [
-        [(v(0), LARGE), (v(5), v(6))],
-        [(v(0), v(1)), (LARGE, v(6))],
-        [(v(0), v(1)), (v(1), LARGE), (LARGE, v(3))],
+        ([(v(0), v(1)), (LARGE, v(6))], "message 'm1' and message 'm2'"),
+        ([(v(0), v(1)), (v(1), LARGE), (LARGE, v(3))], "message 'm2' and message 'm3'"),
     ],
-    ids=["unknown, then known", "known, then unknown", "unknown in between"],
+    ids=["unknown before the second", "unknown in between"],
 )
-def test_where_a_side_is_unknown_nobody_is_said_to_have_edited(links: list[tuple[State, State]]) -> None:
-    assert back(story_of(*links)).trouble is None
+def test_what_changed_while_nobody_knew_it_may_be_somebody_s(
+    links: list[tuple[State, State]], between: str
+) -> None:
+    assert back(story_of(*links)).trouble == f"nobody knows what it was between {between}"
 
 
 def test_an_edit_around_an_unknown_stretch_is_noticed() -> None:
