@@ -223,7 +223,7 @@ class Recorder:
         for number, change in self.journal.changes_at(paths, since, self._session_number()):
             if self.journal.event(number).kind in ACTS:
                 acts.setdefault(change.path, []).append(change)
-        return [change for change in changes if not _is_explained(change, acts.get(change.path))]
+        return [change for change in changes if not _is_explained(change, acts.get(change.path, []))]
 
     def add_ending(
         self, ending: Ending, record: TreeRecord, taken: Capture | None, *, is_inferred: bool
@@ -436,9 +436,15 @@ class Ending:
     step: StepEnding | None
 
 
-def _is_explained(change: Change, acts: list[Change] | None) -> bool:
+def _is_explained(change: Change, acts: list[Change]) -> bool:
     """Tell whether acts, one after the other, made all of a change."""
-    return acts is not None and (acts[0].old, acts[-1].new) == (change.old, change.new)
+    state = change.old
+    for act in acts:
+        if act.old != act.new:
+            if act.old != state:
+                return False
+            state = act.new
+    return state == change.new
 
 
 def _attribute(changes: list[Change], paths: Collection[RelPath]) -> list[Change]:

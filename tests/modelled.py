@@ -477,7 +477,10 @@ def doubt(wishes: dict[str, Wish], then: Seen) -> dict[str, Wish]:
 
 
 def _go_on(wish: Wish, happening: Happening, old: Answer, new: Answer) -> None:
-    if _is_vague(old, new):
+    if happening.message is None and old == new:
+        # An act found it as it was wished: that is agreed upon now.
+        wish.edits = [edit for edit in wish.edits if edit != old]
+    elif _is_vague(old, new):
         wish.is_vague = True
     elif old in wish.edits or (not isinstance(wish.expected, Unknown) and old != wish.expected):
         if happening.message is None:

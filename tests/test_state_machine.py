@@ -384,7 +384,9 @@ class Worktrees(RuleBasedStateMachine):
                 for happening in other.story
                 if happening.message is None and happening.number > since and path in happening.changes
             ]
-            if acts and (acts[0][0], acts[-1][1]) == change:
+            states = [change[0], *(new for old, new in acts if old != new)]
+            olds = [old for old, new in acts if old != new]
+            if olds == states[:-1] and states[-1] == change[1]:
                 del left[path]
         return left
 
@@ -669,7 +671,12 @@ class Worktrees(RuleBasedStateMachine):
         self.end_open(session, seen)
         self.take(outcome.before, seen)
         self.take(outcome.after, Seen(after, LARGEST, self.was_covered))
-        self.note_act(session, seen, now, after, head=head, tip=tip, is_unrevert=is_unrevert)
+        agreed: modelled.Changes = {
+            path: (wish.target, wish.target)
+            for path, wish in wishes.items()
+            if now.get(path) == wish.target != wish.expected
+        }
+        self.note_act(session, seen, now, after, agreed, head=head, tip=tip, is_unrevert=is_unrevert)
         forecast.check_conflicts([], is_refused=False)
         forecast.check_worktree(after, marks, marks_after, outcome)
         self.check_safe(now, after)
@@ -681,6 +688,7 @@ class Worktrees(RuleBasedStateMachine):
         seen: Seen,
         now: Disk,
         after: Disk,
+        agreed: modelled.Changes,
         *,
         head: str | None,
         tip: str | None,
@@ -688,7 +696,7 @@ class Worktrees(RuleBasedStateMachine):
     ) -> None:
         number = self.tick(session, Seen(after, LARGEST, self.was_covered))
         changes = modelled.compare_disks(now, after)
-        session.story.append(Happening(number, number, changes))
+        session.story.append(Happening(number, number, {**agreed, **changes}))
         if is_unrevert:
             session.taken_back.append((session.acts.pop().number, number))
         elif changes or (head, tip) != (session.head, session.tip):
