@@ -245,7 +245,7 @@ def clean_up(
         place = _locate(move.temporary, aside, bench)
         if move.temporary in known and bench.stamp(place) == known[move.temporary]:
             bench.remove(place)
-        elif not _discard(place, bench.see(place), [move.old], bench):
+        elif not _discard(place, bench.see(place, is_settled=True), [move.old], bench):
             left.append(place)
     return left
 
@@ -331,7 +331,8 @@ def _discard_unused(place: RelPath, found: Answer, move: Move, bench: Bench, rea
 def _take_back(move: Move, place: RelPath, bench: Bench, read_blob: ReadBlob) -> bool:
     """Take one move back; False: somebody else's content is at the path, or had to stay in the temporary."""
     _mend_names(move, place, bench)
-    there, aside = bench.see(move.path), bench.see(place)
+    # An editor may have what was moved aside open still, and be about to write to it.
+    there, aside = bench.see(move.path), bench.see(place, is_settled=True)
     if move.is_mode_only:
         if there == move.new and move.old is not None:
             bench.change_mode(move.path, move.old.mode)
@@ -380,7 +381,7 @@ def _mend_names(move: Move, place: RelPath, bench: Bench) -> None:
     if bench.identify(place) is None:
         bench.move(third, place)
     else:
-        _discard(third, bench.see(third), [move.old, move.new], bench)
+        _discard(third, bench.see(third, is_settled=True), [move.old, move.new], bench)
 
 
 def _move_out(move: Move, place: RelPath, bench: Bench) -> bool:

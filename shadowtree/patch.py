@@ -13,7 +13,7 @@ from shadowtree.model import ChangedPath, FileDiff, Patch, Skipped
 from shadowtree.objects import Objects, TooLarge
 from shadowtree.paths import ROOT, RelPath, join, to_text
 from shadowtree.recorded import RecordedDirectory
-from shadowtree.state import Change, PathState, Unknown, is_file
+from shadowtree.state import DIRECTORY, Change, PathState, Unknown, is_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +39,9 @@ def list_changes(before: RecordedDirectory, after: RecordedDirectory) -> list[Ch
         if old.tree == new.tree and old.facts_id == new.facts_id:
             continue
         for name in _names_changed(old, new) | _names_skipped(old, new):
-            _add(changes, join(path, name), old.state(name), new.state(name))
+            was, became = old.state(name), new.state(name)
+            if not (DIRECTORY in (was, became) and _is_unknown(was, became)):
+                _add(changes, join(path, name), was, became)
         for name in old.subdirectories | new.subdirectories:
             if old.ids_of(name) != new.ids_of(name):
                 below = join(path, name)
@@ -106,8 +108,12 @@ def _add_directory(
     changes: list[Change], path: RelPath, old: RecordedDirectory, new: RecordedDirectory, name: bytes
 ) -> None:
     before, after = old.state(name, as_directory=True), new.state(name, as_directory=True)
-    if not isinstance(before, Unknown) and not isinstance(after, Unknown):
+    if not _is_unknown(before, after):
         _add(changes, path, before, after)
+
+
+def _is_unknown(before: Answer, after: Answer) -> bool:
+    return isinstance(before, Unknown) or isinstance(after, Unknown)
 
 
 def _changed_path(path: bytes, old: PathState | None, new: PathState | None) -> ChangedPath:

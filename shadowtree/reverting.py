@@ -261,8 +261,9 @@ def rescue(opened: OpenStore, site: Site, bench: Bench, places: Collection[RelPa
             pass
     for place, blob in blobs.items():
         found = bench.see(place, is_settled=True)
-        if isinstance(found, PathState) and found.blob == blob:
-            bench.remove(place)
+        if not isinstance(found, PathState) or found.blob != blob:
+            raise WorktreeFailed(to_text(place), "it is being written")
+        bench.remove(place)
     return [f"a version saved meanwhile is in the store as blob {blob.hex()}" for blob in blobs.values()]
 
 

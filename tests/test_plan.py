@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shadowtree.apply import Move, order_moves
+from shadowtree.frozen import replace
 from shadowtree.paths import ROOT, TEMPORARY_PREFIX, RelPath, ancestors, parent_of, to_text
 from shadowtree.plan import KEEP_OR_MOVE, KEEP_OR_OVERWRITE, PathPlan, Wish, make_plan
 from shadowtree.state import DIRECTORY, Change, PathState, Unknown
@@ -93,7 +94,9 @@ def test_a_path_that_is_what_is_wanted_is_left_alone(
     disk = {} if present is None else {b"p": present}
     wishes = [wish(b"p", target, expected, trouble="edited", doubt="unknown after")]
 
-    assert plan(wishes, disk, on_conflict) == EMPTY
+    found = plan(wishes, disk, on_conflict)
+    assert replace(found, agreed=[]) == EMPTY
+    assert found.agreed == ([] if present == expected else [Change(RelPath(b"p"), target, target)])
 
 
 @pytest.mark.parametrize(
