@@ -27,6 +27,8 @@ from shadowtree.packs import Entry, Pack, PackStamp, PackWriter, merge_packs
 
 _LOOSE_CHUNK = 1 << 16
 _MAX_DELTA_CHAIN = 5000
+_REMEMBERED_ENTRIES = 20_000
+"""How many entries of trees are kept in memory."""
 _MANY_PACKS = 24
 """From this many packs on, the small ones are put together."""
 _LARGEST_MERGED = 32 << 20
@@ -109,6 +111,8 @@ class Objects:
         self._packs: dict[str, Pack] = {}
         self._fans: set[str] = set()
         """The directories of loose objects."""
+        self._trees: dict[bytes, list[TreeEntry]] = {}
+        self._room = _REMEMBERED_ENTRIES
         self._sound: set[bytes] = set()
         """Ids that this process wrote, or read back whole."""
 
@@ -181,7 +185,19 @@ class Objects:
         """Read and check a tree."""
         if wanted == EMPTY_TREE:
             return []
-        return decode_tree(self.read(b"tree", wanted), wanted.hex())
+        known = self._trees.get(wanted)
+        if known is None:
+            known = decode_tree(self.read(b"tree", wanted), wanted.hex())
+            self._remember_tree(wanted, known)
+        return known
+
+    def _remember_tree(self, wanted: bytes, entries: list[TreeEntry]) -> None:
+        """Keep a tree that was read and checked: the next message compares with the same ones."""
+        self._room -= len(entries)
+        if self._room < 0:
+            self._trees.clear()
+            self._room = _REMEMBERED_ENTRIES - len(entries)
+        self._trees[wanted] = entries
 
     def has(self, wanted: bytes) -> bool:
         """Tell whether an object is stored, by reading it back unless this process has seen it whole.
@@ -214,6 +230,7 @@ class Objects:
                 self._packs.pop(name).close()
                 # Whatever was in there has to be proved anew.
                 self._sound.clear()
+                self._trees.clear()
         fresh = sorted(stamps.keys() - self._packs.keys(), key=stamps.__getitem__)
         opened = [self._open_pack(name) for name in fresh]
         return any(opened)

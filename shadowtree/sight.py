@@ -42,6 +42,9 @@ class DiskSight:
         return self._seen[key]
 
     def _see(self, path: RelPath, *, as_directory: bool) -> Answer:
+        here = self._directories.get(path)
+        if here is not None and here.tree is not None:
+            return DIRECTORY
         directory = self._directories.get(parent_of(path))
         row = None if directory is None else directory.find_file(path.rpartition(b"/")[2])
         if directory is not None and row is not None:
