@@ -354,7 +354,9 @@ def test_processes_that_undo_redo_and_track_at_once_wait_for_each_other(
 # Ctrl-C
 
 
-@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize(
+    "act", [act if act in ("undo", "unrevert") else pytest.param(act, marks=pytest.mark.slow) for act in ACTS]
+)
 def test_an_act_can_be_interrupted_at_every_write(worktree: Path, tmp_path: Path, act: str) -> None:
     """It takes back what it did before it ends, unless it is done."""
     scene = Scene(worktree, tmp_path / "saved", act)
