@@ -224,19 +224,11 @@ def fail_to_unlink_and_to_commit_acts() -> Callable[[str, str], None]:
 # Reading
 
 
+@slow
 @pytest.mark.parametrize(
-    "code",
-    [
-        errno.EIO,
-        pytest.param(errno.EACCES, marks=slow),
-        pytest.param(errno.EMFILE, marks=slow),
-        pytest.param(errno.ENOMEM, marks=slow),
-    ],
-    ids=errno.errorcode.get,
+    "code", [errno.EIO, errno.EACCES, errno.EMFILE, errno.ENOMEM], ids=errno.errorcode.get
 )
-@pytest.mark.parametrize(
-    "act", ["undo", pytest.param("redo", marks=slow), pytest.param("restore", marks=slow)]
-)
+@pytest.mark.parametrize("act", ["undo", "redo", "restore"])
 def test_the_worktree_can_fail_at_every_call_that_reads(
     worktree: Path, tmp_path: Path, act: str, code: int
 ) -> None:

@@ -34,7 +34,9 @@ def each_in_turn(scene: Scene) -> Iterator[None]:
 # Once
 
 
-@acts
+@pytest.mark.parametrize(
+    "act", [act if act != "restore" else pytest.param(act, marks=pytest.mark.slow) for act in ACTS]
+)
 def test_an_act_can_be_killed_at_every_write(worktree: Path, tmp_path: Path, act: str) -> None:
     scene = Scene(worktree, tmp_path / "saved", act)
     checks = each_in_turn(scene)
