@@ -39,9 +39,7 @@ def list_changes(before: RecordedDirectory, after: RecordedDirectory) -> list[Ch
         if old.tree == new.tree and old.facts_id == new.facts_id:
             continue
         for name in _names_changed(old, new) | _names_skipped(old, new):
-            was, became = old.state(name), new.state(name)
-            if not (DIRECTORY in (was, became) and _is_unknown(was, became)):
-                _add(changes, join(path, name), was, became)
+            _add(changes, join(path, name), old.state(name), new.state(name))
         for name in old.subdirectories | new.subdirectories:
             if old.ids_of(name) != new.ids_of(name):
                 below = join(path, name)
@@ -57,6 +55,8 @@ def make_patch(tree: str, changes: Iterable[Change]) -> Patch:
     files: list[ChangedPath] = []
     skipped: list[Skipped] = []
     for change in changes:
+        if DIRECTORY in (change.old, change.new) and not change.is_known:
+            continue
         if isinstance(change.old, Unknown):
             skipped.append(Skipped(to_text(change.path), f"unknown before: {change.old.reason}"))
         elif isinstance(change.new, Unknown):
@@ -108,12 +108,8 @@ def _add_directory(
     changes: list[Change], path: RelPath, old: RecordedDirectory, new: RecordedDirectory, name: bytes
 ) -> None:
     before, after = old.state(name, as_directory=True), new.state(name, as_directory=True)
-    if not _is_unknown(before, after):
+    if not isinstance(before, Unknown) and not isinstance(after, Unknown):
         _add(changes, path, before, after)
-
-
-def _is_unknown(before: Answer, after: Answer) -> bool:
-    return isinstance(before, Unknown) or isinstance(after, Unknown)
 
 
 def _changed_path(path: bytes, old: PathState | None, new: PathState | None) -> ChangedPath:
