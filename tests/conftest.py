@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,10 @@ from shadowtree import Shadow
 from tests.processes import PACKAGE_PLACE
 from tests.referee import assert_sound_store
 from tests.terminal import Terminal
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    # A shell starts what runs in the background deaf to interrupts, and every process started here would be too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
