@@ -7,7 +7,8 @@
     │   └── WorktreeReplaced      the store belongs to a directory that was here before
     ├── UnknownName           the caller: a name that the store does not know
     │   ├── UnknownMessage
-    │   │   └── AmbiguousMessage  several messages could be meant
+    │   │   ├── AmbiguousMessage  several messages could be meant
+    │   │   └── UnknownBranch
     │   └── UnknownTree
     │       └── NotRecorded       the snapshot failed, so that nobody knows the state
     ├── Conflict              the user: somebody else changed what would be replaced
@@ -112,6 +113,12 @@ class AmbiguousMessage(UnknownMessage):
         more = len(self.candidates) - _LISTED
         listed += f" and {more} more" if more > 0 else ""
         super().__init__(name, f"{name!r} could mean {len(self.candidates)} messages: {listed}")
+
+
+class UnknownBranch(UnknownMessage):
+    """No branch has this name."""
+
+    kind = "branch"
 
 
 class UnknownTree(UnknownName):

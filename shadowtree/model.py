@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     ChangeStatus = Literal["added", "modified", "deleted", "type"]
     """What happened to a path; `type`: a file became a link, or a link a file."""
     MessageState = Literal["open", "active", "undone", "archived"]
-    OnConflict = Literal["abort", "keep", "overwrite"]
+    BranchState = Literal["active", "archived"]
+    OnConflict = Literal["abort", "keep", "overwrite", "merge"]
 
 
 @frozen
@@ -125,6 +126,8 @@ class Status:
     """How many files and directories the rules leave out (a directory counts once)."""
     watching: bool
     skipped: list[Skipped]
+    outside: list[ChangedPath] = field(default_factory=list)
+    """What changed since the session recorded last, and is no message's."""
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON."""
@@ -139,6 +142,7 @@ class Status:
             "ignored": self.ignored,
             "watching": self.watching,
             "skipped": [skipped.to_dict() for skipped in self.skipped],
+            "outside": [changed.to_dict() for changed in self.outside],
         }
 
 
@@ -204,14 +208,14 @@ class Message:
     """Why a snapshot of it failed, so that nobody knows what it changed."""
     git_head: str | None = None
     """The commit that the user's repository stood at before it."""
+    parent: str | None = None
+    """The id of the message that it came after; None: it was the first of its line."""
     warnings: list[str] = field(default_factory=list)
 
     @property
     def time(self) -> datetime:
         """When it began."""
-        from datetime import UTC, datetime
-
-        return datetime.fromtimestamp(self.time_ms / 1000, UTC)
+        return _as_datetime(self.time_ms)
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON, an entry of `log`; `files` is null where there is a hole."""
@@ -229,10 +233,93 @@ class Message:
             "number": self.number,
             "meta": self.meta,
             "inferred": self.is_inferred,
+            "parent": self.parent,
         }
         if self.hole is not None:
             result["hole"] = self.hole
         return result
+
+
+@frozen
+class Branch:
+    """Messages that were archived because a new one began, or because the session was switched."""
+
+    name: str
+    fork: str | None
+    """The id of the message that it branches off after; None: it goes back to the start."""
+    messages: list[str]
+    """The ids of its own messages, oldest first."""
+    time_ms: int
+    """When it was archived, in milliseconds since 1970."""
+    label: str
+    """The first line of the text of its first message."""
+    state: BranchState
+    """`active`: it is the present line, or part of it."""
+    files: int = 0
+    """How many paths its messages changed."""
+
+    @property
+    def time(self) -> datetime:
+        """When it was archived."""
+        return _as_datetime(self.time_ms)
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Give the documented JSON."""
+        return {
+            "name": self.name,
+            "fork": self.fork,
+            "messages": list(self.messages),
+            "time": self.time.isoformat(timespec="milliseconds"),
+            "label": self.label,
+            "state": self.state,
+            "files": self.files,
+        }
+
+
+@frozen
+class BlameEntry:
+    """One change of a path, and whose it is."""
+
+    status: ChangeStatus
+    message: Message | None
+    """The message that made it; None: it was made outside any message."""
+    time_ms: int | None
+    """When it was recorded, in milliseconds since 1970; None: it is not recorded yet."""
+    old_blob: str | None
+    new_blob: str | None
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Give the documented JSON; what belongs to a message is null where there is none."""
+        message, time_ms = self.message, self.time_ms
+        return {
+            "id": None if message is None else message.id,
+            "session": None if message is None else message.session,
+            "state": None if message is None else message.state,
+            "branch": None if message is None else message.branch,
+            "text": None if message is None else message.text,
+            "status": self.status,
+            "time": None if time_ms is None else _as_datetime(time_ms).isoformat(timespec="milliseconds"),
+            "old_blob": self.old_blob,
+            "new_blob": self.new_blob,
+        }
+
+
+@frozen
+class Hunk:
+    """A place at which texts collide: what each side has there."""
+
+    line: int
+    """Where it is in the present file, from 1 on."""
+    ours: str
+    """What is there now."""
+    base: str
+    """What both come from."""
+    theirs: str
+    """What was to be there."""
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Give the documented JSON."""
+        return {"line": self.line, "ours": self.ours, "base": self.base, "theirs": self.theirs}
 
 
 @frozen
@@ -243,15 +330,20 @@ class ConflictingPath:
     reason: str
     advice: str
     """What the user can do."""
+    hunks: list[Hunk] = field(default_factory=list)
+    """Where the texts collide, if they were to be merged."""
 
-    def to_dict(self) -> dict[str, str]:
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON."""
-        return {"path": self.path, "reason": self.reason, "advice": self.advice}
+        result: dict[str, Any] = {"path": self.path, "reason": self.reason, "advice": self.advice}  # Any: JSON
+        if self.hunks:
+            result["hunks"] = [hunk.to_dict() for hunk in self.hunks]
+        return result
 
 
 @frozen
 class Outcome:
-    """What a revert, unrevert, undo, redo or restore did, or would do, and what it left alone."""
+    """What a revert, unrevert, undo, redo, switch or restore did, or would do, and what it left alone."""
 
     act: str
     """Which of them it was."""
@@ -274,6 +366,7 @@ class Outcome:
     """Whether all was done that was asked for."""
     dry_run: bool
     mode: Literal["back", "only"]
+    """`only`: one message was taken out from under the later ones."""
     notes: list[str]
     turns: int | None = None
     """How many turns were undone or redone; None for acts that do not count in turns."""
@@ -281,6 +374,12 @@ class Outcome:
     """How many files were covered before the act."""
     head: str | None = None
     """The last message in force after it."""
+    undone: list[str] = field(default_factory=list)
+    """The ids of the messages beyond the head after it, oldest first: redo can bring them back."""
+    merged: list[str] = field(default_factory=list)
+    """Those of the restored paths into which somebody's later changes were merged."""
+    marked: list[str] = field(default_factory=list)
+    """Those of the merged paths in which conflict markers stand."""
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON."""
@@ -297,6 +396,10 @@ class Outcome:
             "dry_run": self.dry_run,
             "mode": self.mode,
             "notes": list(self.notes),
+            "head": self.head,
+            "undone": list(self.undone),
+            "merged": list(self.merged),
+            "marked": list(self.marked),
         }
         if self.turns is not None:
             result["turns"] = self.turns
@@ -357,3 +460,9 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON: the outcome, with `dry_run` true."""
         return self.outcome.to_dict()
+
+
+def _as_datetime(time_ms: int) -> datetime:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(time_ms / 1000, UTC)

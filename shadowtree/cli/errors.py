@@ -35,6 +35,7 @@ ANSWERS: dict[type[BaseException], Answer] = {
     shadowtree.UnknownName: Answer(12),
     shadowtree.UnknownMessage: Answer(12, "try 'shadowtree log', which lists them"),
     shadowtree.AmbiguousMessage: Answer(12, "try more of its id"),
+    shadowtree.UnknownBranch: Answer(12, "try 'shadowtree branches', which lists them"),
     shadowtree.UnknownTree: Answer(
         12, "try a message that 'shadowtree log' lists, or an id that 'shadowtree track' printed"
     ),
