@@ -44,7 +44,7 @@ FLOORS: tuple[tuple[str, set[str]], ...] = (
     ("front door", {"shadow"}),
     ("front door, for asyncio", {"aio"}),
     ("what is offered", {""}),
-    ("command line: words", {"cli.command", "cli.text"}),
+    ("command line: words", {"cli.columns", "cli.command", "cli.graph", "cli.text"}),
     ("command line: output", {"cli.output", "cli.quick"}),
     ("command line: shapes", {"cli.app", "cli.progress", "cli.render", "cli.shadows"}),
     ("command line: stories", {"cli.log", "cli.outcome"}),

@@ -9,7 +9,9 @@ import pytest
 
 from shadowtree import ChangedPath, FileDiff, Message, Patch, Skipped
 from shadowtree.cli import output
-from shadowtree.cli.log import cut, describe_age, measure, render_log, render_message
+from shadowtree.cli.columns import cut, measure
+from shadowtree.cli.log import render_log, render_message
+from shadowtree.cli.text import describe_age
 from tests.terminal import Terminal
 
 NOW_MS = 1_800_000_000_000

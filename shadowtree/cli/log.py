@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import shadowtree
+from shadowtree.cli.columns import GAP, align_left, align_right, cut, find_room
+from shadowtree.cli.graph import GraphLine, Point, draw_graph
 from shadowtree.cli.output import paint
 from shadowtree.cli.render import LETTERS, list_skipped, render_diff
-from shadowtree.cli.text import count, escape
+from shadowtree.cli.text import count, describe_age, escape
 
 LineCount = tuple[int, int] | None
 """How many lines a message added and removed; None: not counted."""
+Heads = Mapping[str, shadowtree.Message]
+"""The last message in force of each session."""
 
 _MIN_TEXT, _MAX_TEXT = 20, 100
 """How many columns of a text are shown: on a narrow terminal lines break rather than leave less."""
-_GAP = "  "
-_UNITS = (("year", 365 * 86400), ("month", 30 * 86400), ("day", 86400))
+_MARKS = {"open": "*", "active": "*", "undone": "o", "archived": "."}
+"""What stands for a message in its lane, unless it is the head or was taken out."""
+_MAX_NAME = 24
+"""How many columns of a branch's name are shown."""
 
 
 def render_log(
@@ -32,28 +37,42 @@ def render_log(
     The last message in force is marked with `@`, unless the messages are of several sessions; those are
     named then.
     """
-    head = None if has_sessions else find_head(messages)
+    heads = _find_heads(messages)
     left = [
-        _align_right([f"{'@' if message is head else ' '} #{message.number}" for message in messages]),
-        _align_right([describe_age(now_ms - message.time_ms) for message in messages]),
+        align_right([_describe_place(message, {} if has_sessions else heads) for message in messages]),
+        *_describe_times(messages, now_ms=now_ms, has_sessions=has_sessions),
     ]
-    if has_sessions:
-        left.append(_align_left([escape(message.session) for message in messages]))
     if any(message.state != "active" for message in messages):
-        left.append(_align_left(["" if m.state == "active" else m.state for m in messages]))
-    right = [
-        _align_right([_describe_files(message) for message in messages]),
-        _align_right([f"+{counted[0]}" if counted else "" for counted in counts]),
-        _align_right([f"-{counted[1]}" if counted else "" for counted in counts]),
+        left.append(align_left([_describe_state(message, heads) for message in messages]))
+    yield from _make_rows(messages, counts, left, width)
+
+
+def render_graph(
+    messages: Sequence[shadowtree.Message],
+    counts: Sequence[LineCount],
+    *,
+    now_ms: int,
+    width: int | None = None,
+    has_sessions: bool = False,
+) -> Iterator[str]:
+    """Give the rows of the log with lanes before them, and what branches are called.
+
+    Each session has its own lanes, in which the last message in force is marked with `@`.
+    """
+    heads = _find_heads(messages)
+    lines = list(draw_graph([_make_point(message, heads) for message in messages]))
+    left = [
+        _take_lanes(lines),
+        align_right([f"#{message.number}" for message in messages]),
+        *_describe_times(messages, now_ms=now_ms, has_sessions=has_sessions),
     ]
-    room = _MAX_TEXT
-    if width is not None:
-        taken = sum(len(_GAP) + measure(column[0]) for column in (*left, *right) if column)
-        room = max(_MIN_TEXT, min(_MAX_TEXT, width - taken))
-    texts = [cut(describe_text(message), room) for message in messages]
-    rows = zip(*left, _align_left(texts), *right, strict=True)
-    for message, row in zip(messages, rows, strict=True):
-        yield _paint_row(message, row)
+    if any(message.state != "active" for message in messages):
+        left.append(
+            align_left([_name_branch(message) or _describe_state(message, heads) for message in messages])
+        )
+    rows = _make_rows(messages, counts, left, width)
+    for line in lines:
+        yield line.drawing if line.place is None else next(rows)
 
 
 def render_message(
@@ -76,63 +95,76 @@ def render_message(
         yield from render_diff(diffs, escape_content=escape_content)
 
 
-def find_head(messages: Sequence[shadowtree.Message]) -> shadowtree.Message | None:
-    """Find the message that `@` means among messages of one session, oldest first: the last one in force."""
-    in_force = (message for message in reversed(messages) if message.state in ("open", "active"))
-    return next(in_force, None)
-
-
-def describe_age(age_ms: int) -> str:
-    """Say how long ago something was, in its largest unit; a clock that was put back gives 0 s."""
-    age_s = max(0, age_ms) // 1000
-    for unit, size_s in _UNITS:
-        if age_s >= size_s:
-            return count(age_s // size_s, unit)
-    if age_s >= 3600:
-        return f"{age_s // 3600} h"
-    return f"{age_s // 60} min" if age_s >= 60 else f"{age_s} s"
-
-
 def describe_text(message: shadowtree.Message) -> str:
     """Give the first line of a message's text; of one that has none, the id."""
     lines = (" ".join(line.split()) for line in message.text.splitlines())
     return escape(next((line for line in lines if line), message.id))
 
 
-def cut(text: str, width: int) -> str:
-    """Shorten a text to what fits into `width` columns of a terminal."""
-    if measure(text) <= width:
-        return text
-    kept, room = "", width - 1
-    for char in text:
-        room -= measure(char)
-        if room < 0:
-            break
-        kept += char
-    return kept.rstrip() + "…"
+def _find_heads(messages: Sequence[shadowtree.Message]) -> dict[str, shadowtree.Message]:
+    """Find what `@` means in each session, among messages with the oldest first: the last one in force."""
+    return {message.session: message for message in messages if message.state in ("open", "active")}
 
 
-def measure(text: str) -> int:
-    """Count the columns that a text takes on a terminal."""
-    if text.isascii():
-        return len(text)
-    return sum(_measure_char(char) for char in text)
+def _is_taken_out(message: shadowtree.Message, heads: Heads) -> bool:
+    """Tell whether it was undone alone: what undo takes back comes after the head."""
+    head = heads.get(message.session)
+    return message.state == "undone" and head is not None and message.number < head.number
 
 
-def _measure_char(char: str) -> int:
-    if unicodedata.category(char) in ("Mn", "Me"):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in ("W", "F") else 1
+def _describe_place(message: shadowtree.Message, heads: Heads) -> str:
+    mark = "@" if heads.get(message.session) is message else " "
+    return f"{mark} #{message.number}"
 
 
-def _align_left(cells: Sequence[str]) -> list[str]:
-    width = max(map(measure, cells), default=0)
-    return [cell + " " * (width - measure(cell)) for cell in cells]
+def _describe_times(
+    messages: Sequence[shadowtree.Message], *, now_ms: int, has_sessions: bool
+) -> Iterator[list[str]]:
+    yield align_right([describe_age(now_ms - message.time_ms) for message in messages])
+    if has_sessions:
+        yield align_left([escape(message.session) for message in messages])
 
 
-def _align_right(cells: Sequence[str]) -> list[str]:
-    width = max(map(measure, cells), default=0)
-    return [" " * (width - measure(cell)) + cell for cell in cells]
+def _describe_state(message: shadowtree.Message, heads: Heads) -> str:
+    if _is_taken_out(message, heads):
+        return "taken out"
+    return "" if message.state == "active" else message.state
+
+
+def _name_branch(message: shadowtree.Message) -> str | None:
+    return None if message.branch is None else cut(escape(message.branch), _MAX_NAME)
+
+
+def _make_point(message: shadowtree.Message, heads: Heads) -> Point:
+    if heads.get(message.session) is message:
+        mark = "@"
+    else:
+        mark = "x" if _is_taken_out(message, heads) else _MARKS[message.state]
+    parent = None if message.parent is None else (message.session, message.parent)
+    return Point((message.session, message.id), parent, mark, is_main=message.state != "archived")
+
+
+def _take_lanes(lines: Sequence[GraphLine]) -> list[str]:
+    """Give the drawings of the messages, all as wide as the widest of them."""
+    return align_left([line.drawing for line in lines if line.place is not None])
+
+
+def _make_rows(
+    messages: Sequence[shadowtree.Message],
+    counts: Sequence[LineCount],
+    left: Sequence[Sequence[str]],
+    width: int | None,
+) -> Iterator[str]:
+    """Put the columns that all logs have behind those on the left."""
+    right = [
+        align_right([_describe_files(message) for message in messages]),
+        align_right([f"+{counted[0]}" if counted else "" for counted in counts]),
+        align_right([f"-{counted[1]}" if counted else "" for counted in counts]),
+    ]
+    room = find_room([*left, *right], width, at_least=_MIN_TEXT, at_most=_MAX_TEXT)
+    texts = align_left([cut(describe_text(message), room) for message in messages])
+    for message, row in zip(messages, zip(*left, texts, *right, strict=True), strict=True):
+        yield _paint_row(message, row)
 
 
 def _describe_files(message: shadowtree.Message) -> str:
@@ -144,10 +176,10 @@ def _describe_files(message: shadowtree.Message) -> str:
 def _paint_row(message: shadowtree.Message, row: Sequence[str]) -> str:
     *left, added, removed = row
     if message.state in ("undone", "archived"):
-        return paint("dim", _GAP.join(row).rstrip())
+        return paint("dim", GAP.join(row).rstrip())
     if not added.strip():
-        return _GAP.join(left).rstrip()
-    return _GAP.join([*left, paint("green", added), paint("red", removed)])
+        return GAP.join(left).rstrip()
+    return GAP.join([*left, paint("green", added), paint("red", removed)])
 
 
 def _describe_circumstances(message: shadowtree.Message, now_ms: int) -> Iterator[str]:

@@ -9,7 +9,7 @@ from shutil import get_terminal_size
 
 import shadowtree
 from shadowtree.cli.command import Argument, Command, Option, Shared, read_count
-from shadowtree.cli.log import LineCount, render_log, render_message
+from shadowtree.cli.log import LineCount, render_graph, render_log, render_message
 from shadowtree.cli.output import warn, write_json, write_lines, write_utf8
 from shadowtree.cli.render import render_diff, render_patch, render_status, summarise_skipped
 from shadowtree.cli.shadows import open_to_read
@@ -32,7 +32,7 @@ def status(shared: Shared) -> int:
     return 0
 
 
-def log(shared: Shared, all_sessions: bool = False, last: str | None = None) -> int:
+def log(shared: Shared, all_sessions: bool = False, last: str | None = None, has_graph: bool = False) -> int:
     wanted = None if last is None else read_count(last, "the value of -n", at_least=0)
     if wanted is None and not shared.as_json:
         wanted = LOGGED
@@ -47,7 +47,8 @@ def log(shared: Shared, all_sessions: bool = False, last: str | None = None) -> 
     if len(shown) < len(found):
         write_lines(["Earlier messages are not shown; 'shadowtree log -n 0' lists all"])
     width = get_terminal_size().columns if sys.stdout.isatty() else None
-    write_lines(render_log(shown, counts, now_ms=_now_ms(), width=width, has_sessions=all_sessions))
+    render = render_graph if has_graph else render_log
+    write_lines(render(shown, counts, now_ms=_now_ms(), width=width, has_sessions=all_sessions))
     if not shown:
         write_lines(["No message is recorded yet"])
     return 0
@@ -122,6 +123,7 @@ Examples:
 LOG = Command(
     log,
     options=(
+        Option("--graph", "has_graph", "Draw which message came after which, in lanes"),
         Option("--all", "all_sessions", "Those of all sessions"),
         Option("-n", "last", "Only the last N, 0 for all; 20 by default, with --json all", metavar="N"),
     ),
@@ -129,12 +131,21 @@ LOG = Command(
 List the messages, the newest one last
 
 Each with its number, its age, the first line of its text, how many files it changed, and how many lines came
-and went. '@' marks the last message in force; undone ones can be brought back with 'shadowtree redo'.
+and went. '@' marks the last message in force; undone ones can be brought back with 'shadowtree redo', and
+archived ones, which are on a branch, with 'shadowtree switch'.
+
+With --graph each message stands in the lane of the message that it came after, with the name of its branch:
+
+\b
+  @  the last message in force       o  undone, redo brings it back
+  *  another one in force            x  taken out alone with 'revert --only'
+  .  archived on a branch            ~  what it came after is not shown
 
 \b
 Examples:
   shadowtree log
   shadowtree log -n 5
+  shadowtree log --graph
   shadowtree log --all --json
 """,
 )

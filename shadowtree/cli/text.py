@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+_UNITS = (("year", 365 * 86400), ("month", 30 * 86400), ("day", 86400))
+
 
 def escape(text: str) -> str:
     r"""Write what is not printable as `\x1b`, `\u202e` or `\udcff`.
@@ -23,6 +25,17 @@ def count(number: int, noun: str) -> str:
     """Write a number with its noun: `1 file`, `1,204 files`."""
     plural = noun if number == 1 else f"{noun}s"
     return f"{number:,} {plural}"
+
+
+def describe_age(age_ms: int) -> str:
+    """Say how long ago something was, in its largest unit; a clock that was put back gives 0 s."""
+    age_s = max(0, age_ms) // 1000
+    for unit, size_s in _UNITS:
+        if age_s >= size_s:
+            return count(age_s // size_s, unit)
+    if age_s >= 3600:
+        return f"{age_s // 3600} h"
+    return f"{age_s // 60} min" if age_s >= 60 else f"{age_s} s"
 
 
 def _escape_char(char: str) -> str:
