@@ -1,20 +1,21 @@
-"""Three texts into one: what two sides made of a common base, merged line by line.
+"""Three texts into one: what two sides made of a common base, merged by lines.
 
 The result is that of `git merge-file`, byte for byte, and two sides collide exactly where git reports a
-conflict: people know what git merges, and an agent's undo shall be no bolder and no shyer. That takes more
-than a right diff. Of several right ones it has to be the one that git picks, so lines are left out, searches
-are cut short and changes are slid by git's measures; each is told where it is used. The one thing of our
-own is a budget: texts that would take too long are not merged at all, never merged in another way.
+conflict: people know what git merges, and nothing here is bolder or shyer. That takes more than a right diff:
+of several right ones it has to be the one that git finds. So lines are left out, searches are cut short and
+changes are slid by git's measures; each is told where it is used. Only the budget is our own: texts that
+would take too long are not merged at all, never merged in another way.
 
-A line ends at a line feed and is compared by its bytes, the line feed included.
+A line ends at a line feed, and is compared by its bytes, the line feed included.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from io import BytesIO
-from itertools import compress, count, pairwise
+from itertools import compress, count
+from operator import sub
 
 from shadowtree.frozen import frozen, replace
 
@@ -28,7 +29,9 @@ MAX_MERGE_LINES = 200_000
 """Nor is one of more lines."""
 
 _MAX_STEPS = 8_000_000
-"""How many lines one merge may look at, the same line again and again: about two seconds."""
+"""How many pairs of lines one merge may look at, some of them again and again: about two seconds."""
+_COMPARISON_STEPS, _LINE_STEPS, _GAP_STEPS = 250, 4, 20
+"""What takes as long as so many steps: a comparison in any case, each of its lines, each gap that slides."""
 _BINARY_WINDOW_BYTES = 8000
 """A NUL among so many first bytes makes a content binary, as in git."""
 
@@ -39,10 +42,10 @@ class Hunk:
 
     ours: bytes
     base: bytes
-    """What stood there before. Where one collision was narrowed to several hunks, each has the whole of it."""
+    """What stood there before. If one collision was narrowed to several hunks, each has all of it."""
     theirs: bytes
     ours_line: int
-    """The number of the first line, from 1; of an empty part, of the line that follows."""
+    """The number of the first line, from 1; if there is none, of the line that would follow."""
     base_line: int
     theirs_line: int
     line_end: bytes
@@ -78,7 +81,7 @@ class NotMerged:
 def merge_text(base: bytes, ours: bytes, theirs: bytes) -> Merge | NotMerged:
     """Merge what two sides made of `base`.
 
-    If only one side changed anything, or both made the same, that is the result, whatever the content is.
+    If only one side changed anything, or both made the same of it, that is the result, of any content.
     """
     if theirs in (base, ours):
         return Merge((ours,))
@@ -90,15 +93,15 @@ def merge_text(base: bytes, ours: bytes, theirs: bytes) -> Merge | NotMerged:
     if any(map(_is_too_large, contents)):
         return NotMerged("too large")
     try:
-        return _merge_lines(*_number_lines(*contents), _Steps(_MAX_STEPS))
+        return _merge_lines(_split_lines(base, ours, theirs), _Steps(_MAX_STEPS))
     except _OutOfStepsError:
         return NotMerged("too different")
 
 
 def write_markers(merge: Merge, *, ours_label: str, theirs_label: str) -> bytes:
-    """Write a merge as one text in which marker lines enclose both sides of each hunk, as git does."""
+    """Write a merge as one text, with both sides of each hunk between lines with markers, as git does."""
     return b"".join(
-        piece if isinstance(piece, bytes) else _write_hunk(piece, ours_label, theirs_label)
+        piece if isinstance(piece, bytes) else _mark_hunk(piece, ours_label, theirs_label)
         for piece in merge.pieces
     )
 
@@ -108,35 +111,11 @@ def is_binary(content: bytes) -> bool:
     return b"\0" in content[:_BINARY_WINDOW_BYTES]
 
 
-# From texts to lines, and back.
-
-
-@frozen
-class _Text:
-    lines: list[bytes]
-    numbers: list[int]
-    """One for each line; equal lines of all three texts have the same."""
-
-    def join(self, places: range) -> bytes:
-        return b"".join(self.lines[places.start : places.stop])
-
-
 def _is_too_large(content: bytes) -> bool:
     return len(content) > MAX_MERGE_BYTES or content.count(b"\n") > MAX_MERGE_LINES
 
 
-def _number_lines(base: bytes, ours: bytes, theirs: bytes) -> tuple[_Text, _Text, _Text]:
-    numbers: dict[bytes, int] = {}
-
-    def number(content: bytes) -> _Text:
-        # Not splitlines(): for it a carriage return ends a line too.
-        lines = BytesIO(content).readlines()
-        return _Text(lines, [numbers.setdefault(line, len(numbers)) for line in lines])
-
-    return number(base), number(ours), number(theirs)
-
-
-def _write_hunk(hunk: Hunk, ours_label: str, theirs_label: str) -> bytes:
+def _mark_hunk(hunk: Hunk, ours_label: str, theirs_label: str) -> bytes:
     return b"".join(
         [
             b"<<<<<<< " + ours_label.encode("utf-8", "surrogateescape") + hunk.line_end,
@@ -152,12 +131,48 @@ def _end_line(part: bytes, line_end: bytes) -> bytes:
     return part if not part or part.endswith(b"\n") else part + line_end
 
 
-# How three texts become one.
+class _OutOfStepsError(Exception):
+    """The texts are too different."""
+
+
+class _Steps:
+    """How many steps a merge may still take."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+
+    def spend(self, number: int) -> None:
+        self._left -= number
+        if self._left < 0:
+            raise _OutOfStepsError
+
+
+# How three texts become one. Lines are known by their places, and runs of lines by ranges of places.
+
+
+@frozen
+class _Text:
+    lines: list[bytes]
+    numbers: list[int]
+    """One for each line; equal lines have the same, in all three texts."""
+
+    def join(self, places: range) -> bytes:
+        return b"".join(self.lines[places.start : places.stop])
+
+    def take(self, places: range) -> list[int]:
+        return self.numbers[places.start : places.stop]
+
+
+@frozen
+class _Texts:
+    base: _Text
+    ours: _Text
+    theirs: _Text
 
 
 @frozen
 class _Part:
-    """A run of lines of one text, and what stands at the same place in another: two ranges of places."""
+    """A run of lines of one text, and the run that stands at the same place in another."""
 
     old: range
     new: range
@@ -165,7 +180,7 @@ class _Part:
 
 @frozen
 class _Region:
-    """A place at which something changed, in all three texts."""
+    """A place at which somebody changed something, in all three texts."""
 
     taken: Literal["ours", "theirs", "same", None]
     """Whose lines are taken: "same" if both sides have the same, None if they collide."""
@@ -174,47 +189,50 @@ class _Region:
     theirs: range
 
 
-def _merge_lines(base: _Text, ours: _Text, theirs: _Text, steps: _Steps) -> Merge:
-    regions = _combine(
-        _find_changes(base.numbers, ours.numbers, steps),
-        _find_changes(base.numbers, theirs.numbers, steps),
-        base,
-        ours,
-        theirs,
-    )
-    narrowed = [part for region in regions for part in _narrow(region, ours, theirs, steps)]
-    return Merge(tuple(_list_pieces(_join_collisions(narrowed, ours), base, ours, theirs)))
+def _split_lines(base: bytes, ours: bytes, theirs: bytes) -> _Texts:
+    numbers = defaultdict[bytes, int](count().__next__)
+
+    def split(content: bytes) -> _Text:
+        # Not splitlines(): for it a carriage return ends a line too.
+        lines = BytesIO(content).readlines()
+        return _Text(lines, [numbers[line] for line in lines])
+
+    return _Texts(split(base), split(ours), split(theirs))
 
 
-def _combine(
-    our_changes: list[_Part], their_changes: list[_Part], base: _Text, ours: _Text, theirs: _Text
-) -> list[_Region]:
+def _merge_lines(texts: _Texts, steps: _Steps) -> Merge:
+    our_changes = _find_changes(texts.base.numbers, texts.ours.numbers, steps)
+    their_changes = _find_changes(texts.base.numbers, texts.theirs.numbers, steps)
+    regions = _combine(texts, our_changes, their_changes)
+    narrowed = [part for region in regions for part in _narrow(texts, region, steps)]
+    return Merge(tuple(_list_pieces(texts, _join_collisions(texts, narrowed))))
+
+
+def _combine(texts: _Texts, our_changes: list[_Part], their_changes: list[_Part]) -> list[_Region]:
     """Lay the changes of both sides over each other.
 
     Changes with a line of the base between them do not know each other. Changes that overlap or only touch
-    collide, unless both sides did the same to the same lines; such a change needs no region, since our text
-    has it already.
+    collide, unless both sides did the same to the same lines. What they did alike makes no region: our text
+    has it, and a merge is our text with regions in it.
 
-        base     a b c d e f g
-        ours     a B c d e f g       B is ours alone
-        theirs   a b c D e f g       D is theirs alone: c lies between
-        theirs   a b C d e f g       collides with B: they touch
+        base     a b c d
+        ours     a B c d
+        theirs   a b c D      B is ours, D is theirs: c lies between
+        theirs   a b C d      collides with B: they touch
     """
     regions: list[_Region] = []
-    # What each end of file would be as a change: it gives the shift behind the last true one.
-    our_end = _end_of(base, ours)
-    their_end = _end_of(base, theirs)
+    our_end, their_end = _end_of(texts.base, texts.ours), _end_of(texts.base, texts.theirs)
     our_rest, their_rest = iter(our_changes), iter(their_changes)
     our, their = next(our_rest, our_end), next(their_rest, their_end)
     while our is not our_end or their is not their_end:
         if their is their_end or our.old.stop < their.old.start:
-            _append(regions, _Region("ours", our.old, our.new, _shift(our.old, their)))
+            _append(regions, _Region("ours", our.old, our.new, _project(our.old, their)))
             our = next(our_rest, our_end)
         elif our is our_end or their.old.stop < our.old.start:
-            _append(regions, _Region("theirs", their.old, _shift(their.old, our), their.new))
+            _append(regions, _Region("theirs", their.old, _project(their.old, our), their.new))
             their = next(their_rest, their_end)
         else:
-            if not _is_alike(our, their, ours, theirs):
+            if our.old != their.old or texts.ours.take(our.new) != texts.theirs.take(their.new):
                 _append(regions, _collide(our, their))
             our_stop, their_stop = our.old.stop, their.old.stop
             if our_stop <= their_stop:
@@ -225,80 +243,73 @@ def _combine(
 
 
 def _end_of(base: _Text, side: _Text) -> _Part:
-    old_end, new_end = len(base.lines), len(side.lines)
-    return _Part(range(old_end, old_end), range(new_end, new_end))
+    """Make an empty change of the end of a text."""
+    return _Part(_move(range(0), len(base.lines)), _move(range(0), len(side.lines)))
 
 
-def _shift(places: range, change: _Part) -> range:
-    """Find the same lines on the side that will change only later."""
-    shift = change.new.start - change.old.start
-    return range(places.start + shift, places.stop + shift)
+def _project(base: range, change: _Part) -> range:
+    """Find lines of the base on a side that has them unchanged, before its next change."""
+    return _move(base, change.new.start - change.old.start)
 
 
-def _is_alike(our: _Part, their: _Part, ours: _Text, theirs: _Text) -> bool:
-    return our.old == their.old and (
-        ours.numbers[our.new.start : our.new.stop] == theirs.numbers[their.new.start : their.new.stop]
-    )
+def _move(places: range, by: int) -> range:
+    return range(places.start + by, places.stop + by)
 
 
 def _collide(our: _Part, their: _Part) -> _Region:
-    """Make a region of all lines of the base that either change touches.
+    """Make one region of two changes: all lines of the base that either of them touches.
 
-    base     a b c d      ours     a X d        theirs   a b c Y
-               └─┘ our                                       ┘ their
-               └───┘ the region: b c d, in ours X d, in theirs b c Y
+    Ours makes X of b c, theirs makes Y of c d; then X d collides with b Y:
+
+        base   a b c d e      ours   a X d e      theirs   a b Y e
     """
     base = range(min(our.old.start, their.old.start), max(our.old.stop, their.old.stop))
     return _Region(None, base, _stretch(our, base), _stretch(their, base))
 
 
 def _stretch(change: _Part, base: range) -> range:
-    return range(
-        change.new.start - (change.old.start - base.start), change.new.stop + (base.stop - change.old.stop)
-    )
+    above, below = change.old.start - base.start, base.stop - change.old.stop
+    return range(change.new.start - above, change.new.stop + below)
 
 
 def _append(regions: list[_Region], region: _Region) -> None:
-    """Add a region; one that touches the last, on either side, becomes one with it."""
+    """Add a region; if it touches the last one on either side, the two are one."""
     last = regions[-1] if regions else None
     if last and (region.ours.start <= last.ours.stop or region.theirs.start <= last.theirs.stop):
-        regions[-1] = _unite(last, region, region.taken if region.taken == last.taken else None)
+        united = _unite(last, region)
+        regions[-1] = replace(united, taken=last.taken) if last.taken == region.taken else united
     else:
         regions.append(region)
 
 
-def _unite(first: _Region, second: _Region, taken: Literal["ours", "theirs", "same", None]) -> _Region:
+def _unite(first: _Region, second: _Region) -> _Region:
     return _Region(
-        taken,
+        None,
         range(first.base.start, second.base.stop),
         range(first.ours.start, second.ours.stop),
         range(first.theirs.start, second.theirs.stop),
     )
 
 
-def _narrow(region: _Region, ours: _Text, theirs: _Text, steps: _Steps) -> list[_Region]:
+def _narrow(texts: _Texts, region: _Region, steps: _Steps) -> list[_Region]:
     """Leave of a collision only the lines in which the two sides differ.
 
-    ours     x A y z        collide: A with B, and nothing with C;
-    theirs   x B y z C      x, y and z are settled
+    Of these, A collides with B, and nothing with C:
+
+        ours   x A y z      theirs   x B y z C
     """
     if region.taken is not None or not region.ours or not region.theirs:
         return [region]
-    differences = _find_changes(
-        ours.numbers[region.ours.start : region.ours.stop],
-        theirs.numbers[region.theirs.start : region.theirs.stop],
-        steps,
-    )
+    differences = _find_changes(texts.ours.take(region.ours), texts.theirs.take(region.theirs), steps)
     if not differences:
         return [replace(region, taken="same")]
     return [
-        _Region(
-            None,
-            region.base,
-            range(region.ours.start + part.old.start, region.ours.start + part.old.stop),
-            range(region.theirs.start + part.new.start, region.theirs.start + part.new.stop),
+        replace(
+            region,
+            ours=_move(difference.old, region.ours.start),
+            theirs=_move(difference.new, region.theirs.start),
         )
-        for part in differences
+        for difference in differences
     ]
 
 
@@ -306,75 +317,76 @@ _MAX_LINES_BETWEEN = 3
 _LETTERS_AND_DIGITS = frozenset(code for code in range(128) if chr(code).isalnum())
 
 
-def _join_collisions(regions: list[_Region], ours: _Text) -> list[_Region]:
-    """Make one of neighbouring collisions with little between them: it is easier to read.
+def _join_collisions(texts: _Texts, regions: list[_Region]) -> list[_Region]:
+    """Make one of neighbouring collisions with little between them, which is easier to read.
 
-    Little are up to three lines, and any number of lines without a letter or a digit, such as braces.
+    Little are three lines, and any number of lines without a letter or a digit, such as braces.
     """
     joined: list[_Region] = []
     for region in regions:
-        last = joined[-1] if joined else None
-        if last and last.taken is None and region.taken is None:
-            between = range(last.ours.stop, region.ours.start)
-            if len(between) <= _MAX_LINES_BETWEEN or _LETTERS_AND_DIGITS.isdisjoint(ours.join(between)):
-                joined[-1] = _unite(last, region, None)
+        if joined and joined[-1].taken is None and region.taken is None:
+            between = range(joined[-1].ours.stop, region.ours.start)
+            text = texts.ours.join(between)
+            if len(between) <= _MAX_LINES_BETWEEN or _LETTERS_AND_DIGITS.isdisjoint(text):
+                joined[-1] = _unite(joined[-1], region)
                 continue
         joined.append(region)
     return joined
 
 
-def _list_pieces(regions: list[_Region], base: _Text, ours: _Text, theirs: _Text) -> Iterator[bytes | Hunk]:
-    """List our text, with the other side's lines or a hunk in it where they belong."""
+def _list_pieces(texts: _Texts, regions: list[_Region]) -> Iterator[bytes | Hunk]:
+    """List our text, with their lines or a hunk in it where they belong."""
     at = 0
     for region in regions:
         if region.taken in ("ours", "same"):
             continue
-        yield ours.join(range(at, region.ours.start))
-        yield theirs.join(region.theirs) if region.taken else _make_hunk(region, base, ours, theirs)
+        yield texts.ours.join(range(at, region.ours.start))
+        yield texts.theirs.join(region.theirs) if region.taken else _make_hunk(texts, region)
         at = region.ours.stop
-    yield ours.join(range(at, len(ours.lines)))
+    yield texts.ours.join(range(at, len(texts.ours.lines)))
 
 
-def _make_hunk(region: _Region, base: _Text, ours: _Text, theirs: _Text) -> Hunk:
+def _make_hunk(texts: _Texts, region: _Region) -> Hunk:
     return Hunk(
-        ours.join(region.ours),
-        base.join(region.base),
-        theirs.join(region.theirs),
-        region.ours.start + 1,
-        region.base.start + 1,
-        region.theirs.start + 1,
-        _find_line_end(region, base, ours, theirs),
+        ours=texts.ours.join(region.ours),
+        base=texts.base.join(region.base),
+        theirs=texts.theirs.join(region.theirs),
+        ours_line=region.ours.start + 1,
+        base_line=region.base.start + 1,
+        theirs_line=region.theirs.start + 1,
+        line_end=_find_line_end(texts, region),
     )
 
 
-def _find_line_end(region: _Region, base: _Text, ours: _Text, theirs: _Text) -> bytes:
-    """Find how lines end around a hunk: LF, unless the base begins with CR LF and no side speaks against it.
+def _find_line_end(texts: _Texts, region: _Region) -> bytes:
+    """Find how lines end around a hunk: in LF, unless the base begins with CR LF and no side objects.
 
-    A side speaks by its line before the hunk, or by its first line.
+    A side is asked by its line before the hunk, or its first one.
     """
-    sides = [
-        _has_cr(ours.lines, max(region.ours.start - 1, 0)),
-        _has_cr(theirs.lines, max(region.theirs.start - 1, 0)),
-    ]
-    return b"\r\n" if _has_cr(base.lines, 0) and False not in sides else b"\n"
+    our_answer = _ends_in_crlf(texts.ours.lines, max(region.ours.start - 1, 0))
+    their_answer = _ends_in_crlf(texts.theirs.lines, max(region.theirs.start - 1, 0))
+    is_crlf = _ends_in_crlf(texts.base.lines, 0) and our_answer is not False and their_answer is not False
+    return b"\r\n" if is_crlf else b"\n"
 
 
-def _has_cr(lines: list[bytes], place: int) -> bool | None:
-    """Tell whether a line ends in CR LF; one without an end asks the line above. None if there is none."""
+def _ends_in_crlf(lines: list[bytes], place: int) -> bool | None:
+    """Tell how a line ends, or the one above if it has no end; None if there is no such line."""
     if lines and not lines[place].endswith(b"\n"):
         place -= 1
     return lines[place].endswith(b"\r\n") if lines and place >= 0 else None
 
 
-# How two lists of lines are compared. Kept lines are known by two lists of places of equal length; the lines
-# between two kept ones are a gap, and gaps of the same number face each other:
+# How two texts are compared. A comparison is two lists of equal length: the places of the lines to be kept,
+# with one before the first line and one behind the last. Between two kept lines is a gap, mostly closed; gaps
+# of one number face each other.
 #
-#     old   a b c d      kept at  -1 0   2 3 4     (-1 and 4 stand for the borders)
-#     new   a X Y c d    kept at  -1 0   3 4 5     gap 1 turns b into X Y, the others are closed
+#     old   a b c d      kept   -1 0   2 3 4
+#     new   a X Y c d    kept   -1 0   3 4 5      gap 1 makes X Y of b
 
 
 def _find_changes(old: list[int], new: list[int], steps: _Steps) -> list[_Part]:
-    """List what has to be changed in `old` to get `new`, as git would."""
+    """List what is to be changed in `old` to get `new`, as git finds it."""
+    steps.spend(_COMPARISON_STEPS + _LINE_STEPS * (len(old) + len(new)))
     old_kept, new_kept = _find_kept(old, new, steps)
     gaps = {
         *_slide_gaps(old, old_kept, new_kept, steps),
@@ -392,32 +404,21 @@ def _is_open(kept: list[int], gap: int) -> bool:
 
 
 def _find_kept(old: list[int], new: list[int], steps: _Steps) -> tuple[list[int], list[int]]:
-    """Find the lines that both keep: equal ones at both ends, and what a search finds in between."""
+    """Find the lines to keep: equal ones at both ends, and what a search finds in between."""
     part = _trim(_Part(range(len(old)), range(len(new))), old, new)
-    old_places = _choose(old, part.old, new)
-    new_places = _choose(new, part.new, old)
-    old_chosen = [old[place] for place in old_places]
-    new_chosen = [new[place] for place in new_places]
+    old_places, new_places = _choose(old, part.old, new), _choose(new, part.new, old)
     old_flags = _flag(len(old), part.old, old_places)
     new_flags = _flag(len(new), part.new, new_places)
+    old_chosen, new_chosen = [old[place] for place in old_places], [new[place] for place in new_places]
     for change in _search(old_chosen, new_chosen, steps):
         for at in change.old:
-            old_flags[old_places[at]] = 0
+            old_flags[old_places[at]] = False
         for at in change.new:
-            new_flags[new_places[at]] = 0
-    old_kept = [-1, *compress(range(len(old)), old_flags), len(old)]
-    new_kept = [-1, *compress(range(len(new)), new_flags), len(new)]
+            new_flags[new_places[at]] = False
+    old_kept = [-1, *compress(count(), old_flags), len(old)]
+    new_kept = [-1, *compress(count(), new_flags), len(new)]
     assert len(old_kept) == len(new_kept)
     return old_kept, new_kept
-
-
-def _flag(size: int, part: range, places: list[int]) -> bytearray:
-    """Set a flag for each line outside a part, and for those at `places` inside."""
-    flags = bytearray(b"\1") * size
-    flags[part.start : part.stop] = bytes(len(part))
-    for place in places:
-        flags[place] = 1
-    return flags
 
 
 def _trim(part: _Part, old: list[int], new: list[int]) -> _Part:
@@ -432,7 +433,16 @@ def _trim(part: _Part, old: list[int], new: list[int]) -> _Part:
     return _Part(range(old_start, old_stop), range(new_start, new_stop))
 
 
-# Which lines take part in the search.
+def _flag(size: int, part: range, places: list[int]) -> bytearray:
+    """Flag all lines outside a part, and inside those at some places."""
+    flags = bytearray([True]) * size
+    flags[part.start : part.stop] = bytes(len(part))
+    for place in places:
+        flags[place] = True
+    return flags
+
+
+# Which lines are searched for.
 
 _ABSENT, _RARE, _COMMON = range(3)
 _MAX_RARE = 1024
@@ -440,67 +450,71 @@ _NOISE_WINDOW_LINES = 100
 
 
 def _choose(lines: list[int], part: range, other: list[int]) -> list[int]:
-    """Choose the lines of a part that are worth a search.
+    """Choose the places in a part whose lines are worth a search in another text.
 
-    A line that the other text does not have cannot be kept. A line that it has very often, such as a brace,
-    is left out too if nearly all around it is absent there: it would only be a false friend.
+    A line that the other text does not have is not. Nor is one that it has very often, such as a brace, if
+    nearly all around is absent there: a match would be by accident.
 
-        lines   p q } r s        other   } f } g } h }
-                x x x x x        nothing is chosen, though } could be kept
+        lines   p q r } s t u v      other   } } } }      nothing is chosen
 
-    Very often: about the square root of the length of the text that is chosen from.
+    Very often means about the square root of the number of lines.
     """
-    counts = Counter(other) if part else Counter()
+    counts = Counter(other) if part else Counter[int]()
     common = min(_round_root(len(lines)), _MAX_RARE)
     kinds = bytes(
         [
-            _ABSENT if not found else _COMMON if found >= common else _RARE
+            _COMMON if found >= common else _RARE if found else _ABSENT
             for found in map(counts.__getitem__, lines[part.start : part.stop])
         ]
     )
-    chosen = bytearray(kinds)
+    return list(compress(part, _drop_noise(kinds)))
+
+
+def _drop_noise(kinds: bytes) -> bytearray:
+    """Make common lines absent that are noise."""
+    kept = bytearray(kinds)
     start = 0
     for run in kinds.split(bytes([_RARE])):
-        for at, kind in enumerate(run):
-            if kind == _COMMON and _is_noise(run, at):
-                chosen[start + at] = _ABSENT
+        if _COMMON in run and _ABSENT in run:
+            for at, kind in enumerate(run):
+                if kind == _COMMON and _is_noise(run, at):
+                    kept[start + at] = _ABSENT
         start += len(run) + 1
-    return list(compress(part, chosen))
+    return kept
 
 
 def _round_root(number: int) -> int:
-    """Return a power of two near the square root: 4 for 4 to 15, 8 for 16 to 63."""
+    """Return a power of two for the square root: 4 for 4 to 15, 8 for 16 to 63."""
     return 1 << (number.bit_length() + 1) // 2
 
 
 def _is_noise(run: bytes, at: int) -> bool:
-    """Tell whether a common line is lost among absent ones, in a run without rare lines.
+    """Tell whether a common line is lost among absent ones, in a run without rare ones.
 
-    It is if there are absent lines on both sides, and of them more than three times as many as of common
-    lines; the line itself counts once for each side.
+    It is if there are absent lines on both sides, and of them more than three times as many as common ones;
+    the line itself counts once for each side.
     """
     start, stop = max(at - _NOISE_WINDOW_LINES, 0), min(at + 1 + _NOISE_WINDOW_LINES, len(run))
     absent_above, absent_below = run.count(_ABSENT, start, at), run.count(_ABSENT, at + 1, stop)
     if not absent_above or not absent_below:
         return False
     absent = absent_above + absent_below
-    common = (stop - start + 1) - absent
-    return absent > 3 * common
+    return absent > 3 * (stop - start + 1 - absent)
 
 
 # The search. On a grid with the old lines across and the new ones down, a step to the right deletes a line, a
-# step down adds one, and equal lines make a diagonal step, which is free: E. W. Myers, "An O(ND) difference
-# algorithm and its variations". Two fronts start from opposite corners and meet somewhere in the middle of a
-# shortest way; the parts before and behind that point are searched in the same way.
+# step down adds one, and equal lines make a diagonal step, which is free. Two fronts start from opposite
+# corners of the grid and meet in the middle of a shortest way, where the grid is cut; both parts are searched
+# in the same way. (E. W. Myers, An O(ND) Difference Algorithm and Its Variations, 1986.)
 
 _COSTLY = 256
-"""After so many edits a front looks for a short cut."""
+"""After so many edits a short cut will do."""
 _LONG_RUN_LINES = 20
-"""So many equal lines in a row are no accident."""
+"""So many equal lines on end are no accident."""
 
 
 def _search(old: list[int], new: list[int], steps: _Steps) -> Iterator[_Part]:
-    """Yield what has to be changed in parts that have lines on one side alone."""
+    """Yield what is to be changed, as parts that have lines on one side only."""
     fronts = _Fronts(old, new, steps)
     pending = [(_Part(range(len(old)), range(len(new))), False)]
     while pending:
@@ -508,106 +522,106 @@ def _search(old: list[int], new: list[int], steps: _Steps) -> Iterator[_Part]:
         part = _trim(part, old, new)
         if part.old and part.new:
             cut = fronts.cut(part, is_exact=is_exact)
-            before = _Part(range(part.old.start, cut.old), range(part.new.start, cut.new))
-            behind = _Part(range(cut.old, part.old.stop), range(cut.new, part.new.stop))
-            pending += [(behind, cut.is_behind_exact), (before, cut.is_before_exact)]
+            above = _Part(range(part.old.start, cut.x), range(part.new.start, cut.y))
+            below = _Part(range(cut.x, part.old.stop), range(cut.y, part.new.stop))
+            pending += [(above, cut.is_above_exact), (below, cut.is_below_exact)]
         else:
             yield part
 
 
 @frozen
 class _Cut:
-    """A point of the grid at which a part is cut in two."""
+    """A point at which a part of the grid is cut in two."""
 
-    old: int
-    new: int
-    is_before_exact: bool
-    """Whether the part before is to be searched to the end, since a short way through it is known."""
-    is_behind_exact: bool
+    x: int
+    y: int
+    is_above_exact: bool
+    """Whether what lies before the point is to be searched without short cuts: a front has been through."""
+    is_below_exact: bool
 
 
 class _Fronts:
-    """The two fronts, and what they do about a part of the grid."""
+    """Two fronts that cut parts of one grid."""
 
     def __init__(self, old: list[int], new: list[int], steps: _Steps) -> None:
         self._width, self._height = len(old), len(new)
-        self._forward = _Front(old, new, is_mirrored=False)
-        self._backward = _Front(old[::-1], new[::-1], is_mirrored=True)
+        self._forward = _Front(old, new, is_turned=False)
+        self._backward = _Front(old[::-1], new[::-1], is_turned=True)
         self._max_cost = max(_round_root(len(old) + len(new) + 3), _COSTLY)
         self._steps = steps
 
     def cut(self, part: _Part, *, is_exact: bool) -> _Cut:
-        """Cut a part, each side of which begins and ends with different lines, and lacks none."""
+        """Cut a part that has lines on both sides, and different ones at both ends."""
         forward, backward = self._forward, self._backward
         forward.start(part)
-        backward.start(_Part(_mirror(part.old, self._width), _mirror(part.new, self._height)))
-        # Whether the way has an odd number of edits decides which front makes the last one.
+        backward.start(_Part(_turn(part.old, self._width), _turn(part.new, self._height)))
+        # The front that makes the last edit of a shortest way is the one to look for the other.
         is_odd = (len(part.old) - len(part.new)) % 2 == 1
         for cost in count(1):
-            if point := forward.advance(backward if is_odd else None, self._steps):
-                return _Cut(*point, is_before_exact=True, is_behind_exact=True)
-            if point := backward.advance(None if is_odd else forward, self._steps):
-                return _Cut(*self._turn(point), is_before_exact=True, is_behind_exact=True)
+            if point := forward.advance(self._steps, backward if is_odd else None):
+                return _Cut(*point, is_above_exact=True, is_below_exact=True)
+            if point := backward.advance(self._steps, None if is_odd else forward):
+                return _Cut(*self._turn_point(point), is_above_exact=True, is_below_exact=True)
             if not is_exact and (cut := self._cut_short(cost)):
                 return cut
         raise AssertionError("the fronts meet")
 
     def _cut_short(self, cost: int) -> _Cut | None:
-        """Cut where a front got far, if there is such a point or the search got too dear."""
-        if cost > _COSTLY and (self._forward.has_long_run or self._backward.has_long_run):
+        """Cut where a front came far with few edits, or, if the cost is too high, where one came furthest."""
+        if cost > _COSTLY and (self._forward.saw_long_run or self._backward.saw_long_run):
             if point := self._forward.find_promising(cost):
-                return _Cut(*point, is_before_exact=True, is_behind_exact=False)
+                return _Cut(*point, is_above_exact=True, is_below_exact=False)
             if point := self._backward.find_promising(cost):
-                return _Cut(*self._turn(point), is_before_exact=False, is_behind_exact=True)
+                return _Cut(*self._turn_point(point), is_above_exact=False, is_below_exact=True)
         if cost < self._max_cost:
             return None
-        ahead, behind = self._forward.find_furthest(), self._backward.find_furthest()
-        if self._forward.measure(ahead) > self._backward.measure(behind):
-            return _Cut(*ahead, is_before_exact=True, is_behind_exact=False)
-        return _Cut(*self._turn(behind), is_before_exact=False, is_behind_exact=True)
+        furthest, furthest_back = self._forward.find_furthest(), self._backward.find_furthest()
+        if self._forward.measure(furthest) > self._backward.measure(furthest_back):
+            return _Cut(*furthest, is_above_exact=True, is_below_exact=False)
+        return _Cut(*self._turn_point(furthest_back), is_above_exact=False, is_below_exact=True)
 
-    def _turn(self, point: tuple[int, int]) -> tuple[int, int]:
+    def _turn_point(self, point: tuple[int, int]) -> tuple[int, int]:
         return self._width - point[0], self._height - point[1]
 
 
-def _mirror(places: range, size: int) -> range:
+def _turn(places: range, size: int) -> range:
     return range(size - places.stop, size - places.start)
 
 
 class _Front:
-    """How far a search got on each diagonal k, where x - y = k, with as many edits as rounds were made.
+    """How far a search came on each diagonal k, where x - y = k, with one edit more each time.
 
-    The one from the far corner sees both texts, and the grid, turned by half; its first diagonal is the last
-    one of the other, and where they choose between equals both begin at the same diagonal.
+    From `a b c` to `b c d` it comes with 2 edits:
+
+        (0, 0) → (1, 0) ↘ (2, 1) ↘ (3, 2) ↓ (3, 3)
+
+    The front from the last corner is another one like it on a grid that is turned by half.
     """
 
-    def __init__(self, old: list[int], new: list[int], *, is_mirrored: bool) -> None:
+    def __init__(self, old: list[int], new: list[int], *, is_turned: bool) -> None:
         self._old, self._new = old, new
-        self._is_mirrored = is_mirrored
+        self._is_turned = is_turned
         # Negative diagonals are counted from the end.
         self._furthest = [-1] * (len(old) + len(new) + 3)
 
     def start(self, part: _Part) -> None:
-        self._part = part
-        self._low = self._high = part.old.start - part.new.start
-        self._furthest[self._low] = part.old.start
-        self.has_long_run = False
+        self._left, self._right = part.old.start, part.old.stop
+        self._top, self._bottom = part.new.start, part.new.stop
+        self._low = self._high = self._left - self._top
+        self._furthest[self._low] = self._left
 
-    def advance(self, other: _Front | None, steps: _Steps) -> tuple[int, int] | None:
-        """Make one more edit on every other diagonal; return where this front meets the other one.
-
-        From `a b c` to `b c d`, 2 edits:
-
-            (0, 0) → (1, 0) ↘ (2, 1) ↘ (3, 2) ↓ (3, 3)
-        """
+    def advance(self, steps: _Steps, other: _Front | None) -> tuple[int, int] | None:
+        """Make one more edit on every other diagonal; return where this front meets the other one."""
         self._widen()
-        old, new, furthest = self._old, self._new, self._furthest
-        right, bottom = self._part.old.stop, self._part.new.stop
-        diagonals = self._diagonals()
+        old, new, furthest, right, bottom = self._old, self._new, self._furthest, self._right, self._bottom
+        low, high, facing = (other._low, other._high, other._furthest) if other else (1, 0, furthest)
+        width, turn = len(old), len(old) - len(new)
         free = longest = 0
+        met = None
+        diagonals = self._list_diagonals()
         for k in diagonals:
-            left, above = furthest[k - 1], furthest[k + 1]
-            x = start = left + 1 if left >= above else above
+            x, above = furthest[k - 1], furthest[k + 1]
+            x = start = x + 1 if x >= above else above
             y = x - k
             while x < right and y < bottom and old[x] == new[y]:
                 x += 1
@@ -617,120 +631,100 @@ class _Front:
                 free += x - start
                 if x - start > longest:
                     longest = x - start
-            if other is not None and other._is_met(len(old) - len(new) - k, len(old) - x):
-                return x, y
-        self.has_long_run = longest > _LONG_RUN_LINES
+            if low <= turn - k <= high and x + facing[turn - k] >= width:
+                met = x, y
+                break
+        self.saw_long_run = longest > _LONG_RUN_LINES
         steps.spend(len(diagonals) + free)
-        return None
-
-    def _is_met(self, k: int, x: int) -> bool:
-        return self._low <= k <= self._high and self._furthest[k] >= x
+        return met
 
     def _widen(self) -> None:
-        """Take in a diagonal on both sides; where the part ends, give one up instead."""
-        left, right, top, bottom = *_ends(self._part.old), *_ends(self._part.new)
-        if self._low > left - bottom:
+        """Take in one more diagonal at both ends; at the border of the part, give one up instead."""
+        if self._low > self._left - self._bottom:
             self._low -= 1
             self._furthest[self._low - 1] = -1
         else:
             self._low += 1
-        if self._high < right - top:
+        if self._high < self._right - self._top:
             self._high += 1
             self._furthest[self._high + 1] = -1
         else:
             self._high -= 1
 
-    def _diagonals(self) -> range:
+    def _list_diagonals(self) -> range:
+        """List the diagonals of this round, from the same end of the grid for both fronts: the first wins."""
         diagonals = range(self._low, self._high + 1, 2)
-        return diagonals if self._is_mirrored else diagonals[::-1]
+        return diagonals if self._is_turned else diagonals[::-1]
 
     def find_promising(self, cost: int) -> tuple[int, int] | None:
-        """Find the point behind a long run of equal lines that got furthest for its cost."""
+        """Find the point behind a long run of equal lines that came furthest, and far for its cost."""
         best, found = 4 * cost, None
-        left, right, top, bottom = *_ends(self._part.old), *_ends(self._part.new)
-        for k in self._diagonals():
+        for k in self._list_diagonals():
             x = self._furthest[k]
             y = x - k
-            gain = (x - left) + (y - top) - abs(k - (left - top))
-            if (
-                gain > best
-                and left + _LONG_RUN_LINES <= x < right
-                and top + _LONG_RUN_LINES <= y < bottom
-                and self._old[x - _LONG_RUN_LINES : x] == self._new[y - _LONG_RUN_LINES : y]
-            ):
+            gain = self.measure((x, y)) - abs(k - (self._left - self._top))
+            if gain > best and self._ends_long_run(x, y):
                 best, found = gain, (x, y)
         return found
 
+    def _ends_long_run(self, x: int, y: int) -> bool:
+        run = _LONG_RUN_LINES
+        is_inside = self._left + run <= x < self._right and self._top + run <= y < self._bottom
+        return is_inside and self._old[x - run : x] == self._new[y - run : y]
+
     def find_furthest(self) -> tuple[int, int]:
-        """Find the point that is furthest from the front's corner."""
-        right, bottom = self._part.old.stop, self._part.new.stop
-        reached = ((min(self._furthest[k], right, bottom + k), k) for k in self._diagonals())
-        return max(((x, x - k) for x, k in reached), key=sum)
+        """Find the point that came furthest; one that left the part counts where it did so."""
+        diagonals = self._list_diagonals()
+        xs = [min(self._furthest[k], self._right, self._bottom + k) for k in diagonals]
+        return max(((x, x - k) for x, k in zip(xs, diagonals, strict=True)), key=self.measure)
 
     def measure(self, point: tuple[int, int]) -> int:
-        """Return how far a point is from the front's corner."""
-        return sum(point) - self._part.old.start - self._part.new.start
-
-
-def _ends(places: range) -> tuple[int, int]:
-    return places.start, places.stop
+        """Count the steps from the corner of the part to a point."""
+        return point[0] - self._left + point[1] - self._top
 
 
 # How gaps slide.
 
 
 def _slide_gaps(lines: list[int], kept: list[int], other_kept: list[int], steps: _Steps) -> list[int]:
-    """Slide each open gap of a text to where git would show it; return where they are, some closed by now.
+    """Slide the open gaps of a text to where git would show them; list them as they were left.
 
-    Where a gap's first line equals the kept line below, that one may be kept in its place: the gap slides
-    down by a line. It takes in the gaps that it runs into. In the end it stands as low as possible beside
-    an open gap of the other text, or else as low as possible.
+    If the first line of a gap equals the kept line below it, that line can be kept in its stead, and the gap
+    slides down. It may become one with others. In the end it is at the lowest place beside an open gap of
+    the other text, or simply at the lowest place.
 
-        a (b c) b c d    a b (c b) c d    a b c (b c) d       three times the same diff
+        a (b c) b c d      a b (c b) c d      a b c (b c) d
     """
-    open_gaps = [gap for gap, (above, below) in enumerate(pairwise(kept)) if below - above > 1]
+    sizes = map(sub, kept[1:], kept)
     settled: list[int] = []
-    for gap in open_gaps:
+    for gap in list(compress(count(), map((1).__lt__, sizes))):
         if _is_open(kept, gap) and not (settled and gap <= settled[-1]):
             settled.append(_slide_gap(lines, kept, other_kept, gap, steps))
     return settled
 
 
 def _slide_gap(lines: list[int], kept: list[int], other_kept: list[int], gap: int, steps: _Steps) -> int:
-    """Slide one gap, and return its new number: sliding by a line makes it the next one, or the one before."""
+    """Slide one gap, and return its new number: a line further down it is the next one."""
     while True:
         size = kept[gap + 1] - kept[gap]
-        highest = lowest = gap = _slide_up(lines, kept, gap, 0)
-        while lowest + 2 < len(kept) and lines[kept[lowest] + 1] == lines[kept[lowest + 1]]:
-            kept[lowest + 1] = kept[lowest] + 1
-            lowest += 1
-        steps.spend(lowest - highest)
-        gap = lowest
+        highest = _slide_up(lines, kept, gap, 0)
+        gap = _slide_down(lines, kept, highest)
+        steps.spend(_GAP_STEPS + gap - highest)
         if kept[gap + 1] - kept[gap] == size:
             break
-    beside = (at for at in range(lowest, highest - 1, -1) if _is_open(other_kept, at))
-    return _slide_up(lines, kept, lowest, next(beside, lowest))
+    beside = (at for at in range(gap, highest - 1, -1) if _is_open(other_kept, at))
+    return _slide_up(lines, kept, gap, next(beside, gap))
 
 
-def _slide_up(lines: list[int], kept: list[int], gap: int, top: int) -> int:
-    """Slide a gap up as far as it goes, but not above `top`."""
-    while gap > top and lines[kept[gap]] == lines[kept[gap + 1] - 1]:
+def _slide_up(lines: list[int], kept: list[int], gap: int, first: int) -> int:
+    while gap > first and lines[kept[gap]] == lines[kept[gap + 1] - 1]:
         kept[gap] = kept[gap + 1] - 1
         gap -= 1
     return gap
 
 
-class _OutOfStepsError(Exception):
-    """The texts are too different."""
-
-
-class _Steps:
-    """How many steps a merge may still take."""
-
-    def __init__(self, left: int) -> None:
-        self._left = left
-
-    def spend(self, number: int) -> None:
-        self._left -= number
-        if self._left < 0:
-            raise _OutOfStepsError
+def _slide_down(lines: list[int], kept: list[int], gap: int) -> int:
+    while gap + 2 < len(kept) and lines[kept[gap] + 1] == lines[kept[gap + 1]]:
+        kept[gap + 1] = kept[gap] + 1
+        gap += 1
+    return gap
