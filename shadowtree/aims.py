@@ -16,6 +16,7 @@ from shadowtree.events import (
     RESTORE,
     REVERT,
     SNAPSHOT,
+    SWITCH,
     UNDO,
     UNREVERT,
     Event,
@@ -31,9 +32,18 @@ from shadowtree.plan import Wish
 from shadowtree.recorded import RecordedDirectory, open_recorded
 from shadowtree.recorder import Ending
 from shadowtree.sessions import MessageEvents, Session
-from shadowtree.state import PathState
-from shadowtree.timeline import Travel, choose_redo, choose_revert, choose_undo, part_ways, walk_back
-from shadowtree.trace import Happening, narrow, wish_back, wish_forward, wish_tree
+from shadowtree.state import Change, PathState
+from shadowtree.timeline import (
+    Travel,
+    choose_only,
+    choose_redo,
+    choose_revert,
+    choose_switch,
+    choose_undo,
+    part_ways,
+    walk_back,
+)
+from shadowtree.trace import Happening, narrow, wish_across, wish_back, wish_forward, wish_tree
 
 _NOW = 1 << 62
 """The number of an event that is not recorded yet: the end of the open message."""
@@ -58,6 +68,8 @@ class Aim:
     notes: list[str] = field(default_factory=list)
     is_nothing: bool = False
     """There is nothing to do."""
+    is_only: bool = False
+    """One message is taken out from under the later ones."""
 
 
 class Aims:
@@ -77,7 +89,7 @@ class Aims:
         self._root = root
         self._ending = ending
         position = session.position
-        self._position = Position(head=position.head, tip=position.tip)
+        self._position = Position(head=position.head, tip=position.tip, out=position.out)
         """Where the session stands once the open message is ended."""
 
     # The acts
@@ -102,9 +114,27 @@ class Aims:
     def revert_part(self, row: MessageRow, step: str | None, paths: Collection[RelPath] | None) -> Aim:
         """Take some paths to before a message or to before a step of it; the head stays where it is."""
         travel = choose_revert(self._position, row, self._session.find)
-        if step is not None and travel.is_forward:
+        if step is not None and travel.forward:
             raise InvalidInput(f"message {row.id!r} is not in force, so no step of it can be reverted")
-        aim = self._follow(REVERT, travel, step=step)
+        return self._narrow(self._follow(REVERT, travel, step=step), paths)
+
+    def revert_only(self, row: MessageRow, step: str | None, paths: Collection[RelPath] | None) -> Aim:
+        """Take one message out from under the later ones, or a step of it, or what it did to some paths.
+
+        Only a message that is taken out whole leaves the line.
+        """
+        newest = max((each.number for each in self._newest()), default=row.number)
+        travel = choose_only(self._position, row, newest, self._session.find)
+        if not travel.back:
+            return self._nothing(REVERT, f"nothing to revert: {row.id!r} is not in force", is_only=True)
+        aim = replace(self._follow(REVERT, travel, step=step, is_only=True), is_only=True)
+        return aim if step is None and paths is None else self._narrow(aim, paths)
+
+    def _newest(self) -> list[MessageRow]:
+        return self._journal.last_messages(self._session.number, 1)
+
+    def _narrow(self, aim: Aim, paths: Collection[RelPath] | None) -> Aim:
+        """Leave out other paths than these, and leave the head where it is."""
         missed = [path for path in sorted(paths or ()) if not narrow(aim.wishes, {path})]
         unknown = [path for path in missed if path and not isinstance(self._root.find(path), PathState)]
         return replace(
@@ -117,6 +147,17 @@ class Aims:
             is_nothing=len(missed) == len(paths or (b"",)),
         )
 
+    def switch(self, name: str) -> Aim:
+        """Go to just after a message, or to the end of a branch."""
+        row, branch = self._session.resolve_ref(name)
+        tip = self._session.find_tip(row, branch)
+        travel = choose_switch(self._position, row, tip, self._session.find)
+        if (travel.position.head, travel.rejoined) == (self._position.head, []):
+            return self._nothing(
+                SWITCH, f"nothing to switch: {row.id!r} is the last message in force already"
+            )
+        return self._follow(SWITCH, travel)
+
     def unrevert(self) -> Aim:
         """Go back to before the last act that was not taken back."""
         act, cancelled = self._find_act()
@@ -124,16 +165,17 @@ class Aims:
             return self._nothing(UNREVERT, "nothing to take back")
         before = self._journal.last_event(act.session, before=act.number)
         position = Position() if before is None else before.position
-        story = self._story(act.number)
+        story = self._story_since(act.number)
         over = [h.number for h in story if not any(first <= h.number <= last for first, last in cancelled)]
         wishes = wish_back(over, story, self._find_others(story, dict.fromkeys(over, act.number)))
         undone, redone = part_ways(self._position.head, position.head, self._session.find)
         left, _ = part_ways(self._position.tip, position.tip, self._session.find)
+        outs = {taken.message for taken in self._position.out} ^ {taken.message for taken in position.out}
         return Aim(
             UNREVERT,
             wishes,
-            Position(head=position.head, tip=position.tip),
-            messages=[*undone, *redone],
+            Position(head=position.head, tip=position.tip, out=position.out),
+            messages=[*undone, *redone, *(self._session.find(number) for number in sorted(outs))],
             takes_back=act.number,
             notes=[f"message {row.id!r} came after it and is archived" for row in left],
         )
@@ -159,75 +201,146 @@ class Aims:
         are = "was 1 turn" if travel.turns == 1 else f"were {travel.turns} turns"
         return replace(aim, is_short=True, notes=[*aim.notes, f"there {are} to {verb}, not {turns}"])
 
-    def _nothing(self, kind: str, note: str, turns: int | None = None) -> Aim:
-        return Aim(kind, [], self._position, turns=turns, notes=[note], is_nothing=True)
+    def _nothing(self, kind: str, note: str, turns: int | None = None, *, is_only: bool = False) -> Aim:
+        return Aim(kind, [], self._position, turns=turns, notes=[note], is_nothing=True, is_only=is_only)
 
-    def _follow(self, kind: str, travel: Travel, step: str | None = None) -> Aim:
+    def _follow(self, kind: str, travel: Travel, step: str | None = None, *, is_only: bool = False) -> Aim:
         """Work out what each path is to become on the way."""
-        spans = [self._span(row) for row in travel.messages]
-        if spans and not travel.is_forward and spans[0].before is None:
-            raise NotRecorded(spans[0].row.id, spans[0].hole or "it has no tree before it")
-        story = self._story(min((span.number for span in spans), default=_NOW))
+        way = self._walk(travel)
         if step is not None:
-            story = self._shorten(story, spans[0], step)
-        over = {span.number for span in spans}
+            way.spans[0] = self._shorten(way.spans[0], step, is_only=is_only)
+        spans = way.spans
+        if way.back and spans[0].before is None:
+            raise NotRecorded(spans[0].row.id, spans[0].hole or "it has no tree before it")
+        story = self._story(spans)
         others = self._find_others(story, {span.number: span.since for span in spans})
-        wish = wish_forward if travel.is_forward else wish_back
+        merged = self._find_merged(way, travel.position)
+        if is_only:
+            merged = {change.path for span in spans for change in span.changes}
+        wishes = wish_back(way.back, story, others, merged)
+        if way.forward:
+            wishes = wish_across(wishes, wish_forward(way.forward, story, others, merged))
         holes = [span for span in spans if span.hole is not None]
-        notes = [f"what message {span.row.id!r} changed is not known: {span.hole}" for span in holes]
         return Aim(
             kind,
-            wish(over, story, others),
-            Position(head=travel.head, tip=travel.tip),
+            wishes,
+            travel.position,
             messages=travel.messages,
             first=travel.messages[0] if travel.messages else None,
             is_short=bool(holes),
-            notes=notes,
+            notes=[f"what message {span.row.id!r} changed is not known: {span.hole}" for span in holes],
         )
 
-    def _span(self, row: MessageRow) -> _Span:
-        events = MessageEvents(self._journal.events_of([row.number]))
+    def _walk(self, travel: Travel) -> _Way:
+        """Tell what each message on the way changed.
+
+        One that had been taken out and is passed counts where others on the way changed the same path: what
+        was before it is what was before them. When one comes back into the line, what it changed is to be as
+        it was after the last message on the line that changed it too.
+        """
+        back = self._spans(travel.back)
+        paths = {change.path for span in back for change in span.changes}
+        back += [span.limit(paths) for span in self._spans(travel.passed)]
+        forward = self._spans(travel.forward)
+        if travel.rejoined:
+            fork = travel.forward[0].parent if travel.forward else travel.position.head
+            line = walk_back(fork, self._session.find, travel.rejoined[0].parent)
+            paths = {change.path for span in self._spans(travel.rejoined) for change in span.changes}
+            forward += [span.limit(paths) for span in self._spans(list(line))]
+        spans = sorted((*back, *forward), key=lambda span: span.number)
+        return _Way(spans, {span.number for span in back}, {span.number for span in forward})
+
+    def _find_merged(self, way: _Way, position: Position) -> set[RelPath]:
+        """Name the paths at which the states on the way hold what a message did that stays out of the line.
+
+        That is where the message at which the way ends for a path came after it, and was recorded before
+        it was taken out. Their changes have to be merged.
+        """
+        merged: set[RelPath] = set()
+        for taken in position.out:
+            (out,) = self._spans([self._session.find(taken.message)])
+            own = {change.path for change in out.changes}
+            ends: dict[RelPath, int] = {}
+            for span in way.spans:
+                for change in span.changes:
+                    if change.path in own and (span.number in way.forward or change.path not in ends):
+                        ends[change.path] = span.row.number
+            merged |= {path for path, end in ends.items() if taken.message < end <= taken.newest}
+        return merged
+
+    def _spans(self, rows: Sequence[MessageRow]) -> list[_Span]:
+        """Tell what each of some messages changed."""
+        events = MessageEvents(self._journal.events_of([row.number for row in rows]))
+        changes = self._journal.changes_of([event.number for event in events.ends.values()])
+        return [self._make_span(row, events, changes) for row in rows]
+
+    def _make_span(self, row: MessageRow, events: MessageEvents, changes: dict[int, list[Change]]) -> _Span:
         begin, end = events.begins[row.number], events.ends.get(row.number)
         if end is None:
-            return _Span(row, _NOW, begin.before, None, begin.number, begin.hole)
+            assert self._ending is not None
+            return _Span(row, _NOW, begin.before, None, begin.number, begin.hole, self._ending.changes)
         since = end.since if end.since is not None else end.number
-        return _Span(row, end.number, begin.before, end.after, since, end.hole or begin.hole)
+        hole = end.hole or begin.hole
+        return _Span(row, end.number, begin.before, end.after, since, hole, changes[end.number])
 
-    def _shorten(self, story: Sequence[Happening], span: _Span, step: str) -> list[Happening]:
-        """Count of a message only what it did from a step on."""
-        begin = MessageEvents(self._journal.events_of([span.row.number])).steps.get((span.row.number, step))
+    def _shorten(self, span: _Span, step: str, *, is_only: bool) -> _Span:
+        """Count of a message only what it did from a step on, or what that step alone did."""
+        events = MessageEvents(self._journal.events_of([span.row.number]))
+        key = span.row.number, step
+        begin, end = events.steps.get(key), events.step_ends.get(key)
         if begin is None or begin.before is None:
             raise UnknownMessage(step, f"message {span.row.id!r} has no step {step!r}")
         assert span.before is not None
-        after = self._root if span.after is None else self._open(span.after)
-        whole = list_changes(self._open(span.before), after)
-        rest = list_changes(self._open(begin.before), after)
-        shortened = []
-        for happening in story:
-            if happening.number == span.number:
-                own = {change.path for change in happening.changes}
-                nobodys = {change.path for change in whole} - own
-                # What the message was said not to have written is nobody's in a step too.
-                changes = [change for change in rest if change.path not in nobodys]
-                shortened.append(Happening(happening.number, happening.label, changes))
-            else:
-                shortened.append(happening)
-        return shortened
+        last = self._root if span.after is None else self._open(span.after)
+        after = self._open(end.after) if is_only and end is not None and end.after is not None else last
+        own = {change.path for change in span.changes}
+        nobodys = {change.path for change in list_changes(self._open(span.before), last)} - own
+        # What the message was said not to have written is nobody's in a step too.
+        changes = [c for c in list_changes(self._open(begin.before), after) if c.path not in nobodys]
+        rest = [] if after is last else list_changes(after, last)
+        return replace(span, changes=changes, rest=[c for c in rest if c.path not in nobodys])
 
-    def _story(self, first: int) -> list[Happening]:
-        """Tell all that this session did to paths from an event on."""
-        story: list[Happening] = []
+    def _story(self, spans: Sequence[_Span]) -> list[Happening]:
+        """Tell all that this session did to the paths of some messages, from the first of them on."""
+        known = {span.number: span for span in spans}
+        paths = {change.path for span in spans for change in (*span.changes, *span.rest)}
+        first = min(known, default=_NOW)
+        found: dict[int, list[Change]] = {}
         if self._session.number is not None and first != _NOW:
-            events = [
-                event
-                for event in self._journal.events_after(first - 1, self._session.number)
-                if event.kind in (END, SNAPSHOT, *ACTS)
-            ]
-            changes = self._journal.changes_of([event.number for event in events])
-            story = [
-                Happening(event.number, self._label(event), changes[event.number], event.kind in ACTS)
-                for event in events
-            ]
+            for number, change in self._journal.changes_since(paths, first - 1, self._session.number):
+                found.setdefault(number, []).append(change)
+        events = self._journal.events(sorted(found.keys() | known.keys() - {_NOW}))
+        self._session.load([event.message for event in events.values() if event.message is not None])
+        story: list[Happening] = []
+        for number, event in events.items():
+            label = self._label(event)
+            span = known.get(number)
+            changes = span.changes if span is not None else found[number]
+            story.append(Happening(number, label, changes, event.kind in ACTS))
+            if span is not None and span.rest:
+                story.append(Happening(0, label, span.rest))
+        if self._ending is not None:
+            ending = known.get(_NOW)
+            label = f"message {self._ending.row.id!r}"
+            changes = self._ending.changes if ending is None else ending.changes
+            story.append(Happening(_NOW, label, changes))
+            if ending is not None and ending.rest:
+                story.append(Happening(0, label, ending.rest))
+        return story
+
+    def _story_since(self, first: int) -> list[Happening]:
+        """Tell all that this session did to paths from an event on."""
+        assert self._session.number is not None
+        events = [
+            event
+            for event in self._journal.events_after(first - 1, self._session.number)
+            if event.kind in (END, SNAPSHOT, *ACTS)
+        ]
+        changes = self._journal.changes_of([event.number for event in events])
+        story = [
+            Happening(event.number, self._label(event), changes[event.number], event.kind in ACTS)
+            for event in events
+        ]
         if self._ending is not None:
             label = f"message {self._ending.row.id!r}"
             story.append(Happening(_NOW, label, self._ending.changes))
@@ -258,7 +371,8 @@ class Aims:
     def _did_anything(self, event: Event) -> bool:
         before = self._journal.last_event(event.session, before=event.number)
         position = Position() if before is None else before.position
-        has_moved = (position.head, position.tip) != (event.position.head, event.position.tip)
+        after = event.position
+        has_moved = (position.head, position.tip, position.out) != (after.head, after.tip, after.out)
         changes = self._journal.changes_of([event.number])[event.number]
         return has_moved or any(change.old != change.new for change in changes)
 
@@ -298,6 +412,24 @@ class _Span:
     after: int | None
     since: int
     hole: str | None
+    changes: list[Change]
+    rest: list[Change] = field(default_factory=list)
+    """What it did afterwards, if only a step of it counts."""
+
+    def limit(self, paths: Collection[RelPath]) -> _Span:
+        """Count only what it did to these paths."""
+        return replace(self, changes=[change for change in self.changes if change.path in paths])
+
+
+@frozen
+class _Way:
+    """The messages that an act goes over."""
+
+    spans: list[_Span]
+    """Oldest first."""
+    back: set[int]
+    """The numbers of those that it goes back over."""
+    forward: set[int]
 
 
 class _InForce:
@@ -307,7 +439,7 @@ class _InForce:
         self._journal = journal
         self._names = journal.session_names()
         self._events: dict[int, Event] = {}
-        self._heads: dict[int, int | None] = {}
+        self._positions: dict[int, Position] = {}
 
     def describe(self, number: int) -> str | None:
         """Say which message an event ended; None for acts, and for messages that are undone."""
@@ -320,24 +452,28 @@ class _InForce:
         return f"message {row.id!r} of session {self._names[event.session]!r}"
 
     def _is_in_force(self, message: int, session: int) -> bool:
-        if session not in self._heads:
+        if session not in self._positions:
             last = self._journal.last_event(session)
-            self._heads[session] = None if last is None else last.position.head
-        for row in walk_back(self._heads[session], self._journal.message):
+            self._positions[session] = Position() if last is None else last.position
+        position = self._positions[session]
+        for row in walk_back(position.head, self._journal.message):
             # A message is always younger than the one above it.
             if row.number <= message:
-                return row.number == message
+                return row.number == message and not position.is_out(message)
         return False
 
 
 def find_tree(journal: Journal, session: Session, name: str) -> TreeRecord:
-    """Find the tree that a name means: a message's after, with `^` its before, or a tree's id."""
+    """Find the tree that a name means: after a message or a branch, with `^` before it, or a tree's id."""
+    record = _find_tree_by_id(journal, name) if session.find_exact(name) is None else None
+    if record is not None and session.find_branch(name) is None:
+        return record
     try:
         row, is_before = _find_side(session, name)
     except AmbiguousMessage:
         raise
-    except UnknownMessage:
-        return _find_tree_by_id(journal, name)
+    except UnknownMessage as error:
+        raise UnknownTree(name) from error
     events = MessageEvents(journal.events_of([row.number]))
     begin, end = events.begins[row.number], events.ends.get(row.number)
     number = begin.before if is_before else end.after if end is not None else None
@@ -349,14 +485,11 @@ def find_tree(journal: Journal, session: Session, name: str) -> TreeRecord:
 
 
 def _find_side(session: Session, name: str) -> tuple[MessageRow, bool]:
-    if name.endswith("^") and session.find_id(name) is None:
-        return session.resolve(name[:-1]), True
-    return session.resolve(name), False
+    is_before = name.endswith("^") and session.find_id(name) is None and session.find_branch(name) is None
+    row, _ = session.resolve_ref(name[:-1] if is_before else name)
+    return row, is_before
 
 
-def _find_tree_by_id(journal: Journal, tree: str) -> TreeRecord:
+def _find_tree_by_id(journal: Journal, tree: str) -> TreeRecord | None:
     is_id = len(tree) == 40 and not set(tree) - set("0123456789abcdef")
-    record = journal.find_tree(bytes.fromhex(tree)) if is_id else None
-    if record is None:
-        raise UnknownTree(tree)
-    return record
+    return journal.find_tree(bytes.fromhex(tree)) if is_id else None

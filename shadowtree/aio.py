@@ -15,7 +15,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from shadowtree.handles import MessageHandle, StepHandle
-from shadowtree.model import FileDiff, Message, Outcome, Patch, Plan, Snapshot, Status, Step
+from shadowtree.model import (
+    BlameEntry,
+    Branch,
+    FileDiff,
+    Message,
+    Outcome,
+    Patch,
+    Plan,
+    Snapshot,
+    Status,
+    Step,
+)
 from shadowtree.reverting import Confirm
 from shadowtree.settings import Settings
 from shadowtree.shadow import Shadow, StrPath
@@ -182,6 +193,24 @@ class AsyncShadow:
         """Show how what a message changed differs, whichever session it is of."""
         return await _in_thread(partial(self._shadow.diff_message, message))
 
+    async def blame(self, path: StrPath) -> list[BlameEntry]:
+        """List who changed a file, newest first."""
+        return await _in_thread(partial(self._shadow.blame, path))
+
+    # Branches
+
+    async def branches(self) -> list[Branch]:
+        """List the branches of this session, oldest first."""
+        return await _in_thread(self._shadow.branches)
+
+    async def rename_branch(self, name: str, new: str) -> Branch:
+        """Give a branch another name."""
+        return await _in_thread(partial(self._shadow.rename_branch, name, new))
+
+    async def drop_branch(self, name: str) -> Branch:
+        """Take a branch from the list."""
+        return await _in_thread(partial(self._shadow.drop_branch, name))
+
     # Acts
 
     async def plan_revert(
@@ -190,11 +219,14 @@ class AsyncShadow:
         *,
         step: str | None = None,
         paths: Collection[StrPath] | None = None,
+        only: bool = False,
+        files: bool = True,
         on_conflict: OnConflict = "abort",
+        markers: bool = False,
     ) -> Plan:
         """Work out what `revert` would do, and change nothing."""
-        plan = partial(self._shadow.plan_revert, id, step=step, paths=paths, on_conflict=on_conflict)
-        return await _in_thread(plan)
+        plan = partial(self._shadow.plan_revert, id, step=step, paths=paths, only=only, files=files)
+        return await _in_thread(partial(plan, on_conflict=on_conflict, markers=markers))
 
     async def revert(
         self,
@@ -202,62 +234,86 @@ class AsyncShadow:
         *,
         step: str | None = None,
         paths: Collection[StrPath] | None = None,
+        only: bool = False,
+        files: bool = True,
         on_conflict: OnConflict = "abort",
+        markers: bool = False,
         dry_run: bool = False,
         confirm: Confirm | None = None,
     ) -> Outcome:
-        """Take the worktree to where it was before a message."""
-        act = partial(self._shadow.revert, id, step=step, paths=paths)
-        return await _act(act, on_conflict, dry_run, confirm)
+        """Take the worktree to where it was before a message, or take that one message out."""
+        act = partial(self._shadow.revert, id, step=step, paths=paths, only=only, files=files)
+        return await _act(act, on_conflict, markers, dry_run, confirm)
 
     async def unrevert(
         self,
         *,
         on_conflict: OnConflict = "abort",
+        markers: bool = False,
         dry_run: bool = False,
         confirm: Confirm | None = None,
     ) -> Outcome:
-        """Take back the last revert, undo, redo or restore that changed anything."""
-        return await _act(self._shadow.unrevert, on_conflict, dry_run, confirm)
+        """Take back the last of these acts that changed anything."""
+        return await _act(self._shadow.unrevert, on_conflict, markers, dry_run, confirm)
 
     async def undo(
         self,
         turns: int = 1,
         *,
         on_conflict: OnConflict = "abort",
+        markers: bool = False,
         dry_run: bool = False,
         confirm: Confirm | None = None,
     ) -> Outcome:
         """Go back by turns."""
-        return await _act(partial(self._shadow.undo, turns), on_conflict, dry_run, confirm)
+        return await _act(partial(self._shadow.undo, turns), on_conflict, markers, dry_run, confirm)
 
     async def redo(
         self,
         turns: int | None = 1,
         *,
         on_conflict: OnConflict = "abort",
+        markers: bool = False,
         dry_run: bool = False,
         confirm: Confirm | None = None,
     ) -> Outcome:
         """Go forward again by turns; None: to the end."""
-        return await _act(partial(self._shadow.redo, turns), on_conflict, dry_run, confirm)
+        return await _act(partial(self._shadow.redo, turns), on_conflict, markers, dry_run, confirm)
+
+    async def switch(
+        self,
+        ref: str,
+        *,
+        on_conflict: OnConflict = "abort",
+        markers: bool = False,
+        dry_run: bool = False,
+        confirm: Confirm | None = None,
+    ) -> Outcome:
+        """Go to the state after a message, on whatever branch, or to the end of a branch."""
+        return await _act(partial(self._shadow.switch, ref), on_conflict, markers, dry_run, confirm)
 
     async def restore(
         self,
         ref: str,
         *,
         on_conflict: OnConflict = "abort",
+        markers: bool = False,
         dry_run: bool = False,
         confirm: Confirm | None = None,
     ) -> Outcome:
         """Make all that is covered equal to a tree."""
-        return await _act(partial(self._shadow.restore, ref), on_conflict, dry_run, confirm)
+        return await _act(partial(self._shadow.restore, ref), on_conflict, markers, dry_run, confirm)
 
 
 async def _act(
-    act: Callable[..., Outcome], on_conflict: OnConflict, dry_run: bool, confirm: Confirm | None
+    act: Callable[..., Outcome],
+    on_conflict: OnConflict,
+    markers: bool,
+    dry_run: bool,
+    confirm: Confirm | None,
 ) -> Outcome:
-    return await _in_thread(partial(act, on_conflict=on_conflict, dry_run=dry_run, confirm=confirm))
+    manner = partial(act, on_conflict=on_conflict, markers=markers)
+    return await _in_thread(partial(manner, dry_run=dry_run, confirm=confirm))
 
 
 async def _in_thread(call: Callable[[], Result]) -> Result:

@@ -6,7 +6,12 @@ import os
 from collections.abc import Collection, Mapping
 
 from shadowtree.errors import InvalidInput
+from shadowtree.frozen import frozen
 from shadowtree.paths import ROOT, RelPath
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.model import OnConflict
 
 
 def check_name(name: str, what: str) -> str:
@@ -17,10 +22,24 @@ def check_name(name: str, what: str) -> str:
     return name
 
 
-def check_on_conflict(on_conflict: str) -> None:
-    """Refuse a way to deal with conflicts that there is not."""
-    if on_conflict not in ("abort", "keep", "overwrite"):
-        raise InvalidInput(f"on_conflict is 'abort', 'keep' or 'overwrite', not {on_conflict!r}")
+@frozen
+class Manner:
+    """How an act is to be done."""
+
+    on_conflict: OnConflict = "abort"
+    has_markers: bool = False
+    """Where texts collide, both are written, between markers."""
+    has_files: bool = True
+    """Otherwise only the head moves."""
+
+
+def read_manner(on_conflict: OnConflict, markers: bool, files: bool = True) -> Manner:
+    """Refuse a way to deal with conflicts that there is not; whoever wants markers wants to merge."""
+    if on_conflict not in ("abort", "keep", "overwrite", "merge"):
+        raise InvalidInput(f"on_conflict is 'abort', 'keep', 'overwrite' or 'merge', not {on_conflict!r}")
+    if markers and on_conflict in ("keep", "overwrite"):
+        raise InvalidInput(f"markers are for merging, which {on_conflict!r} is not")
+    return Manner("merge" if markers else on_conflict, bool(markers), bool(files))
 
 
 def encode_meta(meta: Mapping[str, object] | None) -> str | None:
@@ -43,10 +62,12 @@ def parse_paths(paths: Collection[str | os.PathLike[str]] | None, worktree: str)
         return None
     if isinstance(paths, str | bytes):
         raise InvalidInput("paths is a list of paths")
-    return frozenset(_parse_path(os.fspath(path), worktree) for path in paths)
+    return frozenset(parse_path(path, worktree) for path in paths)
 
 
-def _parse_path(path: str, worktree: str) -> RelPath:
+def parse_path(given: str | os.PathLike[str], worktree: str) -> RelPath:
+    """Turn one path, relative to the worktree, into ours."""
+    path = os.fspath(given)
     if not path or "\0" in path:
         raise InvalidInput(f"{path!r} is no path")
     try:

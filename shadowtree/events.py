@@ -1,8 +1,8 @@
 """What the journal holds of sessions: messages, and what happened to them, as plain rows.
 
-Numbers count up over all sessions of a store; order is by number, because clocks go back. A row is never
-changed: where a session stands is a fold over its events (`timeline`), and each event carries the position
-that the fold had come to, so that nobody has to begin at the first one.
+Numbers count up over all sessions of a store; order is by number, because clocks go back. Rows are never
+changed, but for those of branches: where a session stands is a fold over its events (`timeline`), and each
+event carries the position that the fold had come to, so that nobody has to begin at the first one.
 """
 
 from __future__ import annotations
@@ -22,9 +22,19 @@ UNDO = "undo"
 REDO = "redo"
 UNREVERT = "unrevert"
 RESTORE = "restore"
+SWITCH = "switch"
 
-ACTS = (REVERT, UNDO, REDO, UNREVERT, RESTORE)
+ACTS = (REVERT, UNDO, REDO, UNREVERT, RESTORE, SWITCH)
 """What writes into the worktree."""
+
+
+@frozen
+class TakenOut:
+    """A message that was taken out of the line, while later ones stayed."""
+
+    message: int
+    newest: int
+    """The last message of the session when that was done: those after it were made without this one."""
 
 
 @frozen
@@ -39,6 +49,12 @@ class Position:
     """The message that has begun and not ended."""
     step: str | None = None
     """The step that has begun and not ended."""
+    out: tuple[TakenOut, ...] = ()
+    """Messages on the present line that are not in force, though later ones are."""
+
+    def is_out(self, message: int) -> bool:
+        """Tell whether a message was taken out of the line."""
+        return any(taken.message == message for taken in self.out)
 
 
 @frozen
@@ -91,7 +107,7 @@ class Event:
 
 @frozen
 class BranchRow:
-    """Undone messages that were archived because a new message began."""
+    """Messages that were archived: those from after the fork to the tip. No message is on two branches."""
 
     number: int
     session: int
@@ -101,7 +117,7 @@ class BranchRow:
     tip: int
     """Its last message."""
     event: int
-    """The event that archived it."""
+    """The event that archived it, or that was the last one before."""
 
 
 @frozen

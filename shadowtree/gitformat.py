@@ -51,6 +51,11 @@ class TreeEntry:
         self.id = id
 
 
+def blob_id(content: bytes) -> bytes:
+    """Give the id of a blob with this content."""
+    return sha1(object_header(b"blob", len(content)) + content, usedforsecurity=False).digest()
+
+
 def object_header(kind: bytes, size: int) -> bytes:
     """Give what git hashes before an object's content."""
     return b"%b %d\0" % (kind, size)

@@ -1,7 +1,8 @@
 """The timeline of a store: what was recorded, in SQLite, durable when a call returns.
 
-Rows are only ever added, apart from intents, which are removed when they are done with. A row names objects,
-so it is written last: whatever it names is complete and durable by then (invariant 2).
+Rows are only ever added, apart from intents, which are removed when they are done with, and the names of
+branches. A row names objects, so it is written last: whatever it names is complete and durable by then
+(invariant 2).
 
 A timeline of an older version is read as it is, and holds no sessions then. Whoever writes upgrades it first.
 """
@@ -32,6 +33,7 @@ from shadowtree.tables import (
     TREES,
     VERSION,
     WITH_CHANGES,
+    adapt,
     decode_branch,
     decode_change,
     decode_event,
@@ -236,6 +238,12 @@ class Journal:
         """Give the event with a number that another row names."""
         return self._existing("event", number, self._event("number = ?", number))
 
+    def events(self, numbers: Sequence[int]) -> dict[int, Event]:
+        """Give many events at once; each must be there."""
+        rows = self._rows_of(f"{EVENTS} WHERE number IN", numbers)
+        found = {event.number: event for event in self._decode(decode_event, rows)}
+        return {number: self._existing("event", number, found.get(number)) for number in numbers}
+
     def last_event(self, session: int, *, before: int | None = None) -> Event | None:
         """Give what happened last in a session, or last before another event."""
         limit = _BEYOND if before is None else before
@@ -307,10 +315,18 @@ class Journal:
             self._existing("event", event, found.get(event)).append(change)
         return found
 
-    def count_changes(self, events: Sequence[int]) -> dict[int, int]:
-        """Count the changes of files and links of each event, of which both sides are known."""
-        select = f"SELECT event, count(*) FROM changes WHERE {IS_COUNTED} AND event IN"
-        return {**dict.fromkeys(events, 0), **dict(self._rows_of(select, events, "GROUP BY event"))}
+    def paths_of(self, events: Sequence[int]) -> set[bytes]:
+        """Name the files and links that some events changed, where both sides are known."""
+        select = f"SELECT DISTINCT path FROM changes WHERE {IS_COUNTED} AND event IN"
+        return {path for (path,) in self._rows_of(select, events)}
+
+    def changes_since(self, paths: Collection[bytes], after: int, session: int) -> list[tuple[int, Change]]:
+        """Give what one session changed at these paths after an event, oldest first, with their events."""
+        return self._changes_at(paths, after, f"number > ? AND session = ? AND {WITH_CHANGES}", session)
+
+    def story_of(self, path: bytes) -> list[tuple[int, Change]]:
+        """Give all that was ever recorded of one path, in whatever session, oldest first, with the events."""
+        return self._changes_at([path], 0, f"number > ? AND {WITH_CHANGES}")
 
     def changes_at(self, paths: Collection[bytes], after: int, not_session: int) -> list[tuple[int, Change]]:
         """Give what other sessions changed at these paths after an event, oldest first, with their events."""
@@ -318,16 +334,21 @@ class Journal:
         # Mostly there is no other session, and nothing to look for.
         if not self._session_rows(f"SELECT 1 FROM events WHERE {others} LIMIT 1", after, not_session):
             return []
+        return self._changes_at(paths, after, others, not_session)
+
+    def _changes_at(
+        self, paths: Collection[bytes], after: int, condition: str, *values: object
+    ) -> list[tuple[int, Change]]:
         # CROSS keeps the order: a look at each path, and then at its few events.
-        select = CHANGES + f" CROSS JOIN events ON number = event WHERE {others} AND event > ? AND path IN"
-        rows = self._rows_of(select, paths, values=(after, not_session, after))
+        select = CHANGES + f" CROSS JOIN events ON number = event WHERE {condition} AND event > ? AND path IN"
+        rows = self._rows_of(select, paths, values=(after, *values, after))
         return self._decode(decode_change, rows, order=_event_and_path)
 
     def add_changes(self, event: int, changes: Iterable[Change]) -> None:
         """Add what an event changed, each path once."""
         rows = [encode_change(event, change) for change in changes]
         with nullcontext() if self._connection.in_transaction else self.transaction(), _errors(self._path):
-            self._connection.executemany("INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            self._connection.executemany("INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     # Skips
 
@@ -347,9 +368,24 @@ class Journal:
     # Branches
 
     def branches(self, session: int) -> list[BranchRow]:
-        """Give the branches of a session, oldest first."""
-        rows = self._session_rows(f"{BRANCHES} WHERE session = ? ORDER BY number", session)
+        """Give the branches of a session that were not dropped, oldest first."""
+        condition = "session = ? AND dropped IS NULL ORDER BY number"
+        rows = self._session_rows(f"{BRANCHES} WHERE {condition}", session)
         return self._decode(decode_branch, rows)
+
+    def move_branch(self, number: int, *, fork: int | None, tip: int, event: int) -> None:
+        """Let a branch that is archived again hold other messages."""
+        self._update(
+            "UPDATE branches SET fork = ?, tip = ?, event = ? WHERE number = ?", fork, tip, event, number
+        )
+
+    def rename_branch(self, number: int, name: str) -> None:
+        """Give a branch another name."""
+        self._update("UPDATE branches SET name = ? WHERE number = ?", encode_text(name), number)
+
+    def drop_branch(self, number: int) -> None:
+        """Take a branch from the list; its messages stay."""
+        self._update("UPDATE branches SET dropped = 1 WHERE number = ?", number)
 
     def add_branch(self, session: int, name: str, fork: int | None, tip: int, event: int) -> BranchRow:
         """Archive undone messages."""
@@ -397,11 +433,13 @@ class Journal:
 
     def _session_rows(self, statement: str, *values: object) -> list[Any]:  # Any: rows of SQLite
         """Read rows of the tables that came with sessions; before that there are none."""
-        if self._version < _WITH_SESSIONS:
+        if self._version < VERSION:
             # Another process may have upgraded it since.
             with _errors(self._path):
                 self._version = self._read_version()
-        return self._rows(statement, values) if self._version >= _WITH_SESSIONS else []
+            if self._version < _WITH_SESSIONS:
+                return []
+        return self._rows(adapt(statement, self._version), values)
 
     def _rows_of(
         self, statement: str, keys: Collection[object], end: str = "", *, values: Sequence[object] = ()
@@ -441,6 +479,11 @@ class Journal:
             )
         assert row.lastrowid is not None
         return row.lastrowid
+
+    def _update(self, statement: str, *values: object) -> None:
+        self._announce("record")
+        with _errors(self._path):
+            self._connection.execute(statement, values)
 
     def _announce(self, act: str) -> None:
         """Let the fault point know of a write that counts at once; one in a transaction counts with it."""

@@ -1,16 +1,17 @@
 """Decide what an act does to each path, before anything is done: wishes and the present state in, a plan out.
 
-Pure: what is on the disk is asked of a `Sight`. A path whose present state is not what the timeline last
-recorded for it is a conflict, unless it already is what is wanted. Then the shape is looked at: what has to
-become a file must hold nothing foreign, and what holds a file must be a directory.
+Pure: what is on the disk is asked of a `Sight`, and versions are merged by a `Merger`. A path whose present
+state is not what the timeline last recorded for it is a conflict, unless it already is what is wanted, or
+what somebody else made of it can be merged. Then the shape is looked at: what has to become a file must hold
+nothing foreign, and what holds a file must be a directory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from shadowtree.frozen import field, frozen
-from shadowtree.model import ConflictingPath, Skipped
+from shadowtree.model import ConflictingPath, Hunk, Skipped
 from shadowtree.paths import RelPath, ancestors, to_text
 from shadowtree.state import DIRECTORY, Change, PathState, Unknown, is_file
 
@@ -30,9 +31,18 @@ if TYPE_CHECKING:
         def below(self, path: RelPath) -> Iterable[RelPath]:
             """List all that is below a directory, covered or not, empty directories too."""
 
+    class Merger(Protocol):
+        """Makes one state of several versions."""
+
+        def merge(self, path: RelPath, present: PathState | None, edits: Sequence[Change]) -> Merged:
+            """Do to the present state what some edits did elsewhere."""
+
 
 KEEP_OR_OVERWRITE = "leave it as it is with 'keep', or replace it with 'overwrite', which unrevert takes back"
 KEEP_OR_MOVE = "move it away, or leave it as it is with 'keep'"
+MARK_OR_KEEP = (
+    "write both versions into it with markers, leave it with 'keep', or replace it with 'overwrite'"
+)
 
 
 @frozen
@@ -49,6 +59,24 @@ class Wish:
     """What recorded it last, in words."""
     doubt: str | None = None
     """Why nobody knows what it should be now: it is left alone then, unless it is as wished."""
+    edits: list[Change] = field(default_factory=list)
+    """What the messages' changes come to on the way there, to be merged where others changed it too."""
+    is_merged: bool = False
+    """Merge them in any case: what came later stays."""
+
+
+@frozen
+class Merged:
+    """What became of several versions of a path."""
+
+    state: PathState | None
+    """Only counts if nothing collides."""
+    collision: str | None = None
+    """Why they cannot be made one."""
+    hunks: list[Hunk] = field(default_factory=list)
+    """Where texts collide."""
+    has_markers: bool = False
+    """The texts collide, and both are in it, between markers."""
 
 
 @frozen
@@ -61,25 +89,30 @@ class PathPlan:
     kept: list[RelPath]
     skipped: list[Skipped]
     agreed: list[Change] = field(default_factory=list)
-    """Paths that somebody else had brought to what is wished: both sides of the change are that."""
+    """What is recorded though nothing is done: paths that somebody else had brought to what is wished, with
+    that on both sides, and whatever is left alone because only the head is to move."""
+    marked: list[RelPath] = field(default_factory=list)
+    """Paths into which conflict markers are written."""
 
 
-def make_plan(wishes: Iterable[Wish], sight: Sight, on_conflict: OnConflict) -> PathPlan:
+def make_plan(wishes: Iterable[Wish], sight: Sight, merger: Merger, on_conflict: OnConflict) -> PathPlan:
     """Decide what is done to each path. With conflicts in the plan nothing may be done at all."""
-    return _Planner(sight, on_conflict).run(wishes)
+    return _Planner(sight, merger, on_conflict).run(wishes)
 
 
 class _Planner:
     """One plan in the making."""
 
-    def __init__(self, sight: Sight, on_conflict: OnConflict) -> None:
+    def __init__(self, sight: Sight, merger: Merger, on_conflict: OnConflict) -> None:
         self._sight = sight
+        self._merger = merger
         self._on_conflict = on_conflict
         self._changes: dict[RelPath, Change] = {}
         self._conflicts: dict[RelPath, ConflictingPath] = {}
         self._kept: set[RelPath] = set()
         self._skipped: list[Skipped] = []
         self._agreed: list[Change] = []
+        self._marked: set[RelPath] = set()
         self._foreign_directories: set[RelPath] = set()
         """Directories that no message made: they go empty or not at all, and not silently."""
 
@@ -95,6 +128,7 @@ class _Planner:
             sorted(self._kept),
             self._skipped,
             self._agreed,
+            sorted(self._marked & self._changes.keys()),
         )
 
     def _decide(self, wish: Wish) -> None:
@@ -117,16 +151,40 @@ class _Planner:
         if present == DIRECTORY and is_file(wish.expected):
             self._foreign_directories.add(wish.path)
         reason = None if _is_harmless(wish, present) else wish.trouble or _find_edit(wish, present)
-        if reason is not None and self._on_conflict != "overwrite":
+        if reason is not None and self._on_conflict in ("abort", "keep"):
             self._refuse(wish.path, reason, KEEP_OR_OVERWRITE)
+        elif reason is not None and self._on_conflict == "merge":
+            self._merge(wish, present, reason)
+        elif reason is None and wish.is_merged:
+            self._merge(wish, present, "")
 
-    def _refuse(self, path: RelPath, reason: str, advice: str) -> None:
+    def _merge(self, wish: Wish, present: PathState | None, reason: str) -> None:
+        """Do what is wished to what somebody else made of it; `reason`: why it is not what it should be."""
+        if not wish.edits:
+            # No message changed it, so that there is nothing to merge.
+            self._refuse(wish.path, reason, KEEP_OR_OVERWRITE)
+            return
+        merged = self._merger.merge(wish.path, present, wish.edits)
+        if merged.collision is not None and not merged.has_markers:
+            if self._on_conflict != "overwrite":
+                told = f"{reason}, and {merged.collision}" if reason else merged.collision
+                self._refuse(
+                    wish.path, told, MARK_OR_KEEP if merged.hunks else KEEP_OR_OVERWRITE, merged.hunks
+                )
+            return
+        del self._changes[wish.path]
+        if merged.state != present:
+            self._changes[wish.path] = Change(wish.path, present, merged.state, is_merged=True)
+        if merged.has_markers:
+            self._marked.add(wish.path)
+
+    def _refuse(self, path: RelPath, reason: str, advice: str, hunks: Sequence[Hunk] = ()) -> None:
         """Leave a path alone: as a conflict that stops everything, or because that is what was asked for."""
         self._changes.pop(path, None)
         if self._on_conflict == "keep":
             self._kept.add(path)
         else:
-            self._conflicts[path] = ConflictingPath(to_text(path), reason, advice)
+            self._conflicts[path] = ConflictingPath(to_text(path), reason, advice, list(hunks))
 
     # Shape
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 
+from shadowtree.branches import Branches
 from shadowtree.capture import Capture
 from shadowtree.errors import DuplicateMessage, InvalidInput, ShadowError, UnknownMessage
 from shadowtree.events import ACTS, BEGIN, END, SNAPSHOT, STEP, STEP_END, WRAP, Event, MessageRow, Position
@@ -20,8 +21,9 @@ from shadowtree.patch import list_changes
 from shadowtree.paths import RelPath, ancestors, is_among
 from shadowtree.recorded import open_recorded
 from shadowtree.sessions import NOBODY, MessageEvents, Session
+from shadowtree.settings import Settings
 from shadowtree.state import Change, is_file
-from shadowtree.timeline import fold, name_branch, part_ways
+from shadowtree.timeline import fold, part_ways
 
 Take = Callable[[], AbstractContextManager[Capture]]
 """Takes the present state."""
@@ -42,13 +44,21 @@ class Recorder:
     """Records what happens in one session. Only for the holder of the lock."""
 
     def __init__(
-        self, opened: OpenStore, session: str, take: Take, *, time_ms: int, git_head: Callable[[], str | None]
+        self,
+        opened: OpenStore,
+        session: str,
+        take: Take,
+        *,
+        settings: Settings,
+        time_ms: int,
+        git_head: Callable[[], str | None],
     ) -> None:
         self._opened = opened
         self.journal = opened.journal
         self.take = take
         self._time_ms = time_ms
         self._find_git_head = git_head
+        self.branches = Branches(opened.journal, settings)
         self.session = Session(opened.journal, session)
 
     # Messages
@@ -196,9 +206,9 @@ class Recorder:
             intent=intent,
         )
         self.journal.add_changes(event.number, changes)
-        if left:
-            self._add_branch(left, event.number)
         self.session.position, self.session.last_event = position, event
+        if left:
+            self.branches.archive(self.session, left, event.number)
 
     # Endings
 
@@ -313,15 +323,9 @@ class Recorder:
         if undone:
             event = self.session.last_event
             assert event is not None, "only an act can have undone something"
-            self._add_branch(undone, event.number)
+            self.session.position = replace(self.session.position, tip=position.head)
+            self.branches.archive(self.session, undone, event.number)
         return row
-
-    def _add_branch(self, rows: list[MessageRow], event: int) -> None:
-        """Archive messages that are no longer on the line."""
-        number = self._session_number()
-        used = {branch.name for branch in self.journal.branches(number)}
-        name = name_branch(rows[0].text or rows[0].id, used)
-        self.journal.add_branch(number, name, rows[0].parent, rows[-1].number, event)
 
     def _session_number(self) -> int:
         if self.session.number is None:
@@ -415,7 +419,8 @@ class Recorder:
         return changes_since
 
     def _with_warnings(self, message: Message, taken: Capture) -> Message:
-        return replace(message, warnings=taken.warnings) if taken.warnings else message
+        warnings = [*taken.warnings, *self.branches.warnings]
+        return replace(message, warnings=warnings) if warnings else message
 
 
 @frozen

@@ -3,25 +3,28 @@
     take the present state ──▶ aim ──▶ plan ──▶ verify every object ──▶ write the intent
         ──▶ carry out ──▶ record the act ──▶ clean up
 
-Revert, undo, redo, unrevert and restore differ in their aim alone. Until the act is recorded, anything that
-goes wrong takes everything back; after that, all that is left is to remove what was moved aside.
+Revert, undo, redo, unrevert, switch and restore differ in their aim alone. Until the act is recorded,
+anything that goes wrong takes everything back; after that, all that is left is to remove what was moved aside.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from time import time
 
 from shadowtree.aims import Aim, Aims
 from shadowtree.apply import Move, carry_out, clean_up, list_left, order_moves, take_back
-from shadowtree.capture import Capture, Site, capture, refuse_full
+from shadowtree.arguments import Manner
+from shadowtree.blobs import Blobs, read_content
+from shadowtree.capture import Site, capture, refuse_full
 from shadowtree.errors import Conflict, NotConfirmed, ShadowError, WorktreeFailed
 from shadowtree.events import RESTORE
 from shadowtree.frozen import frozen, replace
 from shadowtree.intents import decode_intent, encode_intent
 from shadowtree.interrupts import HeldInterrupts
 from shadowtree.journal import TreeRecord
+from shadowtree.merging import Merging
 from shadowtree.model import Outcome, Plan, PlannedChange
 from shadowtree.objects import Objects
 from shadowtree.opened import OpenStore
@@ -33,20 +36,17 @@ from shadowtree.recorder import Ending, Recorder
 from shadowtree.scan import Scan
 from shadowtree.sight import DiskSight
 from shadowtree.staging import Bench
-from shadowtree.state import DIRECTORY, Change, PathState, is_file
+from shadowtree.state import DIRECTORY, Change, PathState, Unknown, is_file
+from shadowtree.timeline import in_force, redoable_messages
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shadowtree.model import OnConflict
     from shadowtree.worktree import FileStamp
 
 Choose = Callable[[Aims], Aim]
 """Says which act it is."""
 Confirm = Callable[[Plan], bool]
 """Asks whether an act that deletes much shall be done."""
-
-_MEMORY_BYTES = 64 << 20
-"""How much of what was verified is kept in memory until it is written; the rest is read again."""
 
 
 @frozen
@@ -57,6 +57,8 @@ class Prepared:
     plan: PathPlan
     ending: Ending | None
     uncovered: dict[RelPath, PathState]
+    made: dict[bytes, bytes]
+    """Contents that came of merging, by their ids."""
     outcome: Outcome
     """What it would come to."""
 
@@ -71,7 +73,7 @@ def prepare(
     root: RecordedDirectory,
     bench: Bench,
     choose: Choose,
-    on_conflict: OnConflict,
+    manner: Manner,
     *,
     scan: Scan,
     git_head: str | None,
@@ -86,10 +88,14 @@ def prepare(
     ending = recorder.prepare_ending(changes_since)
     aim = choose(Aims(journal, objects, recorder.session, root, ending))
     sight = DiskSight(root, bench, {directory.path: directory for directory in scan.directories})
-    plan = make_plan(aim.wishes, sight, on_conflict)
+    merging = Merging(read_content(objects, bench), theirs_label=aim.kind if manner.has_markers else None)
+    plan = make_plan(aim.wishes, sight, merging, manner.on_conflict)
+    if not manner.has_files:
+        plan = _without_files(aim)
     outcome = _foresee(recorder, aim, plan, root, scan.files)
-    outcome = replace(outcome, notes=[*outcome.notes, *_tell_head(recorder, aim, git_head)])
-    return Prepared(aim, plan, ending, sight.uncovered, outcome)
+    notes = [*_tell_head(recorder, aim, git_head), *_tell_rest(aim, sight, manner)]
+    outcome = replace(outcome, notes=[*outcome.notes, *notes])
+    return Prepared(aim, plan, ending, sight.uncovered, merging.made, outcome)
 
 
 def run(
@@ -97,7 +103,7 @@ def run(
     site: Site,
     recorder: Recorder,
     choose: Choose,
-    on_conflict: OnConflict,
+    manner: Manner,
     confirm: Confirm | None,
     *,
     git_head: str | None,
@@ -111,7 +117,7 @@ def run(
             root,
             bench,
             choose,
-            on_conflict,
+            manner,
             scan=taken.scan,
             git_head=git_head,
         )
@@ -120,15 +126,16 @@ def run(
             return replace(prepared.outcome, dry_run=False)
         _refuse(prepared, confirm)
         moves = order_moves(prepared.plan.changes, os.urandom(6).hex())
-        blobs = Blobs(opened.objects)
+        blobs = Blobs(opened.objects, prepared.made)
         blobs.verify(moves, bench, taken)
         if not moves:
             with taken.record(recorder.time_s) as record:
                 _add_act(recorder, prepared, [], record, record, None)
-            return _finish(prepared.outcome, [], record.tree.hex())
+            return _with_warnings(_finish(prepared.outcome, [], record.tree.hex()), recorder)
         refuse_full(site.worktree, blobs.bytes_to_write, site.settings)
         planned = {change.path for change in prepared.plan.changes}
         also = [state.blob for path, state in prepared.uncovered.items() if path in planned]
+        also += blobs.put_made(taken)
         with taken.record(recorder.time_s, also=also) as before:
             intent = opened.journal.add_intent(encode_intent(prepared.aim.kind, moves))
         return _Act(opened, site, recorder, prepared, bench, blobs).run(moves, intent, before)
@@ -171,7 +178,7 @@ class _Act:
             if interrupts.is_pending:
                 notes.append("interrupted when it was done already")
         outcome = _finish(self._prepared.outcome, carried.moves, after)
-        return replace(outcome, notes=[*outcome.notes, *notes])
+        return _with_warnings(replace(outcome, notes=[*outcome.notes, *notes]), self._recorder)
 
     def _record(self, done: list[Move], intent: int, before: TreeRecord) -> str:
         touched = {ROOT, *(above for move in done for above in ancestors(move.path))}
@@ -267,55 +274,6 @@ def rescue(opened: OpenStore, site: Site, bench: Bench, places: Collection[RelPa
     return [f"a version saved meanwhile is in the store as blob {blob.hex()}" for blob in blobs.values()]
 
 
-# Objects
-
-
-class Blobs:
-    """The contents that an act writes, verified before it begins."""
-
-    def __init__(self, objects: Objects) -> None:
-        self._objects = objects
-        self._held: dict[bytes, bytes] = {}
-        self._room = _MEMORY_BYTES
-        self.bytes_to_write = 0
-
-    def verify(self, moves: Iterable[Move], bench: Bench, taken: Capture) -> None:
-        """Read all that will be written, and all that would bring back what will be replaced.
-
-        What the store does not have of the latter is put into it.
-        """
-        for move in moves:
-            if is_file(move.new) and not move.is_mode_only:
-                assert move.new is not None
-                self._verify_new(move.new.blob)
-            if is_file(move.old):
-                assert move.old is not None
-                if not self._objects.prove(move.old.blob):
-                    # No rule covers it, or what the store had of it is damaged.
-                    self._store(move.path, move.old, bench, taken)
-
-    def read(self, blob: bytes) -> Iterator[bytes]:
-        """Give the content of a blob in pieces."""
-        held = self._held.get(blob)
-        return self._objects.stream_blob(blob) if held is None else iter([held])
-
-    def _verify_new(self, blob: bytes) -> None:
-        size = self._objects.size_of(blob)
-        self.bytes_to_write += size
-        if blob in self._held:
-            return
-        if size <= self._room:
-            self._held[blob] = self._objects.read(b"blob", blob)
-            self._room -= size
-        else:
-            self._objects.require_blob(blob)
-
-    def _store(self, path: RelPath, state: PathState, bench: Bench, taken: Capture) -> None:
-        size, pieces = bench.open_content(path)
-        if taken.put_stream(size, pieces) != state.blob:
-            raise WorktreeFailed(to_text(path), "it is being changed")
-
-
 # Outcomes
 
 
@@ -324,7 +282,8 @@ def _foresee(recorder: Recorder, aim: Aim, plan: PathPlan, root: RecordedDirecto
     assert root.tree is not None
     tree = root.tree.hex()
     changes = plan.changes
-    head = aim.position.head
+    find = recorder.session.find
+    head = next(in_force(aim.position, find), None)
     return Outcome(
         act=aim.kind,
         messages=[row.id for row in aim.messages],
@@ -335,14 +294,42 @@ def _foresee(recorder: Recorder, aim: Aim, plan: PathPlan, root: RecordedDirecto
         skipped=plan.skipped,
         before=tree,
         after=tree,
-        complete=not (plan.conflicts or plan.skipped or aim.is_short),
+        complete=not (plan.conflicts or plan.skipped or plan.marked or aim.is_short),
         dry_run=True,
-        mode="back",
+        mode="only" if aim.is_only else "back",
         notes=[*aim.notes],
         turns=aim.turns,
         covered=covered,
-        head=None if head is None else recorder.session.find(head).id,
+        head=None if head is None else head.id,
+        undone=[row.id for row in redoable_messages(aim.position, find)],
+        merged=[to_text(change.path) for change in changes if change.is_merged and is_file(change.new)],
+        marked=[to_text(path) for path in plan.marked],
     )
+
+
+def _without_files(aim: Aim) -> PathPlan:
+    """Leave every file alone, and record what the timeline says of it from now on."""
+    known = [
+        w for w in aim.wishes if not isinstance(w.target, Unknown) and not isinstance(w.expected, Unknown)
+    ]
+    return PathPlan([], [], [], [], [Change(wish.path, wish.expected, wish.target) for wish in known])
+
+
+def _tell_rest(aim: Aim, sight: DiskSight, manner: Manner) -> list[str]:
+    """Say that the files are not what the head stands for, if only that moves."""
+    if manner.has_files or aim.is_nothing:
+        return []
+    differing = [w for w in aim.wishes if not isinstance(w.target, Unknown) and sight.see(w.path) != w.target]
+    files = sum(is_file(wish.target) or is_file(wish.expected) for wish in differing)
+    if not files:
+        return ["no file was touched"]
+    differ = "1 file differs" if files == 1 else f"{files:,} files differ"
+    return [f"no file was touched, and {differ} now from what the timeline says"]
+
+
+def _with_warnings(outcome: Outcome, recorder: Recorder) -> Outcome:
+    """Say what became of branches."""
+    return replace(outcome, notes=[*outcome.notes, *recorder.branches.warnings])
 
 
 def _tell_head(recorder: Recorder, aim: Aim, git_head: str | None) -> list[str]:
@@ -401,6 +388,7 @@ def _add_act(
     """Add to the journal that an act was done, and before that the end of the message that was open."""
     if prepared.ending is not None:
         recorder.add_ending(prepared.ending, before, None, is_inferred=True)
+    merged = {change.path for change in prepared.plan.changes if change.is_merged}
     recorder.add_act(
         prepared.aim.kind,
         prepared.aim.position,
@@ -408,7 +396,10 @@ def _add_act(
         after=after,
         takes_back=prepared.aim.takes_back,
         intent=intent,
-        changes=[*(Change(move.path, move.old, move.new) for move in done), *prepared.plan.agreed],
+        changes=[
+            *(Change(move.path, move.old, move.new, move.path in merged) for move in done),
+            *prepared.plan.agreed,
+        ],
     )
 
 

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from shadowtree.errors import AmbiguousMessage, UnknownMessage
-from shadowtree.events import BEGIN, END, SNAPSHOT, STEP, STEP_END, Event, MessageRow, Position
+from shadowtree.errors import AmbiguousMessage, UnknownBranch, UnknownMessage
+from shadowtree.events import BEGIN, END, SNAPSHOT, STEP, STEP_END, BranchRow, Event, MessageRow, Position
 from shadowtree.journal import Journal
-from shadowtree.model import Message, Patch, Skipped, Step
+from shadowtree.model import Branch, Message, Patch, Skipped, Step
 from shadowtree.patch import make_patch
 from shadowtree.state import Change
-from shadowtree.timeline import find_branches, state_of, undone_messages, walk_back
+from shadowtree.timeline import (
+    find_branches,
+    in_force,
+    redoable_messages,
+    state_of,
+    undone_messages,
+    walk_back,
+)
 
 NOBODY = 0
 """The session of what belongs to none."""
@@ -33,6 +40,11 @@ class Session:
             self._rows[number] = self._journal.message(number)
         return self._rows[number]
 
+    def load(self, numbers: Iterable[int]) -> None:
+        """Read many messages at once, of which each will be asked for."""
+        missing = {number for number in numbers if number not in self._rows}
+        self._rows.update(self._journal.messages_by_number(list(missing)))
+
     def find_id(self, message_id: str) -> MessageRow | None:
         """Give the message with exactly this id."""
         return None if self.number is None else self._journal.find_message(self.number, message_id)
@@ -41,12 +53,32 @@ class Session:
 
     def resolve(self, name: str) -> MessageRow:
         """Tell which message a name means: an id, `#7`, `@`, `@~2`, or the beginning of one id."""
+        return self.find_exact(name) or self.resolve_prefix(name)
+
+    def resolve_ref(self, name: str) -> tuple[MessageRow, BranchRow | None]:
+        """Tell which message a name means, or which branch, whose last message it is then."""
+        row = self.find_exact(name)
+        branch = self.find_branch(name) if row is None else None
+        if branch is not None:
+            return self.find(branch.tip), branch
+        try:
+            return row or self.resolve_prefix(name), None
+        except AmbiguousMessage:
+            raise
+        except UnknownMessage as error:
+            raise UnknownMessage(name, f"no message or branch is called {name!r}") from error
+
+    def find_exact(self, name: str) -> MessageRow | None:
+        """Give the message that a name means as it stands: an id, `#7`, `@` or `@~2`."""
         if self.number is None:
+            return None
+        return self._journal.find_message(self.number, name) or self._resolve_place(name)
+
+    def resolve_prefix(self, name: str) -> MessageRow:
+        """Tell which message has an id that begins thus."""
+        if self.number is None or not name:
             raise UnknownMessage(name)
-        found = self._journal.find_message(self.number, name) or self._resolve_place(name)
-        if found is not None:
-            return found
-        candidates = self._journal.find_prefix(self.number, name) if name else []
+        candidates = self._journal.find_prefix(self.number, name)
         if len(candidates) > 1:
             raise AmbiguousMessage(name, [row.id for row in candidates])
         if not candidates:
@@ -60,21 +92,79 @@ class Session:
         if name != "@" and not (name.startswith("@~") and _is_number(name[2:])):
             return None
         back = int(name[2:]) if name != "@" else 0
-        for row in walk_back(self.position.head, self.find):
+        for row in in_force(self.position, self.find):
             if not back:
                 return row
             back -= 1
         raise UnknownMessage(name)
+
+    # Branches
+
+    def branch_rows(self) -> list[BranchRow]:
+        """Give the branches, oldest first."""
+        return [] if self.number is None else self._journal.branches(self.number)
+
+    def find_branch(self, name: str) -> BranchRow | None:
+        """Give the branch with this name."""
+        return next((branch for branch in self.branch_rows() if branch.name == name), None)
+
+    def require_branch(self, name: str) -> BranchRow:
+        """Give the branch with this name, or raise."""
+        branch = self.find_branch(name)
+        if branch is None:
+            raise UnknownBranch(name)
+        return branch
+
+    def is_active(self, branch: BranchRow) -> bool:
+        """Tell whether a branch is on the present line."""
+        return any(row.number == branch.tip for row in self._walk_to(self.position.tip, branch.tip))
+
+    def find_tip(self, row: MessageRow, branch: BranchRow | None) -> int:
+        """Tell where the line of a message ends: with the branch that was named, or that it is on."""
+        if any(each.number == row.number for each in self._walk_to(self.position.tip, row.number)):
+            assert self.position.tip is not None
+            return self.position.tip
+        if branch is not None:
+            return branch.tip
+        for each in self.branch_rows():
+            if any(found.number == row.number for found in walk_back(each.tip, self.find, each.fork)):
+                return each.tip
+        return row.number
+
+    def read_branches(self, rows: Sequence[BranchRow] | None = None) -> list[Branch]:
+        """Make values of branches, of all by default."""
+        known = self.branch_rows()
+        first = min((branch.fork or 0 for branch in known), default=0)
+        on_line = {row.number for row in self._walk_to(self.position.tip, first)}
+        last = max((branch.tip for branch in known if branch.tip in on_line), default=None)
+        return [self._make_branch(branch, on_line, last) for branch in rows or known]
+
+    def _make_branch(self, branch: BranchRow, on_line: set[int], last: int | None) -> Branch:
+        is_active = branch.tip in on_line
+        # What came since the session was switched to a branch belongs to it.
+        tip = self.position.tip if branch.tip == last else branch.tip
+        rows = list(walk_back(tip, self.find, branch.fork))[::-1]
+        if not is_active:
+            rows = [row for row in rows if row.number not in on_line]
+        ends = MessageEvents(self._journal.events_of([row.number for row in rows])).ends.values()
+        fork = rows[0].parent
+        return Branch(
+            name=branch.name,
+            fork=None if fork is None else self.find(fork).id,
+            messages=[row.id for row in rows],
+            time_ms=self._journal.event(branch.event).time_ms,
+            label=next(iter(rows[0].text.splitlines()), ""),
+            state="active" if is_active else "archived",
+            files=len(self._journal.paths_of([event.number for event in ends])),
+        )
 
     # Values
 
     @property
     def head(self) -> MessageRow | None:
         """The last finished message in force."""
-        number = self.position.head
-        if number is not None and number == self.position.open:
-            number = self.find(number).parent
-        return None if number is None else self.find(number)
+        rows = in_force(self.position, self.find)
+        return next((row for row in rows if row.number != self.position.open), None)
 
     @property
     def open(self) -> MessageRow | None:
@@ -85,10 +175,15 @@ class Session:
         """List the messages after the head."""
         return undone_messages(self.position, self.find)
 
+    def redoable(self) -> list[MessageRow]:
+        """List the messages after the head that redo brings back."""
+        return redoable_messages(self.position, self.find)
+
     def read_messages(self, rows: Sequence[MessageRow]) -> list[Message]:
         """Make values of some messages of this session."""
         if not rows:
             return []
+        self._rows.update((row.number, row) for row in rows)
         first = min(row.number for row in rows)
         events = MessageEvents(self._journal.events_of([row.number for row in rows]))
         changes = self._journal.changes_of([event.number for event in events.ends.values()])
@@ -151,6 +246,7 @@ class Session:
             is_inferred=end is not None and end.is_inferred,
             hole=(end.hole if end else None) or begin.hole,
             git_head=begin.git_head,
+            parent=None if row.parent is None else self.find(row.parent).id,
         )
 
     def read_step(self, row: MessageRow, begin: Event, end: Event | None) -> Step:

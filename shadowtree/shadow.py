@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from time import time_ns
 
 from shadowtree import store as stores
-from shadowtree.arguments import check_name, check_on_conflict, encode_meta, parse_paths
+from shadowtree.arguments import check_name, encode_meta, parse_path, parse_paths, read_manner
+from shadowtree.blame import list_outside
 from shadowtree.capture import (
     Capture,
     capture,
@@ -21,12 +22,23 @@ from shadowtree.capture import (
     look,
     scan_site,
 )
-from shadowtree.errors import InvalidInput, NotWrapped, ShadowError
+from shadowtree.errors import InvalidInput, NotWrapped, ShadowError, UnknownName
 from shadowtree.gate import Gate, real_directory
 from shadowtree.handles import MessageHandle, StepHandle
 from shadowtree.journal import TreeRecord
 from shadowtree.layout import is_inside
-from shadowtree.model import FileDiff, Message, Outcome, Patch, Plan, Snapshot, Status, Step
+from shadowtree.model import (
+    BlameEntry,
+    Branch,
+    FileDiff,
+    Message,
+    Outcome,
+    Patch,
+    Plan,
+    Snapshot,
+    Status,
+    Step,
+)
 from shadowtree.objects import Objects
 from shadowtree.opened import OpenStore
 from shadowtree.patch import compare, diff_patch
@@ -38,6 +50,7 @@ from shadowtree.scan import Scan
 from shadowtree.sessions import Session
 from shadowtree.settings import Settings
 from shadowtree.snapshot import Progress
+from shadowtree.state import DIRECTORY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,6 +59,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from shadowtree.aims import Aim, Aims
+    from shadowtree.arguments import Manner
     from shadowtree.model import OnConflict
     from shadowtree.reverting import Confirm
 
@@ -188,10 +202,11 @@ class Shadow:
             session = Session(opened.journal, self._session)
             last = self._last_tree(opened)
             scan = scan_site(self._gate.site, opened)
-            changed = scan.files
+            changed, outside = scan.files, []
             if last is not None:
                 with look(self._gate.site, opened, scan) as (objects, after):
-                    changed = len(compare(_read(objects, last), after).files)
+                    files = compare(_read(objects, last), after).files
+                changed, outside = len(files), list_outside(opened.journal, session, files)
             head, open_message = session.head, session.open
             return Status(
                 worktree=self._gate.worktree,
@@ -199,11 +214,12 @@ class Shadow:
                 session=self._session,
                 head=None if head is None else head.id,
                 open=None if open_message is None else open_message.id,
-                undone=[row.id for row in session.undone()],
+                undone=[row.id for row in session.redoable()],
                 changed=changed,
                 ignored=scan.ignored,
                 watching=False,
                 skipped=list_skipped(scan),
+                outside=outside,
             )
 
     # Messages
@@ -311,12 +327,35 @@ class Shadow:
             message = session.read_message(session.resolve(name))
             return message, diff_patch(message.patch, opened.objects)
 
+    def blame(self, path: StrPath) -> list[BlameEntry]:
+        """List who changed a file, newest first: messages of all sessions, or nobody. Records nothing."""
+        from shadowtree.blame import Blame
+
+        own = parse_path(path, self._gate.worktree)
+        with self._mutex:
+            opened = self._gate.open()
+            opened.refresh()
+            found = Blame(opened.journal, own)
+            last = self._last_tree(opened)
+            with look(self._gate.site, opened) as (objects, root):
+                present = root.find(own)
+                recorded = None if last is None else _read(objects, last).find(own)
+            if DIRECTORY in (present, recorded) or not own:
+                raise InvalidInput(f"{os.fspath(path)} is a directory, not a file")
+            if not found.is_known and present is None and recorded is None:
+                raise UnknownName(os.fspath(path), f"nothing is known of {os.fspath(path)}")
+            return found.read(recorded, present, Session(opened.journal, self._session))
+
     def diff_message(self, message: Message) -> list[FileDiff]:
         """Show how what a message changed differs, whichever session it is of."""
         with self._mutex:
             return diff_patch(message.patch, self._gate.open().objects)
 
     # Acts
+    #
+    # Each can be told what to do where somebody else changed the same paths: stop (`abort`), leave them
+    # (`keep`), take what is wished (`overwrite`), or `merge`. `markers` puts both versions of colliding texts
+    # between markers; `dry_run` changes nothing; `confirm` is asked before an act that deletes much.
 
     def plan_revert(
         self,
@@ -324,10 +363,14 @@ class Shadow:
         *,
         step: str | None = None,
         paths: Collection[StrPath] | None = None,
+        only: bool = False,
+        files: bool = True,
         on_conflict: OnConflict = "abort",
+        markers: bool = False,
     ) -> Plan:
         """Work out what `revert` would do, and change nothing."""
-        return self._plan(self._choose_revert(id, step, paths), on_conflict)
+        choose = self._choose_revert(id, step, paths, only=only, files=files)
+        return self._plan(choose, read_manner(on_conflict, markers, files))
 
     def revert(
         self,
@@ -335,102 +378,129 @@ class Shadow:
         *,
         step: str | None = None,
         paths: Collection[StrPath] | None = None,
+        only: bool = False,
+        files: bool = True,
         on_conflict: OnConflict = "abort",
+        markers: bool = False,
         dry_run: bool = False,
         confirm: Confirm | None = None,
     ) -> Outcome:
         """Take the worktree to where it was before a message: all paths that it and later ones changed.
 
-        With `step`, to before that step of it; with `paths`, only these files and directories. Neither moves
-        the head.
+        With `only`, take that one message out from under the later ones, which stay. With `step`, to before
+        that step of it, or that step alone; with `paths`, only these files and directories. Neither moves the
+        head. Without `files` only the head moves, and no file is touched.
         """
-        return self._act(self._choose_revert(id, step, paths), on_conflict, dry_run, confirm)
+        choose = self._choose_revert(id, step, paths, only=only, files=files)
+        return self._act(choose, read_manner(on_conflict, markers, files), dry_run, confirm)
 
     def unrevert(
         self,
         *,
         on_conflict: OnConflict = "abort",
+        markers: bool = False,
         dry_run: bool = False,
         confirm: Confirm | None = None,
     ) -> Outcome:
-        """Take back the last revert, undo, redo or restore that changed anything; then the one before it."""
-        return self._act(lambda aims: aims.unrevert(), on_conflict, dry_run, confirm)
+        """Take back the last of these acts that changed anything; repeated, the ones before it."""
+        return self._act(lambda aims: aims.unrevert(), read_manner(on_conflict, markers), dry_run, confirm)
 
     def undo(
         self,
         turns: int = 1,
         *,
         on_conflict: OnConflict = "abort",
+        markers: bool = False,
         dry_run: bool = False,
         confirm: Confirm | None = None,
     ) -> Outcome:
         """Go back by turns."""
-        return self._act(lambda aims: aims.undo(turns), on_conflict, dry_run, confirm)
+        return self._act(lambda aims: aims.undo(turns), read_manner(on_conflict, markers), dry_run, confirm)
 
     def redo(
         self,
         turns: int | None = 1,
         *,
         on_conflict: OnConflict = "abort",
+        markers: bool = False,
         dry_run: bool = False,
         confirm: Confirm | None = None,
     ) -> Outcome:
         """Go forward again by turns; None: to the end."""
-        return self._act(lambda aims: aims.redo(turns), on_conflict, dry_run, confirm)
+        return self._act(lambda aims: aims.redo(turns), read_manner(on_conflict, markers), dry_run, confirm)
+
+    def switch(
+        self,
+        ref: str,
+        *,
+        on_conflict: OnConflict = "abort",
+        markers: bool = False,
+        dry_run: bool = False,
+        confirm: Confirm | None = None,
+    ) -> Outcome:
+        """Go to the state after a message, on whatever branch, or to the end of a branch.
+
+        What is left is archived first, under the name that it had or a new one.
+        """
+        return self._act(lambda aims: aims.switch(ref), read_manner(on_conflict, markers), dry_run, confirm)
 
     def restore(
         self,
         ref: str,
         *,
         on_conflict: OnConflict = "abort",
+        markers: bool = False,
         dry_run: bool = False,
         confirm: Confirm | None = None,
     ) -> Outcome:
         """Make all that is covered equal to a tree: that after a message, before it (`ID^`), or any one."""
-        return self._act(lambda aims: aims.restore(ref), on_conflict, dry_run, confirm)
+        return self._act(lambda aims: aims.restore(ref), read_manner(on_conflict, markers), dry_run, confirm)
 
     def _choose_revert(
-        self, id: str, step: str | None, paths: Collection[StrPath] | None
+        self,
+        id: str,
+        step: str | None,
+        paths: Collection[StrPath] | None,
+        *,
+        only: bool,
+        files: bool,
     ) -> Callable[[Aims], Aim]:
         own = parse_paths(paths, self._gate.worktree)
+        is_part = step is not None or own is not None
+        if not files and (is_part or only):
+            raise InvalidInput("without files only the head moves, so there is no part of them to revert")
 
         def choose(aims: Aims) -> Aim:
             row = aims.resolve(id)
-            if step is None and own is None:
-                return aims.revert(row)
-            return aims.revert_part(row, step, own)
+            if only:
+                return aims.revert_only(row, step, own)
+            return aims.revert_part(row, step, own) if is_part else aims.revert(row)
 
         return choose
 
     def _act(
-        self,
-        choose: Callable[[Aims], Aim],
-        on_conflict: OnConflict,
-        dry_run: bool,
-        confirm: Confirm | None,
+        self, choose: Callable[[Aims], Aim], manner: Manner, dry_run: bool, confirm: Confirm | None
     ) -> Outcome:
         if dry_run:
-            return self._plan(choose, on_conflict).outcome
+            return self._plan(choose, manner).outcome
         from shadowtree import reverting
 
-        check_on_conflict(on_conflict)
         known = len(self._gate.recovered)
         with self._mutex, self._gate.locked() as opened:
             try:
                 recorder = self._make_recorder(opened, None)
                 outcome = reverting.run(
-                    opened, self._gate.site, recorder, choose, on_conflict, confirm, git_head=self._git_head()
+                    opened, self._gate.site, recorder, choose, manner, confirm, git_head=self._git_head()
                 )
             except BaseException:
                 self._gate.forget(opened, is_new=False)
                 raise
             return _with_notes(outcome, self._gate.recovered[known:])
 
-    def _plan(self, choose: Callable[[Aims], Aim], on_conflict: OnConflict) -> Plan:
+    def _plan(self, choose: Callable[[Aims], Aim], manner: Manner) -> Plan:
         from shadowtree import reverting
         from shadowtree.staging import Bench
 
-        check_on_conflict(on_conflict)
         with self._mutex:
             opened = self._gate.open()
             opened.refresh()
@@ -438,16 +508,27 @@ class Shadow:
             with look(self._gate.site, opened, scan) as (objects, root), Bench(self._gate.worktree) as bench:
                 recorder = self._make_recorder(opened, None)
                 prepared = reverting.prepare(
-                    recorder,
-                    objects,
-                    root,
-                    bench,
-                    choose,
-                    on_conflict,
-                    scan=scan,
-                    git_head=self._git_head(),
+                    recorder, objects, root, bench, choose, manner, scan=scan, git_head=self._git_head()
                 )
                 return prepared.to_plan()
+
+    # Branches
+
+    def branches(self) -> list[Branch]:
+        """List the branches of this session, oldest first."""
+        with self._mutex:
+            return Session(self._gate.open().journal, self._session).read_branches()
+
+    def rename_branch(self, name: str, new: str) -> Branch:
+        """Give a branch another name."""
+        check_name(new, "branch")
+        return self._record(
+            lambda recorder: recorder.branches.rename(recorder.session, name, new), wraps=False
+        )
+
+    def drop_branch(self, name: str) -> Branch:
+        """Take a branch from the list; each of its messages can still be switched to by its id."""
+        return self._record(lambda recorder: recorder.branches.drop(recorder.session, name), wraps=False)
 
     # Recording
 
@@ -478,7 +559,14 @@ class Shadow:
             with capture(site, opened, first_scan=first_scan, progress=progress) as taken:
                 yield taken
 
-        return Recorder(opened, self._session, take, time_ms=time_ns() // 1_000_000, git_head=self._git_head)
+        return Recorder(
+            opened,
+            self._session,
+            take,
+            settings=site.settings,
+            time_ms=time_ns() // 1_000_000,
+            git_head=self._git_head,
+        )
 
     def _take_snapshot(self, progress: Progress | None, *, is_wrap: bool) -> Snapshot:
         def take(recorder: Recorder) -> Snapshot:

@@ -57,6 +57,8 @@ class Change:
     path: RelPath
     old: PathState | Unknown | None
     new: PathState | Unknown | None
+    is_merged: bool = False
+    """An act made it of several versions: what somebody had edited is still in it."""
 
     @property
     def is_known(self) -> bool:

@@ -22,6 +22,7 @@ from shadowtree.events import (
     Event,
     MessageRow,
     Position,
+    TakenOut,
 )
 from shadowtree.state import Change, PathState, Unknown
 
@@ -34,7 +35,8 @@ def _list(kinds: Sequence[str]) -> str:
     return ", ".join(f"'{kind}'" for kind in kinds)
 
 
-# An index for some rows only serves who asks for them in the same words, so these are part of version 2.
+# An index for some rows only serves who asks for them in the same words, so these are part of a version.
+_IS_ACT_2 = "kind IN ('revert', 'undo', 'redo', 'unrevert', 'restore')"
 IS_ACT = f"kind IN ({_list(ACTS)})"
 IS_WRAP = f"kind = '{WRAP}'"
 
@@ -42,7 +44,7 @@ OF_MESSAGE = f"kind IN ({_list((BEGIN, END, SNAPSHOT, STEP, STEP_END))})"
 WITH_CHANGES = f"kind IN ({_list((END, SNAPSHOT, *ACTS))})"
 """What a step changed its message changed too, so the end of a step is not among them."""
 
-VERSION = 2
+VERSION = 3
 SCHEMAS = {
     1: """
 CREATE TABLE trees (
@@ -94,7 +96,7 @@ CREATE TABLE events (
 CREATE INDEX events_by_session ON events (session);
 CREATE INDEX events_by_message ON events (message);
 CREATE INDEX events_by_intent ON events (intent) WHERE intent IS NOT NULL;
-CREATE INDEX acts_by_session ON events (session) WHERE {IS_ACT};
+CREATE INDEX acts_by_session ON events (session) WHERE {_IS_ACT_2};
 CREATE INDEX wraps ON events (number) WHERE {IS_WRAP};
 CREATE TABLE changes (
     event INTEGER NOT NULL,
@@ -119,6 +121,13 @@ CREATE TABLE branches (
 CREATE INDEX branches_by_session ON branches (session);
 CREATE TABLE intents (number INTEGER PRIMARY KEY AUTOINCREMENT, content BLOB NOT NULL);
 """,
+    3: f"""
+ALTER TABLE events ADD COLUMN out BLOB;
+ALTER TABLE changes ADD COLUMN merged INTEGER;
+ALTER TABLE branches ADD COLUMN dropped INTEGER;
+DROP INDEX acts_by_session;
+CREATE INDEX acts_by_session ON events (session) WHERE {IS_ACT};
+""",
 }
 """What each version adds. Each index ends with the number of its rows, which SQLite adds by itself.
 
@@ -129,11 +138,18 @@ not make a new intent look committed.
 TREES = "SELECT number, tree, facts, keeper, files, time FROM trees"
 EVENTS = (
     "SELECT number, session, kind, time, head, tip, open, open_step, message, step, before_tree, after_tree,"
-    " since, hole, inferred, git_head, takes_back, skips FROM events"
+    " since, hole, inferred, git_head, takes_back, skips, out FROM events"
 )
 MESSAGES = "SELECT number, session, ordinal, id, role, text, meta, parent FROM messages"
-CHANGES = "SELECT event, path, old_mode, old_blob, new_mode, new_blob, reason FROM changes"
+CHANGES = "SELECT event, path, old_mode, old_blob, new_mode, new_blob, reason, merged FROM changes"
 BRANCHES = "SELECT number, session, name, fork, tip, event FROM branches"
+
+_NEW_IN_3 = {
+    ", out FROM events": ", NULL FROM events",
+    ", merged FROM changes": ", NULL FROM changes",
+    " AND dropped IS NULL": "",
+}
+"""What statements say of columns that version 3 added, and what they say where those are not there yet."""
 
 _LARGE_BYTES = 512
 _UNKNOWN = -1
@@ -142,6 +158,14 @@ _UNKNOWN = -1
 IS_COUNTED = f"""old_mode IS NOT {_UNKNOWN} AND new_mode IS NOT {_UNKNOWN}
     AND ((old_mode & {0o170000}) <> {0o040000} OR (new_mode & {0o170000}) <> {0o040000})"""
 """Both sides are known, and one of them at least is a file or a link."""
+
+
+def adapt(statement: str, version: int) -> str:
+    """Make a statement that reads from tables of an older version too."""
+    if version < 3:
+        for words, older in _NEW_IN_3.items():
+            statement = statement.replace(words, older)
+    return statement
 
 
 def encode_text(text: str | None) -> bytes | None:
@@ -189,19 +213,32 @@ def encode_event(event: Event) -> dict[str, Any]:  # Any: whatever SQLite stores
         "git_head": encode_text(event.git_head),
         "takes_back": event.takes_back,
         "skips": event.skips,
+        "out": encode_out(event.position.out),
     }
+
+
+def encode_out(out: Sequence[TakenOut]) -> bytes | None:
+    """Give the messages that were taken out as they are stored: `7:12,9:12`."""
+    return ",".join(f"{taken.message}:{taken.newest}" for taken in out).encode("ascii") or None
+
+
+def _decode_out(content: bytes | None) -> tuple[TakenOut, ...]:
+    if content is None:
+        return ()
+    pairs = (pair.split(b":") for pair in content.split(b","))
+    return tuple(TakenOut(int(message), int(newest)) for message, newest in pairs)
 
 
 def decode_event(row: Any) -> Event:  # Any: a row of SQLite
     """Make an event of a row of `EVENTS`."""
     number, session, kind, time_ms, head, tip, open_, open_step, message, step, before, after, *rest = row
-    since, hole, inferred, git_head, takes_back, skips = rest
+    since, hole, inferred, git_head, takes_back, skips, out = rest
     return Event(
         number,
         session,
         kind,
         time_ms,
-        Position(head, tip, open_, decode_text(open_step)),
+        Position(head, tip, open_, decode_text(open_step), _decode_out(out)),
         message,
         decode_text(step),
         before,
@@ -220,17 +257,18 @@ def encode_change(event: int, change: Change) -> tuple[object, ...]:
     reasons = [side.reason for side in (change.old, change.new) if isinstance(side, Unknown)]
     # No reason holds a NUL, so two of them can be told apart.
     reason = encode_text("\0".join(reasons)) if reasons else None
-    return event, change.path, *_encode_state(change.old), *_encode_state(change.new), reason
+    merged = int(change.is_merged) or None
+    return event, change.path, *_encode_state(change.old), *_encode_state(change.new), reason, merged
 
 
 def decode_change(row: Any) -> tuple[int, Change]:  # Any: a row of SQLite
     """Make a change of a row of `CHANGES`, with the event that it belongs to."""
-    event, path, old_mode, old_blob, new_mode, new_blob, reason = row
+    event, path, old_mode, old_blob, new_mode, new_blob, reason, merged = row
     text = decode_text(reason or b"")
     old_reason, _, new_reason = text.partition("\0") if old_mode == new_mode else (text, "", text)
     old = _decode_state(old_mode, old_blob, old_reason)
     new = _decode_state(new_mode, new_blob, new_reason)
-    return event, Change(path, old, new)
+    return event, Change(path, old, new, bool(merged))
 
 
 def _encode_state(state: PathState | Unknown | None) -> tuple[int | None, bytes | None]:

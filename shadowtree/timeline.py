@@ -23,8 +23,9 @@ from shadowtree.events import (
     Event,
     MessageRow,
     Position,
+    TakenOut,
 )
-from shadowtree.frozen import frozen
+from shadowtree.frozen import field, frozen, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,31 +38,41 @@ FindMessage = Callable[[int], MessageRow]
 def fold(position: Position, event: Event) -> Position:
     """Tell where a session stands after one more event."""
     message = event.message
-    if event.kind == BEGIN:
-        return Position(head=message, tip=message, open=message)
-    if event.kind == SNAPSHOT:
-        return Position(head=message, tip=message)
+    if event.kind in (BEGIN, SNAPSHOT):
+        # What was undone is archived, and with it what was taken out of that part of the line.
+        head = position.head
+        out = tuple(taken for taken in position.out if head is not None and taken.message <= head)
+        return Position(head=message, tip=message, open=message if event.kind == BEGIN else None, out=out)
     if event.kind == END:
-        return Position(head=position.head, tip=position.tip)
+        return Position(head=position.head, tip=position.tip, out=position.out)
     if event.kind in (STEP, STEP_END):
-        step = event.step if event.kind == STEP else None
-        return Position(head=position.head, tip=position.tip, open=position.open, step=step)
+        return replace(position, step=event.step if event.kind == STEP else None)
     if event.kind in ACTS:
         # An act says itself where it went.
-        return Position(head=event.position.head, tip=event.position.tip)
+        return Position(head=event.position.head, tip=event.position.tip, out=event.position.out)
     return position
 
 
 @frozen
 class Travel:
-    """Where the head goes, and over which messages."""
+    """Where the head goes, and over which messages: first back, then forward."""
 
-    messages: list[MessageRow]
-    """Those undone or redone, oldest first."""
-    head: int | None
-    tip: int | None
-    is_forward: bool = False
+    position: Position
+    """Where the session stands then."""
+    back: list[MessageRow] = field(default_factory=list)
+    """Those undone, oldest first."""
+    forward: list[MessageRow] = field(default_factory=list)
+    """Those redone, oldest first."""
+    passed: list[MessageRow] = field(default_factory=list)
+    """Those on the way back that had been taken out of the line."""
+    rejoined: list[MessageRow] = field(default_factory=list)
+    """Those that had been taken out of the line and come back into it, oldest first."""
     turns: int = 0
+
+    @property
+    def messages(self) -> list[MessageRow]:
+        """All of them: those undone, then those redone."""
+        return [*self.back, *sorted([*self.rejoined, *self.forward], key=lambda row: row.number)]
 
 
 def walk_back(number: int | None, find: FindMessage, until: int | None = None) -> Iterator[MessageRow]:
@@ -91,8 +102,18 @@ def part_ways(
 
 
 def undone_messages(position: Position, find: FindMessage) -> list[MessageRow]:
-    """List the messages after the head, oldest first."""
+    """List the messages after the head, oldest first; those out of the line are among them."""
     return list(walk_back(position.tip, find, position.head))[::-1]
+
+
+def redoable_messages(position: Position, find: FindMessage) -> list[MessageRow]:
+    """List the messages after the head that redo brings back, oldest first."""
+    return [row for row in undone_messages(position, find) if not position.is_out(row.number)]
+
+
+def in_force(position: Position, find: FindMessage) -> Iterator[MessageRow]:
+    """Give the messages in force, newest first."""
+    return (row for row in walk_back(position.head, find) if not position.is_out(row.number))
 
 
 def starts_turn(row: MessageRow) -> bool:
@@ -104,17 +125,24 @@ def choose_undo(position: Position, turns: int, find: FindMessage) -> Travel:
     """Go back by turns, as many as there are."""
     _require_count(turns)
     messages: list[MessageRow] = []
+    passed: list[MessageRow] = []
     done = 0
+    has_begun = False
     for row in walk_back(position.head, find):
-        messages.append(row)
-        done += starts_turn(row)
-        if done == turns:
-            break
-    else:
-        # The first message starts a turn whatever its role.
-        done += bool(messages) and not starts_turn(messages[-1])
-    head = messages[-1].parent if messages else position.head
-    return Travel(messages[::-1], head, position.tip, turns=done)
+        if position.is_out(row.number):
+            passed.append(row)
+        else:
+            messages.append(row)
+            done += not has_begun
+            has_begun = True
+        if has_begun and starts_turn(row):
+            has_begun = False
+            if done == turns:
+                break
+    if not messages:
+        return Travel(position)
+    passed = [row for row in passed if row.number > messages[-1].number]
+    return Travel(_move(position, messages[-1].parent), messages[::-1], passed=passed[::-1], turns=done)
 
 
 def choose_redo(position: Position, turns: int | None, find: FindMessage) -> Travel:
@@ -122,35 +150,86 @@ def choose_redo(position: Position, turns: int | None, find: FindMessage) -> Tra
     _require_count(1 if turns is None else turns)
     messages: list[MessageRow] = []
     done = 0
+    has_begun = False
     for row in undone_messages(position, find):
-        if starts_turn(row) or not messages:
+        has_begun = has_begun and not starts_turn(row)
+        if position.is_out(row.number):
+            continue
+        if not has_begun:
             if done == turns:
                 break
             done += 1
+            has_begun = True
         messages.append(row)
     head = messages[-1].number if messages else position.head
-    return Travel(messages, head, position.tip, is_forward=True, turns=done)
+    return Travel(_move(position, head), forward=messages, turns=done)
 
 
 def choose_revert(position: Position, target: MessageRow, find: FindMessage) -> Travel:
     """Go to just before a message: back over it and all later ones, or forward up to it."""
-    messages: list[MessageRow] = []
-    for row in walk_back(position.head, find):
-        messages.append(row)
-        if row.number == target.number:
-            return Travel(messages[::-1], target.parent, position.tip)
-    messages = []
-    for row in undone_messages(position, find):
-        if row.number == target.number:
-            return Travel(messages, target.parent, position.tip, is_forward=True)
-        messages.append(row)
-    raise InvalidInput(f"message {target.id!r} is archived; what it did is not in the worktree")
+    moved = _move(position, target.parent)
+    back = list(_until(target, walk_back(position.head, find)))[::-1]
+    if back and back[0].number == target.number:
+        messages, passed = _divide(back, position)
+        return Travel(moved, messages, passed=passed)
+    undone = undone_messages(position, find)
+    if target.number not in {row.number for row in undone}:
+        raise _archived(target)
+    messages, _ = _divide([row for row in undone if row.number < target.number], position)
+    return Travel(moved, forward=messages)
+
+
+def choose_only(position: Position, target: MessageRow, newest: int, find: FindMessage) -> Travel:
+    """Take one message out of the line, and leave the head where it is; nothing if it is not in force."""
+    if any(row.number == target.number for row in _until(target, in_force(position, find))):
+        taken = TakenOut(target.number, newest)
+        out = tuple(sorted((*position.out, taken), key=lambda each: each.message))
+        return Travel(Position(position.head, position.tip, out=out), back=[target])
+    if not any(row.number == target.number for row in _until(target, walk_back(position.tip, find))):
+        raise _archived(target)
+    return Travel(position)
+
+
+def choose_switch(position: Position, target: MessageRow, tip: int, find: FindMessage) -> Travel:
+    """Go to just after a message: back to where the ways part, then forward; `tip` is the end of that line.
+
+    What had been taken out of the common part comes back, so that all is as it was after that message.
+    """
+    way_back, forward = part_ways(position.head, target.number, find)
+    fork = forward[0].parent if forward else target.number
+    back, passed = _divide(way_back, position)
+    rejoined = [find(taken.message) for taken in position.out if fork is not None and taken.message <= fork]
+    return Travel(Position(head=target.number, tip=tip), back, forward, passed, rejoined)
+
+
+def _divide(rows: list[MessageRow], position: Position) -> tuple[list[MessageRow], list[MessageRow]]:
+    """Tell the messages of a line that are in it from those that were taken out."""
+    out = [row for row in rows if position.is_out(row.number)]
+    return [row for row in rows if not position.is_out(row.number)], out
+
+
+def _move(position: Position, head: int | None) -> Position:
+    return Position(head=head, tip=position.tip, out=position.out)
+
+
+def _until(target: MessageRow, rows: Iterator[MessageRow]) -> Iterator[MessageRow]:
+    """Give messages, newest first, up to where a target would be."""
+    for row in rows:
+        yield row
+        if row.number <= target.number:
+            return
+
+
+def _archived(row: MessageRow) -> InvalidInput:
+    return InvalidInput(f"message {row.id!r} is archived; what it did is not in the worktree")
 
 
 def state_of(row: MessageRow, position: Position, active: set[int], undone: set[int]) -> MessageState:
     """Tell the state of a message, given the numbers of those before and after the head."""
     if row.number == position.open:
         return "open"
+    if position.is_out(row.number):
+        return "undone"
     if row.number in active:
         return "active"
     return "undone" if row.number in undone else "archived"
@@ -167,15 +246,57 @@ def name_branch(text: str, used: set[str]) -> str:
     return name
 
 
+@frozen
+class Archive:
+    """How messages that leave the line are kept: on a branch of their own, or on one that they were on."""
+
+    branch: BranchRow | None
+    """The branch that they were on when the session was switched to it; None: they need a new one."""
+    fork: int | None
+    tip: int
+
+
+def archive(left: list[MessageRow], branches: list[BranchRow], find: FindMessage) -> Archive | None:
+    """Decide which branch keeps messages that leave the line, oldest first; None: others have them all.
+
+    A branch that was switched to and gone on with takes in what came since. No message is on two branches:
+
+        m1 ── m2 ── m3        fix: m2, m3     the session goes from m3 to m5: m2 is on `fix` already,
+               └─── m4        left: m2, m4    so that m4 is all that the new branch has
+    """
+    places = {row.number: place for place, row in enumerate(left)}
+    own = max((b for b in branches if b.tip in places), key=lambda b: places[b.tip], default=None)
+    taken = {
+        row.number
+        for branch in branches
+        if own is None or branch.number != own.number
+        for row in _walk_to(branch, left[0].number, find)
+    }
+    if left[-1].number in taken:
+        return None
+    first = next(row for row in reversed(left) if row.parent in taken or row is left[0])
+    # A branch that had messages before the first one that leaves keeps them.
+    fork = first.parent if own is None else _older(own.fork, first.parent)
+    return Archive(own, fork, left[-1].number)
+
+
+def _older(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else min(one, other)
+
+
 def find_branches(rows: list[MessageRow], branches: list[BranchRow], find: FindMessage) -> dict[int, str]:
-    """Tell on which branch each of some archived messages is; the branch that was archived last counts."""
-    wanted = {row.number for row in rows}
-    names: dict[int, str] = {}
-    for branch in branches:
-        for row in walk_back(branch.tip, find, branch.fork):
-            if row.number in wanted:
-                names[row.number] = branch.name
-    return names
+    """Tell on which branch each of some archived messages is."""
+    first = min((row.number for row in rows), default=0)
+    return {row.number: branch.name for branch in branches for row in _walk_to(branch, first, find)}
+
+
+def _walk_to(branch: BranchRow, first: int, find: FindMessage) -> Iterator[MessageRow]:
+    """Give the messages of a branch, newest first, down to one of this number."""
+    for row in walk_back(branch.tip, find, branch.fork):
+        # A message is always younger than the one above it.
+        if row.number < first:
+            return
+        yield row
 
 
 def _require_count(turns: int) -> None:

@@ -10,9 +10,9 @@ the chain does not fit the next one, somebody else edited the path in between: a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from shadowtree.frozen import frozen
+from shadowtree.frozen import frozen, replace
 from shadowtree.paths import RelPath, is_among
 from shadowtree.plan import Wish
 from shadowtree.state import Change, Unknown
@@ -34,51 +34,50 @@ class Happening:
     is_act: bool = False
 
 
-def wish_back(over: Collection[int], story: Sequence[Happening], others: Mapping[RelPath, str]) -> list[Wish]:
+def wish_back(
+    over: Collection[int],
+    story: Sequence[Happening],
+    others: Mapping[RelPath, str],
+    merged: Collection[RelPath] = (),
+) -> list[Wish]:
     """Wish every path that the happenings `over` changed to what it was before the first of them.
 
-    `story` is all that the session did since, those included. `others` tells for a path what another session
-    did to it.
+    `story` is all that the session did to these paths since, those included. `others` tells for a path what
+    another session did to it. At the paths `merged` the messages' changes are to be taken out from under
+    what came later.
     """
-    wishes: dict[RelPath, _Path] = {}
-    for happening in story:
-        for change in happening.changes:
-            if change.path in wishes:
-                wishes[change.path].go_on(change, happening)
-            elif happening.number in over:
-                wishes[change.path] = _Path(change, happening.label)
-    return [wishes[path].wish(path, others.get(path)) for path in sorted(wishes)]
+    return [
+        seen.wish(path, _known(seen.first.old, "before"), others.get(path), path in merged)
+        for path, seen in sorted(_follow(over, story, _Path.take_out).items())
+    ]
 
 
 def wish_forward(
-    over: Collection[int], story: Sequence[Happening], others: Mapping[RelPath, str]
+    over: Collection[int],
+    story: Sequence[Happening],
+    others: Mapping[RelPath, str],
+    merged: Collection[RelPath] = (),
 ) -> list[Wish]:
     """Wish every path that the happenings `over` changed to what it was after the last of them."""
-    targets: dict[RelPath, Answer] = {}
-    in_patch: set[RelPath] = set()
-    wishes: dict[RelPath, _Path] = {}
-    for happening in story:
-        for change in happening.changes:
-            if happening.number in over:
-                targets[change.path] = change.new
-                if change.is_known:
-                    in_patch.add(change.path)
-            if change.path in wishes:
-                wishes[change.path].go_on(change, happening)
-            elif change.path in targets:
-                wishes[change.path] = _Path(change, happening.label)
     return [
-        Wish(
-            path,
-            _known(targets[path], "after"),
-            seen.last,
-            others.get(path),
-            seen.label,
-            None if path in in_patch else "unknown before",
-        )
-        for path, seen in sorted(wishes.items())
-        if path in targets
+        seen.wish_forward(path, others.get(path), path in merged)
+        for path, seen in sorted(_follow(over, story, _Path.put_in).items())
     ]
+
+
+def wish_across(back: Sequence[Wish], forward: Sequence[Wish]) -> list[Wish]:
+    """Wish to go back first and then forward: of a path on both ways, what it was after the last.
+
+    A path that is to be the same at both ends is left alone, whatever somebody made of it.
+    """
+    wishes = {wish.path: wish for wish in back}
+    for wish in forward:
+        first = wishes.get(wish.path)
+        if first is not None:
+            trouble = first.trouble or wish.trouble
+            wish = replace(wish, trouble=trouble, edits=_join([*first.edits, *wish.edits]))
+        wishes[wish.path] = wish
+    return [wishes[path] for path in sorted(wishes) if wishes[path].edits]
 
 
 def wish_tree(changes: Iterable[Change]) -> list[Wish]:
@@ -96,47 +95,99 @@ def narrow(wishes: Iterable[Wish], paths: Collection[RelPath]) -> list[Wish]:
     return [wish for wish in wishes if is_among(wish.path, paths)]
 
 
+def _follow(
+    over: Collection[int], story: Sequence[Happening], count: Callable[[_Path, Change], None]
+) -> dict[RelPath, _Path]:
+    """Tell the story of every path that the happenings `over` changed, from the first of them on."""
+    paths: dict[RelPath, _Path] = {}
+    for happening in story:
+        for change in happening.changes:
+            if change.path in paths:
+                paths[change.path].go_on(change, happening)
+            elif happening.number in over:
+                paths[change.path] = _Path(change, happening.label)
+            if happening.number in over:
+                count(paths[change.path], change)
+    return paths
+
+
 class _Path:
     """The story of one path so far."""
 
     def __init__(self, first: Change, label: str) -> None:
-        self.target = first.old
+        self.first = first
         self.last: Answer = first.new
         """What was last recorded for it; where that is unknown, what was known before."""
         self.label = label
+        self.edits: list[Change] = []
+        """What the way does to it, in the order of the way."""
+        self.target: Answer = None
+        """What it was after the last happening on the way."""
+        self.is_known = False
+        """Some happening on the way has it in its patch."""
         self.trouble: str | None = None
-        self.doubt = f"unknown after: {first.new.reason}" if isinstance(first.new, Unknown) else None
-        """Why nobody knows what the first of them made of it."""
-        self._edits: dict[Answer, str] = {}
+        self._edited: dict[Answer, str] = {}
         """States that hold somebody's edit, which an act replaced and another one may have brought back."""
+
+    def take_out(self, change: Change) -> None:
+        """Count a change that is to be taken back."""
+        self.edits = _join([Change(change.path, change.new, change.old), *self.edits])
+
+    def put_in(self, change: Change) -> None:
+        """Count a change that is to be made again."""
+        self.edits = _join([*self.edits, change])
+        self.target = change.new
+        self.is_known = self.is_known or change.is_known
 
     def go_on(self, change: Change, happening: Happening) -> None:
         """Take in the next change. An edit that an act replaced is in the way only if it came back."""
         if happening.is_act and change.old == change.new:
             # The act found it as it was wished: whoever made it so, it is agreed upon.
-            self._edits.pop(change.old, None)
+            self._edited.pop(change.old, None)
             self.last, self.label = change.new, happening.label
             return
         is_known = not isinstance(change.old, Unknown) and not isinstance(self.last, Unknown)
-        reason = self._edits.get(change.old)
+        reason = self._edited.get(change.old)
         if is_known and change.old != self.last and reason is None:
             reason = f"it was edited between {self.label} and {happening.label}"
         if isinstance(change.old, Unknown) and change.new != self.last and reason is None:
             # Whoever changed it while no rule covered it, it may have been the user.
             reason = f"nobody knows what it was between {self.label} and {happening.label}"
         if reason is not None and happening.is_act:
-            self._edits[change.old] = reason
+            self._edited[change.old] = reason
+            if change.is_merged:
+                self._edited[change.new] = reason
         elif reason is not None:
             self.trouble = self.trouble or reason
         if not isinstance(change.new, Unknown) or isinstance(self.last, Unknown):
             self.last = change.new
         self.label = happening.label
 
-    def wish(self, path: RelPath, other: str | None) -> Wish:
+    def wish(self, path: RelPath, target: Answer, other: str | None, is_merged: bool) -> Wish:
         """Wish it back to what it was."""
-        trouble = other or self.trouble or self._edits.get(self.last)
+        trouble = other or self.trouble or self._edited.get(self.last)
+        first = self.first.new
         # Where nobody knows what was made of it, it is taken back only if it is what it was anyway.
-        return Wish(path, _known(self.target, "before"), self.last, trouble, self.label, self.doubt)
+        doubt = f"unknown after: {first.reason}" if isinstance(first, Unknown) else None
+        return Wish(path, target, self.last, trouble, self.label, doubt, self.edits, is_merged)
+
+    def wish_forward(self, path: RelPath, other: str | None, is_merged: bool) -> Wish:
+        """Wish it to be what was made of it."""
+        trouble = other or self._edited.get(self.last)
+        doubt = None if self.is_known else "unknown before"
+        target = _known(self.target, "after")
+        return Wish(path, target, self.last, trouble, self.label, doubt, self.edits, is_merged)
+
+
+def _join(edits: list[Change]) -> list[Change]:
+    """Make one edit of those that follow each other: from a to b and from b to c is from a to c."""
+    joined: list[Change] = []
+    for edit in edits:
+        if joined and joined[-1].new == edit.old and not isinstance(edit.old, Unknown):
+            edit = Change(edit.path, joined.pop().old, edit.new)
+        if edit.old != edit.new:
+            joined.append(edit)
+    return joined
 
 
 def _known(answer: Answer, when: str) -> Answer:

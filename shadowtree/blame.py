@@ -1,0 +1,109 @@
+"""Whose change is it: a message's, or nobody's. Reads what the journal has of paths, in all sessions.
+
+A change that no message made is seen where the record of a path does not go on from what the one before left:
+
+    m1: v0→v1      m2: v2→v3      from v1 to v2 it was changed outside any message
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shadowtree.events import ACTS, Event
+from shadowtree.journal import Journal
+from shadowtree.model import BlameEntry, ChangedPath, Message
+from shadowtree.patch import make_patch
+from shadowtree.paths import RelPath, from_text
+from shadowtree.sessions import Session
+from shadowtree.state import Change, Unknown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.state import Answer
+
+
+class Blame:
+    """Tells of one path who changed it."""
+
+    def __init__(self, journal: Journal, path: RelPath) -> None:
+        self._journal = journal
+        self._path = path
+        self._changes = journal.story_of(path)
+        self._events = journal.events([number for number, _ in self._changes])
+        self._messages = self._read_messages()
+        self._entries: list[BlameEntry] = []
+        self._last: Answer = Unknown("nothing was recorded")
+        self._number = 0
+        """Of the event that `_last` is from."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything was ever recorded of the path."""
+        return bool(self._changes)
+
+    def read(self, last: Answer, present: Answer, session: Session) -> list[BlameEntry]:
+        """List who changed it, newest first, up to now.
+
+        `last` is what was recorded of it if no message changed it. What was changed since is the open
+        message's, or nobody's.
+        """
+        if not self._changes:
+            self._last = last
+        for number, change in self._changes:
+            self._add_recorded(self._events[number], change)
+        message = None if session.open is None else session.read_message(session.open)
+        self._add(self._last, present, message, None)
+        return self._entries[::-1]
+
+    def _add_recorded(self, event: Event, change: Change) -> None:
+        since = event.since if event.since is not None else event.number
+        # Of messages that ran side by side each saw the other's changes.
+        if self._number <= since or event.kind in ACTS:
+            self._add(self._last, change.old, None, event.time_ms)
+        if event.kind not in ACTS:
+            self._add(change.old, change.new, self._messages[event.number], event.time_ms)
+        self._last, self._number = change.new, event.number
+
+    def _add(self, old: Answer, new: Answer, message: Message | None, time_ms: int | None) -> None:
+        if old == new or isinstance(old, Unknown) or isinstance(new, Unknown):
+            return
+        for changed in make_patch("", [Change(self._path, old, new)]).files:
+            entry = BlameEntry(changed.status, message, time_ms, changed.old_blob, changed.new_blob)
+            self._entries.append(entry)
+
+    def _read_messages(self) -> dict[int, Message]:
+        """Give the message that each event ended."""
+        names = self._journal.session_names()
+        found: dict[int, Message] = {}
+        ends = [event for event in self._events.values() if event.kind not in ACTS]
+        for number in {event.session for event in ends}:
+            own = [event for event in ends if event.session == number]
+            session = Session(self._journal, names[number])
+            rows = [session.find(event.message) for event in own if event.message is not None]
+            messages = session.read_messages(rows)
+            found.update(zip((event.number for event in own), messages, strict=True))
+        return found
+
+
+def list_outside(journal: Journal, session: Session, files: Iterable[ChangedPath]) -> list[ChangedPath]:
+    """Leave of what changed since a session recorded last what is no message's.
+
+    What the session changes while a message is open is that message's; what another session's message or act
+    has made since is that one's.
+    """
+    if session.open is not None:
+        return []
+    changed = {RelPath(from_text(file.path)): file for file in files}
+    since = 0 if session.last_event is None else session.last_event.number
+    number = -1 if session.number is None else session.number
+    for _, change in journal.changes_at(changed.keys(), since, number):
+        file = changed.get(change.path)
+        if file is not None and _is_same(change.new, file):
+            del changed[change.path]
+    return list(changed.values())
+
+
+def _is_same(answer: Answer, file: ChangedPath) -> bool:
+    if answer is None or isinstance(answer, Unknown):
+        return answer is None and file.new_mode is None
+    return (answer.mode, answer.blob.hex()) == (file.new_mode, file.new_blob)

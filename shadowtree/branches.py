@@ -1,0 +1,71 @@
+"""The branches of a session: what leaves the line is kept on them, so many at most, under names.
+
+A branch that is dropped is no longer listed. Its messages stay recorded, and each can be switched to by its
+id.
+"""
+
+from __future__ import annotations
+
+from shadowtree.errors import InvalidInput
+from shadowtree.events import MessageRow
+from shadowtree.journal import Journal
+from shadowtree.model import Branch
+from shadowtree.sessions import Session
+from shadowtree.settings import Settings
+from shadowtree.timeline import archive, name_branch
+
+
+class Branches:
+    """Keeps the branches of sessions. Only for the holder of the lock, inside of a transaction."""
+
+    def __init__(self, journal: Journal, settings: Settings) -> None:
+        self._journal = journal
+        self._settings = settings
+        self.warnings: list[str] = []
+        """What a user should know of what was archived."""
+
+    def archive(self, session: Session, left: list[MessageRow], event: int) -> None:
+        """Keep messages, oldest first, that the position of a session has left by now."""
+        branches = session.branch_rows()
+        kept = archive(left, branches, session.find)
+        if kept is None:
+            return
+        if kept.branch is not None:
+            self._journal.move_branch(kept.branch.number, fork=kept.fork, tip=kept.tip, event=event)
+            return
+        first = next(row for row in left if row.parent == kept.fork)
+        name = name_branch(first.text or first.id, {branch.name for branch in branches})
+        self._journal.add_branch(first.session, name, kept.fork, kept.tip, event)
+        self._limit(session)
+
+    def _limit(self, session: Session) -> None:
+        """Drop the oldest branches above the limit, and say so; say too when it comes near."""
+        most = self._settings.max_branches
+        branches = [row for row in session.branch_rows() if not session.is_active(row)]
+        for branch in sorted(branches, key=lambda row: row.event)[: max(0, len(branches) - most)]:
+            self._journal.drop_branch(branch.number)
+            self.warnings.append(
+                f"branch {branch.name!r} is no longer listed: a session keeps {most:,}; "
+                f"its last message, {session.find(branch.tip).id!r}, can still be switched to"
+            )
+        if self._settings.warn_branches <= len(branches) <= most:
+            self.warnings.append(f"this session has {len(branches):,} branches, and keeps {most:,} at most")
+
+    def rename(self, session: Session, name: str, new: str) -> Branch:
+        """Give a branch another name."""
+        branch = session.require_branch(name)
+        if new != name and session.find_branch(new) is not None:
+            raise InvalidInput(f"a branch is called {new!r} already")
+        if session.find_exact(new) is not None:
+            raise InvalidInput(f"a message is called {new!r}, so that nobody could switch to the branch")
+        self._journal.rename_branch(branch.number, new)
+        return session.read_branches([session.require_branch(new)])[0]
+
+    def drop(self, session: Session, name: str) -> Branch:
+        """Take a branch from the list; its messages stay recorded."""
+        branch = session.require_branch(name)
+        if session.is_active(branch):
+            raise InvalidInput(f"branch {name!r} is the present line")
+        dropped = session.read_branches([branch])[0]
+        self._journal.drop_branch(branch.number)
+        return dropped
