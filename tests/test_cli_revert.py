@@ -20,7 +20,7 @@ from tests.terminal import Terminal, run_on_terminal
 BEFORE, AFTER = "a" * 40, "b" * 40
 KEYS = [
     "messages", "restored", "deleted", "kept", "conflicts", "skipped", "before", "after", "complete",
-    "dry_run", "mode", "notes",
+    "dry_run", "mode", "notes", "head", "undone", "merged", "marked",
 ]  # fmt: skip
 
 
@@ -176,7 +176,7 @@ def test_a_conflict_lists_every_path_before_the_line(capsys: pytest.CaptureFixtu
     assert lines[0] == "  f00\\x1b: it was edited since"
     assert lines[29:31] == ["  f29\\x1b: it was edited since", "    look at it"]
     assert lines[-1].startswith(
-        "shadowtree: 30 paths in conflict, nothing was changed; try --on-conflict keep"
+        "shadowtree: 30 paths in conflict, nothing was changed; try --on-conflict merge, keep or overwrite"
     )
 
 
@@ -296,7 +296,9 @@ def test_a_conflict_exits_13_and_changes_nothing(terminal: Terminal, project: Pa
     assert terminal.run("undo", exit_code=13) == ""
     lines = terminal.err.splitlines()
     assert lines[0].startswith("  a.txt: ")
-    assert lines[-1].startswith("shadowtree: 1 path in conflict, nothing was changed; try --on-conflict keep")
+    assert lines[-1].startswith(
+        "shadowtree: 1 path in conflict, nothing was changed; try --on-conflict merge"
+    )
     assert _files(project) == CHANGED | {"a.txt": "my own\n"}
 
 
@@ -408,10 +410,10 @@ def test_revert_of_paths_and_steps(
         (["undo", "1", "2"], 2),
         (["redo", "0"], 2),
         (["redo", "1", "--all"], 2),
-        (["undo", "--on-conflict", "merge"], 2),
+        (["undo", "--on-conflict", "mend"], 2),
         (["undo", "--path", "a.txt"], 2),
         (["revert"], 2),
-        (["revert", "msg_1", "--only"], 2),
+        (["revert", "msg_1", "--only", "--no-files"], 2),
         (["revert", "unknown"], 12),
         (["revert", "msg_1", "--step", "unknown"], 12),
         (["restore", "unknown"], 12),

@@ -6,7 +6,7 @@ module is imported only when that command runs or the help lists it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 
@@ -27,6 +27,7 @@ Examples:
   shadowtree log               list the messages
   shadowtree undo              take back what the last turn did to your files
   shadowtree redo              and bring it back again
+  shadowtree branches          list what was undone before something else was done
 
 The options below go before the command or after it.
 """
@@ -59,8 +60,19 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that the words begin with, or propose the one that may be meant."""
         if args[0] not in COMMANDS:
-            close = "".join(f", perhaps {name!r}" for name in get_close_matches(args[0], COMMANDS, n=1))
-            ctx.fail(f"no such command {args[0]!r}{close}")
+            ctx.fail(f"no such command {args[0]!r}{_propose(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+
+class ActionGroup(click.Group):
+    """A command with actions: `branches` does something itself, and `branches drop` something else."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the action that the words begin with, or propose the one that may be meant."""
+        if args[0] not in self.commands:
+            ctx.fail(f"{ctx.info_name} knows no action {args[0]!r}{_propose(args[0], self.commands)}")
         return super().resolve_command(ctx, args)
 
 
@@ -105,16 +117,31 @@ def _refuse_no_command(**_: object) -> None:
 
 def _to_click(name: str, command: Command) -> click.Command:
     def run_with(**values: object) -> int:
-        group = click.get_current_context().parent
-        assert group is not None
-        return run_command(command, _merge_shared(group.params, values))
+        context = click.get_current_context()
+        # A command is also called when one of its actions is about to run.
+        return 0 if context.invoked_subcommand else run_command(command, _add_shared(context, values))
 
     parameters: list[click.Parameter] = [
         click.Argument([argument.name], required=argument.is_required) for argument in command.arguments
     ]
     parameters += [_to_click_option(option) for option in (*command.options, *SHARED_OPTIONS)]
+    if not command.actions:
+        return _add_help(
+            click.Command(
+                name, callback=run_with, params=parameters, help=command.help, add_help_option=False
+            )
+        )
     return _add_help(
-        click.Command(name, callback=run_with, params=parameters, help=command.help, add_help_option=False)
+        ActionGroup(
+            name,
+            commands={action: _to_click(action, each) for action, each in command.actions.items()},
+            callback=run_with,
+            params=parameters,
+            help=command.help,
+            invoke_without_command=True,
+            subcommand_metavar="[ACTION ARGUMENTS]",
+            add_help_option=False,
+        )
     )
 
 
@@ -133,8 +160,17 @@ def _to_click_option(option: Option) -> click.Option:
     )
 
 
+def _add_shared(context: click.Context, values: Mapping[str, object]) -> dict[str, object]:
+    """Add the shared options that were given before the name of the command, or of its action."""
+    merged = dict(values)
+    while context.parent is not None:
+        context = context.parent
+        merged = _merge_shared(context.params, merged)
+    return merged
+
+
 def _merge_shared(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, object]:
-    """Add to the values `after` the command's name the shared ones from `before` it; the later one wins."""
+    """Add to the values `after` a name the shared ones from `before` it; the later one wins."""
     merged = dict(after)
     for option in SHARED_OPTIONS:
         earlier, later = before[option.name], after[option.name]
@@ -145,6 +181,11 @@ def _merge_shared(before: Mapping[str, object], after: Mapping[str, object]) -> 
         elif later is None or later is False:
             merged[option.name] = earlier
     return merged
+
+
+def _propose(word: str, known: Iterable[str]) -> str:
+    """Name what may have been meant by an unknown word."""
+    return "".join(f", perhaps {name!r}" for name in get_close_matches(word, list(known), n=1))
 
 
 def _describe(error: click.UsageError) -> str:

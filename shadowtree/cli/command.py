@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 
 from shadowtree import InvalidInput
-from shadowtree.frozen import frozen
+from shadowtree.frozen import field, frozen
 
 COMMANDS = {
     "wrap": "recording",
@@ -27,9 +27,12 @@ COMMANDS = {
     "undo": "reverting",
     "redo": "reverting",
     "revert": "reverting",
+    "switch": "reverting",
     "unrevert": "reverting",
     "restore": "reverting",
+    "branches": "branching",
     "diff": "reading",
+    "blame": "reading",
     "track": "recording",
     "patch": "reading",
 }
@@ -69,6 +72,8 @@ class Command:
     help: str
     arguments: tuple[Argument, ...] = ()
     options: tuple[Option, ...] = ()
+    actions: Mapping[str, Command] = field(default_factory=dict)
+    """What a word after its name makes of it; a command that has these takes no arguments."""
 
 
 SHARED_OPTIONS = (

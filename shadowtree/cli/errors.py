@@ -40,7 +40,7 @@ ANSWERS: dict[type[BaseException], Answer] = {
         12, "try a message that 'shadowtree log' lists, or an id that 'shadowtree track' printed"
     ),
     shadowtree.NotRecorded: Answer(12, "try the message before it, or the one after it"),
-    shadowtree.Conflict: Answer(13, "try --on-conflict keep, or overwrite"),
+    shadowtree.Conflict: Answer(13, "try --on-conflict merge, keep or overwrite"),
     shadowtree.NotConfirmed: Answer(13, "try again with --yes"),
     shadowtree.BroadWorktree: Answer(1, "try a directory inside it, a store elsewhere, or --allow-broad"),
     shadowtree.WorktreeTooBig: Answer(
@@ -53,6 +53,12 @@ ANSWERS: dict[type[BaseException], Answer] = {
     shadowtree.StoreTooNew: Answer(1, "try a newer version of shadowtree"),
     shadowtree.StoreDamaged: Answer(15),
 }
+
+
+_COLLISION_ADVICE = (
+    "try --markers, which writes both versions into the files, or --on-conflict keep or overwrite"
+)
+"""Instead of that for any conflict, when a merge was tried already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +91,7 @@ def explain(error: BaseException) -> Failure:
     for known in type(error).__mro__:
         if known in ANSWERS:
             answer = ANSWERS[known]
-            advice = answer.advice.format(error=error)
+            advice = _COLLISION_ADVICE if _is_collision(error) else answer.advice.format(error=error)
             return Failure(known.__name__, str(error), answer.exit_code, advice)
     if isinstance(error, KeyboardInterrupt):
         return Failure("Interrupted", "interrupted", 130)
@@ -93,6 +99,11 @@ def explain(error: BaseException) -> Failure:
         where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
         return Failure(type(error).__name__, where + error.strerror, 1)
     return Failure("InternalError", f"internal error: {type(error).__name__}: {error}", 1)
+
+
+def _is_collision(error: BaseException) -> bool:
+    """Tell whether texts collided that were to be merged."""
+    return isinstance(error, shadowtree.Conflict) and any(each.hunks for each in error.conflicts)
 
 
 def _to_json(error: BaseException, failure: Failure) -> dict[str, object]:

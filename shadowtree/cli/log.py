@@ -9,7 +9,7 @@ from shadowtree.cli.columns import GAP, align_left, align_right, cut, find_room
 from shadowtree.cli.graph import GraphLine, Point, draw_graph
 from shadowtree.cli.output import paint
 from shadowtree.cli.render import LETTERS, list_skipped, render_diff
-from shadowtree.cli.text import count, describe_age, escape
+from shadowtree.cli.text import count, describe_age, escape, first_line
 
 LineCount = tuple[int, int] | None
 """How many lines a message added and removed; None: not counted."""
@@ -97,8 +97,7 @@ def render_message(
 
 def describe_text(message: shadowtree.Message) -> str:
     """Give the first line of a message's text; of one that has none, the id."""
-    lines = (" ".join(line.split()) for line in message.text.splitlines())
-    return escape(next((line for line in lines if line), message.id))
+    return first_line(message.text) or escape(message.id)
 
 
 def _find_heads(messages: Sequence[shadowtree.Message]) -> dict[str, shadowtree.Message]:

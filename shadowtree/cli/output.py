@@ -68,6 +68,15 @@ def can_steer(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
+def find_width() -> int | None:
+    """Tell how many columns a line of the result may take; None: it goes to no terminal."""
+    if not sys.stdout.isatty():
+        return None
+    from shutil import get_terminal_size
+
+    return get_terminal_size().columns
+
+
 def paint(colour: str, text: str) -> str:
     """Colour a text of the result, if that is wanted."""
     if os.environ.get("NO_COLOR") or not can_steer(sys.stdout):

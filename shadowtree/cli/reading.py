@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from shutil import get_terminal_size
 
 import shadowtree
 from shadowtree.cli.command import Argument, Command, Option, Shared, read_count
+from shadowtree.cli.history import render_blame
 from shadowtree.cli.log import LineCount, render_graph, render_log, render_message
-from shadowtree.cli.output import warn, write_json, write_lines, write_utf8
+from shadowtree.cli.output import find_width, warn, write_json, write_lines, write_utf8
 from shadowtree.cli.render import render_diff, render_patch, render_status, summarise_skipped
-from shadowtree.cli.shadows import open_to_read
+from shadowtree.cli.shadows import find_wrapped, open_shadow, open_to_read, path_in_worktree
 
 LOGGED = 20
 """How many messages the log shows to people who do not say how many they want."""
@@ -46,9 +46,8 @@ def log(shared: Shared, all_sessions: bool = False, last: str | None = None, has
         return 0
     if len(shown) < len(found):
         write_lines(["Earlier messages are not shown; 'shadowtree log -n 0' lists all"])
-    width = get_terminal_size().columns if sys.stdout.isatty() else None
     render = render_graph if has_graph else render_log
-    write_lines(render(shown, counts, now_ms=_now_ms(), width=width, has_sessions=all_sessions))
+    write_lines(render(shown, counts, now_ms=_now_ms(), width=find_width(), has_sessions=all_sessions))
     if not shown:
         write_lines(["No message is recorded yet"])
     return 0
@@ -75,6 +74,18 @@ def diff(shared: Shared, a: str | None = None, b: str | None = None) -> int:
     else:
         # Into a file or a pipe the lines go as they are, so that `git apply` can take them.
         write_utf8(render_diff(diffs, escape_content=sys.stdout.isatty()))
+    return 0
+
+
+def blame(shared: Shared, path: str) -> int:
+    worktree = find_wrapped(shared)
+    name = path_in_worktree(worktree, path)
+    with open_shadow(shared, worktree) as shadow:
+        entries = shadow.blame(name)
+    if shared.as_json:
+        write_json([entry.to_dict() for entry in entries])
+        return 0
+    write_lines(render_blame(path, entries, session=shared.session, now_ms=_now_ms(), width=find_width()))
     return 0
 
 
@@ -181,6 +192,22 @@ Examples:
   shadowtree diff
   shadowtree diff msg_01^ msg_03
   shadowtree diff "$before" "$after" > changes.patch
+""",
+)
+
+BLAME = Command(
+    blame,
+    arguments=(Argument("path"),),
+    help="""\
+Tell which messages changed the file PATH, the newest one first
+
+Each with a letter (A added, M modified, D deleted, T another type), its age, its id, and its text. Changes
+that no message made are listed too. PATH is relative to the current directory.
+
+\b
+Examples:
+  shadowtree blame src/login.py
+  shadowtree blame src/login.py --json
 """,
 )
 

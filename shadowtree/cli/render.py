@@ -9,7 +9,7 @@ from shadowtree.cli.output import paint
 from shadowtree.cli.text import count, escape, escape_line
 
 LISTED = 10
-"""How many skipped paths are listed; JSON has all."""
+"""How many paths are listed; JSON has all."""
 
 LETTERS = {
     "added": ("A", "green"),
@@ -34,6 +34,7 @@ def render_status(status: shadowtree.Status) -> Iterator[str]:
     yield f"The store is {escape(status.store)}"
     yield f"The session is {escape(status.session)}{_describe_timeline(status)}"
     yield f"{count(status.changed, 'path')} changed since the last record"
+    yield from _list_outside(status.outside)
     if status.watching:
         yield "Changes are being watched"
     if status.ignored:
@@ -46,9 +47,7 @@ def render_status(status: shadowtree.Status) -> Iterator[str]:
 
 def render_patch(patch: shadowtree.Patch) -> Iterator[str]:
     """List the changed paths, each after the letter of its status."""
-    for changed in patch.files:
-        letter, colour = LETTERS[changed.status]
-        yield f"{paint(colour, letter)} {escape(changed.path)}"
+    yield from map(_describe_change, patch.files)
 
 
 def render_diff(diffs: Sequence[shadowtree.FileDiff], *, escape_content: bool) -> Iterator[str]:
@@ -83,6 +82,21 @@ def list_skipped(skipped: Sequence[shadowtree.Skipped], what: str) -> Iterator[s
         yield f"  {escape(each.path)} ({escape(each.reason)})"
     if len(skipped) > LISTED:
         yield f"  and {len(skipped) - LISTED:,} more, which --json lists"
+
+
+def _list_outside(outside: Sequence[shadowtree.ChangedPath]) -> Iterator[str]:
+    """List the first paths that changed outside any message."""
+    if not outside:
+        return
+    yield f"{count(len(outside), 'path')} changed outside any message:"
+    yield from (f"  {_describe_change(changed)}" for changed in outside[:LISTED])
+    if len(outside) > LISTED:
+        yield f"  and {len(outside) - LISTED:,} more, which --json lists"
+
+
+def _describe_change(changed: shadowtree.ChangedPath) -> str:
+    letter, colour = LETTERS[changed.status]
+    return f"{paint(colour, letter)} {escape(changed.path)}"
 
 
 def _describe_timeline(status: shadowtree.Status) -> str:

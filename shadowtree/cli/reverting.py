@@ -1,4 +1,4 @@
-"""The commands that write into the worktree: undo, redo, revert, unrevert, restore.
+"""The commands that write into the worktree: undo, redo, revert, switch, unrevert, restore.
 
 The library does it, all or nothing. Here stand the question before it and the story after it.
 """
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     class Manner(TypedDict):
         """How an act is to be done, as the library takes it."""
 
-        on_conflict: Literal["abort", "keep", "overwrite"]
+        on_conflict: Literal["abort", "keep", "overwrite", "merge"]
+        markers: bool
         dry_run: bool
         confirm: Callable[[shadowtree.Plan], bool]
 
@@ -45,15 +46,29 @@ def redo(shared: Shared, turns: str | None = None, is_all: bool = False, **optio
 
 
 def revert(
-    shared: Shared, id: str, paths: tuple[str, ...] = (), step: str | None = None, **options: object
+    shared: Shared,
+    id: str,
+    paths: tuple[str, ...] = (),
+    step: str | None = None,
+    is_only: bool = False,
+    no_files: bool = False,
+    **options: object,
 ) -> int:
     manner = _read_manner(options)
     worktree = find_wrapped(shared)
     chosen = paths_in_worktree(worktree, paths)
     with open_shadow(shared, worktree) as shadow:
-        outcome = shadow.revert(id, step=step, paths=chosen, **manner)
+        outcome = shadow.revert(id, step=step, paths=chosen, only=is_only, files=not no_files, **manner)
     is_part = chosen is not None or step is not None
-    return _tell(shared, manner, outcome, render_outcome(outcome, target=id, is_part=is_part))
+    lines = render_outcome(outcome, target=id, is_part=is_part, has_files=not no_files)
+    return _tell(shared, manner, outcome, lines)
+
+
+def switch(shared: Shared, ref: str, **options: object) -> int:
+    manner = _read_manner(options)
+    with open_to_read(shared) as shadow:
+        outcome = shadow.switch(ref, **manner)
+    return _tell(shared, manner, outcome, render_outcome(outcome, target=ref))
 
 
 def unrevert(shared: Shared, **options: object) -> int:
@@ -74,9 +89,10 @@ def _read_manner(options: dict[str, object]) -> Manner:
     """Turn the options that all of these commands have into arguments of the library."""
     is_yes = bool(options.get("yes"))
     on_conflict = options.get("on_conflict") or "abort"
-    assert on_conflict == "abort" or on_conflict == "keep" or on_conflict == "overwrite"
+    assert on_conflict in ("abort", "keep", "overwrite", "merge")
     return {
         "on_conflict": on_conflict,
+        "markers": bool(options.get("markers")),
         "dry_run": bool(options.get("dry_run")),
         "confirm": lambda plan: is_yes or ask(f"{describe_plan(plan.outcome)}. Go on?"),
     }
@@ -118,10 +134,15 @@ _OPTIONS = (
     Option(
         "--on-conflict",
         "on_conflict",
-        "What to do with files that somebody else changed: stop (abort), leave them (keep), or replace them"
-        " too (overwrite); stop by default",
+        "What to do with files that somebody else changed: stop (abort), leave them (keep), replace them too"
+        " (overwrite), or keep the changes of both where they do not collide (merge); stop by default",
         metavar="HOW",
-        choices=("abort", "keep", "overwrite"),
+        choices=("abort", "keep", "overwrite", "merge"),
+    ),
+    Option(
+        "--markers",
+        "markers",
+        "Merge, and where texts collide write both versions into the file, between conflict markers",
     ),
     Option("--yes", "yes", "Do not ask, even if much is deleted"),
 )
@@ -174,6 +195,8 @@ REVERT = Command(
             is_repeatable=True,
         ),
         Option("--step", "step", "Go back to before this step of the message", metavar="NAME"),
+        Option("--only", "is_only", "Take out this one message, or step, and keep what came after it"),
+        Option("--no-files", "no_files", "Go back in the timeline alone, and leave all files as they are"),
         *_OPTIONS,
     ),
     help="""\
@@ -183,11 +206,35 @@ The files that this message and the later ones changed are as they were before i
 beginning of one, its number as in '#7' (with the quotes), '@' for the last one, or '@~2' for the second
 before that.
 
+With --only the later messages stay, and only what this one changed is taken out from under them. Where that
+cannot be told apart nothing happens, and each place is shown. 'shadowtree redo' passes by what was taken out,
+'shadowtree unrevert' brings it back.
+
 \b
 Examples:
   shadowtree revert msg_01
   shadowtree revert '#7' --dry-run
-  shadowtree revert msg_01 --path src --on-conflict keep
+  shadowtree revert msg_01 --path src --on-conflict merge
+  shadowtree revert msg_01 --only
+""",
+)
+
+SWITCH = Command(
+    switch,
+    arguments=(Argument("ref"),),
+    options=_OPTIONS,
+    help="""\
+Move to the branch or message REF
+
+The files that messages changed are as they were after REF: what is in force here and not there is undone,
+and what is there is done again, at once. What is left is archived as a branch. REF is the name of a branch,
+or a message as in 'shadowtree revert'; 'shadowtree log --graph' shows both.
+
+\b
+Examples:
+  shadowtree switch fix-login
+  shadowtree switch msg_07 --dry-run
+  shadowtree switch fix-login --on-conflict merge
 """,
 )
 
@@ -195,7 +242,7 @@ UNREVERT = Command(
     unrevert,
     options=_OPTIONS,
     help="""\
-Take back the last undo, redo, revert or restore
+Take back the last undo, redo, revert, switch or restore
 
 Brings back exactly what was there, your own edits too. Done again, it takes back the one before that.
 

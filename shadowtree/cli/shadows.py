@@ -73,11 +73,11 @@ def current_directory() -> str:
 
 def paths_in_worktree(worktree: str, paths: Sequence[str]) -> list[str] | None:
     """Name paths relative to the worktree that were given relative to the current directory; none: None."""
-    return [_path_in_worktree(worktree, path) for path in paths] or None
+    return [path_in_worktree(worktree, path) for path in paths] or None
 
 
-def _path_in_worktree(worktree: str, path: str) -> str:
-    """Take the path as it is written if that leads into the worktree.
+def path_in_worktree(worktree: str, path: str) -> str:
+    """Name a path relative to the worktree, as it is written if that leads into the worktree.
 
     What is recorded below a directory that has become a link since is meant by its name, so links inside
     the worktree are not followed; those on the way to it are.

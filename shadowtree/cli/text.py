@@ -21,6 +21,12 @@ def escape_line(line: str) -> str:
     return "\t".join(escape(part) for part in line.split("\t"))
 
 
+def first_line(text: str) -> str:
+    """Give the first line of a text that has anything in it, safe to show; none: nothing."""
+    lines = (" ".join(line.split()) for line in text.splitlines())
+    return escape(next((line for line in lines if line), ""))
+
+
 def count(number: int, noun: str) -> str:
     """Write a number with its noun: `1 file`, `1,204 files`."""
     plural = noun if number == 1 else f"{noun}s"
