@@ -7,37 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from shadowtree import ChangedPath, FileDiff, Message, Patch, Skipped
+from shadowtree import FileDiff, Skipped
 from shadowtree.cli import output
 from shadowtree.cli.columns import cut, measure
 from shadowtree.cli.log import render_log, render_message
 from shadowtree.cli.text import describe_age
 from tests.terminal import Terminal
-
-NOW_MS = 1_800_000_000_000
-BEFORE, AFTER = "a" * 40, "b" * 40
-
-
-def _message(number: int = 1, **fields: object) -> Message:
-    files = fields.pop("files", 1)
-    assert isinstance(files, int)
-    changed = [ChangedPath(f"f{n}", "modified", BEFORE, AFTER, 0o100644, 0o100644) for n in range(files)]
-    values: dict[str, object] = {
-        "id": f"msg_{number}",
-        "session": "default",
-        "role": None,
-        "text": f"do number {number}",
-        "meta": None,
-        "time_ms": NOW_MS - 60_000 * number,
-        "before": BEFORE,
-        "after": AFTER,
-        "state": "active",
-        "branch": None,
-        "skipped": [],
-        "patch": Patch(BEFORE, changed),
-        "number": number,
-    }
-    return Message(**(values | fields))  # type: ignore[arg-type]  # fields of several types
+from tests.values import NOW_MS, make_message
 
 
 def _diff(path: str = "f0") -> FileDiff:
@@ -50,9 +26,9 @@ def _diff(path: str = "f0") -> FileDiff:
 
 def test_the_log_has_a_row_for_each_message_in_columns() -> None:
     messages = [
-        _message(9, files=12, time_ms=NOW_MS - 7_200_000),
-        _message(10, time_ms=NOW_MS - 180_000),
-        _message(11, text="", state="open", time_ms=NOW_MS - 2_000),
+        make_message(9, files=12, time_ms=NOW_MS - 7_200_000),
+        make_message(10, time_ms=NOW_MS - 180_000),
+        make_message(11, text="", state="open", time_ms=NOW_MS - 2_000),
     ]
 
     rows = list(render_log(messages, [(100, 20), (1, 1), None], now_ms=NOW_MS))
@@ -67,7 +43,7 @@ def test_the_log_has_a_row_for_each_message_in_columns() -> None:
 def test_undone_messages_are_named_and_dimmed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "can_steer", lambda stream: True)
     monkeypatch.delenv("NO_COLOR", raising=False)
-    messages = [_message(1), _message(2, state="undone"), _message(3, state="archived")]
+    messages = [make_message(1), make_message(2, state="undone"), make_message(3, state="archived")]
 
     rows = list(render_log(messages, [(1, 1)] * 3, now_ms=NOW_MS))
 
@@ -77,7 +53,7 @@ def test_undone_messages_are_named_and_dimmed(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_texts_are_cut_to_the_width_of_the_terminal() -> None:
-    messages = [_message(1, text="x" * 200), _message(2, text="漢" * 100)]
+    messages = [make_message(1, text="x" * 200), make_message(2, text="漢" * 100)]
 
     rows = list(render_log(messages, [(1, 1), (2, 2)], now_ms=NOW_MS, width=60))
 
@@ -87,19 +63,19 @@ def test_texts_are_cut_to_the_width_of_the_terminal() -> None:
 
 def test_without_a_terminal_a_long_text_is_cut_too() -> None:
     """Or one of them would push the columns out of sight for all."""
-    (row,) = render_log([_message(1, text="x" * 5000)], [None], now_ms=NOW_MS)
+    (row,) = render_log([make_message(1, text="x" * 5000)], [None], now_ms=NOW_MS)
 
     assert f"  {'x' * 99}…  1 file" in row
 
 
 def test_a_narrow_terminal_still_shows_something_of_a_text() -> None:
-    (row,) = render_log([_message(1, text="x" * 200)], [None], now_ms=NOW_MS, width=10)
+    (row,) = render_log([make_message(1, text="x" * 200)], [None], now_ms=NOW_MS, width=10)
 
     assert "x" * 19 + "…" in row
 
 
 def test_the_log_of_all_sessions_names_them_and_marks_no_head() -> None:
-    messages = [_message(1), _message(1, session="other")]
+    messages = [make_message(1), make_message(1, session="other")]
 
     rows = list(render_log(messages, [None, None], now_ms=NOW_MS, has_sessions=True))
 
@@ -107,13 +83,13 @@ def test_the_log_of_all_sessions_names_them_and_marks_no_head() -> None:
 
 
 def test_a_hole_is_not_shown_as_no_change() -> None:
-    (row,) = render_log([_message(hole="the disk was full", files=0)], [None], now_ms=NOW_MS)
+    (row,) = render_log([make_message(hole="the disk was full", files=0)], [None], now_ms=NOW_MS)
 
     assert row.endswith("not known")
 
 
 def test_a_text_cannot_steer_the_terminal() -> None:
-    (row,) = render_log([_message(text="\n \n a\x1b[2J\t\u202eb \nsecond")], [None], now_ms=NOW_MS)
+    (row,) = render_log([make_message(text="\n \n a\x1b[2J\t\u202eb \nsecond")], [None], now_ms=NOW_MS)
 
     assert "  a\\x1b[2J \\u202eb  " in row
     assert "second" not in row
@@ -158,7 +134,7 @@ def test_cut_counts_columns_not_characters(text: str, width: int, shown: str) ->
 
 
 def test_a_message_is_shown_in_full() -> None:
-    message = _message(
+    message = make_message(
         7,
         text="add a page\n\nand a \x1btest",
         role="user",
@@ -200,7 +176,7 @@ def test_a_message_is_shown_in_full() -> None:
     ids=["nothing", "a hole"],
 )
 def test_a_message_without_changes_says_so(fields: dict[str, object], told: str) -> None:
-    lines = list(render_message(_message(1, **fields), [], now_ms=NOW_MS, escape_content=True))
+    lines = list(render_message(make_message(1, **fields), [], now_ms=NOW_MS, escape_content=True))
 
     assert lines[-1] == told
 

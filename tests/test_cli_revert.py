@@ -16,41 +16,19 @@ from shadowtree.cli import output, reverting
 from shadowtree.cli.errors import report
 from shadowtree.cli.outcome import describe_plan, describe_shortfall, find_way_back, render_outcome
 from tests.terminal import Terminal, run_on_terminal
+from tests.values import BEFORE, make_outcome
 
-BEFORE, AFTER = "a" * 40, "b" * 40
 KEYS = [
     "messages", "restored", "deleted", "kept", "conflicts", "skipped", "before", "after", "complete",
     "dry_run", "mode", "notes", "head", "undone", "merged", "marked",
 ]  # fmt: skip
 
 
-def _outcome(act: str = "undo", **fields: object) -> Outcome:
-    values: dict[str, object] = {
-        "act": act,
-        "messages": ["msg_2"],
-        "restored": [],
-        "deleted": [],
-        "kept": [],
-        "conflicts": [],
-        "skipped": [],
-        "before": BEFORE,
-        "after": AFTER,
-        "complete": True,
-        "dry_run": False,
-        "mode": "back",
-        "notes": [],
-        "turns": 1 if act in ("undo", "redo") else None,
-        "covered": 14,
-        "head": "msg_1",
-    }
-    return Outcome(**(values | fields))  # type: ignore[arg-type]  # fields of several types
-
-
 # Outcomes, values in, lines out
 
 
 def test_an_undo_is_told_in_a_sentence_and_the_files() -> None:
-    outcome = _outcome(restored=["b", "a/x\x1b"], deleted=["a/y"])
+    outcome = make_outcome(restored=["b", "a/x\x1b"], deleted=["a/y"])
 
     assert list(render_outcome(outcome)) == [
         "Undid 1 turn (msg_2): 2 files restored, 1 deleted",
@@ -61,7 +39,7 @@ def test_an_undo_is_told_in_a_sentence_and_the_files() -> None:
 
 
 def test_ten_files_are_listed_and_the_others_counted() -> None:
-    lines = list(render_outcome(_outcome(restored=[f"f{n:02}" for n in range(12)])))
+    lines = list(render_outcome(make_outcome(restored=[f"f{n:02}" for n in range(12)])))
 
     assert lines[10:] == ["  restored  f09", "  and 2 more, which --json lists"]
 
@@ -69,23 +47,26 @@ def test_ten_files_are_listed_and_the_others_counted() -> None:
 @pytest.mark.parametrize(
     ("outcome", "told"),
     [
-        (_outcome(restored=["a"]), "Undid 1 turn (msg_2): 1 file restored"),
-        (_outcome(), "Undid 1 turn (msg_2): no file changed"),
-        (_outcome(turns=2, messages=["a", "b", "c", "d"]), "Undid 2 turns (4 messages): no file changed"),
-        (_outcome("redo", deleted=["a"]), "Redid 1 turn (msg_2): 1 file deleted"),
-        (_outcome("revert", restored=["a"]), "Reverted msg_2: 1 file restored"),
+        (make_outcome(restored=["a"]), "Undid 1 turn (msg_2): 1 file restored"),
+        (make_outcome(), "Undid 1 turn (msg_2): no file changed"),
+        (make_outcome(turns=2, messages=["a", "b", "c", "d"]), "Undid 2 turns (4 messages): no file changed"),
+        (make_outcome("redo", deleted=["a"]), "Redid 1 turn (msg_2): 1 file deleted"),
+        (make_outcome("revert", restored=["a"]), "Reverted msg_2: 1 file restored"),
         (
-            _outcome("revert", messages=["m", "n", "o"], deleted=["a", "b"]),
+            make_outcome("revert", messages=["m", "n", "o"], deleted=["a", "b"]),
             "Reverted m and the 2 messages after it: 2 files deleted",
         ),
         (
-            _outcome("revert", messages=["m", "n"], restored=["a"], head="n"),
+            make_outcome("revert", messages=["m", "n"], restored=["a"], head="n"),
             "Moved forward to just before NAME: 1 file restored",
         ),
-        (_outcome("restore", messages=[], restored=["a"]), "Restored everything to NAME: 1 file restored"),
-        (_outcome("unrevert", restored=["a"]), "Took back what was done last: 1 file restored"),
-        (_outcome(restored=["a"], dry_run=True), "Would undo 1 turn (msg_2): 1 file to restore"),
-        (_outcome(restored=["a"], kept=["b"]), "Undid 1 turn (msg_2): 1 file restored, 1 kept"),
+        (
+            make_outcome("restore", messages=[], restored=["a"]),
+            "Restored everything to NAME: 1 file restored",
+        ),
+        (make_outcome("unrevert", restored=["a"]), "Took back what was done last: 1 file restored"),
+        (make_outcome(restored=["a"], dry_run=True), "Would undo 1 turn (msg_2): 1 file to restore"),
+        (make_outcome(restored=["a"], kept=["b"]), "Undid 1 turn (msg_2): 1 file restored, 1 kept"),
     ],
 )
 def test_each_act_has_its_sentence(outcome: Outcome, told: str) -> None:
@@ -93,26 +74,26 @@ def test_each_act_has_its_sentence(outcome: Outcome, told: str) -> None:
 
 
 def test_a_part_is_told_as_such() -> None:
-    lines = list(render_outcome(_outcome("revert", restored=["a"]), target="msg_2", is_part=True))
+    lines = list(render_outcome(make_outcome("revert", restored=["a"]), target="msg_2", is_part=True))
 
     assert lines[0] == "Reverted part of what was done since msg_2: 1 file restored"
 
 
 def test_nothing_to_do_is_told_by_the_notes() -> None:
-    nothing = _outcome(messages=[], turns=0, notes=["nothing to undo"])
+    nothing = make_outcome(messages=[], turns=0, notes=["nothing to undo"])
 
     assert list(render_outcome(nothing)) == ["Nothing to undo"]
 
 
 def test_a_dry_run_lists_the_conflicts() -> None:
     conflict = ConflictingPath("a\u202e", "it was edited since", "look at it")
-    lines = list(render_outcome(_outcome(conflicts=[conflict], dry_run=True)))
+    lines = list(render_outcome(make_outcome(conflicts=[conflict], dry_run=True)))
 
     assert lines[-3:] == ["1 path in conflict:", "  a\\u202e: it was edited since", "    look at it"]
 
 
 def test_what_was_left_alone_is_listed_with_the_reason() -> None:
-    lines = list(render_outcome(_outcome(skipped=[Skipped("big", "it is too big")], complete=False)))
+    lines = list(render_outcome(make_outcome(skipped=[Skipped("big", "it is too big")], complete=False)))
 
     assert lines[1:] == ["1 path is left alone:", "  big (it is too big)"]
 
@@ -120,18 +101,18 @@ def test_what_was_left_alone_is_listed_with_the_reason() -> None:
 @pytest.mark.parametrize(
     ("outcome", "is_overwriting", "command"),
     [
-        (_outcome(restored=["a"]), False, "redo"),
-        (_outcome(), False, "redo"),
-        (_outcome(restored=["a"]), True, "unrevert"),
-        (_outcome(messages=[]), False, None),
-        (_outcome("revert", restored=["a"]), False, "unrevert"),
-        (_outcome("redo", deleted=["a"]), False, "unrevert"),
-        (_outcome("restore", restored=["a"]), False, "unrevert"),
-        (_outcome("redo"), False, "unrevert"),
-        (_outcome("restore", messages=[]), False, None),
-        (_outcome("unrevert", restored=["a"]), False, f"restore {BEFORE}"),
-        (_outcome("unrevert"), False, None),
-        (_outcome(restored=["a"], dry_run=True), False, None),
+        (make_outcome(restored=["a"]), False, "redo"),
+        (make_outcome(), False, "redo"),
+        (make_outcome(restored=["a"]), True, "unrevert"),
+        (make_outcome(messages=[]), False, None),
+        (make_outcome("revert", restored=["a"]), False, "unrevert"),
+        (make_outcome("redo", deleted=["a"]), False, "unrevert"),
+        (make_outcome("restore", restored=["a"]), False, "unrevert"),
+        (make_outcome("redo"), False, "unrevert"),
+        (make_outcome("restore", messages=[]), False, None),
+        (make_outcome("unrevert", restored=["a"]), False, f"restore {BEFORE}"),
+        (make_outcome("unrevert"), False, None),
+        (make_outcome(restored=["a"], dry_run=True), False, None),
     ],
 )
 def test_every_act_has_a_way_back(outcome: Outcome, is_overwriting: bool, command: str | None) -> None:
@@ -141,9 +122,13 @@ def test_every_act_has_a_way_back(outcome: Outcome, is_overwriting: bool, comman
 @pytest.mark.parametrize(
     ("outcome", "turns", "told"),
     [
-        (_outcome(turns=3), 5, "3 of 5 turns"),
-        (_outcome(skipped=[Skipped("a", "why")]), None, "left alone: a (why)"),
-        (_outcome(notes=["the state before msg_1 is not known"]), 1, "the state before msg_1 is not known"),
+        (make_outcome(turns=3), 5, "3 of 5 turns"),
+        (make_outcome(skipped=[Skipped("a", "why")]), None, "left alone: a (why)"),
+        (
+            make_outcome(notes=["the state before msg_1 is not known"]),
+            1,
+            "the state before msg_1 is not known",
+        ),
     ],
 )
 def test_less_than_asked_for_is_explained(outcome: Outcome, turns: int | None, told: str) -> None:
@@ -159,7 +144,7 @@ def test_less_than_asked_for_is_explained(outcome: Outcome, turns: int | None, t
     ],
 )
 def test_the_question_has_the_figures(fields: dict[str, object], told: str) -> None:
-    assert describe_plan(_outcome("restore", **fields)) == told
+    assert describe_plan(make_outcome("restore", **fields)) == told
 
 
 # Errors
@@ -168,7 +153,7 @@ def test_the_question_has_the_figures(fields: dict[str, object], told: str) -> N
 def test_a_conflict_lists_every_path_before_the_line(capsys: pytest.CaptureFixture[str]) -> None:
     conflicts = [ConflictingPath(f"f{n:02}\x1b", "it was edited since", "look at it") for n in range(30)]
 
-    assert report(Conflict(conflicts, _outcome(conflicts=conflicts)), as_json=False) == 13
+    assert report(Conflict(conflicts, make_outcome(conflicts=conflicts)), as_json=False) == 13
 
     out, err = capsys.readouterr()
     lines = err.splitlines()
@@ -183,7 +168,7 @@ def test_a_conflict_lists_every_path_before_the_line(capsys: pytest.CaptureFixtu
 def test_a_conflict_as_json_is_the_outcome(capsys: pytest.CaptureFixture[str]) -> None:
     conflicts = [ConflictingPath("f", "it was edited since", "look at it")]
 
-    assert report(Conflict(conflicts, _outcome(conflicts=conflicts)), as_json=True) == 13
+    assert report(Conflict(conflicts, make_outcome(conflicts=conflicts)), as_json=True) == 13
 
     out, err = capsys.readouterr()
     assert list(json.loads(out)) == [*KEYS, "turns"]
@@ -192,7 +177,7 @@ def test_a_conflict_as_json_is_the_outcome(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_missing_confirmation_names_the_figures_and_the_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert report(NotConfirmed(_outcome("restore", deleted=["a", "b"])), as_json=False) == 13
+    assert report(NotConfirmed(make_outcome("restore", deleted=["a", "b"])), as_json=False) == 13
 
     assert capsys.readouterr().err == (
         "shadowtree: this would delete 2 of 14 files, nobody confirmed it, nothing was changed; "
@@ -562,4 +547,4 @@ def test_a_colour_shows_what_was_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "can_steer", lambda stream: True)
     monkeypatch.delenv("NO_COLOR", raising=False)
 
-    assert list(render_outcome(_outcome(deleted=["a"])))[1] == "  \x1b[31mdeleted \x1b[0m  a"
+    assert list(render_outcome(make_outcome(deleted=["a"])))[1] == "  \x1b[31mdeleted \x1b[0m  a"

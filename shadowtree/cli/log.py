@@ -188,7 +188,8 @@ def _describe_circumstances(message: shadowtree.Message, now_ms: int) -> Iterato
     if message.role is not None:
         yield f"role {escape(message.role)}"
     if message.state != "active":
-        yield message.state
+        on = "" if message.branch is None else f" on branch {escape(message.branch)}"
+        yield f"{message.state}{on}"
     if message.is_inferred:
         yield "ended by what came after it"
 

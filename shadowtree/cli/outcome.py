@@ -132,8 +132,10 @@ def _describe_act(outcome: shadowtree.Outcome, target: str | None, *, is_part: b
         forward = "Would move" if outcome.dry_run else "Moved"
         return f"{forward} forward to just before {escape(target or 'it')}"
     first, *later = outcome.messages or [target or "it"]
-    after = f" and the {count(len(later), 'message')} after it" if later else ""
-    return f"{verb} {escape(first)}{after}"
+    if not later:
+        return f"{verb} {escape(first)}"
+    after = "message" if len(later) == 1 else f"{len(later):,} messages"
+    return f"{verb} {escape(first)} and the {after} after it"
 
 
 def _describe_way(outcome: shadowtree.Outcome) -> str:

@@ -33,8 +33,7 @@ def render_status(status: shadowtree.Status) -> Iterator[str]:
     yield f"{escape(status.worktree)} is protected"
     yield f"The store is {escape(status.store)}"
     yield f"The session is {escape(status.session)}{_describe_timeline(status)}"
-    yield f"{count(status.changed, 'path')} changed since the last record"
-    yield from _list_outside(status.outside)
+    yield from _list_changed(status)
     if status.watching:
         yield "Changes are being watched"
     if status.ignored:
@@ -84,12 +83,16 @@ def list_skipped(skipped: Sequence[shadowtree.Skipped], what: str) -> Iterator[s
         yield f"  and {len(skipped) - LISTED:,} more, which --json lists"
 
 
-def _list_outside(outside: Sequence[shadowtree.ChangedPath]) -> Iterator[str]:
-    """List the first paths that changed outside any message."""
+def _list_changed(status: shadowtree.Status) -> Iterator[str]:
+    """Count what changed since the last record, and list the first paths of what is no message's."""
+    outside = status.outside
+    changed = f"{count(status.changed, 'path')} changed since the last record"
     if not outside:
+        yield changed
         return
-    yield f"{count(len(outside), 'path')} changed outside any message:"
-    yield from (f"  {_describe_change(changed)}" for changed in outside[:LISTED])
+    which = "," if len(outside) == status.changed else f", {len(outside):,} of them"
+    yield f"{changed}{which} outside any message:"
+    yield from (f"  {_describe_change(each)}" for each in outside[:LISTED])
     if len(outside) > LISTED:
         yield f"  and {len(outside) - LISTED:,} more, which --json lists"
 
