@@ -22,6 +22,7 @@ from shadowtree.events import (
     Event,
     MessageRow,
     Position,
+    TakenOut,
 )
 from shadowtree.frozen import field, frozen, replace
 from shadowtree.journal import Journal, TreeRecord
@@ -43,7 +44,7 @@ from shadowtree.timeline import (
     part_ways,
     walk_back,
 )
-from shadowtree.trace import Happening, narrow, wish_across, wish_back, wish_forward, wish_tree
+from shadowtree.trace import Happening, narrow, wish_across, wish_back, wish_forward, wish_states, wish_tree
 
 _NOW = 1 << 62
 """The number of an event that is not recorded yet: the end of the open message."""
@@ -151,12 +152,34 @@ class Aims:
         """Go to just after a message, or to the end of a branch."""
         row, branch = self._session.resolve_ref(name)
         tip = self._session.find_tip(row, branch)
-        travel = choose_switch(self._position, row, tip, self._session.find)
-        if (travel.position.head, travel.rejoined) == (self._position.head, []):
-            return self._nothing(
-                SWITCH, f"nothing to switch: {row.id!r} is the last message in force already"
-            )
-        return self._follow(SWITCH, travel)
+        ends = MessageEvents(self._journal.events_of([row.number, tip])).ends
+        end = ends.get(row.number)
+        out = self._position.out if end is None else end.position.out
+        if tip in ends and not _is_same_line(out, ends[tip].position.out, row.number):
+            # What comes after it was made with something else out of the line: redo could not bring it back.
+            tip = row.number
+        travel = choose_switch(self._position, row, tip, out, self._session.find)
+        if not travel.messages:
+            return self._nothing(SWITCH, f"{row.id!r} is the last message in force already")
+        aim = self._follow(SWITCH, travel)
+        return aim if end is None or end.after is None else self._mend(aim, travel, self._open(end.after))
+
+    def _mend(self, aim: Aim, travel: Travel, tree: RecordedDirectory) -> Aim:
+        """Wish what messages did that are out of the line, or come back into it, to be as in a tree.
+
+        What was recorded of others, before those were taken out or after, holds them or does not.
+        """
+        moved = self._spans([*travel.rejoined, *travel.removed])
+        out = self._spans([self._session.find(taken.message) for taken in travel.position.out])
+        paths = {wish.path for wish in aim.wishes} & {change.path for span in out for change in span.changes}
+        paths |= {change.path for span in moved for change in span.changes}
+        if not paths:
+            return aim
+        story = self._story(moved)
+        others = self._find_others(story, {span.number: span.since for span in moved})
+        moves = wish_forward({span.number for span in moved}, story, others)
+        states = {path: tree.find(path) for path in paths}
+        return replace(aim, wishes=wish_states(states, [*moves, *aim.wishes]))
 
     def unrevert(self) -> Aim:
         """Go back to before the last act that was not taken back."""
@@ -214,7 +237,7 @@ class Aims:
             raise NotRecorded(spans[0].row.id, spans[0].hole or "it has no tree before it")
         story = self._story(spans)
         others = self._find_others(story, {span.number: span.since for span in spans})
-        merged = self._find_merged(way, travel.position)
+        merged = set() if kind == SWITCH else self._find_merged(way, travel.position)
         if is_only:
             merged = {change.path for span in spans for change in span.changes}
         wishes = wish_back(way.back, story, others, merged)
@@ -235,18 +258,12 @@ class Aims:
         """Tell what each message on the way changed.
 
         One that had been taken out and is passed counts where others on the way changed the same path: what
-        was before it is what was before them. When one comes back into the line, what it changed is to be as
-        it was after the last message on the line that changed it too.
+        was before it is what was before them.
         """
         back = self._spans(travel.back)
         paths = {change.path for span in back for change in span.changes}
         back += [span.limit(paths) for span in self._spans(travel.passed)]
         forward = self._spans(travel.forward)
-        if travel.rejoined:
-            fork = travel.forward[0].parent if travel.forward else travel.position.head
-            line = walk_back(fork, self._session.find, travel.rejoined[0].parent)
-            paths = {change.path for span in self._spans(travel.rejoined) for change in span.changes}
-            forward += [span.limit(paths) for span in self._spans(list(line))]
         spans = sorted((*back, *forward), key=lambda span: span.number)
         return _Way(spans, {span.number for span in back}, {span.number for span in forward})
 
@@ -400,6 +417,11 @@ class Aims:
     def _open(self, number: int) -> RecordedDirectory:
         record = self._journal.tree(number)
         return open_recorded(self._objects, record.tree, record.facts)
+
+
+def _is_same_line(one: Sequence[TakenOut], other: Sequence[TakenOut], last: int) -> bool:
+    """Tell whether the same messages are out of a line, up to one of them."""
+    return {taken.message for taken in one} == {taken.message for taken in other if taken.message <= last}
 
 
 @frozen

@@ -335,14 +335,8 @@ class ConflictingPath:
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON."""
-        result: dict[str, Any] = {
-            "path": self.path,
-            "reason": self.reason,
-            "advice": self.advice,
-        }  # Any: JSON
-        if self.hunks:
-            result["hunks"] = [hunk.to_dict() for hunk in self.hunks]
-        return result
+        plain = {"path": self.path, "reason": self.reason, "advice": self.advice}
+        return {**plain, "hunks": [hunk.to_dict() for hunk in self.hunks]} if self.hunks else {**plain}
 
 
 @frozen

@@ -67,12 +67,14 @@ class Travel:
     """Those on the way back that had been taken out of the line."""
     rejoined: list[MessageRow] = field(default_factory=list)
     """Those that had been taken out of the line and come back into it, oldest first."""
+    removed: list[MessageRow] = field(default_factory=list)
+    """Those that are taken out of the line again, as they were out of it at the end of the way."""
     turns: int = 0
 
     @property
     def messages(self) -> list[MessageRow]:
         """All of them: those undone, then those redone."""
-        return [*self.back, *sorted([*self.rejoined, *self.forward], key=lambda row: row.number)]
+        return [*_in_order([*self.back, *self.removed]), *_in_order([*self.rejoined, *self.forward])]
 
 
 def walk_back(number: int | None, find: FindMessage, until: int | None = None) -> Iterator[MessageRow]:
@@ -190,22 +192,38 @@ def choose_only(position: Position, target: MessageRow, newest: int, find: FindM
     return Travel(position)
 
 
-def choose_switch(position: Position, target: MessageRow, tip: int, find: FindMessage) -> Travel:
+def choose_switch(
+    position: Position, target: MessageRow, tip: int, out: tuple[TakenOut, ...], find: FindMessage
+) -> Travel:
     """Go to just after a message: back to where the ways part, then forward; `tip` is the end of that line.
 
-    What had been taken out of the common part comes back, so that all is as it was after that message.
+    `out` had been taken out of the line when the message was recorded. So it is out of it then, and nothing
+    else is.
     """
-    way_back, forward = part_ways(position.head, target.number, find)
-    fork = forward[0].parent if forward else target.number
+    way_back, way_forward = part_ways(position.head, target.number, find)
+    fork = (way_forward[0].parent if way_forward else target.number) or 0
     back, passed = _divide(way_back, position)
-    rejoined = [find(taken.message) for taken in position.out if fork is not None and taken.message <= fork]
-    return Travel(Position(head=target.number, tip=tip), back, forward, passed, rejoined)
+    forward, _ = _divide(way_forward, Position(out=out))
+    before = {taken.message for taken in position.out if taken.message <= fork}
+    after = {taken.message for taken in out if taken.message <= fork}
+    return Travel(
+        Position(head=target.number, tip=tip, out=out),
+        back,
+        forward,
+        passed,
+        rejoined=[find(number) for number in sorted(before - after)],
+        removed=[find(number) for number in sorted(after - before)],
+    )
 
 
 def _divide(rows: list[MessageRow], position: Position) -> tuple[list[MessageRow], list[MessageRow]]:
     """Tell the messages of a line that are in it from those that were taken out."""
     out = [row for row in rows if position.is_out(row.number)]
     return [row for row in rows if not position.is_out(row.number)], out
+
+
+def _in_order(rows: list[MessageRow]) -> list[MessageRow]:
+    return sorted(rows, key=lambda row: row.number)
 
 
 def _move(position: Position, head: int | None) -> Position:

@@ -80,6 +80,19 @@ def wish_across(back: Sequence[Wish], forward: Sequence[Wish]) -> list[Wish]:
     return [wishes[path] for path in sorted(wishes) if wishes[path].edits]
 
 
+def wish_states(states: Mapping[RelPath, Answer], wishes: Iterable[Wish]) -> list[Wish]:
+    """Wish some paths to be in states that are known from elsewhere; of two wishes for one the later counts.
+
+    One that is in that state already, as far as the timeline knows, is left alone.
+    """
+    found = {wish.path: wish for wish in wishes}
+    for path, state in states.items():
+        if path in found:
+            edits = _join([Change(path, found[path].expected, state)])
+            found[path] = replace(found[path], target=_known(state, "in the tree"), edits=edits)
+    return [found[path] for path in sorted(found) if found[path].edits]
+
+
 def wish_tree(changes: Iterable[Change]) -> list[Wish]:
     """Wish every path to what a tree has, given how that differs from now; what is there is expected."""
     return [
