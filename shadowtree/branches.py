@@ -27,16 +27,14 @@ class Branches:
     def archive(self, session: Session, left: list[MessageRow], event: int) -> None:
         """Keep messages, oldest first, that the position of a session has left by now."""
         branches = session.branch_rows()
-        kept = archive(left, branches, session.find)
-        if kept is None:
-            return
-        if kept.branch is not None:
-            self._journal.move_branch(kept.branch.number, fork=kept.fork, tip=kept.tip, event=event)
-            return
-        first = next(row for row in left if row.parent == kept.fork)
-        name = name_branch(first.text or first.id, {branch.name for branch in branches})
-        self._journal.add_branch(first.session, name, kept.fork, kept.tip, event)
-        self._limit(session)
+        for kept in archive(left, branches, session.find):
+            if kept.branch is not None:
+                self._journal.move_branch(kept.branch.number, fork=kept.fork, tip=kept.tip, event=event)
+                continue
+            first = next(row for row in left if row.parent == kept.fork)
+            name = name_branch(first.text or first.id, {branch.name for branch in branches})
+            self._journal.add_branch(first.session, name, kept.fork, kept.tip, event)
+            self._limit(session)
 
     def _limit(self, session: Session) -> None:
         """Drop the oldest branches above the limit, and say so; say too when it comes near."""

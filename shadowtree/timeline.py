@@ -266,36 +266,39 @@ def name_branch(text: str, used: set[str]) -> str:
 
 @frozen
 class Archive:
-    """How messages that leave the line are kept: on a branch of their own, or on one that they were on."""
+    """A branch on which messages are kept that leave the line."""
 
     branch: BranchRow | None
-    """The branch that they were on when the session was switched to it; None: they need a new one."""
+    """The one that it was so far; None: a new one."""
     fork: int | None
     tip: int
 
 
-def archive(left: list[MessageRow], branches: list[BranchRow], find: FindMessage) -> Archive | None:
-    """Decide which branch keeps messages that leave the line, oldest first; None: others have them all.
+def archive(left: list[MessageRow], branches: list[BranchRow], find: FindMessage) -> list[Archive]:
+    """Decide which branches keep messages that leave the line, oldest first; those that stay are not named.
 
     A branch that was switched to and gone on with takes in what came since. No message is on two branches:
 
-        m1 ── m2 ── m3        fix: m2, m3     the session goes from m3 to m5: m2 is on `fix` already,
+        m1 ── m2 ── m3        fix: m2, m3     the session goes from m4 to m1: m2 is on `fix` already,
                └─── m4        left: m2, m4    so that m4 is all that the new branch has
+
+    A message that is on none belongs to the branch of the one after it.
     """
     places = {row.number: place for place, row in enumerate(left)}
     own = max((b for b in branches if b.tip in places), key=lambda b: places[b.tip], default=None)
-    taken = {
-        row.number
-        for branch in branches
-        if own is None or branch.number != own.number
-        for row in _walk_to(branch, left[0].number, find)
-    }
-    if left[-1].number in taken:
-        return None
-    first = next(row for row in reversed(left) if row.parent in taken or row is left[0])
-    # A branch that had messages before the first one that leaves keeps them.
-    fork = first.parent if own is None else _older(own.fork, first.parent)
-    return Archive(own, fork, left[-1].number)
+    owners = {row.number: branch for branch in branches for row in _walk_to(branch, left[0].number, find)}
+    found: dict[int | None, Archive] = {}
+    branch = own
+    for row in reversed(left):
+        branch = owners.get(row.number, branch)
+        tip = left[-1].number if branch is None or branch is own else branch.tip
+        fork = row.parent if branch is None else _older(branch.fork, row.parent)
+        found[None if branch is None else branch.number] = Archive(branch, fork, tip)
+    return [kept for kept in found.values() if not _is_as_it_was(kept)]
+
+
+def _is_as_it_was(kept: Archive) -> bool:
+    return kept.branch is not None and (kept.branch.fork, kept.branch.tip) == (kept.fork, kept.tip)
 
 
 def _older(one: int | None, other: int | None) -> int | None:
