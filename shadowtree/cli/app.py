@@ -190,6 +190,9 @@ def _propose(word: str, known: Iterable[str]) -> str:
 
 def _describe(error: click.UsageError) -> str:
     """Make one line of click's sentence, in our manner."""
-    sentence = error.format_message().rstrip(".").replace(". ", " ")
     path = error.ctx.command_path if error.ctx else "shadowtree"
+    if isinstance(error, click.NoSuchOption):
+        close = _propose(error.option_name, error.possibilities or ())
+        return f"no such option {error.option_name!r}{close}; try '{path} --help'"
+    sentence = error.format_message().rstrip(".").replace(". ", " ")
     return f"{sentence[:1].lower()}{sentence[1:]}; try '{path} --help'"
