@@ -24,6 +24,8 @@ rivals:
   OpenCode        the sequence of git commands that OpenCode issues for a snapshot
   git add         `git add -A` and `git write-tree` with a separate GIT_DIR
   python -c pass  the bare start of Python, for the one-shot command
+  10 messages     shadowtree itself after a short history, for the switch
+  track           shadowtree's scan of the unchanged worktree, which every act begins with
 
 The table shows medians. The ratio is the rival's median divided by shadowtree's: above 1, shadowtree
 needs less time, memory or room. A target is the ratio that should be reached, or what shadowtree's own

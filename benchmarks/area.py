@@ -65,6 +65,12 @@ class Area:
                 trees.change_files(worktree, self._folder_paths, changes=changes, seed=seed)
             time.sleep(PAUSE_S)
 
+    def new_worktree(self) -> Path:
+        """Make a worktree with nothing in it."""
+        worktree = self._root / f"copy-{next(self._copy_numbers)}"
+        worktree.mkdir(parents=True)
+        return worktree
+
     def copy_folder(self) -> Path:
         """Copy the folder as it is, for a contestant that needs a worktree of its own."""
         worktree = self._root / f"copy-{next(self._copy_numbers)}"

@@ -172,6 +172,13 @@ def measure_command(area: Area, files: int, effort: Effort) -> list[Row]:
     return [Row("one-shot command", files, Unit.SECONDS, samples, _at_size(COMMAND_TARGETS, files))]
 
 
+def measure_switches(area: Area, files: int, effort: Effort) -> list[Row]:
+    """Measure how a session is switched between branches."""
+    from benchmarks.switching import measure_switch
+
+    return measure_switch(area, files, effort.runs)
+
+
 def _take_first_snapshots(
     area: Area, worktree: Path, runs: int, rival_runs: Mapping[str, int]
 ) -> dict[str, list[FirstSnapshot]]:
@@ -266,5 +273,6 @@ WORKS = (
     Work("later", "later snapshot in process, full scan, 0, 1, 10, 100 changed files: time", measure_later),
     Work("message", "a whole message in process, full scans, 10 changed files, patch: time", measure_message),
     Work("revert", "revert of 10 and of 1,000 files in process, durable: time", measure_revert),
+    Work("switch", "switch between branches after 1,000 and after 10 messages: time", measure_switches),
     Work("command", "`shadowtree track` as a one-shot command, nothing changed: time", measure_command),
 )
