@@ -7,16 +7,20 @@ import os
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shadowtree import Shadow
-from shadowtree.arguments import check_name, check_on_conflict, encode_meta, parse_paths
+from shadowtree.arguments import Manner, check_name, encode_meta, parse_path, parse_paths, read_manner
 from shadowtree.errors import InvalidInput
 from shadowtree.paths import ROOT, RelPath
 from tests.trees import make_tree
+
+if TYPE_CHECKING:
+    from shadowtree.model import OnConflict
 
 # Names
 
@@ -74,15 +78,35 @@ def test_what_is_not_even_text_is_no_name(name: object) -> None:
         check_name(name, "session")  # type: ignore[arg-type]  # what a caller without types does
 
 
-@pytest.mark.parametrize("word", ["abort", "keep", "overwrite"])
-def test_there_are_three_ways_with_conflicts(word: str) -> None:
-    check_on_conflict(word)
+# The manner of an act
 
 
-@pytest.mark.parametrize("word", ["", "ABORT", "merge", "keep ", None])
-def test_there_is_no_other_way_with_conflicts(word: str) -> None:
+@pytest.mark.parametrize("files", [True, False], ids=["with files", "without files"])
+@pytest.mark.parametrize("word", ["abort", "keep", "overwrite", "merge"])
+def test_there_are_four_ways_with_conflicts(word: OnConflict, files: bool) -> None:
+    assert read_manner(word, False, files) == Manner(word, has_markers=False, has_files=files)
+
+
+@pytest.mark.parametrize("markers", [True, False], ids=["with markers", "without markers"])
+@pytest.mark.parametrize("word", ["", "ABORT", "markers", "keep ", None])
+def test_there_is_no_other_way_with_conflicts(word: OnConflict, markers: bool) -> None:
     with pytest.raises(InvalidInput, match="on_conflict"):
-        check_on_conflict(word)
+        read_manner(word, markers)
+
+
+@pytest.mark.parametrize("word", ["abort", "merge"])
+def test_whoever_wants_markers_wants_to_merge(word: OnConflict) -> None:
+    assert read_manner(word, True) == Manner("merge", has_markers=True)
+
+
+@pytest.mark.parametrize("word", ["keep", "overwrite"])
+def test_markers_are_refused_where_nothing_is_merged(word: OnConflict) -> None:
+    with pytest.raises(InvalidInput, match=f"markers .*'{word}'"):
+        read_manner(word, True)
+
+
+def test_an_act_stops_at_conflicts_and_writes_files_unless_something_else_is_said() -> None:
+    assert read_manner("abort", False) == Manner() == Manner("abort", has_markers=False, has_files=True)
 
 
 # Meta
@@ -200,6 +224,7 @@ WORKTREE = "/home/me/project"
 )
 def test_a_path_is_relative_to_the_worktree(path: str | os.PathLike[str], found: bytes) -> None:
     assert set(parse_paths([path], WORKTREE) or ()) == {RelPath(found)}
+    assert parse_path(path, WORKTREE) == RelPath(found)
 
 
 @pytest.mark.parametrize(

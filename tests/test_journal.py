@@ -24,6 +24,7 @@ from shadowtree.events import (
     SNAPSHOT,
     STEP,
     STEP_END,
+    SWITCH,
     UNDO,
     UNREVERT,
     WRAP,
@@ -32,13 +33,16 @@ from shadowtree.events import (
     Intent,
     MessageRow,
     Position,
+    TakenOut,
 )
 from shadowtree.journal import Journal, TreeRecord, create_journal
 from shadowtree.paths import RelPath
 from shadowtree.state import DIRECTORY, MODE_LINK, Change, PathState, Unknown, is_file
+from shadowtree.tables import VERSION
 from tests.faults import in_child, sweep_kills
 
-VERSION_1 = Path(__file__).parent.parent / "fixtures" / "stores" / "format-1" / "timeline.db"
+STORES = Path(__file__).parent.parent / "fixtures" / "stores"
+OLD_TIMELINES = {1: STORES / "format-1" / "timeline.db", 2: STORES / "timeline-2" / "timeline.db"}
 
 FILE = PathState(0o100644, b"a" * 20)
 PRIVATE_FILE = PathState(0o100600, b"b" * 20)
@@ -75,14 +79,22 @@ def journal(path: Path) -> Iterator[Journal]:
 def old_path(tmp_path: Path) -> Path:
     """A timeline of version 1, with two trees."""
     path = tmp_path / "old" / "timeline.db"
-    put_old(path)
+    put_old(path, 1)
     return path
 
 
-def put_old(path: Path) -> None:
+@pytest.fixture
+def path_2(tmp_path: Path) -> Path:
+    """A timeline of version 2: m1, then m2 and m3 on a branch, and m4, which is undone."""
+    path = tmp_path / "second" / "timeline.db"
+    put_old(path, 2)
+    return path
+
+
+def put_old(path: Path, version: int) -> None:
     shutil.rmtree(path.parent, ignore_errors=True)
     path.parent.mkdir()
-    shutil.copyfile(VERSION_1, path)
+    shutil.copyfile(OLD_TIMELINES[version], path)
 
 
 def version_of(path: Path) -> int:
@@ -142,6 +154,9 @@ def read_all(journal: Journal) -> list[object]:
         list(journal.acts_of(1)),
         journal.changes_at([b"a"], 0, 2),
         journal.branches(1),
+        journal.changes_since([b"a"], 0, 1),
+        journal.story_of(b"a"),
+        journal.paths_of([1]),
         journal.open_intents(),
     ]
 
@@ -297,7 +312,7 @@ def test_an_event_is_given_back_as_it_was_added(journal: Journal, path: Path) ->
         session=2,
         kind=STEP_END,
         time_ms=1_700_000_000_123,
-        position=Position(head=1, tip=2, open=3, step="st\udcffep"),
+        position=Position(head=1, tip=2, open=3, step="st\udcffep", out=(TakenOut(1, 2), TakenOut(11, 120))),
         message=4,
         step="édit",
         before=5,
@@ -312,7 +327,7 @@ def test_an_event_is_given_back_as_it_was_added(journal: Journal, path: Path) ->
     )
 
     assert plain == Event(1, 1, WRAP, 5, Position())
-    assert full.position == Position(1, 2, 3, "st\udcffep")
+    assert full.position == Position(1, 2, 3, "st\udcffep", (TakenOut(1, 2), TakenOut(11, 120)))
     assert reopened(path, lambda other: other.events_after(0)) == [plain, full]
     assert journal.event(2) == full
     assert journal.event(2).is_inferred is True
@@ -363,16 +378,17 @@ def test_events_of_very_many_messages_are_given_oldest_first(journal: Journal) -
 
 
 def test_acts_are_given_newest_first_over_many_pages(journal: Journal) -> None:
-    kinds = [BEGIN, REVERT, END, UNDO, WRAP, REDO, SNAPSHOT, UNREVERT, STEP, RESTORE]
+    kinds = [BEGIN, REVERT, END, UNDO, WRAP, REDO, SNAPSHOT, UNREVERT, STEP, RESTORE, SWITCH]
     with journal.transaction():
-        for number in range(100):
-            add_event(journal, session=1 + number % 3, kind=kinds[number % 10])
+        for number in range(330):
+            add_event(journal, session=1 + number % 3, kind=kinds[number % 11])
 
     acts = list(journal.acts_of(1))
 
     of_session = [event for event in journal.events_after(0, 1) if event.kind in ACTS]
     assert acts == of_session[::-1]
-    assert len(acts) > 10
+    assert len(acts) > 40
+    assert {act.kind for act in acts} == set(ACTS)
 
 
 def test_acts_can_be_added_while_acts_are_read(journal: Journal) -> None:
@@ -385,6 +401,28 @@ def test_acts_can_be_added_while_acts_are_read(journal: Journal) -> None:
         add_event(journal, kind=REDO)
 
     assert seen + numbers(acts) == first[::-1]
+
+
+def test_the_last_event_before_another_leaves_that_one_out(journal: Journal) -> None:
+    for session in (1, 2, 1, 2):
+        add_event(journal, session)
+
+    found = [journal.last_event(1, before=number) for number in (1, 2, 3, 4, 99)]
+
+    assert [None if event is None else event.number for event in found] == [None, 1, 1, 3, 3]
+
+
+def test_events_are_found_by_numbers_also_by_very_many(journal: Journal) -> None:
+    with journal.transaction():
+        added = [add_event(journal, kind=SWITCH) for _ in range(1201)]
+    asked = added[::-1]
+
+    found = journal.events(asked)
+
+    assert list(found) == asked
+    assert numbers(found.values()) == asked
+    assert found[7] == journal.event(7)
+    assert journal.events([]) == {}
 
 
 def test_the_last_wrap_is_that_of_any_session(journal: Journal) -> None:
@@ -411,12 +449,26 @@ def test_a_change_is_given_back_as_it_was_added(journal: Journal, old: State, ne
 
 
 @pytest.mark.parametrize(("old", "new"), PAIRS)
-def test_known_changes_of_files_and_links_are_counted(journal: Journal, old: State, new: State) -> None:
+def test_a_merged_change_is_given_back_as_one(journal: Journal, path: Path, old: State, new: State) -> None:
+    merged = Change(RelPath(b"a"), old, new, is_merged=True)
+
+    journal.add_changes(add_event(journal, 1, UNDO), [merged, change_at(b"b", old, new)])
+
+    assert reopened(path, lambda other: other.changes_of([1])) == {1: [merged, change_at(b"b", old, new)]}
+    assert [change.is_merged for change in journal.changes_of([1])[1]] == [True, False]
+    assert journal.story_of(b"a") == [(1, merged)]
+
+
+@pytest.mark.parametrize(("old", "new"), PAIRS)
+def test_paths_of_an_event_are_those_of_known_changes_of_files_and_links(
+    journal: Journal, old: State, new: State
+) -> None:
     change = change_at(b"a", old, new)
 
     journal.add_changes(1, [change])
 
-    assert journal.count_changes([1]) == {1: int(change.is_known and (is_file(old) or is_file(new)))}
+    is_counted = change.is_known and (is_file(old) or is_file(new))
+    assert journal.paths_of([1]) == ({b"a"} if is_counted else set())
 
 
 def test_changes_are_sorted_by_the_bytes_of_their_paths(journal: Journal) -> None:
@@ -440,9 +492,9 @@ def test_changes_of_very_many_events_are_told_apart(journal: Journal) -> None:
     assert all(
         [change.path for change in found[event]] == [b"%d" % event, b"dir"] for event in range(1, 1202)
     )
-    assert journal.count_changes(range(1202)) == {0: 0, **dict.fromkeys(range(1, 1202), 1)}
+    assert journal.paths_of(range(1202)) == {b"%d" % event for event in range(1, 1202)}
     assert journal.changes_of([]) == {}
-    assert journal.count_changes([]) == {}
+    assert journal.paths_of([]) == set()
 
 
 def test_changes_without_a_transaction_count_all_or_none(journal: Journal) -> None:
@@ -479,6 +531,70 @@ def test_changes_at_very_many_paths_are_given_oldest_first(journal: Journal) -> 
 
     assert [number for number, _ in found] == list(range(1, 1202))
     assert [change.path for _, change in found] == paths[::-1]
+
+
+def test_paths_that_several_events_changed_are_named_once(journal: Journal) -> None:
+    for path in (b"a", b"b", b"a", b"c"):
+        journal.add_changes(
+            add_event(journal), [change_at(path, None, FILE), change_at(b"d", None, DIRECTORY)]
+        )
+
+    assert journal.paths_of([1, 2, 3, 3]) == {b"a", b"b"}
+    assert journal.paths_of([4]) == {b"c"}
+    assert journal.paths_of([99]) == set()
+
+
+def add_story(journal: Journal) -> None:
+    """Events of two sessions and of every kind, each of which changed `a` and something of its own."""
+    kinds = [END, SNAPSHOT, STEP_END, BEGIN, REVERT, SWITCH, END]
+    for number, kind in enumerate(kinds * 2, start=1):
+        event = add_event(journal, 1 if number <= len(kinds) else 2, kind)
+        journal.add_changes(event, [change_at(b"%d" % event, None, FILE), change_at(b"a", FILE, LINK)])
+
+
+@pytest.mark.parametrize(
+    ("paths", "after", "session", "found"),
+    [
+        ([b"a"], 0, 1, [1, 2, 5, 6, 7]),
+        ([b"a"], 0, 2, [8, 9, 12, 13, 14]),
+        ([b"a"], 2, 1, [5, 6, 7]),
+        ([b"a"], 7, 1, []),
+        ([b"a", b"5", b"13", b"none"], 1, 1, [2, 5, 5, 6, 7]),
+        ([b"3", b"4"], 0, 1, []),
+        ([], 0, 1, []),
+        ([b"a"], 0, 3, []),
+    ],
+    ids=[
+        "all of a session",
+        "all of the other",
+        "after an event",
+        "after the last",
+        "several paths",
+        "what steps did their messages did",
+        "no path",
+        "no such session",
+    ],
+)
+def test_changes_since_an_event_are_those_of_one_session(
+    journal: Journal, paths: list[bytes], after: int, session: int, found: list[int]
+) -> None:
+    add_story(journal)
+
+    changes = journal.changes_since(paths, after, session)
+
+    assert [number for number, _ in changes] == found
+    assert all(change.path in paths for _, change in changes)
+
+
+def test_the_story_of_a_path_is_that_of_all_sessions(journal: Journal) -> None:
+    add_story(journal)
+
+    assert journal.story_of(b"a") == [
+        (number, change_at(b"a", FILE, LINK)) for number in (1, 2, 5, 6, 7, 8, 9, 12, 13, 14)
+    ]
+    assert journal.story_of(b"13") == [(13, change_at(b"13", None, FILE))]
+    assert journal.story_of(b"3") == []
+    assert journal.story_of(b"none") == []
 
 
 # Skips
@@ -526,6 +642,66 @@ def test_branches_are_those_of_a_session(journal: Journal) -> None:
     assert (first, second) == (BranchRow(1, 1, "b1", None, 2, 3), BranchRow(3, 1, "br\udcffanch", 4, 5, 6))
     assert journal.branches(1) == [first, second]
     assert journal.branches(9) == []
+
+
+@pytest.fixture
+def three_branches(journal: Journal) -> Journal:
+    """Branches 1 and 3 of the first session, and 2 of the second one."""
+    for session, name in [(1, "a"), (2, "b"), (1, "c")]:
+        journal.add_branch(session, name, None, 2, 3)
+    return journal
+
+
+def test_a_branch_is_moved_where_it_stands(three_branches: Journal, path: Path) -> None:
+    three_branches.move_branch(1, fork=4, tip=5, event=6)
+
+    assert reopened(path, lambda other: other.branches(1)) == [
+        BranchRow(1, 1, "a", 4, 5, 6),
+        BranchRow(3, 1, "c", None, 2, 3),
+    ]
+    three_branches.move_branch(1, fork=None, tip=7, event=8)
+    assert three_branches.branches(1)[0] == BranchRow(1, 1, "a", None, 7, 8)
+    assert three_branches.branches(2) == [BranchRow(2, 2, "b", None, 2, 3)]
+
+
+def test_a_branch_is_renamed(three_branches: Journal, path: Path) -> None:
+    three_branches.rename_branch(3, "né\udcff")
+
+    assert reopened(path, lambda other: [row.name for row in other.branches(1)]) == ["a", "né\udcff"]
+    assert [row.name for row in three_branches.branches(2)] == ["b"]
+
+
+def test_a_branch_that_is_dropped_is_no_longer_listed_and_its_number_never_given_again(
+    three_branches: Journal, path: Path
+) -> None:
+    three_branches.drop_branch(3)
+    again = three_branches.add_branch(1, "c", None, 2, 9)
+
+    assert again.number == 4
+    assert reopened(path, lambda other: [row.number for row in other.branches(1)]) == [1, 4]
+    assert [row.number for row in three_branches.branches(2)] == [2]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda journal: journal.move_branch(1, fork=4, tip=5, event=6),
+        lambda journal: journal.rename_branch(1, "new"),
+        lambda journal: journal.drop_branch(1),
+    ],
+    ids=["moved", "renamed", "dropped"],
+)
+def test_what_was_done_to_a_branch_counts_with_its_transaction(
+    three_branches: Journal, change: Callable[[Journal], None]
+) -> None:
+    before = three_branches.branches(1)
+
+    with suppress(ValueError), three_branches.transaction():
+        change(three_branches)
+        assert three_branches.branches(1) != before
+        raise ValueError
+
+    assert three_branches.branches(1) == before
 
 
 # Intents
@@ -654,8 +830,15 @@ def test_every_write_passes_the_fault_point_once(
         add_event(journal)
         journal.add_changes(2, [change_at(b"a", None, FILE)])
     journal.remove_intent(intent)
+    journal.add_branch(1, "b", None, 1, 1)
+    journal.move_branch(1, fork=1, tip=2, event=2)
+    journal.rename_branch(1, "c")
+    journal.drop_branch(1)
 
-    assert [act for act, _ in acts] == ["record", "record", "intent", "commit", "commit", "forget"]
+    assert [act for act, _ in acts] == [
+        *("record", "record", "intent", "commit", "commit", "forget"),
+        *("record", "record", "record", "record"),
+    ]
     assert {where for _, where in acts} == {str(path)}
 
 
@@ -745,7 +928,14 @@ QUESTIONS: dict[str, Callable[[Journal], object]] = {
     "acts of a session without any": lambda journal: list(journal.acts_of(2)),
     "last wrap": lambda journal: journal.last_wrap(),
     "changes of an event": lambda journal: journal.changes_of([10_000]),
-    "count of changes": lambda journal: journal.count_changes([10_000]),
+    "paths of an event": lambda journal: journal.paths_of([10_000]),
+    "events by number": lambda journal: journal.events([10, 5000]),
+    "last event before one": lambda journal: journal.last_event(1, before=10_000),
+    "newest changes of a session at a path": lambda journal: journal.changes_since(
+        [b"common", b"7"], 19_950, 1
+    ),
+    "story of a path": lambda journal: journal.story_of(b"7"),
+    "branches": lambda journal: journal.branches(1),
     "newest changes at a path": lambda journal: journal.changes_at([b"common", b"7"], 19_950, 1),
     "no changes by others": lambda journal: journal.changes_at([b"common"], 20_001, 1),
     "session": lambda journal: journal.session_number("none"),
@@ -811,7 +1001,7 @@ def test_a_new_timeline_has_the_present_version(path: Path) -> None:
     with closing(Journal(str(path))) as journal:
         journal.upgrade()
 
-    assert version_of(path) == 2
+    assert version_of(path) == VERSION
     assert path.read_bytes() == before
 
 
@@ -834,7 +1024,7 @@ def test_rows_that_an_old_timeline_cannot_have_are_damage(old_path: Path) -> Non
             with pytest.raises(StoreDamaged):
                 ask(1)
         assert journal.changes_of([1]) == {1: []}
-        assert journal.count_changes([1]) == {1: 0}
+        assert journal.paths_of([1]) == set()
 
 
 def test_an_upgraded_timeline_is_as_a_new_one_with_its_trees_kept(old_path: Path, path: Path) -> None:
@@ -848,8 +1038,78 @@ def test_an_upgraded_timeline_is_as_a_new_one_with_its_trees_kept(old_path: Path
 
         assert list(journal.trees_after(0)) == trees
         assert journal.last_messages(1, 20) == [message]
-    assert version_of(old_path) == version_of(path) == 2
+    assert version_of(old_path) == version_of(path) == VERSION
     assert schema_of(old_path) == schema_of(path)
+
+
+FIRST_BRANCH = BranchRow(1, 1, "add-a-shop-window", 1, 3, 8)
+
+
+def read_2(journal: Journal) -> None:
+    """Compare all that the timeline of version 2 has with what was recorded in it."""
+    window, price, notes = b"window.html", b"price", b"notes.txt"
+    assert len(list(journal.trees_after(0))) == 7
+    assert journal.session_names() == {1: "default"}
+    assert ids(journal.last_messages(1, None)) == ["m1", "m2", "m3", "m4"]
+    assert ids(journal.messages_by_number([4, 2]).values()) == ["m4", "m2"]
+    last = journal.last_event(1)
+    assert last is not None
+    assert (last.kind, last.position) == (UNDO, Position(head=1, tip=4))
+    assert [act.number for act in journal.acts_of(1)] == [11, 8]
+    assert numbers(journal.events([11, 3]).values()) == [11, 3]
+    assert [event.position.out for event in journal.events_after(0)] == [()] * 11
+    assert journal.paths_of([5, 7]) == {window, notes}
+    assert [number for number, _ in journal.story_of(window)] == [5, 8]
+    assert [number for number, _ in journal.changes_since([price, notes], 7, 1)] == [8, 10, 11]
+    assert not any(change.is_merged for found in journal.changes_of([8, 11]).values() for change in found)
+    assert journal.branches(1) == [FIRST_BRANCH]
+
+
+def test_a_timeline_of_version_2_is_read_and_left_as_it_is(path_2: Path) -> None:
+    before = path_2.read_bytes()
+
+    with closing(Journal(str(path_2))) as journal:
+        read_2(journal)
+        assert journal.open_intents() == []
+
+    assert path_2.read_bytes() == before
+    assert version_of(path_2) == 2
+
+
+def test_an_upgraded_timeline_of_version_2_is_as_a_new_one_with_its_rows_kept(
+    path_2: Path, path: Path
+) -> None:
+    with closing(Journal(str(path_2))) as journal:
+        journal.upgrade()
+        journal.upgrade()
+        read_2(journal)
+        out = Position(head=4, tip=4, out=(TakenOut(1, 4),))
+        act = journal.add_event(session=1, kind=SWITCH, time_ms=0, position=out)
+        merged = Change(RelPath(b"a"), FILE, None, is_merged=True)
+        journal.add_changes(act.number, [merged])
+
+        assert list(journal.acts_of(1))[0] == journal.last_event(1) == act
+        assert journal.story_of(b"a") == [(act.number, merged)]
+        journal.drop_branch(1)
+        assert journal.branches(1) == []
+    assert version_of(path_2) == VERSION
+    assert schema_of(path_2) == schema_of(path)
+
+
+def test_who_has_a_timeline_of_version_2_open_sees_what_was_written_since_it_was_upgraded(
+    path_2: Path,
+) -> None:
+    with closing(Journal(str(path_2))) as reader:
+        read_2(reader)
+
+        with closing(Journal(str(path_2))) as writer:
+            writer.upgrade()
+            out = Position(head=4, tip=4, out=(TakenOut(1, 4),))
+            act = writer.add_event(session=1, kind=SWITCH, time_ms=0, position=out)
+            writer.drop_branch(1)
+
+        assert reader.last_event(1) == act
+        assert reader.branches(1) == []
 
 
 def test_who_has_an_old_timeline_open_sees_that_another_upgraded_it(old_path: Path) -> None:
@@ -865,7 +1125,8 @@ def test_who_has_an_old_timeline_open_sees_that_another_upgraded_it(old_path: Pa
         assert other.session_names() == {1: "default"}
 
 
-def test_a_kill_while_upgrading_leaves_the_old_version_or_the_new_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", OLD_TIMELINES)
+def test_a_kill_while_upgrading_leaves_the_old_version_or_the_new_one(tmp_path: Path, version: int) -> None:
     path = tmp_path / "old" / "timeline.db"
 
     def upgrade() -> None:
@@ -873,15 +1134,18 @@ def test_a_kill_while_upgrading_leaves_the_old_version_or_the_new_one(tmp_path: 
             journal.upgrade()
 
     def check() -> None:
-        assert_upgradable(path)
+        assert_upgradable(path, version)
 
-    assert sweep_kills(lambda: put_old(path), upgrade, check) == 1
+    assert sweep_kills(lambda: put_old(path, version), upgrade, check) == 1
 
 
+@pytest.mark.parametrize("version", OLD_TIMELINES)
 def test_a_power_cut_while_upgrading_leaves_the_old_version_or_the_new_one(
-    old_path: Path, tmp_path: Path
+    tmp_path: Path, version: int
 ) -> None:
     """SQLite's log is cut at each page that the upgrade wrote into it."""
+    old_path = tmp_path / "old" / "timeline.db"
+    put_old(old_path, version)
     with closing(Journal(str(old_path))) as journal:
         journal.upgrade()
         content = old_path.read_bytes()
@@ -894,20 +1158,24 @@ def test_a_power_cut_while_upgrading_leaves_the_old_version_or_the_new_one(
         path.with_name("timeline.db-wal").write_bytes(log[:size])
 
         versions.append(version_of(path))
-        assert_upgradable(path)
+        assert_upgradable(path, version)
 
-    assert versions == [1] * (len(versions) - 1) + [2]
+    assert versions == [version] * (len(versions) - 1) + [VERSION]
 
 
-def assert_upgradable(path: Path) -> None:
-    assert version_of(path) in (1, 2)
+def assert_upgradable(path: Path, version: int) -> None:
+    assert version_of(path) in (version, VERSION)
     with closing(Journal(str(path))) as journal:
-        assert [tree.number for tree in journal.trees_after(0)] == [1, 2]
-        assert not any(read_all(journal))
-        journal.upgrade()
-        journal.add_session("default")
-        assert journal.session_names() == {1: "default"}
-    assert version_of(path) == 2
+        for _ in range(2):
+            if version == 1:
+                assert [tree.number for tree in journal.trees_after(0)] == [1, 2]
+                assert not any(read_all(journal))
+            else:
+                read_2(journal)
+            journal.upgrade()
+        journal.add_session("new")
+        assert list(journal.session_names().values())[-1] == "new"
+    assert version_of(path) == VERSION
 
 
 def test_an_upgrade_that_fails_leaves_the_old_version(
@@ -925,16 +1193,16 @@ def test_an_upgrade_that_fails_leaves_the_old_version(
         assert not any(read_all(journal))
         assert version_of(old_path) == 1
         journal.upgrade()
-    assert version_of(old_path) == 2
+    assert version_of(old_path) == VERSION
 
 
 def test_a_newer_timeline_is_refused(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA user_version = 3")
+        connection.execute(f"PRAGMA user_version = {VERSION + 1}")
 
     with pytest.raises(StoreTooNew) as caught:
         Journal(str(path))
-    assert (caught.value.found, caught.value.known) == (3, 2)
+    assert (caught.value.found, caught.value.known) == (VERSION + 1, VERSION)
 
 
 @pytest.mark.parametrize("version", [0, -1])
@@ -956,6 +1224,8 @@ def test_a_row_that_another_one_names_and_is_not_there_is_damage(journal: Journa
             ask(1)
     with pytest.raises(StoreDamaged):
         journal.messages_by_number([1])
+    with pytest.raises(StoreDamaged):
+        journal.events([1])
 
 
 def fill(journal: Journal) -> None:
@@ -979,6 +1249,11 @@ def fill(journal: Journal) -> None:
         ("UPDATE messages SET text = x'ff'", lambda journal: journal.message(1)),
         ("UPDATE messages SET id = 7 WHERE number = 40", lambda journal: journal.last_messages(1, 20)),
         ("UPDATE events SET open_step = 'text'", lambda journal: journal.event(1)),
+        ("UPDATE events SET out = x''", lambda journal: journal.event(1)),
+        ("UPDATE events SET out = x'37'", lambda journal: journal.last_event(1)),
+        ("UPDATE events SET out = x'373a'", lambda journal: journal.events([1])),
+        ("UPDATE events SET out = x'373a382c'", lambda journal: journal.event(1)),
+        ("UPDATE events SET out = 7", lambda journal: journal.event(1)),
         ("UPDATE sessions SET name = x'ff'", lambda journal: journal.session_names()),
         ("UPDATE branches SET name = x'ff'", lambda journal: journal.branches(1)),
         ("UPDATE changes SET reason = x'ff'", lambda journal: journal.changes_of([1])),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shadowtree.apply import Move, order_moves
 from shadowtree.frozen import replace
 from shadowtree.paths import ROOT, TEMPORARY_PREFIX, RelPath, ancestors, parent_of, to_text
-from shadowtree.plan import KEEP_OR_MOVE, KEEP_OR_OVERWRITE, PathPlan, Wish, make_plan
+from shadowtree.plan import KEEP_OR_MOVE, KEEP_OR_OVERWRITE, Merged, PathPlan, Wish, make_plan
 from shadowtree.state import DIRECTORY, Change, PathState, Unknown
 
 if TYPE_CHECKING:
@@ -57,7 +57,14 @@ class Disk:
 def plan(
     wishes: list[Wish], present: Mapping[bytes, PathState | Unknown], on_conflict: OnConflict = "abort"
 ) -> PathPlan:
-    return make_plan(wishes, Disk(present), on_conflict)
+    return make_plan(wishes, Disk(present), NoMerger(), on_conflict)
+
+
+class NoMerger:
+    """Is never asked: only conflicts of messages' changes are merged, and only if that is wished."""
+
+    def merge(self, path: RelPath, present: State, edits: Sequence[Change]) -> Merged:
+        raise AssertionError(f"{path!r} was to be merged")
 
 
 def wish(path: bytes, target: Answer, expected: Answer, **more: str) -> Wish:
@@ -604,7 +611,7 @@ def test_every_plan_without_conflicts_can_be_done_and_touches_what_was_wished_al
     case: tuple[dict[RelPath, PathState | Unknown], list[Wish]], on_conflict: OnConflict
 ) -> None:
     present, wishes = case
-    found = make_plan(wishes, Disk(present), on_conflict)
+    found = make_plan(wishes, Disk(present), NoMerger(), on_conflict)
     if found.conflicts:
         assert on_conflict != "keep"
         return
@@ -634,7 +641,7 @@ def test_from_any_tree_to_any_other_nothing_stands_in_the_way(
         for path in sorted({*present, *target})
         if present.get(path) != target.get(path)
     ]
-    found = make_plan(wishes, Disk(present), "abort")
+    found = make_plan(wishes, Disk(present), NoMerger(), "abort")
     model = Model(present)
     model.run(order_moves(found.changes, "t"))
 

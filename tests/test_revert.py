@@ -381,7 +381,13 @@ def test_the_outcome_tells_what_was_done(shadow: Shadow, worktree: Path) -> None
         "dry_run",
         "mode",
         "notes",
+        "head",
+        "undone",
+        "merged",
+        "marked",
     }
+    assert (outcome.head, outcome.undone) == (None, ["m1"])
+    assert (outcome.merged, outcome.marked) == ([], [])
 
 
 def test_a_revert_in_another_process_is_the_same(shadow: Shadow, worktree: Path) -> None:

@@ -7,14 +7,16 @@ from collections.abc import Callable
 
 import pytest
 
+from shadowtree.frozen import replace
 from shadowtree.paths import RelPath
 from shadowtree.plan import Wish
 from shadowtree.state import DIRECTORY, Change, PathState, Unknown
-from shadowtree.trace import Happening, narrow, wish_back, wish_forward, wish_tree
+from shadowtree.trace import Happening, narrow, wish_across, wish_back, wish_forward, wish_tree
 
 State = PathState | Unknown | None
 
 P = RelPath(b"p")
+RUNNABLE = PathState(stat.S_IFREG | 0o755, bytes([1]) * 20)
 LARGE = Unknown("it is too large")
 IGNORED = Unknown("the rules left it out")
 
@@ -24,9 +26,16 @@ def v(number: int) -> PathState:
     return PathState(stat.S_IFREG | 0o644, bytes([number]) * 20)
 
 
+def edit(old: State, new: State) -> Change:
+    """What a way does to the path."""
+    return Change(P, old, new)
+
+
 def happen(number: int, *changes: tuple[bytes, State, State], act: str = "") -> Happening:
     label = f"the last {act}" if act else f"message 'm{number}'"
-    return Happening(number, label, [Change(RelPath(path), old, new) for path, old, new in changes])
+    return Happening(
+        number, label, [Change(RelPath(path), old, new) for path, old, new in changes], is_act=bool(act)
+    )
 
 
 def story_of(*links: tuple[State, State]) -> list[Happening]:
@@ -55,11 +64,11 @@ EXAMPLE = [
 
 
 def test_the_example_goes_back_to_before_the_first_message() -> None:
-    assert back(EXAMPLE, 1, 4) == Wish(P, v(0), v(3), None, "message 'm4'")
+    assert back(EXAMPLE, 1, 4) == Wish(P, v(0), v(3), None, "message 'm4'", edits=[edit(v(3), v(0))])
 
 
 def test_the_example_goes_back_by_its_last_message_alone() -> None:
-    assert back(EXAMPLE[3:], 4) == Wish(P, v(1), v(3), None, "message 'm4'")
+    assert back(EXAMPLE[3:], 4) == Wish(P, v(1), v(3), None, "message 'm4'", edits=[edit(v(3), v(1))])
 
 
 # Back
@@ -110,7 +119,7 @@ def test_what_came_before_the_first_message_to_undo_is_not_looked_at() -> None:
     """An act of before says nothing about whether the path was edited since."""
     story = [happen(1, (P, v(8), v(9)), act="undo"), happen(2, (P, v(0), v(1)))]
 
-    assert back(story, 2) == Wish(P, v(0), v(1), None, "message 'm2'")
+    assert back(story, 2) == Wish(P, v(0), v(1), None, "message 'm2'", edits=[edit(v(1), v(0))])
 
 
 def test_acts_in_between_are_links_of_the_chain() -> None:
@@ -121,7 +130,7 @@ def test_acts_in_between_are_links_of_the_chain() -> None:
         happen(4, (P, v(1), v(7)), act="restore"),
     ]
 
-    assert back(story, 1) == Wish(P, v(0), v(7), None, "the last restore")
+    assert back(story, 1) == Wish(P, v(0), v(7), None, "the last restore", edits=[edit(v(1), v(0))])
 
 
 def test_a_link_that_does_not_fit_is_an_edit_of_somebody_else() -> None:
@@ -132,9 +141,7 @@ def test_a_link_that_does_not_fit_is_an_edit_of_somebody_else() -> None:
 
 
 def test_bits_alone_are_an_edit_too() -> None:
-    runnable = PathState(stat.S_IFREG | 0o755, v(1).blob)
-
-    assert back(story_of((v(0), v(1)), (runnable, v(3)))).trouble is not None
+    assert back(story_of((v(0), v(1)), (RUNNABLE, v(3)))).trouble is not None
 
 
 def test_the_first_edit_is_the_one_that_is_told() -> None:
@@ -144,10 +151,21 @@ def test_the_first_edit_is_the_one_that_is_told() -> None:
     assert wish.last == "message 'm4'"
 
 
-def test_an_edit_before_an_act_is_told_with_the_act() -> None:
-    story = [happen(1, (P, v(0), v(1))), happen(2, (P, v(5), v(0)), act="undo")]
+def test_an_edit_that_an_act_replaced_is_told_only_if_it_came_back() -> None:
+    story = [
+        happen(1, (P, v(0), v(1))),
+        happen(2, (P, v(5), v(0)), act="undo"),
+        happen(3, (P, v(0), v(5)), act="unrevert"),
+    ]
 
+    assert back(story[:2], 1).trouble is None
     assert back(story, 1).trouble == "it was edited between message 'm1' and the last undo"
+
+
+def test_an_edit_that_an_act_found_as_wished_is_agreed_upon() -> None:
+    story = [happen(1, (P, v(0), v(1))), happen(2, (P, v(5), v(5)), act="restore")]
+
+    assert back(story, 1) == Wish(P, v(0), v(5), None, "the last restore", edits=[edit(v(1), v(0))])
 
 
 def test_another_session_is_told_before_an_edit() -> None:
@@ -224,25 +242,29 @@ UNDONE = [
     ("over", "target"), [((1,), v(1)), ((1, 2), v(2)), ((2,), v(2))], ids=["one", "both", "the second"]
 )
 def test_going_forward_wants_what_the_last_of_them_made(over: tuple[int, ...], target: PathState) -> None:
-    assert forward(UNDONE, *over) == Wish(P, target, v(0), None, "the last undo")
+    edits = [edit(v(1) if over == (2,) else v(0), target)]
+
+    assert forward(UNDONE, *over) == Wish(P, target, v(0), None, "the last undo", edits=edits)
 
 
 def test_going_forward_after_an_edit_that_was_overwritten_is_no_trouble() -> None:
     """The undo saw the edit and took its own way; what it left is what counts."""
     story = [happen(1, (P, v(0), v(1))), happen(2, (P, v(9), v(0)), act="undo")]
 
-    assert forward(story, 1) == Wish(P, v(1), v(0), None, "the last undo")
+    assert forward(story, 1) == Wish(P, v(1), v(0), None, "the last undo", edits=[edit(v(0), v(1))])
 
 
 def test_going_forward_deletes_again() -> None:
     story = [happen(1, (P, v(0), None)), happen(2, (P, None, v(0)), act="undo")]
 
-    assert forward(story, 1) == Wish(P, None, v(0), None, "the last undo")
+    assert forward(story, 1) == Wish(P, None, v(0), None, "the last undo", edits=[edit(v(0), None)])
 
 
 def test_going_forward_over_nothing_that_was_recorded_to_be_undone_expects_its_own_state() -> None:
     """A path that the undo kept as it was has no link for the undo."""
-    assert forward([happen(1, (P, v(0), v(1)))], 1) == Wish(P, v(1), v(1), None, "message 'm1'")
+    story = [happen(1, (P, v(0), v(1)))]
+
+    assert forward(story, 1) == Wish(P, v(1), v(1), None, "message 'm1'", edits=[edit(v(0), v(1))])
 
 
 def test_going_forward_names_what_another_session_did() -> None:
@@ -260,7 +282,8 @@ def test_going_forward_leaves_the_paths_of_later_messages_alone() -> None:
 
     wishes = wish_forward({1}, story, {})
 
-    assert wishes == [Wish(RelPath(b"a"), v(1), None, None, "the last undo")]
+    edits = [Change(RelPath(b"a"), None, v(1))]
+    assert wishes == [Wish(RelPath(b"a"), v(1), None, None, "the last undo", edits=edits)]
 
 
 def test_going_forward_to_what_is_unknown_has_no_target() -> None:
@@ -273,6 +296,206 @@ def test_wishes_forward_are_sorted() -> None:
     story = [happen(1, (b"b", None, v(1)), (b"a/x", None, v(1)), (b"a", None, DIRECTORY))]
 
     assert [wish.path for wish in wish_forward({1}, story, {})] == [b"a", b"a/x", b"b"]
+
+
+# What the messages' changes come to
+
+EDITS: dict[str, tuple[list[tuple[State, State]], list[tuple[State, State]]]] = {
+    "one": ([(v(0), v(1))], [(v(0), v(1))]),
+    "two in a row": ([(v(0), v(1)), (v(1), v(2))], [(v(0), v(2))]),
+    "made and deleted": ([(None, v(1)), (v(1), None)], []),
+    "deleted and made": ([(v(0), None), (None, v(2))], [(v(0), v(2))]),
+    "there and back": ([(v(0), v(1)), (v(1), v(0))], []),
+    "there and back, and on": ([(v(0), v(1)), (v(1), v(0)), (v(0), v(2))], [(v(0), v(2))]),
+    "around a detour": ([(v(0), v(1)), (v(1), v(2)), (v(2), v(1)), (v(1), v(3))], [(v(0), v(3))]),
+    "an edit in between": ([(v(0), v(1)), (v(2), v(3))], [(v(0), v(1)), (v(2), v(3))]),
+    "an edit, then two in a row": (
+        [(v(0), v(1)), (v(2), v(3)), (v(3), v(4))],
+        [(v(0), v(1)), (v(2), v(4))],
+    ),
+    "an edit of bits": ([(v(0), v(1)), (RUNNABLE, v(3))], [(v(0), v(1)), (RUNNABLE, v(3))]),
+    "an edit that was deleted": ([(v(0), v(1)), (None, v(3))], [(v(0), v(1)), (None, v(3))]),
+    "unknown in between": ([(v(0), LARGE), (LARGE, v(1))], [(v(0), LARGE), (LARGE, v(1))]),
+}
+
+
+@pytest.mark.parametrize(("links", "edits"), EDITS.values(), ids=EDITS)
+def test_changes_that_follow_each_other_are_one_edit(
+    links: list[tuple[State, State]], edits: list[tuple[State, State]]
+) -> None:
+    story = story_of(*links)
+
+    assert forward(story).edits == [edit(old, new) for old, new in edits]
+    assert back(story).edits == [edit(new, old) for old, new in reversed(edits)]
+
+
+def test_what_others_than_the_messages_did_is_no_edit_of_the_way() -> None:
+    """An act's change, and that of a message that stays, are what the edits are merged with."""
+    story = [
+        happen(1, (P, v(0), v(1))),
+        happen(2, (P, v(1), v(7)), act="restore"),
+        happen(3, (P, v(7), v(8))),
+        happen(4, (P, v(8), v(9))),
+    ]
+
+    assert back(story, 1, 4).edits == [edit(v(9), v(8)), edit(v(1), v(0))]
+    assert forward(story, 1, 4).edits == [edit(v(0), v(1)), edit(v(8), v(9))]
+
+
+@pytest.mark.parametrize("wish", [wish_back, wish_forward])
+def test_only_the_paths_that_are_said_to_be_are_merged_in_any_case(wish: Callable[..., list[Wish]]) -> None:
+    story = [happen(1, (b"a", v(0), v(1)), (b"b", v(0), v(1)))]
+
+    assert [each.is_merged for each in wish({1}, story, {}, {RelPath(b"b"), RelPath(b"c")})] == [False, True]
+    assert [each.is_merged for each in wish({1}, story, {})] == [False, False]
+
+
+# An act that merged: what somebody had edited is still there
+
+
+def merge_into(number: int, old: State, new: State, act: str = "undo") -> Happening:
+    return Happening(number, f"the last {act}", [Change(P, old, new, is_merged=True)], is_act=True)
+
+
+EDITED = [
+    happen(1, (P, v(0), v(1))),
+    happen(2, (P, v(1), v(2))),
+    merge_into(3, v(5), v(6)),
+]
+"""Somebody made v5 of v2, and the undo of the second message made v6 of that."""
+REASON = "it was edited between message 'm2' and the last undo"
+
+
+def test_going_further_back_than_an_act_that_merged_meets_the_edit() -> None:
+    assert back(EDITED, 1) == Wish(P, v(0), v(6), REASON, "the last undo", edits=[edit(v(1), v(0))])
+
+
+def test_going_forward_again_after_an_act_that_merged_meets_the_edit() -> None:
+    assert forward(EDITED, 2) == Wish(P, v(2), v(6), REASON, "the last undo", edits=[edit(v(1), v(2))])
+
+
+def test_the_edit_is_met_by_an_act_that_did_not_merge_only_before_it() -> None:
+    overwriting = happen(3, (P, v(5), v(1)), act="undo")
+
+    assert back([*EDITED[:2], overwriting], 1).trouble is None
+    assert forward([*EDITED[:2], overwriting], 2).trouble is None
+
+
+@pytest.mark.parametrize(
+    ("later", "is_met"),
+    [
+        ([merge_into(4, v(6), v(7))], True),
+        ([merge_into(4, v(6), v(7)), merge_into(5, v(7), v(8))], True),
+        ([happen(4, (P, v(6), v(0)), act="restore")], False),
+        ([happen(4, (P, v(6), v(0)), act="restore"), happen(5, (P, v(0), v(6)), act="unrevert")], True),
+        ([happen(4, (P, v(6), v(6)), act="restore")], False),
+        ([happen(4, (P, v(6), v(5)), act="unrevert")], True),
+        ([happen(4, (P, v(6), v(9)))], True),
+    ],
+    ids=[
+        "merged once more",
+        "merged twice more",
+        "overwritten",
+        "overwritten and brought back",
+        "agreed upon",
+        "as before the merge",
+        "changed by a message",
+    ],
+)
+def test_an_edit_stays_in_the_story_until_it_is_overwritten_or_agreed_upon(
+    later: list[Happening], is_met: bool
+) -> None:
+    assert (back([*EDITED, *later], 1).trouble == REASON) is is_met
+
+
+def test_a_merge_without_any_edit_meets_nobody() -> None:
+    """As when one message was taken out from under a later one."""
+    story = [*EDITED[:2], merge_into(3, v(2), v(6), act="revert")]
+
+    assert back(story, 1, 2).trouble is None
+    assert forward(story, 2).trouble is None
+
+
+# Across: back first, and then forward
+
+
+def across(back: list[Wish], forward: list[Wish]) -> dict[bytes, Wish]:
+    found = wish_across(back, forward)
+    assert [wish.path for wish in found] == sorted(wish.path for wish in found)
+    return {wish.path: wish for wish in found}
+
+
+def way(path: bytes, old: State, new: State, expected: State, **more: str) -> Wish:
+    """A wish for a path that goes from one state to another on the way."""
+    own = RelPath(path)
+    return Wish(own, new, expected, last="m", edits=[Change(own, old, new)] if old != new else [], **more)
+
+
+def test_a_path_of_one_way_is_wished_as_that_way_has_it() -> None:
+    only_back, only_forward = way(b"b", v(1), v(0), v(1)), way(b"a", v(0), v(2), v(0))
+
+    assert wish_across([only_back], [only_forward]) == [only_forward, only_back]
+
+
+def test_a_path_of_both_ways_goes_from_one_end_to_the_other() -> None:
+    found = across([way(b"p", v(1), v(0), v(1))], [way(b"p", v(0), v(2), v(1))])
+
+    assert found == {b"p": way(b"p", v(1), v(2), v(1))}
+
+
+def test_a_path_that_is_the_same_at_both_ends_is_left_alone_whatever_somebody_made_of_it() -> None:
+    to_fork = way(b"p", v(1), v(0), v(1), trouble="edited")
+
+    assert across([to_fork], [way(b"p", v(0), v(1), v(1), trouble="edited")]) == {}
+
+
+def test_a_path_that_a_way_left_as_it_was_is_left_alone() -> None:
+    """It was made and deleted again."""
+    assert across([way(b"p", None, None, None)], [way(b"q", None, None, None)]) == {}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "told"),
+    [("a", None, "a"), (None, "b", "b"), ("a", "b", "a"), (None, None, None)],
+)
+def test_trouble_on_either_way_is_trouble(one: str | None, other: str | None, told: str | None) -> None:
+    to_fork = replace(way(b"p", v(1), v(0), v(1)), trouble=one)
+    from_fork = replace(way(b"p", v(0), v(2), v(1)), trouble=other)
+
+    assert across([to_fork], [from_fork])[b"p"].trouble == told
+
+
+def test_edits_that_do_not_follow_each_other_stay_apart() -> None:
+    """Somebody edited the path before the branch was made."""
+    found = across([way(b"p", v(1), v(0), v(1))], [way(b"p", v(5), v(6), v(1))])
+
+    assert found[b"p"].edits == [edit(v(1), v(0)), edit(v(5), v(6))]
+
+
+def test_a_path_that_is_merged_stays_so() -> None:
+    to_fork = replace(way(b"p", v(1), v(0), v(1)), is_merged=True)
+    from_fork = replace(way(b"p", v(0), v(2), v(1)), is_merged=True)
+
+    assert across([to_fork], [from_fork])[b"p"].is_merged
+
+
+def test_across_a_story_of_two_lines() -> None:
+    """m1, then m2, undone, then m3: from m3 to m2, whose paths meet at one of them."""
+    story = [
+        happen(1, (b"a", None, v(1))),
+        happen(2, (b"a", v(1), v(2)), (b"b", None, v(2)), (b"same", v(0), v(9))),
+        happen(3, (b"a", v(2), v(1)), (b"b", v(2), None), (b"same", v(9), v(0)), act="undo"),
+        happen(4, (b"a", v(1), v(4)), (b"c", None, v(4)), (b"same", v(0), v(9))),
+    ]
+
+    found = across(wish_back({4}, story, {}), wish_forward({2}, story, {}))
+
+    assert {path: (wish.expected, wish.target, wish.trouble) for path, wish in found.items()} == {
+        b"a": (v(4), v(2), None),
+        b"b": (None, v(2), None),
+        b"c": (v(4), None, None),
+    }
+    assert [(each.old, each.new) for each in found[b"a"].edits] == [(v(4), v(2))]
 
 
 # Nothing, trees, parts
