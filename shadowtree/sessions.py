@@ -137,7 +137,8 @@ class Session:
         first = min((branch.fork or 0 for branch in known), default=0)
         on_line = {row.number for row in self._walk_to(self.position.tip, first)}
         last = max((branch.tip for branch in known if branch.tip in on_line), default=None)
-        return [self._make_branch(branch, on_line, last) for branch in rows or known]
+        wanted = known if rows is None else rows
+        return [self._make_branch(branch, on_line, last) for branch in wanted]
 
     def _make_branch(self, branch: BranchRow, on_line: set[int], last: int | None) -> Branch:
         is_active = branch.tip in on_line
