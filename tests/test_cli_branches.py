@@ -774,6 +774,18 @@ def test_texts_that_collide_are_shown_and_nothing_is_touched(terminal: Terminal,
 
 
 @pytest.mark.usefixtures("edited")
+@pytest.mark.parametrize("words", [["--on-conflict", "merge"], ["--markers"]], ids=" ".join)
+def test_a_merge_that_failed_is_not_proposed_again(
+    terminal: Terminal, project: Path, words: list[str]
+) -> None:
+    (project / "a.txt").write_bytes(b"\0mine")
+
+    terminal.run("undo", *words, exit_code=13)
+
+    assert terminal.err.splitlines()[-1].endswith("; try --on-conflict keep or overwrite")
+
+
+@pytest.mark.usefixtures("edited")
 def test_a_dry_run_shows_the_collision_too(terminal: Terminal, project: Path) -> None:
     _edit(project, _10="mine")
 

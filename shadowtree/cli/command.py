@@ -39,6 +39,10 @@ COMMANDS = {
 """Each command and the module of this package that describes it, in the order of the help."""
 
 
+MERGE_WAS_TRIED = "a merge was tried"
+"""A note on a conflict that merging did not solve, for whoever tells of it."""
+
+
 @frozen
 class Argument:
     """A word that a command takes by its place."""

@@ -11,6 +11,7 @@ import traceback
 from dataclasses import dataclass
 
 import shadowtree
+from shadowtree.cli.command import MERGE_WAS_TRIED
 from shadowtree.cli.output import say, talk, write_json
 
 
@@ -55,10 +56,11 @@ ANSWERS: dict[type[BaseException], Answer] = {
 }
 
 
-_COLLISION_ADVICE = (
+_AFTER_MERGING = "try --on-conflict keep or overwrite"
+_AFTER_COLLIDING = (
     "try --markers, which writes both versions into the files, or --on-conflict keep or overwrite"
 )
-"""Instead of that for any conflict, when a merge was tried already."""
+"""What is left to try for a conflict if merging did not do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ def explain(error: BaseException) -> Failure:
     for known in type(error).__mro__:
         if known in ANSWERS:
             answer = ANSWERS[known]
-            advice = _COLLISION_ADVICE if _is_collision(error) else answer.advice.format(error=error)
+            advice = _advise_after_merging(error) or answer.advice.format(error=error)
             return Failure(known.__name__, str(error), answer.exit_code, advice)
     if isinstance(error, KeyboardInterrupt):
         return Failure("Interrupted", "interrupted", 130)
@@ -101,9 +103,13 @@ def explain(error: BaseException) -> Failure:
     return Failure("InternalError", f"internal error: {type(error).__name__}: {error}", 1)
 
 
-def _is_collision(error: BaseException) -> bool:
-    """Tell whether texts collided that were to be merged."""
-    return isinstance(error, shadowtree.Conflict) and any(each.hunks for each in error.conflicts)
+def _advise_after_merging(error: BaseException) -> str | None:
+    """Say what is left to try if a merge was tried already; None: it was not."""
+    if isinstance(error, shadowtree.NotConfirmed) or not isinstance(error, shadowtree.Conflict):
+        return None
+    if any(conflict.hunks for conflict in error.conflicts):
+        return _AFTER_COLLIDING
+    return _AFTER_MERGING if MERGE_WAS_TRIED in getattr(error, "__notes__", ()) else None
 
 
 def _to_json(error: BaseException, failure: Failure) -> dict[str, object]:

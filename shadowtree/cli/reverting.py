@@ -6,10 +6,11 @@ The library does it, all or nothing. Here stand the question before it and the s
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import shadowtree
-from shadowtree.cli.command import Argument, Command, Option, Shared, read_count
+from shadowtree.cli.command import MERGE_WAS_TRIED, Argument, Command, Option, Shared, read_count
 from shadowtree.cli.outcome import describe_plan, describe_shortfall, find_way_back, render_outcome
 from shadowtree.cli.output import ask, say, write_json, write_lines
 from shadowtree.cli.shadows import find_wrapped, open_shadow, open_to_read, paths_in_worktree
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 def undo(shared: Shared, turns: str | None = None, **options: object) -> int:
     wanted = 1 if turns is None else read_count(turns, "TURNS")
     manner = _read_manner(options)
-    with open_to_read(shared) as shadow:
+    with open_to_read(shared) as shadow, _noting_merge(manner):
         outcome = shadow.undo(wanted, **manner)
     return _tell(shared, manner, outcome, render_outcome(outcome), turns=wanted)
 
@@ -40,7 +41,7 @@ def redo(shared: Shared, turns: str | None = None, is_all: bool = False, **optio
         raise shadowtree.InvalidInput("TURNS and --all cannot be given together")
     wanted = 1 if turns is None else read_count(turns, "TURNS")
     manner = _read_manner(options)
-    with open_to_read(shared) as shadow:
+    with open_to_read(shared) as shadow, _noting_merge(manner):
         outcome = shadow.redo(None if is_all else wanted, **manner)
     return _tell(shared, manner, outcome, render_outcome(outcome), turns=None if is_all else wanted)
 
@@ -57,7 +58,7 @@ def revert(
     manner = _read_manner(options)
     worktree = find_wrapped(shared)
     chosen = paths_in_worktree(worktree, paths)
-    with open_shadow(shared, worktree) as shadow:
+    with open_shadow(shared, worktree) as shadow, _noting_merge(manner):
         outcome = shadow.revert(id, step=step, paths=chosen, only=is_only, files=not no_files, **manner)
     is_part = chosen is not None or step is not None
     lines = render_outcome(outcome, target=id, is_part=is_part, has_files=not no_files)
@@ -66,21 +67,21 @@ def revert(
 
 def switch(shared: Shared, ref: str, **options: object) -> int:
     manner = _read_manner(options)
-    with open_to_read(shared) as shadow:
+    with open_to_read(shared) as shadow, _noting_merge(manner):
         outcome = shadow.switch(ref, **manner)
     return _tell(shared, manner, outcome, render_outcome(outcome, target=ref))
 
 
 def unrevert(shared: Shared, **options: object) -> int:
     manner = _read_manner(options)
-    with open_to_read(shared) as shadow:
+    with open_to_read(shared) as shadow, _noting_merge(manner):
         outcome = shadow.unrevert(**manner)
     return _tell(shared, manner, outcome, render_outcome(outcome))
 
 
 def restore(shared: Shared, ref: str, **options: object) -> int:
     manner = _read_manner(options)
-    with open_to_read(shared) as shadow:
+    with open_to_read(shared) as shadow, _noting_merge(manner):
         outcome = shadow.restore(ref, **manner)
     return _tell(shared, manner, outcome, render_outcome(outcome, target=ref))
 
@@ -96,6 +97,17 @@ def _read_manner(options: dict[str, object]) -> Manner:
         "dry_run": bool(options.get("dry_run")),
         "confirm": lambda plan: is_yes or ask(f"{describe_plan(plan.outcome)}. Go on?"),
     }
+
+
+@contextmanager
+def _noting_merge(manner: Manner) -> Iterator[None]:
+    """Note on a conflict that merging was tried already, so that nobody proposes it."""
+    try:
+        yield
+    except shadowtree.Conflict as conflict:
+        if manner["on_conflict"] == "merge" or manner["markers"]:
+            conflict.add_note(MERGE_WAS_TRIED)
+        raise
 
 
 def _tell(
