@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from shadowtree import Outcome, Shadow, faultpoint
+from shadowtree import Conflict, DuplicateMessage, InvalidInput, Outcome, Shadow, faultpoint
 from shadowtree.gitformat import MODE_TREE
 from shadowtree.journal import Journal
 from shadowtree.objects import Objects
@@ -82,8 +82,11 @@ class Rounds:
 
 # Acts
 
+TEXT = "".join(f"line {number}\n" for number in range(1, 13))
+
 BEFORE: Tree = {
     "same.txt": "same",
+    "text.txt": TEXT,
     "edited.txt": "old\n",
     "large.bin": bytes(range(256)) * 1500,
     "mode.txt": file("its mode alone", 0o644),
@@ -105,6 +108,7 @@ BEFORE: Tree = {
 }
 AFTER: Tree = {
     "same.txt": "same",
+    "text.txt": TEXT.replace("line 3\n", "line 3 of the message\n"),
     "edited.txt": "new\n",
     "large.bin": bytes(range(255, -1, -1)) * 2000,
     "mode.txt": file("its mode alone", 0o640),
@@ -125,6 +129,29 @@ AFTER: Tree = {
     "build.log": "no rule covers it any more",
 }
 """What a message makes of it: every kind of change there is."""
+OTHER: Tree = {
+    "same.txt": "same",
+    "text.txt": TEXT.replace("line 3\n", "line 3 of the other\n"),
+    "edited.txt": link("same.txt"),
+    "large.bin": bytes(range(256)) * 1500,
+    "mode.txt": file("its mode alone", 0o600),
+    "tool.sh": {"is": {"a": "directory"}},
+    "gone.txt": file("not gone", 0o600),
+    "link": "a file",
+    "gone link": link("same.txt"),
+    "file to dir": link("stays"),
+    "dir to file": {"a": {}, "b": {"c": "other", "empty": {}}},
+    "dir to link": "a file",
+    "link to dir": link("same.txt"),
+    "link to file": {},
+    "file to link": executable("a file"),
+    "going": {"deep": {}, "g": "g"},
+    "new": link("stays"),
+    "empty, goes": {"f": "f"},
+    "empty, comes": "a file",
+    "stays": {"f": "other", "g": "same", "h": {}},
+}
+"""What another message makes of what was before."""
 
 Mark = tuple[str, int, bytes, int, int]
 """What is at a path: kind, permission bits, content or target, inode, mtime in ns."""
@@ -175,24 +202,26 @@ class Scene:
     """A worktree in which an act is about to be done, saved so that it can be done again and again.
 
     Two messages are recorded: the first one made what is `BEFORE`, the second one `AFTER`. Then the user
-    wrote a rule by which one of its files is not covered any more.
+    wrote a rule by which one of its files is not covered any more. What else goes before is the act's.
     """
 
     def __init__(self, worktree: Path, saved: Path, act: str) -> None:
         self.worktree = worktree
         self._saved = saved
-        self._act = ACTS[act][1]
-        with open_shadow(worktree) as shadow:
+        prepare, self._act, *settings = {**ACTS, **ACTS_ON_BRANCHES}[act]
+        self._settings = dict(SETTINGS, **(settings[0] if settings else {}))
+        self.commands = {**COMMANDS, "again": self._act}
+        with self.open() as shadow:
             with shadow.message("m1"):
                 make_tree(worktree, BEFORE)
             with shadow.message("m2"):
                 become(worktree, BEFORE, AFTER)
             make_tree(worktree, {".shadowtreeignore": "*.log\n"})
-            ACTS[act][0](shadow)
+            prepare(shadow)
         self.store = store_of(worktree)
         shutil.copytree(worktree, saved / "worktree", symlinks=True)
         shutil.copytree(self.store, saved / "store")
-        self._acts = self.count_acts()
+        self._events = self.count_events()
         self._expected: dict[tuple[bool, str], object] = {}
         self.before: dict[str, Mark] = {}
         """What is there before the act."""
@@ -213,20 +242,24 @@ class Scene:
         put_back(self._saved / "store", self.store)
         self.before = read_marks(self.worktree)
 
-    def act(self) -> Outcome:
+    def open(self, worktree: Path | None = None, store: Path | None = None) -> Shadow:
+        """Open a worktree, by default its own, as a new process would."""
+        return Shadow(worktree or self.worktree, store=store, settings=self._settings)
+
+    def act(self) -> object:
         """Do it, as a new process would."""
-        with open_shadow(self.worktree) as shadow:
+        with self.open() as shadow:
             return self._act(shadow)
 
     # What it came to
 
     def is_done(self) -> bool:
         """Tell whether the act is in the timeline."""
-        return self.count_acts() > self._acts
+        return self.count_events() > self._events
 
-    def count_acts(self) -> int:
-        """Count the acts in the timeline, without touching it."""
-        return read_timeline(self.store, lambda journal: len(list(journal.acts_of(1))))
+    def count_events(self) -> int:
+        """Count what the timeline has of the session, without touching it."""
+        return read_timeline(self.store, lambda journal: len(journal.events_after(0, 1)))
 
     def has_intent(self) -> bool:
         """Tell whether an act is not finished, without touching anything."""
@@ -257,14 +290,14 @@ class Scene:
         is_done, has_intent = self.is_done(), self.has_intent()
         assert_records_whole(self.store)
 
-        with open_shadow(self.worktree) as shadow:
-            COMMANDS[command](shadow)
+        with self.open() as shadow:
+            came_to = self._run(command, shadow)
             recovered = shadow.recovered
-            position = _position(shadow)
 
-        assert (plain(read_marks(self.worktree)), position) == self._expect(is_done, command)
+        assert (plain(read_marks(self.worktree)), came_to) == self._expect(is_done, command)
         if command in READING:
-            self.assert_settled()
+            # Not asked again: some of these are in the timeline too.
+            (self.assert_after if is_done else self.assert_before)()
         assert self.has_intent() is False
         assert len(recovered) == has_intent, recovered
         assert all(("finished" if is_done else "taken back") in told for told in recovered)
@@ -284,11 +317,20 @@ class Scene:
         shutil.copytree(self._saved / "worktree", elsewhere / "worktree", symlinks=True)
         shutil.copytree(self._saved / "store", elsewhere / "store")
         Shadow.adopt(elsewhere / "worktree", elsewhere / "store").close()
-        with open_shadow(elsewhere / "worktree", elsewhere / "store") as shadow:
+        with self.open(elsewhere / "worktree", elsewhere / "store") as shadow:
             if is_done:
                 self._act(shadow)
-            COMMANDS[command](shadow)
-            return plain(read_marks(elsewhere / "worktree")), _position(shadow)
+            came_to = self._run(command, shadow)
+            return plain(read_marks(elsewhere / "worktree")), came_to
+
+    def _run(self, command: str, shadow: Shadow) -> object:
+        """Run a command; give how it was refused, if it was, and where the session stands then."""
+        try:
+            self.commands[command](shadow)
+            refusal = ""
+        except (Conflict, DuplicateMessage, InvalidInput) as error:
+            refusal = type(error).__name__
+        return refusal, position_of(shadow)
 
 
 def open_shadow(worktree: Path, store: Path | None = None) -> Shadow:
@@ -296,9 +338,14 @@ def open_shadow(worktree: Path, store: Path | None = None) -> Shadow:
     return Shadow(worktree, store=store, settings=SETTINGS)
 
 
-def _position(shadow: Shadow) -> tuple[str | None, str | None, list[str]]:
+def position_of(shadow: Shadow) -> object:
+    """Tell where a session stands, and all that its timeline says of messages and branches."""
     status = shadow.status()
-    return status.head, status.open, status.undone
+    return (
+        (status.head, status.open, status.undone),
+        [(message.id, message.state, message.branch) for message in shadow.messages()],
+        [(branch.name, branch.fork, branch.messages, branch.state) for branch in shadow.branches()],
+    )
 
 
 ACTS: dict[str, tuple[Callable[[Shadow], object], Callable[[Shadow], Outcome]]] = {
@@ -310,6 +357,101 @@ ACTS: dict[str, tuple[Callable[[Shadow], object], Callable[[Shadow], Outcome]]] 
 }
 """Every act: what goes before it, and itself."""
 
+
+def record(shadow: Shadow, message: str, old: Tree, new: Tree) -> None:
+    """Record a message that turns one tree into another."""
+    with shadow.message(message):
+        become(Path(shadow.worktree), old, new)
+
+
+def edit_text(shadow: Shadow, line: int, text: str) -> None:
+    """Change a line of the text, as an editor does."""
+    path = Path(shadow.worktree, "text.txt")
+    lines = path.read_text().splitlines(keepends=True)
+    lines[line - 1] = f"{text}\n"
+    path.write_text("".join(lines))
+
+
+def fork(shadow: Shadow) -> None:
+    """Let the second message be on a branch called `old`, and another one be in force."""
+    shadow.undo()
+    record(shadow, "m3", BEFORE, OTHER)
+    shadow.rename_branch("m2", "old")
+
+
+def fork_and_switch(shadow: Shadow) -> None:
+    """Switch to the branch."""
+    fork(shadow)
+    shadow.switch("old")
+
+
+def fork_and_go_on(shadow: Shadow) -> None:
+    """Switch to the branch and go on with it, so that what is left has a name already."""
+    fork_and_switch(shadow)
+    with shadow.message("m4"):
+        edit_text(shadow, 10, "line 10 of the fourth")
+
+
+def fork_twice(shadow: Shadow) -> None:
+    """Let one branch be listed and one be dropped: a session keeps a single one."""
+    shadow.undo()
+    record(shadow, "m3", BEFORE, AFTER)
+    shadow.undo()
+    record(shadow, "m4", BEFORE, OTHER)
+
+
+def undo_twice(shadow: Shadow) -> None:
+    """Let one message be on a branch and another one be undone."""
+    shadow.undo()
+    record(shadow, "m3", BEFORE, OTHER)
+    shadow.undo()
+
+
+def go_on_with_the_text(shadow: Shadow) -> None:
+    """Let a later message change the same file elsewhere."""
+    with shadow.message("m3"):
+        edit_text(shadow, 10, "line 10 of the third")
+
+
+def take_out(shadow: Shadow) -> None:
+    """Take a message out from under a later one."""
+    go_on_with_the_text(shadow)
+    shadow.revert("m2", only=True)
+
+
+def take_out_under_edits(shadow: Shadow) -> None:
+    """Take messages out from under what the user wrote."""
+    edit_text(shadow, 10, "line 10 of the user")
+    shadow.revert("m2", on_conflict="merge")
+
+
+ACTS_ON_BRANCHES: dict[str, Any] = {  # Any: what goes before, the act, and settings if it needs any
+    "switch": (fork, lambda shadow: shadow.switch("old")),
+    "switch from a named line": (fork_and_go_on, lambda shadow: shadow.switch("m3")),
+    "switch at the limit": (fork_twice, lambda shadow: shadow.switch("m2"), {"max_branches": 1}),
+    "switch to what was taken out": (take_out, lambda shadow: shadow.switch("m3")),
+    "unrevert of a switch": (fork_and_switch, lambda shadow: shadow.unrevert()),
+    "merge": (
+        lambda shadow: edit_text(shadow, 10, "line 10 of the user"),
+        lambda shadow: shadow.revert("m2", on_conflict="merge"),
+    ),
+    "unrevert of a merge": (take_out_under_edits, lambda shadow: shadow.unrevert()),
+    "only": (go_on_with_the_text, lambda shadow: shadow.revert("m2", only=True)),
+    "markers": (
+        lambda shadow: edit_text(shadow, 3, "line 3 of the user"),
+        lambda shadow: shadow.revert("m2", on_conflict="merge", markers=True),
+    ),
+    "without files": (lambda shadow: None, lambda shadow: shadow.revert("m2", files=False)),
+    "begin": (lambda shadow: shadow.undo(), lambda shadow: shadow.begin("m8")),
+    "begin at the limit": (undo_twice, lambda shadow: shadow.begin("m8"), {"max_branches": 1}),
+    "snapshot at the limit": (undo_twice, lambda shadow: shadow.snapshot("m8"), {"max_branches": 1}),
+}
+"""What has to do with branches and merging, with the settings that it needs."""
+WRITING_ACTS_ON_BRANCHES = [
+    name for name in ACTS_ON_BRANCHES if not name.startswith(("begin", "snapshot", "without"))
+]
+RECORDING_ON_BRANCHES = [name for name in ACTS_ON_BRANCHES if name not in WRITING_ACTS_ON_BRANCHES]
+
 READING: dict[str, Callable[[Shadow], object]] = {
     "status": lambda shadow: shadow.status(),
     "messages": lambda shadow: shadow.messages(),
@@ -317,9 +459,11 @@ READING: dict[str, Callable[[Shadow], object]] = {
     "patch": lambda shadow: shadow.patch(shadow.show("m1")[0].after or ""),
     "show": lambda shadow: shadow.show("m2"),
     "plan": lambda shadow: shadow.plan_revert("m1"),
+    "branches": lambda shadow: shadow.branches(),
+    "blame": lambda shadow: shadow.blame("same.txt"),
     "track": lambda shadow: shadow.track(),
-    "begin": lambda shadow: shadow.begin("m3"),
-    "snapshot": lambda shadow: shadow.snapshot("m3"),
+    "begin": lambda shadow: shadow.begin("m9"),
+    "snapshot": lambda shadow: shadow.snapshot("m9"),
 }
 """Commands that leave the worktree as it is."""
 COMMANDS: dict[str, Callable[[Shadow], object]] = {
@@ -327,6 +471,9 @@ COMMANDS: dict[str, Callable[[Shadow], object]] = {
     "undo": lambda shadow: shadow.undo(),
     "redo": lambda shadow: shadow.redo(),
     "unrevert": lambda shadow: shadow.unrevert(),
+    "switch": lambda shadow: shadow.switch("m1"),
+    "without files": lambda shadow: shadow.revert("m1", files=False),
+    "merge": lambda shadow: shadow.revert("m2", on_conflict="merge"),
 }
 
 
@@ -466,12 +613,14 @@ def sweep_errors(
     scenario: Callable[[], object],
     check: Callable[[object], object],
     faults: Callable[[int], Faults],
+    *,
+    step: int = 1,
 ) -> int:
     """Fail the scenario at its first write, at its second and so on; give how many failures there were.
 
     `check` is called with what the scenario returned or raised.
     """
-    for number in count(1):
+    for number in count(1, step):
         prepare()
         with faults(number) as fault:
             try:
@@ -480,7 +629,7 @@ def sweep_errors(
                 outcome = error
         if not fault.hits:
             assert not isinstance(outcome, Exception), outcome
-            return number - 1
+            return (number - 1) // step
         with _noted(f"after failure {number} of {fault.hits[0]}"):
             check(outcome)
     raise AssertionError

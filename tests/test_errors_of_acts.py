@@ -14,10 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from shadowtree import Outcome, OutOfSpace, Shadow, ShadowError, StoreFailed, faultpoint
+from shadowtree import Message, Outcome, OutOfSpace, Shadow, ShadowError, StoreFailed, faultpoint
 from tests.faults import (
     ACTS,
+    RECORDING_ON_BRANCHES,
     SETTINGS,
+    WRITING_ACTS_ON_BRANCHES,
     Faults,
     Raised,
     Scene,
@@ -28,6 +30,7 @@ from tests.faults import (
     mounted_tmpfs,
     open_shadow,
     plain,
+    position_of,
     read_marks,
     sweep_errors,
     track,
@@ -77,7 +80,7 @@ def check_from_then_on(scene: Scene, outcome: object) -> None:
 def check_next(scene: Scene) -> None:
     """The next command has nothing to do, or makes it good."""
     assert_records_whole(scene.store)
-    with open_shadow(scene.worktree) as shadow:
+    with scene.open() as shadow:
         shadow.status()
     scene.assert_settled()
     assert not scene.has_intent()
@@ -123,6 +126,130 @@ def test_an_act_can_fail_at_every_call_and_all_that_follow(
     assert_sound_store(scene.store)
 
 
+# Branches and merging
+
+how = pytest.mark.parametrize(
+    ("code", "forever"),
+    [
+        pytest.param(errno.EIO, False, id="EIO-once"),
+        pytest.param(errno.ENOSPC, True, id="ENOSPC-from-then-on"),
+        pytest.param(errno.EIO, True, id="EIO-from-then-on", marks=slow),
+        pytest.param(errno.ENOSPC, False, id="ENOSPC-once", marks=slow),
+    ],
+)
+some_acts = pytest.mark.parametrize(
+    ("act", "step"),
+    [
+        pytest.param("without files", 4, id="without files, some"),
+        pytest.param("switch at the limit", 17, id="switch, some"),
+        pytest.param("markers", 17, id="markers, some"),
+        pytest.param("without files", 1, id="without files", marks=slow),
+        *(pytest.param(act, 1, id=act, marks=slow) for act in WRITING_ACTS_ON_BRANCHES),
+    ],
+)
+
+
+@how
+@some_acts
+def test_an_act_on_branches_can_fail_at_every_call(
+    worktree: Path, tmp_path: Path, act: str, step: int, code: int, forever: bool
+) -> None:
+    """The error is ours, nothing is changed, in the timeline either, and the act can be done again."""
+    scene = Scene(worktree, tmp_path / "saved", act)
+    before, after = positions(scene)
+    check = check_from_then_on if forever else check_once
+
+    def check_and_go_on(outcome: object) -> None:
+        check(scene, outcome)
+        go_on(scene, before, after)
+
+    failures = sweep_errors(
+        scene.put_back, scene.act, check_and_go_on, partial(Faults, code=code, forever=forever), step=step
+    )
+
+    assert failures * step >= (4 if act in RECORDING_ON_BRANCHES else 60)
+    assert_sound_store(scene.store)
+
+
+@pytest.mark.parametrize("forever", [False, True], ids=["once", "from-then-on"])
+@pytest.mark.parametrize(
+    ("act", "step"),
+    [
+        pytest.param("switch at the limit", 101, id="switch, some"),
+        pytest.param("only", 101, id="only, some"),
+        *(pytest.param(act, 1, id=act, marks=slow) for act in WRITING_ACTS_ON_BRANCHES),
+    ],
+)
+def test_the_worktree_can_fail_at_every_call_that_reads_for_an_act_on_branches(
+    worktree: Path, tmp_path: Path, act: str, step: int, forever: bool
+) -> None:
+    scene = Scene(worktree, tmp_path / "saved", act)
+    before, after = positions(scene)
+    check = check_from_then_on if forever else check_once
+
+    def check_and_go_on(outcome: object) -> None:
+        check(scene, outcome)
+        go_on(scene, before, after)
+
+    failures = sweep_errors(
+        scene.put_back,
+        scene.act,
+        check_and_go_on,
+        partial(Faults, code=errno.EIO, reading=True, forever=forever),
+        step=step,
+    )
+
+    assert failures * step >= 200
+
+
+def positions(scene: Scene) -> tuple[object, object]:
+    """Tell what the timeline says before an act and after it."""
+    with scene.open() as shadow:
+        before = position_of(shadow)
+    scene.act()
+    with scene.open() as shadow:
+        return before, position_of(shadow)
+
+
+def go_on(scene: Scene, before: object, after: object) -> None:
+    """The timeline agrees with the files; what was not done can be done now."""
+    with scene.open() as shadow:
+        assert position_of(shadow) == (after if scene.is_done() else before)
+    if not scene.is_done():
+        scene.act()
+        with scene.open() as shadow:
+            assert position_of(shadow) == after
+        scene.assert_after()
+
+
+@how
+@pytest.mark.parametrize("act", [act for act in RECORDING_ON_BRANCHES if act != "without files"])
+def test_recording_after_an_undo_can_fail_at_every_call(
+    worktree: Path, tmp_path: Path, act: str, code: int, forever: bool
+) -> None:
+    """What was undone is archived once, whether by the message or by the hole that is left in its place."""
+    scene = Scene(worktree, tmp_path / "saved", act)
+    before, after = positions(scene)
+
+    def check(outcome: object) -> None:
+        assert isinstance(outcome, ShadowError | Message), repr(outcome)
+        scene.assert_before()
+        with scene.open() as shadow:
+            assert position_of(shadow) in (before, after)
+        if isinstance(outcome, ShadowError):
+            scene.act()
+        with scene.open() as shadow:
+            assert position_of(shadow) == after
+        assert_records_whole(scene.store)
+        track(scene.worktree)
+        assert_no_leftovers(scene.store)
+
+    failures = sweep_errors(scene.put_back, scene.act, check, partial(Faults, code=code, forever=forever))
+
+    assert failures >= 4
+    assert_sound_store(scene.store)
+
+
 @slow
 @pytest.mark.parametrize("lessen", LESS)
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "from-then-on"])
@@ -143,7 +270,7 @@ def test_an_act_can_fail_at_every_call_where_the_file_system_can_do_less(
 
 
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "from-then-on"])
-@pytest.mark.parametrize("act", ["undo", "redo"])
+@pytest.mark.parametrize("act", ["undo", "redo", "switch at the limit", "only", "merge", "without files"])
 def test_the_timeline_can_fail_at_every_write(
     worktree: Path, tmp_path: Path, act: str, forever: bool
 ) -> None:
@@ -160,7 +287,7 @@ def test_the_timeline_can_fail_at_every_write(
         if not hits:
             break
         check(scene, outcome)
-    assert number >= 4
+    assert number >= (2 if act == "without files" else 4)
 
 
 @contextmanager

@@ -16,7 +16,18 @@ from pathlib import Path
 import pytest
 
 from shadowtree import system
-from tests.faults import ACTS, COMMANDS, READING, Child, Scene, open_shadow, sweep_kills
+from tests.faults import (
+    ACTS,
+    ACTS_ON_BRANCHES,
+    COMMANDS,
+    READING,
+    RECORDING_ON_BRANCHES,
+    WRITING_ACTS_ON_BRANCHES,
+    Child,
+    Scene,
+    open_shadow,
+    sweep_kills,
+)
 from tests.processes import PACKAGE_PLACE, surroundings
 from tests.referee import assert_sound_store
 
@@ -26,7 +37,7 @@ back_and_forth = pytest.mark.parametrize("act", ["undo", "redo"])
 
 def each_in_turn(scene: Scene) -> Iterator[None]:
     """Check with one command after the other."""
-    for command in cycle(COMMANDS):
+    for command in cycle(scene.commands):
         scene.check_next(command)
         yield
 
@@ -47,8 +58,33 @@ def test_an_act_can_be_killed_at_every_write(worktree: Path, tmp_path: Path, act
     assert_sound_store(scene.store)
 
 
+SAMPLE = ["switch at the limit", "only", "markers"]
+"""What the ordinary run kills here and there; the others wait for the long one."""
+
+
+@pytest.mark.parametrize(
+    ("act", "step"),
+    [
+        *(pytest.param(act, 1, id=act) for act in RECORDING_ON_BRANCHES),
+        *(pytest.param(act, 9, id=f"{act}, some") for act in SAMPLE),
+        *(pytest.param(act, 1, id=act, marks=pytest.mark.slow) for act in WRITING_ACTS_ON_BRANCHES),
+    ],
+)
+def test_an_act_on_branches_can_be_killed_at_every_write(
+    worktree: Path, tmp_path: Path, act: str, step: int
+) -> None:
+    """Head, states of messages, branches and what was taken out agree with the files: all, or nothing."""
+    scene = Scene(worktree, tmp_path / "saved", act)
+    checks = each_in_turn(scene)
+
+    kills = sweep_kills(scene.put_back, scene.act, lambda: next(checks), step=step)
+
+    assert kills * step >= (4 if act in RECORDING_ON_BRANCHES else 60)
+    assert_sound_store(scene.store)
+
+
 @pytest.mark.slow
-@acts
+@pytest.mark.parametrize("act", [*ACTS, *ACTS_ON_BRANCHES])
 def test_an_act_can_be_killed_at_every_call(worktree: Path, tmp_path: Path, act: str) -> None:
     """Inside a write too: a file that is made and not written, written and without its mode."""
     scene = Scene(worktree, tmp_path / "saved", act)
@@ -56,7 +92,7 @@ def test_an_act_can_be_killed_at_every_call(worktree: Path, tmp_path: Path, act:
 
     kills = sweep_kills(scene.put_back, scene.act, lambda: next(checks), at_calls=True)
 
-    assert kills >= 120
+    assert kills >= (8 if act in RECORDING_ON_BRANCHES else 120)
     assert_sound_store(scene.store)
 
 
