@@ -1088,7 +1088,7 @@ def test_an_upgraded_timeline_of_version_2_is_as_a_new_one_with_its_rows_kept(
         merged = Change(RelPath(b"a"), FILE, None, is_merged=True)
         journal.add_changes(act.number, [merged])
 
-        assert list(journal.acts_of(1))[0] == journal.last_event(1) == act
+        assert next(journal.acts_of(1)) == journal.last_event(1) == act
         assert journal.story_of(b"a") == [(act.number, merged)]
         journal.drop_branch(1)
         assert journal.branches(1) == []

@@ -67,8 +67,16 @@ class NoMerger:
         raise AssertionError(f"{path!r} was to be merged")
 
 
-def wish(path: bytes, target: Answer, expected: Answer, **more: str) -> Wish:
-    return Wish(RelPath(path), target, expected, **more)
+def wish(
+    path: bytes,
+    target: Answer,
+    expected: Answer,
+    *,
+    trouble: str | None = None,
+    last: str = "",
+    doubt: str | None = None,
+) -> Wish:
+    return Wish(RelPath(path), target, expected, trouble, last, doubt)
 
 
 def changes(found: PathPlan) -> dict[bytes, tuple[Answer, Answer]]:

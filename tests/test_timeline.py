@@ -23,18 +23,26 @@ from shadowtree.events import (
     Event,
     MessageRow,
     Position,
+    TakenOut,
 )
 from shadowtree.journal import Journal, create_journal
 from shadowtree.sessions import Session
 from shadowtree.timeline import (
+    Archive,
     FindMessage,
     Travel,
+    archive,
+    choose_only,
     choose_redo,
     choose_revert,
+    choose_switch,
     choose_undo,
     find_branches,
     fold,
+    in_force,
     name_branch,
+    part_ways,
+    redoable_messages,
     starts_turn,
     state_of,
     undone_messages,
@@ -67,6 +75,11 @@ def event(
     kind: str, message: int | None = None, *, to: Position | None = None, step: str | None = None
 ) -> Event:
     return Event(9, 1, kind, 0, to or Position(), message=message, step=step)
+
+
+def at(head: int | None, tip: int | None, *out: int) -> Position:
+    """A position with some messages taken out of the line."""
+    return Position(head=head, tip=tip, out=tuple(TakenOut(number, 99) for number in out))
 
 
 def result(travel: Travel) -> tuple[list[int], int | None, int]:
@@ -107,6 +120,43 @@ def test_an_act_says_itself_where_it_went_and_leaves_nothing_open(kind: str, sta
     said = Position(head=1, tip=3, open=8, step="x")
 
     assert fold(start, event(kind, to=said)) == Position(head=1, tip=3)
+
+
+@pytest.mark.parametrize("kind", [BEGIN, SNAPSHOT])
+@pytest.mark.parametrize(
+    ("start", "kept"),
+    [
+        (at(4, 4, 2), at(5, 5, 2)),
+        (at(4, 4, 4), at(5, 5, 4)),
+        (at(4, 8, 2, 4, 6, 8), at(5, 5, 2, 4)),
+        (at(1, 4, 2, 3), at(5, 5)),
+        (at(None, 4, 1), at(5, 5)),
+    ],
+    ids=["below the head", "the head itself", "on both sides", "after the head", "nothing in force"],
+)
+def test_a_new_message_keeps_out_what_is_below_it_and_archives_what_is_not(
+    kind: str, start: Position, kept: Position
+) -> None:
+    found = fold(start, event(kind, 5))
+
+    assert found == Position(kept.head, kept.tip, 5 if kind == BEGIN else None, out=kept.out)
+
+
+@pytest.mark.parametrize(
+    "happened",
+    [event(END, 4), event(STEP, 4, step="s"), event(STEP_END, 4, step="s"), event(WRAP)],
+    ids=["end", "step", "end of a step", "wrap"],
+)
+def test_what_stays_in_its_message_leaves_out_what_is_out(happened: Event) -> None:
+    out = (TakenOut(2, 3), TakenOut(3, 3))
+
+    assert fold(Position(head=4, tip=4, open=4, out=out), happened).out == out
+
+
+@pytest.mark.parametrize("kind", ACTS)
+def test_an_act_says_itself_what_is_out(kind: str) -> None:
+    assert fold(at(4, 4, 2), event(kind, to=at(4, 4, 3))) == at(4, 4, 3)
+    assert fold(at(4, 4, 2), event(kind, to=at(4, 4))) == at(4, 4)
 
 
 @pytest.mark.parametrize("start", [Position(), OPEN, BACK], ids=["nothing", "open", "undone"])
@@ -153,6 +203,53 @@ def test_walking_back_goes_from_parent_to_parent(
 )
 def test_undone_is_what_comes_after_the_head(head: int | None, tip: int | None, found: list[int]) -> None:
     assert numbers(undone_messages(Position(head=head, tip=tip), line("uuu"))) == found
+
+
+@pytest.mark.parametrize(
+    ("position", "active", "redoable"),
+    [
+        (at(4, 4, 2), [4, 3, 1], []),
+        (at(4, 4, 4), [3, 2, 1], []),
+        (at(4, 4, 1, 2, 3, 4), [], []),
+        (at(2, 4, 1), [2], [3, 4]),
+        (at(2, 4, 3), [2, 1], [4]),
+        (at(2, 4, 4), [2, 1], [3]),
+        (at(2, 4, 3, 4), [2, 1], []),
+        (at(None, 4, 1), [], [2, 3, 4]),
+    ],
+)
+def test_what_is_out_is_neither_in_force_nor_redone(
+    position: Position, active: list[int], redoable: list[int]
+) -> None:
+    assert numbers(list(in_force(position, line("uuuu")))) == active
+    assert numbers(redoable_messages(position, line("uuuu"))) == redoable
+
+
+FAMILY: dict[int, int | None] = {1: None, 2: 1, 3: 2, 4: 1, 5: 4, 6: 4, 7: None, 8: 7}
+"""Three ways from the first message, to 3, 5 and 6, and another beginning."""
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "only_one", "only_other"),
+    [
+        (3, 3, [], []),
+        (3, 1, [2, 3], []),
+        (1, 3, [], [2, 3]),
+        (3, 5, [2, 3], [4, 5]),
+        (5, 6, [5], [6]),
+        (6, 3, [4, 6], [2, 3]),
+        (3, 8, [1, 2, 3], [7, 8]),
+        (None, 2, [], [1, 2]),
+        (5, None, [1, 4, 5], []),
+        (None, None, [], []),
+    ],
+)
+def test_ways_part_at_the_last_message_that_both_have(
+    one: int | None, other: int | None, only_one: list[int], only_other: list[int]
+) -> None:
+    ways = part_ways(one, other, find_in(FAMILY))
+
+    assert (numbers(ways[0]), numbers(ways[1])) == (only_one, only_other)
 
 
 @pytest.mark.parametrize(
@@ -221,6 +318,54 @@ def test_undo_with_nothing_recorded_stays_where_it_is() -> None:
     assert choose_undo(Position(), 1, find_in({})) == Travel(Position())
 
 
+@pytest.mark.parametrize(
+    ("roles", "out", "turns", "back", "passed", "head", "done"),
+    [
+        ("---", [3], 1, [2], [3], 1, 1),
+        ("---", [2], 1, [3], [], 2, 1),
+        ("---", [2], 2, [1, 3], [2], None, 2),
+        ("---", [1, 2], 1, [3], [], 2, 1),
+        ("---", [1, 2], 9, [3], [], 2, 1),
+        ("---", [1, 2, 3], 1, [], [], 3, 0),
+        ("uaua", [4], 1, [3], [4], 2, 1),
+        ("uaua", [3], 1, [4], [], 3, 1),
+        ("uaua", [3], 2, [1, 2, 4], [3], None, 2),
+        ("uaua", [3, 4], 1, [1, 2], [3, 4], None, 1),
+        ("uaua", [1], 2, [2, 3, 4], [], 1, 2),
+        ("uaua", [1, 2], 2, [3, 4], [], 2, 1),
+        ("uaua", [2], 2, [1, 3, 4], [2], None, 2),
+        ("uaaua", [3], 2, [1, 2, 4, 5], [3], None, 2),
+        ("aau", [1], 2, [2, 3], [], 1, 2),
+    ],
+    ids=[
+        "the last one is out",
+        "the one before is out",
+        "over one that is out",
+        "all before it are out",
+        "no more than are in force",
+        "nothing in force",
+        "the end of a turn",
+        "a turn without its user",
+        "a turn without its user, and one more",
+        "a whole turn",
+        "the first user",
+        "the first turn",
+        "the end of the first turn",
+        "the middle of a turn",
+        "the first of those that no turn began",
+    ],
+)
+def test_undo_passes_by_what_is_out(
+    roles: str, out: list[int], turns: int, back: list[int], passed: list[int], head: int | None, done: int
+) -> None:
+    start = at(len(roles), len(roles), *out)
+    travel = choose_undo(start, turns, line(roles))
+
+    assert travel.position == at(head, len(roles), *out)
+    assert (numbers(travel.back), numbers(travel.passed), travel.turns) == (back, passed, done)
+    assert (travel.forward, travel.rejoined) == ([], [])
+
+
 # redo
 
 
@@ -267,6 +412,57 @@ def test_redo_goes_forward_by_turns(
     assert result(travel) == found
     assert travel.position == Position(head=found[1], tip=len(roles))
     assert travel == Travel(travel.position, forward=travel.messages, turns=found[2])
+
+
+@pytest.mark.parametrize(
+    ("roles", "start", "out", "turns", "forward", "head", "done"),
+    [
+        ("---", None, [1], 1, [2], 2, 1),
+        ("---", None, [2], 1, [1], 1, 1),
+        ("---", 1, [2], 1, [3], 3, 1),
+        ("---", 1, [3], None, [2], 2, 1),
+        ("---", 1, [2, 3], None, [], 1, 0),
+        ("uaua", None, [3], 1, [1, 2], 2, 1),
+        ("uaua", None, [3], 2, [1, 2, 4], 4, 2),
+        ("uaua", None, [2], 1, [1], 1, 1),
+        ("uaua", 1, [2], 1, [3, 4], 4, 1),
+        ("uaua", None, [1], 1, [2], 2, 1),
+        ("uaua", None, [1, 2], 1, [3, 4], 4, 1),
+        ("uaua", None, [1, 2, 3, 4], None, [], None, 0),
+        ("uaua", None, [4], None, [1, 2, 3], 3, 2),
+        ("uaua", 2, [1, 2], 1, [3, 4], 4, 1),
+    ],
+    ids=[
+        "the next one is out",
+        "the one after it is out",
+        "over one that is out",
+        "all but the last",
+        "nothing left to redo",
+        "not the rest of a turn without its user",
+        "a turn without its user counts",
+        "a turn without its end",
+        "past the end of a turn",
+        "a turn without its user first",
+        "past a whole turn",
+        "all are out",
+        "the tip stays behind",
+        "what is out below",
+    ],
+)
+def test_redo_passes_by_what_is_out(
+    roles: str,
+    start: int | None,
+    out: list[int],
+    turns: int | None,
+    forward: list[int],
+    head: int | None,
+    done: int,
+) -> None:
+    travel = choose_redo(at(start, len(roles), *out), turns, line(roles))
+
+    assert travel.position == at(head, len(roles), *out)
+    assert (numbers(travel.forward), travel.turns) == (forward, done)
+    assert (travel.back, travel.passed, travel.rejoined) == ([], [], [])
 
 
 @pytest.mark.parametrize("turns", [0, -1])
@@ -338,6 +534,215 @@ def test_a_message_that_is_archived_cannot_be_reverted() -> None:
         choose_revert(Position(head=4, tip=4), find(5), find)
 
 
+@pytest.mark.parametrize(
+    ("start", "target", "back", "passed", "forward", "head"),
+    [
+        (at(4, 4, 3), 2, [2, 4], [3], [], 1),
+        (at(4, 4, 3), 4, [4], [], [], 3),
+        (at(4, 4, 3), 3, [4], [3], [], 2),
+        (at(4, 4, 4), 4, [], [4], [], 3),
+        (at(4, 4, 1), 1, [2, 3, 4], [1], [], None),
+        (at(1, 4, 3), 4, [], [], [2], 3),
+        (at(1, 4, 3), 3, [], [], [2], 2),
+        (at(1, 4, 2), 4, [], [], [3], 3),
+    ],
+    ids=[
+        "over one that is out",
+        "not as far as one that is out",
+        "one that is out itself",
+        "the last, which is out",
+        "the first, which is out",
+        "forward over one that is out",
+        "forward to one that is out",
+        "forward from one that is out",
+    ],
+)
+def test_revert_passes_by_what_is_out(
+    start: Position, target: int, back: list[int], passed: list[int], forward: list[int], head: int | None
+) -> None:
+    find = find_in(TWO_LINES)
+    travel = choose_revert(start, find(target), find)
+
+    assert travel.position == Position(head=head, tip=4, out=start.out)
+    assert (numbers(travel.back), numbers(travel.passed), numbers(travel.forward)) == (back, passed, forward)
+
+
+# only
+
+
+@pytest.mark.parametrize(
+    ("start", "target", "out"),
+    [
+        (at(4, 4), 1, [(1, 5)]),
+        (at(4, 4), 2, [(2, 5)]),
+        (at(4, 4), 4, [(4, 5)]),
+        (at(2, 4), 1, [(1, 5)]),
+        (at(4, 4, 3), 1, [(1, 5), (3, 99)]),
+        (at(4, 4, 1), 3, [(1, 99), (3, 5)]),
+        (at(4, 4, 4), 3, [(3, 5), (4, 99)]),
+    ],
+    ids=[
+        "the first",
+        "in the middle",
+        "the last",
+        "below what is undone",
+        "before one that is out",
+        "after one that is out",
+        "the head is out",
+    ],
+)
+def test_one_message_is_taken_out_and_the_head_stays(
+    start: Position, target: int, out: list[tuple[int, int]]
+) -> None:
+    find = find_in(TWO_LINES)
+    travel = choose_only(start, find(target), 5, find)
+
+    taken = tuple(TakenOut(message, newest) for message, newest in out)
+    assert travel == Travel(Position(start.head, start.tip, out=taken), back=[find(target)])
+
+
+@pytest.mark.parametrize(
+    ("start", "target"),
+    [(at(4, 4, 2), 2), (at(4, 4, 4), 4), (at(2, 4), 3), (at(2, 4), 4), (at(None, 4), 1), (at(2, 4, 3), 3)],
+    ids=["out already", "the head is out already", "undone", "the tip", "all undone", "out and undone"],
+)
+def test_nothing_is_taken_out_that_is_not_in_force(start: Position, target: int) -> None:
+    find = find_in(TWO_LINES)
+
+    assert choose_only(start, find(target), 5, find) == Travel(start)
+
+
+def test_nothing_is_taken_out_of_a_line_that_it_is_not_on() -> None:
+    find = find_in(TWO_LINES)
+
+    with pytest.raises(InvalidInput, match="'m5' is archived"):
+        choose_only(at(4, 4), find(5), 5, find)
+
+
+# switch
+
+
+@pytest.mark.parametrize(
+    ("start", "target", "tip", "back", "forward"),
+    [
+        (at(3, 3), 1, 3, [2, 3], []),
+        (at(3, 3), 3, 3, [], []),
+        (at(1, 3), 3, 3, [], [2, 3]),
+        (at(None, 3), 2, 3, [], [1, 2]),
+        (at(3, 3), 5, 5, [2, 3], [4, 5]),
+        (at(3, 3), 4, 5, [2, 3], [4]),
+        (at(1, 3), 5, 5, [], [4, 5]),
+        (at(2, 3), 5, 5, [2], [4, 5]),
+        (at(5, 5), 6, 6, [5], [6]),
+        (at(4, 5), 6, 6, [], [6]),
+        (at(6, 6), 3, 3, [4, 6], [2, 3]),
+        (at(3, 3), 8, 8, [1, 2, 3], [7, 8]),
+        (at(8, 8), 1, 3, [7, 8], [1]),
+        (at(None, 3), 8, 8, [], [7, 8]),
+    ],
+    ids=[
+        "back on the same line",
+        "where it is",
+        "forward on the same line",
+        "forward from nothing",
+        "another branch",
+        "the middle of another branch",
+        "another branch from the fork",
+        "another branch with some undone",
+        "a branch of a branch",
+        "a branch of a branch from its fork",
+        "back from a branch of a branch",
+        "another beginning",
+        "back from another beginning",
+        "another beginning with all undone",
+    ],
+)
+def test_switch_goes_back_to_where_the_ways_part_and_then_forward(
+    start: Position, target: int, tip: int, back: list[int], forward: list[int]
+) -> None:
+    find = find_in(FAMILY)
+    travel = choose_switch(start, find(target), tip, (), find)
+
+    assert travel.position == Position(head=target, tip=tip)
+    assert (numbers(travel.back), numbers(travel.forward)) == (back, forward)
+    assert (travel.passed, travel.rejoined, travel.removed) == ([], [], [])
+    assert numbers(travel.messages) == [*back, *forward]
+
+
+@pytest.mark.parametrize(
+    ("start", "target", "out", "gone", "come", "passed"),
+    [
+        (at(3, 3, 1), 5, [], [2, 3], [1, 4, 5], []),
+        (at(3, 3, 1), 5, [1], [2, 3], [4, 5], []),
+        (at(3, 3), 5, [1], [1, 2, 3], [4, 5], []),
+        (at(3, 3), 5, [4], [2, 3], [5], []),
+        (at(3, 3), 5, [1, 4], [1, 2, 3], [5], []),
+        (at(3, 3, 1), 5, [4], [2, 3], [1, 5], []),
+        (at(3, 3, 2), 5, [], [3], [4, 5], [2]),
+        (at(3, 3, 3), 5, [], [2], [4, 5], [3]),
+        (at(3, 3, 1, 2), 5, [1, 4], [3], [5], [2]),
+        (at(1, 3, 3), 5, [], [], [4, 5], []),
+        (at(1, 3, 1), 5, [], [], [1, 4, 5], []),
+        (at(1, 3, 2), 3, [], [], [2, 3], []),
+        (at(1, 3, 2), 3, [2], [], [3], []),
+        (at(3, 3, 2), 3, [], [], [2], []),
+        (at(3, 3), 3, [2], [2], [], []),
+        (at(3, 3, 1), 3, [2], [2], [1], []),
+        (at(3, 3, 1, 2, 3), 3, [], [], [1, 2, 3], []),
+        (at(3, 3, 2), 2, [], [3], [2], []),
+        (at(3, 3, 2), 1, [], [3], [], [2]),
+        (at(3, 3, 1), 8, [], [2, 3], [7, 8], [1]),
+    ],
+    ids=[
+        "below the fork",
+        "below the fork, then too",
+        "below the fork, only then",
+        "above the fork, only then",
+        "on both sides, only then",
+        "below the fork, then above it",
+        "above the fork",
+        "the head",
+        "on both sides, then too",
+        "among the undone, which are left",
+        "the fork itself",
+        "among those that are redone",
+        "among those that are redone, then too",
+        "on the line, to where it is",
+        "on the line, only then",
+        "on the line, then another one",
+        "the whole line",
+        "the target itself",
+        "above the target",
+        "with another beginning there is no fork",
+    ],
+)
+def test_switch_leaves_out_of_the_line_what_was_out_when_the_message_was_recorded(
+    start: Position, target: int, out: list[int], gone: list[int], come: list[int], passed: list[int]
+) -> None:
+    find = find_in(FAMILY)
+    then = at(target, target, *out)
+    travel = choose_switch(start, find(target), target, then.out, find)
+
+    assert travel.position == then
+    assert numbers(travel.messages) == [*gone, *come]
+    assert sorted(numbers([*travel.back, *travel.removed])) == gone
+    assert sorted(numbers([*travel.rejoined, *travel.forward])) == come
+    assert numbers(travel.passed) == passed
+    before, after = set(in_force(start, find)), set(in_force(then, find))
+    assert {row.number for row in before - after} == set(gone) - set(come)
+    assert {row.number for row in after - before} == set(come) - set(gone)
+
+
+def test_what_a_switch_takes_out_or_in_is_below_the_fork() -> None:
+    find = find_in(FAMILY)
+    out = at(5, 5, 1, 4).out
+
+    travel = choose_switch(at(3, 3, 2), find(5), 5, out, find)
+    assert (numbers(travel.removed), numbers(travel.rejoined)) == ([1], [])
+    travel = choose_switch(Position(5, 5, out=out), find(3), 3, (), find)
+    assert (numbers(travel.removed), numbers(travel.rejoined)) == ([], [1])
+
+
 # state_of
 
 
@@ -346,6 +751,11 @@ def test_a_message_has_one_of_four_states(number: int, state: str) -> None:
     position = Position(head=2, tip=3, open=2)
 
     assert state_of(row(number), position, {1, 2}, {3}) == state
+
+
+@pytest.mark.parametrize(("number", "state"), [(1, "undone"), (2, "active"), (3, "undone"), (4, "undone")])
+def test_a_message_that_is_out_is_undone_wherever_it_is(number: int, state: str) -> None:
+    assert state_of(row(number), at(2, 4, 1, 4), {1, 2}, {3, 4}) == state
 
 
 # Branches
@@ -433,6 +843,154 @@ def test_a_message_on_no_branch_has_no_name() -> None:
     find = find_in({1: None, 2: 1})
 
     assert 1 not in find_branches([find(1)], [BranchRow(1, 1, "b", 1, 2, 3)], find)
+
+
+# Archiving
+
+
+def branch(number: int, fork: int | None, tip: int) -> BranchRow:
+    return BranchRow(number, 1, f"b{number}", fork, tip, number)
+
+
+#     1 ── 2 ── 3 ── 4
+#     │    ├─── 5 ── 9
+#     │    └─── 6
+#     └─── 7 ── 8
+OFFSPRING: dict[int, int | None] = {1: None, 2: 1, 3: 2, 4: 3, 5: 2, 6: 2, 7: 1, 8: 7, 9: 5}
+
+Kept = tuple[int | None, int | None, int]
+"""The number of a branch, if it is not new, its fork and its tip."""
+ARCHIVED: dict[str, tuple[list[int], list[BranchRow], list[Kept]]] = {
+    "the first branch": ([3, 4], [], [(None, 2, 4)]),
+    "one message": ([4], [], [(None, 3, 4)]),
+    "from the very first message on": ([1, 2, 3, 4], [], [(None, None, 4)]),
+    "beside another branch": ([5, 9], [branch(1, 2, 4)], [(None, 2, 9)]),
+    "beside two other branches": ([6], [branch(1, 2, 4), branch(2, 2, 9)], [(None, 2, 6)]),
+    "of what another branch has in part": ([2, 5, 9], [branch(1, 1, 4)], [(None, 2, 9)]),
+    "of what two branches have in part": ([2, 5, 9], [branch(1, 1, 4), branch(2, 2, 6)], [(None, 2, 9)]),
+    "of which another branch has the first alone": (
+        [2, 3, 4],
+        [branch(1, 1, 2), branch(2, 2, 6)],
+        [(1, 1, 4)],
+    ),
+    "a branch that was switched to": ([3, 4], [branch(1, 2, 4)], []),
+    "a branch that was gone on with": ([3, 4], [branch(1, 2, 3)], [(1, 2, 4)]),
+    "a branch that was gone on with, and its fork": ([2, 3, 4], [branch(1, 2, 3)], [(1, 1, 4)]),
+    "a branch whose first messages stay on the line": ([4], [branch(1, 1, 4)], []),
+    "such a branch that was gone on with": ([4], [branch(1, 1, 3)], [(None, 3, 4)]),
+    "of two branches on the way the later one": (
+        [2, 3, 4],
+        [branch(1, 1, 2), branch(2, 2, 3)],
+        [(2, 2, 4)],
+    ),
+    "a branch of a branch": ([2, 5, 9], [branch(1, 1, 4), branch(2, 2, 5)], [(2, 2, 9)]),
+    "a branch of a branch, out of order": ([2, 5, 9], [branch(2, 2, 5), branch(7, 1, 4)], [(2, 2, 9)]),
+    "all are on another branch": ([2, 3], [branch(1, 1, 4)], []),
+    "the last is on another branch": ([3], [branch(1, 2, 4)], []),
+    "the last is on another branch, the first on none": ([2, 3], [branch(1, 2, 4)], [(1, 1, 4)]),
+    "a branch elsewhere": ([3, 4], [branch(1, 1, 8)], [(None, 2, 4)]),
+    "after the other branch was dropped": ([2, 5, 9], [], [(None, 1, 9)]),
+    "after the branch in between was dropped": ([2, 3, 4], [branch(3, 3, 4)], [(3, 1, 4)]),
+    "after the branch below another one was dropped": ([1, 2, 5], [branch(3, 2, 4)], [(None, None, 5)]),
+}
+
+
+@pytest.mark.parametrize(("left", "branches", "found"), ARCHIVED.values(), ids=ARCHIVED)
+def test_what_leaves_the_line_is_kept_on_branches(
+    left: list[int], branches: list[BranchRow], found: list[Kept]
+) -> None:
+    find = find_in(OFFSPRING)
+    kept = archive([find(number) for number in left], branches, find)
+
+    by_number: dict[int | None, BranchRow | None] = {None: None, **{each.number: each for each in branches}}
+    assert kept == [Archive(by_number[own], fork, tip) for own, fork, tip in found]
+
+
+_moves = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.just(0)),
+        st.tuples(st.sampled_from(["head", "switch", "branch", "unrevert", "drop"]), st.integers(0, 20)),
+    ),
+    min_size=5,
+    max_size=40,
+)
+
+
+class Wood:
+    """A session that goes to and fro, and the branches that keep what it leaves."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, MessageRow] = {}
+        self.position = Position()
+        self.earlier: list[Position] = []
+        self.branches: list[BranchRow] = []
+        self.lost: set[int] = set()
+        """Messages whose branch was dropped, until they are on the line again."""
+        self.count = 0
+
+    def happen(self, what: str, count: int) -> None:
+        find, position = self.rows.__getitem__, self.position
+        line = numbers(list(walk_back(position.tip, find)))[::-1]
+        if what == "add":
+            number = len(self.rows) + 1
+            self.rows[number] = row(number, position.head)
+            self._leave(undone_messages(position, find), fold(position, event(SNAPSHOT, number)))
+        elif what == "head" and line:
+            self.position = Position(head=line[count % len(line)], tip=position.tip)
+        elif what == "switch" and self.rows:
+            self._switch(1 + count % len(self.rows))
+        elif what == "branch" and self.branches:
+            self._switch(self.branches[count % len(self.branches)].tip)
+        elif what == "unrevert" and self.earlier:
+            to = self.earlier[count % len(self.earlier)]
+            self._leave(part_ways(position.tip, to.tip, find)[0], to)
+        elif what == "drop" and self.branches:
+            self._drop(self.branches[count % len(self.branches)])
+        self.earlier.append(position)
+
+    def _switch(self, target: int) -> None:
+        find, position = self.rows.__getitem__, self.position
+        tip = position.tip if target in self.line else None
+        if tip is None:
+            tip = next((each.tip for each in self.branches if target in self.on(each)), target)
+        travel = choose_switch(position, find(target), tip, (), find)
+        self._leave(part_ways(position.tip, tip, find)[0], travel.position)
+
+    def _leave(self, left: list[MessageRow], to: Position) -> None:
+        self.position = to
+        for kept in archive(left, self.branches, self.rows.__getitem__) if left else []:
+            self.count += 1
+            number = self.count if kept.branch is None else kept.branch.number
+            self.branches = [each for each in self.branches if each.number != number]
+            self.branches.append(branch(number, kept.fork, kept.tip))
+        self.lost -= self.line
+
+    def _drop(self, dropped: BranchRow) -> None:
+        if dropped.tip not in self.line:
+            self.branches.remove(dropped)
+            self.lost |= self.on(dropped) - self.line
+
+    def on(self, each: BranchRow) -> set[int]:
+        """The messages of a branch."""
+        return set(numbers(list(walk_back(each.tip, self.rows.__getitem__, each.fork))))
+
+    @property
+    def line(self) -> set[int]:
+        return set(numbers(list(walk_back(self.position.tip, self.rows.__getitem__))))
+
+
+@settings(max_examples=400, deadline=None)
+@given(_moves)
+def test_no_message_is_on_two_branches_and_every_one_that_left_the_line_is_on_one(
+    moves: list[tuple[str, int]],
+) -> None:
+    wood = Wood()
+    for what, count in moves:
+        wood.happen(what, count)
+
+        held = [number for each in wood.branches for number in wood.on(each)]
+        assert len(held) == len(set(held))
+        assert wood.rows.keys() - wood.line <= set(held) | wood.lost
 
 
 # All of it, beside a model that knows nothing of parents and tips
@@ -533,6 +1091,98 @@ def test_the_fold_comes_to_where_a_plain_list_of_messages_does(
         assert numbers(undone_messages(story.position, find)) == story.undone
         assert story.position.open == (story.active[-1] if story.is_open else None)
         assert story.position.step == story.step
+
+
+class Turns:
+    """A session as one plain list, of which so many are before the head, and some are out of it."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, MessageRow] = {}
+        self.position = Position()
+        self.line: list[int] = []
+        self.at = 0
+        self.out: set[int] = set()
+
+    def happen(self, what: str, count: int) -> None:
+        find, position = self.rows.__getitem__, self.position
+        if what in ROLES:
+            number = len(self.rows) + 1
+            self.rows[number] = row(number, position.head, ROLES[what])
+            self.position = fold(position, event(SNAPSHOT, number))
+            self.line = [*self.line[: self.at], number]
+            self.out &= set(self.line)
+            self.at = len(self.line)
+        elif what == "undo":
+            self._act(choose_undo(position, 1 + count % 3, find))
+            turns = [turn for turn in self._turns(0, self.at) if turn]
+            self.at = min([self.at, *(turn[0] for turn in turns[-1 - count % 3 :])])
+        elif what == "redo":
+            self._act(choose_redo(position, 1 + count % 3, find))
+            turns = [turn for turn in self._turns(self.at, len(self.line)) if turn]
+            self.at = max([self.at, *(turn[-1] + 1 for turn in turns[: 1 + count % 3])])
+        elif self.line:
+            place = count % len(self.line)
+            target = find(self.line[place])
+            if what == "revert":
+                self._act(choose_revert(position, target, find))
+                self.at = place
+            elif what == "only":
+                self._act(choose_only(position, target, len(self.rows), find))
+                self.out |= {target.number} if place < self.at else set()
+            else:
+                self._switch(1 + count % len(self.rows))
+
+    def _switch(self, target: int) -> None:
+        find = self.rows.__getitem__
+        out = tuple(TakenOut(number, number) for number in range(1, target) if number % 3 == 0)
+        out = tuple(taken for taken in out if find(taken.message) in walk_back(target, find))
+        self._act(choose_switch(self.position, find(target), target, out, find))
+        self.line = numbers(list(walk_back(target, find)))[::-1]
+        self.at, self.out = len(self.line), {taken.message for taken in out}
+
+    def _act(self, travel: Travel) -> None:
+        find = self.rows.__getitem__
+        before = set(numbers(list(in_force(self.position, find))))
+        self.position = fold(self.position, event(REVERT, to=travel.position))
+        after = set(numbers(list(in_force(self.position, find))))
+        assert set(numbers([*travel.back, *travel.removed])) == before - after
+        assert set(numbers([*travel.forward, *travel.rejoined])) == after - before
+
+    def _turns(self, start: int, stop: int) -> list[list[int]]:
+        """The places of each turn whose messages are not out, which may be none."""
+        turns: list[list[int]] = [[]]
+        for place in range(start, stop):
+            number = self.line[place]
+            if starts_turn(self.rows[number]):
+                turns.append([])
+            if number not in self.out:
+                turns[-1].append(place)
+        return turns
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["-", "u", "a", "u", "a", "undo", "redo", "revert", "only", "switch"]),
+            st.integers(0, 30),
+        ),
+        max_size=30,
+    )
+)
+def test_with_messages_out_of_the_line_a_session_stands_where_a_plain_list_does(
+    happenings: list[tuple[str, int]],
+) -> None:
+    turns = Turns()
+    for what, count in happenings:
+        turns.happen(what, count)
+        find = turns.rows.__getitem__
+        active = [number for number in turns.line[: turns.at] if number not in turns.out]
+        undone = [number for number in turns.line[turns.at :] if number not in turns.out]
+
+        assert numbers(list(in_force(turns.position, find)))[::-1] == active
+        assert numbers(redoable_messages(turns.position, find)) == undone
+        assert {taken.message for taken in turns.position.out} == turns.out
 
 
 # Names of messages

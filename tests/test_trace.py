@@ -11,7 +11,7 @@ from shadowtree.frozen import replace
 from shadowtree.paths import RelPath
 from shadowtree.plan import Wish
 from shadowtree.state import DIRECTORY, Change, PathState, Unknown
-from shadowtree.trace import Happening, narrow, wish_across, wish_back, wish_forward, wish_tree
+from shadowtree.trace import Happening, narrow, wish_across, wish_back, wish_forward, wish_states, wish_tree
 
 State = PathState | Unknown | None
 
@@ -425,10 +425,10 @@ def across(back: list[Wish], forward: list[Wish]) -> dict[bytes, Wish]:
     return {wish.path: wish for wish in found}
 
 
-def way(path: bytes, old: State, new: State, expected: State, **more: str) -> Wish:
+def way(path: bytes, old: State, new: State, expected: State, trouble: str | None = None) -> Wish:
     """A wish for a path that goes from one state to another on the way."""
     own = RelPath(path)
-    return Wish(own, new, expected, last="m", edits=[Change(own, old, new)] if old != new else [], **more)
+    return Wish(own, new, expected, trouble, "m", edits=[Change(own, old, new)] if old != new else [])
 
 
 def test_a_path_of_one_way_is_wished_as_that_way_has_it() -> None:
@@ -496,6 +496,39 @@ def test_across_a_story_of_two_lines() -> None:
         b"c": (v(4), None, None),
     }
     assert [(each.old, each.new) for each in found[b"a"].edits] == [(v(4), v(2))]
+
+
+# States that are known from elsewhere
+
+
+def test_a_path_is_wished_to_be_as_it_was_in_a_tree() -> None:
+    wishes = [way(b"a", v(0), v(1), v(0)), way(b"b", v(0), v(1), v(5), trouble="edited")]
+
+    found = wish_states({RelPath(b"b"): v(3)}, wishes)
+
+    assert found == [wishes[0], way(b"b", v(5), v(3), v(5), trouble="edited")]
+
+
+def test_of_two_wishes_for_a_path_the_later_counts_and_they_are_sorted() -> None:
+    one, other, third = way(b"z", v(0), v(1), v(0)), way(b"z", v(4), v(2), v(4)), way(b"a", v(0), v(1), v(0))
+
+    assert wish_states({}, [one, other, third]) == [third, other]
+    assert wish_states({RelPath(b"z"): v(9)}, [one, other]) == [way(b"z", v(4), v(9), v(4))]
+
+
+def test_a_path_that_is_as_in_the_tree_already_is_left_alone() -> None:
+    assert wish_states({P: v(5)}, [way(b"p", v(0), v(1), v(5))]) == []
+    assert wish_states({P: None}, [way(b"p", v(0), v(1), None)]) == []
+
+
+def test_a_path_that_nobody_wishes_anything_for_is_left_alone() -> None:
+    assert wish_states({P: v(5)}, []) == []
+
+
+def test_a_path_that_the_tree_does_not_know_has_no_target() -> None:
+    (found,) = wish_states({P: LARGE}, [way(b"p", v(0), v(1), v(0))])
+
+    assert found.target == Unknown("unknown in the tree: it is too large")
 
 
 # Nothing, trees, parts
