@@ -26,15 +26,18 @@ class Branches:
 
     def archive(self, session: Session, left: list[MessageRow], event: int) -> None:
         """Keep messages, oldest first, that the position of a session has left by now."""
-        branches = session.branch_rows()
-        for kept in archive(left, branches, session.find):
+        for kept in archive(left, session.branch_rows(), session.find):
             if kept.branch is not None:
                 self._journal.move_branch(kept.branch.number, fork=kept.fork, tip=kept.tip, event=event)
                 continue
             first = next(row for row in left if row.parent == kept.fork)
-            name = name_branch(first.text or first.id, {branch.name for branch in branches})
+            name = name_branch(first.text or first.id, lambda name: self._is_used(session, name))
             self._journal.add_branch(first.session, name, kept.fork, kept.tip, event)
-            self._limit(session)
+        self._limit(session)
+
+    def _is_used(self, session: Session, name: str) -> bool:
+        # A message goes before a branch: nobody could switch to one that is called like it.
+        return session.find_branch(name) is not None or session.find_exact(name) is not None
 
     def _limit(self, session: Session) -> None:
         """Drop the oldest branches above the limit, and say so; say too when it comes near."""

@@ -60,7 +60,7 @@ class Session:
         row = self.find_exact(name)
         branch = self.find_branch(name) if row is None else None
         if branch is not None:
-            return self.find(branch.tip), branch
+            return self.find(self.tip_of(branch)), branch
         try:
             return row or self.resolve_prefix(name), None
         except AmbiguousMessage:
@@ -133,18 +133,21 @@ class Session:
 
     def read_branches(self, rows: Sequence[BranchRow] | None = None) -> list[Branch]:
         """Make values of branches, of all by default."""
-        known = self.branch_rows()
-        first = min((branch.fork or 0 for branch in known), default=0)
+        wanted = self.branch_rows() if rows is None else rows
+        first = min((branch.fork or 0 for branch in wanted), default=0)
         on_line = {row.number for row in self._walk_to(self.position.tip, first)}
-        last = max((branch.tip for branch in known if branch.tip in on_line), default=None)
-        wanted = known if rows is None else rows
-        return [self._make_branch(branch, on_line, last) for branch in wanted]
+        return [self._make_branch(branch, on_line) for branch in wanted]
 
-    def _make_branch(self, branch: BranchRow, on_line: set[int], last: int | None) -> Branch:
+    def tip_of(self, branch: BranchRow) -> int:
+        """Tell where a branch ends: what came since the session was switched to it belongs to it."""
+        active = [each.tip for each in self.branch_rows() if self.is_active(each)]
+        if self.position.tip is not None and active and max(active) == branch.tip:
+            return self.position.tip
+        return branch.tip
+
+    def _make_branch(self, branch: BranchRow, on_line: set[int]) -> Branch:
         is_active = branch.tip in on_line
-        # What came since the session was switched to a branch belongs to it.
-        tip = self.position.tip if branch.tip == last else branch.tip
-        rows = list(walk_back(tip, self.find, branch.fork))[::-1]
+        rows = list(walk_back(self.tip_of(branch), self.find, branch.fork))[::-1]
         if not is_active:
             rows = [row for row in rows if row.number not in on_line]
         ends = MessageEvents(self._journal.events_of([row.number for row in rows])).ends.values()

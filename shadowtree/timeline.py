@@ -253,12 +253,12 @@ def state_of(row: MessageRow, position: Position, active: set[int], undone: set[
     return "undone" if row.number in undone else "archived"
 
 
-def name_branch(text: str, used: set[str]) -> str:
+def name_branch(text: str, is_used: Callable[[str], bool]) -> str:
     """Make up the name of a branch from the text of its first message: `fix-login`, `fix-login-2`."""
     words = "".join(c if c.isalnum() else " " for c in text.lower()).split()
     base = "-".join(words)[:40].strip("-") or "branch"
     name, number = base, 1
-    while name in used:
+    while is_used(name):
         number += 1
         name = f"{base}-{number}"
     return name
@@ -307,8 +307,14 @@ def _older(one: int | None, other: int | None) -> int | None:
 
 def find_branches(rows: list[MessageRow], branches: list[BranchRow], find: FindMessage) -> dict[int, str]:
     """Tell on which branch each of some archived messages is."""
-    first = min((row.number for row in rows), default=0)
-    return {row.number: branch.name for branch in branches for row in _walk_to(branch, first, find)}
+    wanted = {row.number for row in rows}
+    first = min(wanted, default=0)
+    return {
+        row.number: branch.name
+        for branch in branches
+        for row in _walk_to(branch, first, find)
+        if row.number in wanted
+    }
 
 
 def _walk_to(branch: BranchRow, first: int, find: FindMessage) -> Iterator[MessageRow]:

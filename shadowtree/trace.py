@@ -138,9 +138,10 @@ class _Path:
         """What it was after the last happening on the way."""
         self.is_known = False
         """Some happening on the way has it in its patch."""
-        self.trouble: str | None = None
         self._edited: dict[Answer, str] = {}
-        """States that hold somebody's edit, which an act replaced and another one may have brought back."""
+        """States that hold somebody's edit, and what tells that."""
+        self._plain: set[Answer] = {first.old, first.new}
+        """States that hold none."""
 
     def take_out(self, change: Change) -> None:
         """Count a change that is to be taken back."""
@@ -153,32 +154,48 @@ class _Path:
         self.is_known = self.is_known or change.is_known
 
     def go_on(self, change: Change, happening: Happening) -> None:
-        """Take in the next change. An edit that an act replaced is in the way only if it came back."""
+        """Take in the next change.
+
+        A message that goes on from somebody's edit still holds it. An act moves from state to state: the edit
+        is in the way as long as the path is in one that holds it.
+        """
         if happening.is_act and change.old == change.new:
             # The act found it as it was wished: whoever made it so, it is agreed upon.
             self._edited.pop(change.old, None)
             self.last, self.label = change.new, happening.label
             return
-        is_known = not isinstance(change.old, Unknown) and not isinstance(self.last, Unknown)
-        reason = self._edited.get(change.old)
-        if is_known and change.old != self.last and reason is None:
-            reason = f"it was edited between {self.label} and {happening.label}"
-        if isinstance(change.old, Unknown) and change.new != self.last and reason is None:
-            # Whoever changed it while no rule covered it, it may have been the user.
-            reason = f"nobody knows what it was between {self.label} and {happening.label}"
-        if reason is not None and happening.is_act:
-            self._edited[change.old] = reason
-            if change.is_merged:
-                self._edited[change.new] = reason
-        elif reason is not None:
-            self.trouble = self.trouble or reason
+        reason = self._find_edit(change, happening)
+        if reason is not None:
+            self._mark(change.old, reason)
+        if reason is not None and (change.is_merged or not happening.is_act):
+            self._mark(change.new, reason)
+        elif reason is None:
+            self._plain.add(change.new)
         if not isinstance(change.new, Unknown) or isinstance(self.last, Unknown):
             self.last = change.new
         self.label = happening.label
 
+    def _find_edit(self, change: Change, happening: Happening) -> str | None:
+        """Say in words whose edit a change goes on from; None: it goes on from what was recorded last."""
+        if change.old in self._edited:
+            return self._edited[change.old]
+        if isinstance(change.old, Unknown):
+            if change.new == self.last:
+                return None
+            # Whoever changed it while no rule covered it, it may have been the user.
+            return f"nobody knows what it was between {self.label} and {happening.label}"
+        if isinstance(self.last, Unknown) or change.old == self.last:
+            return None
+        # Of several edits the first one is told.
+        return self._edited.get(self.last) or f"it was edited between {self.label} and {happening.label}"
+
+    def _mark(self, state: Answer, reason: str) -> None:
+        if state not in self._plain:
+            self._edited[state] = reason
+
     def wish(self, path: RelPath, target: Answer, other: str | None, is_merged: bool) -> Wish:
         """Wish it back to what it was."""
-        trouble = other or self.trouble or self._edited.get(self.last)
+        trouble = other or self._edited.get(self.last)
         first = self.first.new
         # Where nobody knows what was made of it, it is taken back only if it is what it was anyway.
         doubt = f"unknown after: {first.reason}" if isinstance(first, Unknown) else None
