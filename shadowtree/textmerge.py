@@ -205,7 +205,8 @@ def _merge_lines(texts: _Texts, steps: _Steps) -> Merge:
     their_changes = _find_changes(texts.base.numbers, texts.theirs.numbers, steps)
     regions = _combine(texts, our_changes, their_changes)
     narrowed = [part for region in regions for part in _narrow(texts, region, steps)]
-    return Merge(tuple(_list_pieces(texts, _join_collisions(texts, narrowed))))
+    pieces = _list_pieces(texts, _join_collisions(texts, narrowed))
+    return Merge(tuple(piece for piece in pieces if piece))
 
 
 def _combine(texts: _Texts, our_changes: list[_Part], their_changes: list[_Part]) -> list[_Region]:
@@ -445,7 +446,6 @@ def _flag(size: int, part: range, places: list[int]) -> bytearray:
 # Which lines are searched for.
 
 _ABSENT, _RARE, _COMMON = range(3)
-_MAX_RARE = 1024
 _NOISE_WINDOW_LINES = 100
 
 
@@ -457,10 +457,11 @@ def _choose(lines: list[int], part: range, other: list[int]) -> list[int]:
 
         lines   p q r } s t u v      other   } } } }      nothing is chosen
 
-    Very often means about the square root of the number of lines.
+    Very often means about the square root of the number of lines. (Git's limit of 1024 is met only by a
+    million lines.)
     """
     counts = Counter(other) if part else Counter[int]()
-    common = min(_round_root(len(lines)), _MAX_RARE)
+    common = _round_root(len(lines))
     kinds = bytes(
         [
             _COMMON if found >= common else _RARE if found else _ABSENT
@@ -557,14 +558,15 @@ class _Fronts:
         backward.start(_Part(_turn(part.old, self._width), _turn(part.new, self._height)))
         # The front that makes the last edit of a shortest way is the one to look for the other.
         is_odd = (len(part.old) - len(part.new)) % 2 == 1
-        for cost in count(1):
+        cost = 0
+        while True:
+            cost += 1
             if point := forward.advance(self._steps, backward if is_odd else None):
                 return _Cut(*point, is_above_exact=True, is_below_exact=True)
             if point := backward.advance(self._steps, None if is_odd else forward):
                 return _Cut(*self._turn_point(point), is_above_exact=True, is_below_exact=True)
             if not is_exact and (cut := self._cut_short(cost)):
                 return cut
-        raise AssertionError("the fronts meet")
 
     def _cut_short(self, cost: int) -> _Cut | None:
         """Cut where a front came far with few edits, or, if the cost is too high, where one came furthest."""
