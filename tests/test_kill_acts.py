@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from shadowtree import system
+from shadowtree import faultpoint, system
+from shadowtree.intents import decode_intent
 from tests.faults import (
     ACTS,
     ACTS_ON_BRANCHES,
@@ -26,10 +27,11 @@ from tests.faults import (
     Child,
     Scene,
     open_shadow,
+    read_timeline,
     sweep_kills,
 )
 from tests.processes import PACKAGE_PLACE, surroundings
-from tests.referee import assert_sound_store
+from tests.referee import assert_sound_store, git
 
 acts = pytest.mark.parametrize("act", ACTS)
 back_and_forth = pytest.mark.parametrize("act", ["undo", "redo"])
@@ -122,6 +124,42 @@ def test_an_open_shadow_makes_good_what_another_process_left(worktree: Path, tmp
             scene.assert_settled()
             assert status.head == ("m1" if scene.is_done() else "m2")
             assert len(shadow.recovered) == 1
+
+
+def die_at(scene: Scene, moment: tuple[str, str]) -> None:
+    """Do an act, and be killed at its first write of a kind with such a path."""
+
+    def die(act: str, path: str) -> None:
+        if act == moment[0] and moment[1] in path:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    faultpoint.before_write = die
+    scene.act()
+
+
+@pytest.mark.parametrize(
+    "moment", [("stage", ""), ("exchange", "text.txt"), ("unlink", ".shadowtree-tmp-")], ids=" ".join
+)
+@pytest.mark.parametrize("act", ["merge", "only", "markers"])
+def test_what_a_merge_made_is_stored_before_the_first_file_is_touched(
+    worktree: Path, tmp_path: Path, act: str, moment: tuple[str, str]
+) -> None:
+    """From then on git keeps it too, until the act is made good."""
+    scene = Scene(worktree, tmp_path / "saved", act)
+    ended = Child(lambda: die_at(scene, moment)).wait()
+    (intent,) = read_timeline(scene.store, lambda journal: journal.open_intents())
+    kind, moves = decode_intent(intent.content)
+    (merged,) = [move.new for move in moves if move.path == b"text.txt"]
+    git("--git-dir", scene.store, "gc", "--quiet", "--prune=now")
+    git("--git-dir", scene.store, "fsck", "--full", "--strict")
+
+    assert ended.signal == signal.SIGKILL
+    assert (kind, intent.is_committed) == ("revert", moment[0] == "unlink")
+    assert merged is not None
+    _, _, content = scene.after["text.txt"]
+    assert git("--git-dir", scene.store, "cat-file", "-p", merged.blob.hex()) + "\n" == content.decode()
+    scene.check_next("status")
+    scene.assert_settled()
 
 
 # Again, while it is made good

@@ -20,7 +20,20 @@ from shadowtree import Conflict, Shadow, ShadowError, faultpoint
 from shadowtree.gitformat import object_id
 from shadowtree.objects import Objects
 from shadowtree.system import IS_LINUX, exchange, move
-from tests.faults import ACTS, AFTER, BEFORE, Child, Scene, open_shadow, read_marks
+from tests.faults import (
+    ACTS,
+    ACTS_ON_BRANCHES,
+    AFTER,
+    BEFORE,
+    SETTINGS,
+    TEXT,
+    Child,
+    Scene,
+    open_shadow,
+    plain,
+    position_of,
+    read_marks,
+)
 from tests.processes import COMMAND, surroundings
 from tests.referee import assert_sound_store
 from tests.trees import Tree, assert_tree, link, make_tree
@@ -288,6 +301,73 @@ def test_an_editor_that_saves_at_any_moment_of_an_act_loses_nothing(
         assert number > 30
 
 
+class LineEditor(Editor):
+    """An editor that changes one line of a text, each time to something else."""
+
+    def _next(self) -> bytes:
+        return TEXT.replace("line 10\n", f"version {next(self._numbers)}\n").encode()
+
+    @property
+    def last(self) -> bytes:
+        """The version that was saved last."""
+        return self._saved.read_bytes().split(b"\0")[-2]
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("only", [False, True], ids=["merge", "only"])
+def test_an_editor_that_saves_at_any_moment_of_a_merge_loses_nothing(
+    worktree: Path, tmp_path: Path, style: Callable[[Editor], None], only: bool
+) -> None:
+    """The act stops and leaves what was saved, or takes the message out from under the version it saw."""
+    path = make_tree(worktree, {"sub": {"text.txt": TEXT}, "b.txt": "old"}) / "sub" / "text.txt"
+    editor = LineEditor(path, tmp_path / "notes")
+    stopped = merged = 0
+    with open_shadow(worktree) as shadow:
+        for number in count(1):
+            path.write_text(TEXT)
+            with shadow.message(f"m{number}"):
+                path.write_text(TEXT.replace("line 3\n", "line 3 of the message\n"))
+                (worktree / "b.txt").write_text(f"{number}")
+            with shadow.message(f"later{number}"):
+                path.write_text(path.read_text().replace("line 12\n", "line 12, later\n"))
+            path.write_text(path.read_text().replace("line 10\n", "line 10 of the user\n"))
+            editor.forget()
+            calls = count(1)
+
+            def save(act: str, name: str, calls: Iterator[int] = calls, number: int = number) -> None:
+                if next(calls) == number:
+                    style(editor)
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(faultpoint, "before_write", save)
+                try:
+                    shadow.revert(f"m{number}", only=only, on_conflict="merge")
+                    merged += 1
+                    conflicts = None
+                except Conflict as error:
+                    stopped += 1
+                    conflicts = [conflict.path for conflict in error.conflicts]
+            if next(calls) <= number:
+                break
+
+            if conflicts is not None:
+                assert conflicts == ["sub/text.txt"]
+                assert path.read_bytes() == editor.last
+                assert (worktree / "b.txt").read_text() == f"{number}"
+            assert editor.find_lost(shadow.store) == []
+            assert not [name for name in os.listdir(path.parent) if ".shadowtree-tmp-" in name]
+
+        assert path.read_text() == (
+            TEXT.replace("line 10\n", "line 10 of the user\n").replace(
+                "line 12\n", "line 12, later\n" if only else "line 12\n"
+            )
+        )
+    assert number > 20
+    assert stopped > 5
+    assert merged > 5
+    assert_sound_store(shadow.store)
+
+
 @pytest.mark.skipif(not IS_LINUX, reason="nobody can say there who has a file open")
 def test_what_is_written_to_a_file_that_is_held_open_is_in_that_file(worktree: Path) -> None:
     """At any moment of the act, which sees that there is a writer, and leaves the file to it."""
@@ -351,16 +431,142 @@ def test_processes_that_undo_redo_and_track_at_once_wait_for_each_other(
     assert_sound_store(scene.store)
 
 
+def test_an_undo_leaves_the_other_sessions_changes_alone_or_stops_with_what_both_changed(
+    worktree: Path,
+) -> None:
+    make_tree(worktree, {"a.txt": "0", "b.txt": "0", "both.txt": TEXT})
+    with open_session(worktree, "one") as one, open_session(worktree, "two") as two:
+        with one.message("m1"):
+            (worktree / "a.txt").write_text("1")
+        with two.message("m1"):
+            (worktree / "b.txt").write_text("1")
+        with one.message("m2"):
+            (worktree / "both.txt").write_text(TEXT.replace("line 3\n", "of one\n"))
+        with two.message("m2"):
+            (worktree / "both.txt").write_text(
+                (worktree / "both.txt").read_text().replace("line 10\n", "of two\n")
+            )
+        before = read_marks(worktree), position_of(one), position_of(two)
+
+        acts: list[Callable[[], object]] = [
+            lambda: one.undo(2),
+            lambda: one.revert("m1"),
+            lambda: one.switch("m1"),
+        ]
+        for act in acts:
+            with pytest.raises(Conflict) as caught:
+                act()
+            assert [conflict.path for conflict in caught.value.conflicts] == ["both.txt"]
+            assert "session 'two'" in caught.value.conflicts[0].reason
+            assert (read_marks(worktree), position_of(one), position_of(two)) == before
+        one.undo(2, on_conflict="merge")
+
+        assert position_of(two) == before[2]
+    expected: Tree = {"a.txt": "0", "b.txt": "1", "both.txt": TEXT.replace("line 10\n", "of two\n")}
+    assert_tree(worktree, expected)
+
+
+def open_session(worktree: Path, session: str) -> Shadow:
+    """Open a session as a new process would."""
+    return Shadow(worktree, session=session, settings=SETTINGS)
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["apart", "one file shared"])
+@pytest.mark.parametrize(
+    "times", [pytest.param(10, id="few"), pytest.param(300, id="many", marks=pytest.mark.slow)]
+)
+def test_sessions_that_switch_at_once_leave_each_other_alone(
+    worktree: Path, times: int, shared: bool
+) -> None:
+    """Each is where its timeline says; where both changed a file, one of them stops, and changes nothing."""
+    states = {name: record_branches(worktree, name, shared=shared) for name in ("one", "two")}
+
+    def work(name: str, seed: int) -> int:
+        choice = random.Random(seed)
+        own = worktree / name
+        stopped = 0
+        for _ in range(times):
+            with open_session(worktree, name) as shadow:
+                before = plain(read_marks(own)), position_of(shadow)
+                conflicts = find_conflicts(shadow, choice, [*states[name]])
+                if conflicts:
+                    assert conflicts == ["both.txt"]
+                    assert (plain(read_marks(own)), position_of(shadow)) == before
+                    stopped += 1
+        return stopped
+
+    children = [Child(lambda name=name, seed=seed: work(name, seed)) for seed, name in enumerate(states)]  # type: ignore[misc]
+    stopped = [child.wait().value() for child in children]
+
+    assert (sum(stopped) > 0) is shared
+    for name, trees in states.items():
+        with open_session(worktree, name) as shadow:
+            head = shadow.status().head
+            assert plain(read_marks(worktree / name)) == trees.get(head or "", {})
+    assert_sound_store(shadow.store)
+
+
+def find_conflicts(shadow: Shadow, choice: random.Random, messages: list[str]) -> list[str]:
+    """Do some act; name the paths that are in its way."""
+    try:
+        act = choice.choice([*(["switch"] * 4), "undo", "redo", "unrevert"])
+        if act == "switch":
+            shadow.switch(choice.choice(messages))
+        else:
+            getattr(shadow, act)()
+    except Conflict as error:
+        return [conflict.path for conflict in error.conflicts]
+    return []
+
+
+def record_branches(worktree: Path, name: str, *, shared: bool) -> dict[str, object]:
+    """Record a few branches of a session in a directory of its own; give what it holds after each message."""
+    states: dict[str, object] = {}
+    own = worktree / name
+    lines = {"one": "line 3\n", "two": "line 10\n"}
+    with open_session(worktree, name) as shadow:
+        for message, parent in (("a", ""), ("b", "a"), ("c", "a"), ("d", "a"), ("e", "d")):
+            if parent and shadow.status().head != parent:
+                shadow.switch(parent)
+            with shadow.message(message):
+                make_tree(own, {"text.txt": TEXT + message, f"of {message}": message, message: {}})
+                (own / "only here").unlink(missing_ok=True)
+                if message in "bd":
+                    make_tree(own, {"only here": link(message)})
+                if shared:
+                    both = worktree / "both.txt"
+                    text = both.read_text() if both.exists() else TEXT
+                    own_lines = [
+                        f"{name} {message}\n" if line == lines[name] or line.startswith(name) else line
+                        for line in text.splitlines(keepends=True)
+                    ]
+                    both.write_text("".join(own_lines))
+            states[message] = plain(read_marks(own))
+    return states
+
+
 # Ctrl-C
+
+INTERRUPTED = ["undo", "unrevert", "begin at the limit", "without files"]
+LONG_INTERRUPTS = [act for act in (*ACTS, *ACTS_ON_BRANCHES) if act not in INTERRUPTED]
 
 
 @pytest.mark.parametrize(
-    "act", [act if act in ("undo", "unrevert") else pytest.param(act, marks=pytest.mark.slow) for act in ACTS]
+    ("act", "step"),
+    [
+        *(pytest.param(act, 1, id=act) for act in INTERRUPTED),
+        *(pytest.param(act, 9, id=f"{act}, some") for act in ("switch at the limit", "only", "markers")),
+        *(pytest.param(act, 1, id=act, marks=pytest.mark.slow) for act in LONG_INTERRUPTS),
+    ],
 )
-def test_an_act_can_be_interrupted_at_every_write(worktree: Path, tmp_path: Path, act: str) -> None:
+def test_an_act_can_be_interrupted_at_every_write(
+    worktree: Path, tmp_path: Path, act: str, step: int
+) -> None:
     """It takes back what it did before it ends, unless it is done."""
     scene = Scene(worktree, tmp_path / "saved", act)
-    for number in count(1):
+    with scene.open() as shadow:
+        before = position_of(shadow)
+    for number in count(1, step):
         scene.put_back()
         calls = count(1)
 
@@ -377,10 +583,10 @@ def test_an_act_can_be_interrupted_at_every_write(worktree: Path, tmp_path: Path
                 pass
         if not scene.is_done():
             scene.assert_before()
-        with open_shadow(worktree) as shadow:
-            shadow.status()
+        with scene.open() as shadow:
+            assert (position_of(shadow) == before) is not scene.is_done()
         scene.assert_settled()
-    assert number > 100
+    assert number > (4 if act.startswith(("begin", "snapshot", "without")) else 60)
 
 
 @pytest.mark.parametrize(
