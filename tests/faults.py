@@ -376,7 +376,7 @@ def fork(shadow: Shadow) -> None:
     """Let the second message be on a branch called `old`, and another one be in force."""
     shadow.undo()
     record(shadow, "m3", BEFORE, OTHER)
-    shadow.rename_branch("m2", "old")
+    shadow.rename_branch(shadow.branches()[0].name, "old")
 
 
 def fork_and_switch(shadow: Shadow) -> None:
@@ -390,6 +390,14 @@ def fork_and_go_on(shadow: Shadow) -> None:
     fork_and_switch(shadow)
     with shadow.message("m4"):
         edit_text(shadow, 10, "line 10 of the fourth")
+
+
+def fork_and_begin(shadow: Shadow) -> None:
+    """Have a message open, which an act ends first."""
+    fork(shadow)
+    shadow.begin("m4")
+    edit_text(shadow, 10, "line 10 of the fourth")
+    make_tree(Path(shadow.worktree), {"made": {"by the fourth": "4"}})
 
 
 def fork_twice(shadow: Shadow) -> None:
@@ -428,6 +436,7 @@ def take_out_under_edits(shadow: Shadow) -> None:
 ACTS_ON_BRANCHES: dict[str, Any] = {  # Any: what goes before, the act, and settings if it needs any
     "switch": (fork, lambda shadow: shadow.switch("old")),
     "switch from a named line": (fork_and_go_on, lambda shadow: shadow.switch("m3")),
+    "switch from an open message": (fork_and_begin, lambda shadow: shadow.switch("old")),
     "switch at the limit": (fork_twice, lambda shadow: shadow.switch("m2"), {"max_branches": 1}),
     "switch to what was taken out": (take_out, lambda shadow: shadow.switch("m3")),
     "unrevert of a switch": (fork_and_switch, lambda shadow: shadow.unrevert()),

@@ -232,3 +232,123 @@ def _count_acts(shadow: Shadow, worktree: Path, number: int) -> dict[str, tuple[
     counts["revert"] = count(lambda: shadow.revert(f"m{number}"))
     counts["unrevert"] = count(shadow.unrevert)
     return counts
+
+
+# Branches
+
+
+def fork(shadow: Shadow, worktree: Path) -> None:
+    """Record two messages of which one is on a branch."""
+    for name in ("x", "y"):
+        with shadow.message(name):
+            (worktree / "a.txt").write_text(f"{name}\n")
+        if name == "x":
+            shadow.undo()
+
+
+def lengthen(shadow: Shadow, worktree: Path, count: int) -> None:
+    """Record messages, each of one file of a few, and undo and redo each."""
+    for number in range(count):
+        with shadow.message(f"m{number}"):
+            (worktree / f"{number % 7}.txt").write_text(f"{number}\n")
+        shadow.undo()
+        shadow.redo()
+
+
+def lengthen_before(shadow: Shadow, worktree: Path, count: int) -> None:
+    """Have a long history before the messages on the way."""
+    lengthen(shadow, worktree, count)
+    fork(shadow, worktree)
+
+
+def lengthen_elsewhere(shadow: Shadow, worktree: Path, count: int) -> None:
+    """Have another session with a long history of other files at the same time."""
+    fork(shadow, worktree)
+    with Shadow(worktree, session="other", settings={"min_free": 0}) as other:
+        lengthen(other, worktree, count)
+
+
+SHORT_ACTS: dict[str, Callable[[Shadow], object]] = {
+    "switch": lambda shadow: shadow.switch("x"),
+    "switch back": lambda shadow: shadow.switch("y"),
+    "unrevert": lambda shadow: shadow.unrevert(),
+    "only": lambda shadow: shadow.revert("x", only=True),
+    "switch to what was taken out": lambda shadow: shadow.switch("x"),
+    "without files": lambda shadow: shadow.revert("x", files=False),
+    "begin": lambda shadow: shadow.begin("z"),
+}
+
+
+@pytest.mark.usefixtures("counting")
+@pytest.mark.parametrize("length", [50, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("history", [lengthen_before, lengthen_elsewhere])
+def test_acts_on_branches_cost_the_same_in_a_long_history(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    history: Callable[[Shadow, Path, int], None],
+    length: int,
+) -> None:
+    """Messages and acts that are not on the way are not read, hundreds of them."""
+    counts: list[dict[str, tuple[int, int, int]]] = []
+    for messages in (10, length):
+        place = make_tree(tmp_path / f"{messages}", {})
+        with Shadow(place, settings={"min_free": 0}) as shadow:
+            history(shadow, place, messages)
+            counts.append(
+                {name: _count_with_rows(shadow, act, monkeypatch) for name, act in SHORT_ACTS.items()}
+            )
+
+    few, many = ({name: counted[::2] for name, counted in each.items()} for each in counts)
+    assert many == few
+    assert [act for act in SHORT_ACTS if counts[1][act][1] > counts[0][act][1] + 10] == []
+
+
+def _count_with_rows(
+    shadow: Shadow, act: Callable[[Shadow], object], monkeypatch: pytest.MonkeyPatch
+) -> tuple[int, int, int]:
+    with counted_rows(monkeypatch) as rows:
+        statements, steps = count(lambda: act(shadow))
+    return statements, steps, sum(rows)
+
+
+def test_a_switch_that_changes_no_file_writes_nothing_into_the_worktree(
+    shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To a message that changed nothing, to where it is already, to one that came to the same."""
+    record(shadow, worktree, 1)
+    shadow.begin("nothing")
+    shadow.end("nothing")
+    shadow.undo(2)
+    record_same(shadow, worktree)
+    for ref in ("m1", "same", "nothing", "nothing", "same"):
+        before = shadow.status().head
+
+        with counted_scans(monkeypatch) as scans, counted_writes(monkeypatch) as writes:
+            outcome = shadow.switch(ref)
+
+        assert shadow.status().head == ref
+        assert scans == [None]
+        outside = [write for write in writes if not write[1].startswith(str(shadow.store))]
+        assert (outcome.restored, outcome.deleted, outside) == ([], [], [])
+        if before == ref:
+            assert outcome.messages == []
+
+
+def record_same(shadow: Shadow, worktree: Path) -> None:
+    """Record a message that makes what the first one made."""
+    shadow.begin("same")
+    (worktree / "a.txt").write_text("1\n")
+    shadow.end("same")
+
+
+def test_a_switch_looks_at_the_whole_worktree_once(
+    shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Afterwards it looks only at the directories that it touched."""
+    make_tree(worktree, {"src": {"deep": {"c.py": "x\n"}}})
+    fork(shadow, worktree)
+
+    with counted_scans(monkeypatch) as scans:
+        shadow.switch("x")
+
+    assert scans == [None, {b""}]
