@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from shadowtree.apply import Move, order_moves
 from shadowtree.frozen import replace
+from shadowtree.model import Hunk
 from shadowtree.paths import ROOT, TEMPORARY_PREFIX, RelPath, ancestors, parent_of, to_text
-from shadowtree.plan import KEEP_OR_MOVE, KEEP_OR_OVERWRITE, Merged, PathPlan, Wish, make_plan
+from shadowtree.plan import KEEP_OR_MOVE, KEEP_OR_OVERWRITE, MARK_OR_KEEP, Merged, PathPlan, Wish, make_plan
 from shadowtree.state import DIRECTORY, Change, PathState, Unknown
 
 if TYPE_CHECKING:
@@ -75,8 +76,12 @@ def wish(
     trouble: str | None = None,
     last: str = "",
     doubt: str | None = None,
+    edits: Sequence[tuple[Answer, Answer]] = (),
+    is_merged: bool = False,
 ) -> Wish:
-    return Wish(RelPath(path), target, expected, trouble, last, doubt)
+    own = RelPath(path)
+    on_the_way = [Change(own, old, new) for old, new in edits]
+    return Wish(own, target, expected, trouble, last, doubt, on_the_way, is_merged)
 
 
 def changes(found: PathPlan) -> dict[bytes, tuple[Answer, Answer]]:
@@ -237,6 +242,203 @@ def test_a_name_that_is_no_utf_8_is_told_as_text() -> None:
     found = plan([wish(b"\xff", f(0), f(1))], {b"\xff": f(2)})
 
     assert list(reasons(found)) == ["\udcff"]
+
+
+# Merging
+
+
+class Merger:
+    """Gives the answer that it was told to give, and remembers what it was asked."""
+
+    def __init__(self, answer: Merged) -> None:
+        self.answer = answer
+        self.asked: list[tuple[bytes, State, list[Change]]] = []
+
+    def merge(self, path: RelPath, present: State, edits: Sequence[Change]) -> Merged:
+        self.asked.append((path, present, list(edits)))
+        return self.answer
+
+
+def merge(
+    answer: Merged, wishes: list[Wish], present: Mapping[bytes, PathState | Unknown], on_conflict: OnConflict
+) -> tuple[PathPlan, Merger]:
+    merger = Merger(answer)
+    return make_plan(wishes, Disk(present), merger, on_conflict), merger
+
+
+HUNKS = [Hunk(3, "ours", "base", "theirs")]
+FITS = Merged(f(7))
+COLLIDES = Merged(f(2), "the texts collide in 1 place", HUNKS)
+COLLIDES_OTHERWISE = Merged(f(2), "it is no text")
+MARKED = Merged(f(8), "the texts collide in 1 place", HUNKS, has_markers=True)
+
+EDITED = wish(b"p", f(0), f(1), last="message 'm1'", edits=[(f(1), f(0))])
+"""Somebody made f(2) of f(1), which the message had made of f(0)."""
+TROUBLED = wish(b"p", f(0), f(2), trouble="it was edited between m1 and m2", edits=[(f(1), f(0))])
+TAKEN_OUT = wish(b"p", f(0), f(2), edits=[(f(1), f(0))], is_merged=True)
+"""A later message made f(2) of f(1)."""
+TAKEN_OUT_AND_EDITED = wish(b"p", f(0), f(1), last="message 'm2'", edits=[(f(1), f(0))], is_merged=True)
+
+
+@pytest.mark.parametrize(
+    "wished", [EDITED, TROUBLED, TAKEN_OUT_AND_EDITED], ids=["edited", "trouble", "both"]
+)
+def test_a_conflict_is_merged_when_asked_for(wished: Wish) -> None:
+    found, merger = merge(FITS, [wished], {b"p": f(2)}, "merge")
+
+    assert found == PathPlan([Change(RelPath(b"p"), f(2), f(7), is_merged=True)], [], [], [])
+    assert merger.asked == [(b"p", f(2), [Change(RelPath(b"p"), f(1), f(0))])]
+
+
+@pytest.mark.parametrize("on_conflict", ["abort", "keep", "overwrite", "merge"])
+def test_a_message_is_taken_out_from_under_later_ones_without_any_conflict(on_conflict: OnConflict) -> None:
+    found, merger = merge(FITS, [TAKEN_OUT], {b"p": f(2)}, on_conflict)
+
+    assert found == PathPlan([Change(RelPath(b"p"), f(2), f(7), is_merged=True)], [], [], [])
+    assert merger.asked == [(b"p", f(2), [Change(RelPath(b"p"), f(1), f(0))])]
+
+
+@pytest.mark.parametrize("state", [None, ln(3), f(7, 0o600)], ids=["nothing", "link", "bits"])
+def test_whatever_a_merge_comes_to_is_done(state: State) -> None:
+    found, _ = merge(Merged(state), [EDITED], {b"p": f(2)}, "merge")
+
+    assert changes(found) == {b"p": (f(2), state)}
+
+
+def test_what_was_deleted_meanwhile_is_merged_with_nothing() -> None:
+    found, merger = merge(FITS, [EDITED], {}, "merge")
+
+    assert changes(found) == {b"p": (None, f(7))}
+    assert merger.asked[0][1] is None
+
+
+def test_a_merge_that_comes_to_what_is_there_changes_nothing() -> None:
+    found, _ = merge(Merged(f(2)), [EDITED], {b"p": f(2)}, "merge")
+
+    assert found == EMPTY
+
+
+@pytest.mark.parametrize(
+    ("wished", "reason"),
+    [
+        (EDITED, "it was edited since message 'm1', and the texts collide in 1 place"),
+        (TROUBLED, "it was edited between m1 and m2, and the texts collide in 1 place"),
+        (TAKEN_OUT, "the texts collide in 1 place"),
+    ],
+    ids=["edited", "trouble", "taken out"],
+)
+def test_what_collides_is_a_conflict_with_its_hunks(wished: Wish, reason: str) -> None:
+    found, _ = merge(COLLIDES, [wished, wish(b"q", f(0), f(1))], {b"p": f(2), b"q": f(1)}, "merge")
+
+    assert reasons(found) == {"p": reason}
+    assert found.conflicts[0].hunks == HUNKS
+    assert found.conflicts[0].advice == MARK_OR_KEEP
+    assert [change.path for change in found.changes] == [b"q"]
+    assert found.marked == []
+
+
+def test_markers_are_not_proposed_for_what_is_no_text() -> None:
+    found, _ = merge(COLLIDES_OTHERWISE, [EDITED], {b"p": f(2)}, "merge")
+
+    assert reasons(found) == {"p": "it was edited since message 'm1', and it is no text"}
+    assert (found.conflicts[0].hunks, found.conflicts[0].advice) == ([], KEEP_OR_OVERWRITE)
+
+
+@pytest.mark.parametrize("answer", [COLLIDES, COLLIDES_OTHERWISE], ids=["texts", "no texts"])
+def test_what_collides_where_nobody_edited_stops_keeps_or_is_overwritten(answer: Merged) -> None:
+    stopped, _ = merge(answer, [TAKEN_OUT], {b"p": f(2)}, "abort")
+    kept, _ = merge(answer, [TAKEN_OUT], {b"p": f(2)}, "keep")
+    overwritten, _ = merge(answer, [TAKEN_OUT], {b"p": f(2)}, "overwrite")
+
+    assert reasons(stopped) == {"p": answer.collision}
+    assert stopped.changes == []
+    assert kept == PathPlan([], [], [RelPath(b"p")], [])
+    assert overwritten == PathPlan([Change(RelPath(b"p"), f(2), f(0))], [], [], [])
+
+
+@pytest.mark.parametrize("on_conflict", ["abort", "keep"])
+@pytest.mark.parametrize(
+    "wished", [EDITED, TROUBLED, TAKEN_OUT_AND_EDITED], ids=["edited", "trouble", "both"]
+)
+def test_nothing_is_merged_with_an_edit_unless_that_is_asked_for(
+    wished: Wish, on_conflict: OnConflict
+) -> None:
+    found, merger = merge(FITS, [wished], {b"p": f(2)}, on_conflict)
+
+    assert merger.asked == []
+    assert found.changes == []
+    assert (list(reasons(found)), found.kept) == (([], [b"p"]) if on_conflict == "keep" else (["p"], []))
+
+
+@pytest.mark.parametrize("wished", [EDITED, TROUBLED], ids=["edited", "trouble"])
+def test_nothing_is_merged_where_an_edit_is_overwritten(wished: Wish) -> None:
+    found, merger = merge(FITS, [wished], {b"p": f(2)}, "overwrite")
+
+    assert merger.asked == []
+    assert found == PathPlan([Change(RelPath(b"p"), f(2), f(0))], [], [], [])
+
+
+def test_markers_are_written_and_told() -> None:
+    found, _ = merge(MARKED, [EDITED], {b"p": f(2)}, "merge")
+
+    assert changes(found) == {b"p": (f(2), f(8))}
+    assert found.marked == [b"p"]
+    assert found.changes[0].is_merged
+
+
+def test_where_no_message_changed_anything_there_is_nothing_to_merge() -> None:
+    """As when a tree is restored."""
+    found, merger = merge(
+        FITS, [wish(b"p", f(0), PIPE), wish(b"q", f(0), f(1))], {b"p": f(2), b"q": f(1)}, "merge"
+    )
+
+    assert merger.asked == []
+    assert list(reasons(found)) == ["p"]
+    assert found.conflicts[0].advice == KEEP_OR_OVERWRITE
+    assert [change.path for change in found.changes] == [b"q"]
+
+
+def test_without_a_conflict_nothing_is_merged() -> None:
+    found, merger = merge(FITS, [wish(b"p", f(0), f(1), edits=[(f(1), f(0))])], {b"p": f(1)}, "merge")
+
+    assert merger.asked == []
+    assert found == PathPlan([Change(RelPath(b"p"), f(1), f(0))], [], [], [])
+
+
+def test_what_is_as_wished_already_is_not_merged() -> None:
+    for wished in (EDITED, TROUBLED, TAKEN_OUT):
+        found, merger = merge(FITS, [wished], {b"p": f(0)}, "merge")
+
+        assert merger.asked == []
+        assert found.changes == []
+
+
+@pytest.mark.parametrize("on_conflict", ["merge", "abort"])
+def test_what_cannot_be_stored_is_never_merged(on_conflict: OnConflict) -> None:
+    found, merger = merge(FITS, [TAKEN_OUT], {b"p": PIPE}, on_conflict)
+
+    assert merger.asked == []
+    assert found.conflicts[0].advice == KEEP_OR_MOVE
+
+
+def test_what_nobody_knows_is_skipped_and_not_merged() -> None:
+    wishes = [
+        wish(b"p", Unknown("unknown before: large"), f(1), edits=[(f(1), f(0))], is_merged=True),
+        wish(b"q", f(0), f(1), doubt="unknown after: large", edits=[(f(1), f(0))], is_merged=True),
+    ]
+    found, merger = merge(FITS, wishes, {b"p": f(2), b"q": f(2)}, "merge")
+
+    assert merger.asked == []
+    assert [skip.path for skip in found.skipped] == ["p", "q"]
+
+
+def test_what_is_merged_has_to_fit_the_shape() -> None:
+    """The user made a file of the directory that it is in."""
+    wishes = [wish(b"d/p", f(0), f(1), edits=[(f(1), f(0))])]
+    found, _ = merge(MARKED, wishes, {b"d": f(9)}, "merge")
+
+    assert list(reasons(found)) == ["d/p"]
+    assert (found.changes, found.marked) == ([], [])
 
 
 # Shape: what is above
