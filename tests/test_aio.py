@@ -143,6 +143,48 @@ def test_a_whole_story(host: AsyncShadow, worktree: Path) -> None:
     assert (host.worktree, host.session) == (worktree.resolve(), "default")
 
 
+def test_a_story_of_branches(host: AsyncShadow, worktree: Path) -> None:
+    lines = "".join(f"{number}\n" for number in range(9))
+    make_tree(worktree, {"t": lines})
+
+    async def write(id: str, text: str) -> None:
+        async with host.message(id, text=f"work on {id}"):
+            (worktree / "t").write_text(text)
+
+    async def story() -> None:
+        await host.wrap()
+        await write("m1", lines.replace("2", "two"))
+        await host.undo()
+        await write("m2", lines.replace("6", "six"))
+        await write("m3", lines.replace("6", "six").replace("8", "eight"))
+
+        assert [each.messages for each in await host.branches()] == [["m1"]]
+        assert (await host.rename_branch("work-on-m1", "first")).name == "first"
+        dry = await host.switch("first", dry_run=True)
+        assert (dry.messages, dry.undone) == (["m2", "m3", "m1"], [])
+        assert (await host.switch("first")).head == "m1"
+        assert_tree(worktree, {"t": lines.replace("2", "two")})
+        assert (await host.switch("m3")).messages == ["m1", "m2", "m3"]
+        assert (await host.drop_branch("first")).messages == ["m1"]
+        assert [each.state for each in await host.branches()] == ["active"]
+
+        plan = await host.plan_revert("m2", only=True)
+        assert (plan.messages, plan.restored) == (["m2"], ["t"])
+        outcome = await host.revert("m2", only=True)
+        assert (outcome.mode, outcome.merged) == ("only", ["t"])
+        assert_tree(worktree, {"t": lines.replace("8", "eight")})
+        (worktree / "t").write_text(lines.replace("8", "eight").replace("0", "mine"))
+        assert [each.path for each in (await host.status()).outside] == ["t"]
+        assert [each.message and each.message.id for each in await host.blame("t")][:2] == [None, "m3"]
+        assert (await host.undo(on_conflict="merge")).merged == ["t"]
+        assert_tree(worktree, {"t": lines.replace("0", "mine")})
+        (worktree / "t").write_text(lines.replace("8", "my eight"))
+        assert (await host.redo(markers=True)).marked == ["t"]
+        assert (await host.revert("m3", files=False)).undone == ["m3"]
+
+    run(story)
+
+
 def test_it_can_be_used_as_a_context_and_opens_again_after_it(worktree: Path) -> None:
     async def story() -> None:
         async with AsyncShadow(worktree, settings={"min_free": 0}, session="other") as host:

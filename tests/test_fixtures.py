@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from shadowtree import Shadow
 from shadowtree.journal import Journal
-from tests.trees import executable, file, link, make_tree
+from tests.referee import assert_sound_store
+from tests.trees import Tree, assert_tree, executable, file, link, make_tree
 
 FIRST = "9331da3a3ff456c8d8159f162813782188d3b9fe"
 SECOND = "201cbcfbfdb2c84a3121e5dc7893655fe6d24611"
@@ -34,6 +39,95 @@ def test_a_store_of_the_first_format_goes_on_when_its_timeline_is_upgraded(
         assert journal.last_messages(session, 20) == [message]
         assert [tree.tree.hex() for tree in journal.trees_after(0)] == [FIRST, SECOND]
     assert_read_and_going_on(worktree, store)
+
+
+# A timeline of version 2: m1, then m2 and m3 on a branch, and m4, which is undone
+
+AFTER_M1: Tree = {"notes.txt": file("first draft\n", 0o600), "src": {"price.py": "TAX = 0.21\n"}}
+AFTER_M2: Tree = {**AFTER_M1, "window.html": "<h1>Shop</h1>\n"}
+AFTER_M3: Tree = {**AFTER_M2, "notes.txt": file("second draft\n", 0o600)}
+AFTER_M4: Tree = {**AFTER_M1, "price": link("src/price.py")}
+
+
+@pytest.fixture
+def shop(worktree: Path, tmp_path: Path) -> Iterator[Shadow]:
+    """The shop whose timeline has version 2, as its last undo left it."""
+    store = _put_in_place("timeline-2", tmp_path / "store")
+    make_tree(worktree, AFTER_M1)
+    with Shadow.adopt(worktree, store, settings={"min_free": 0}) as shadow:
+        yield shadow
+    assert_sound_store(shadow.store)
+
+
+def _version_of(shadow: Shadow) -> int:
+    with closing(sqlite3.connect(shadow.store / "timeline.db")) as connection:
+        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+        return version
+
+
+def test_a_timeline_of_version_2_is_read(shop: Shadow) -> None:
+    assert [(message.id, message.state, message.branch) for message in shop.messages()] == [
+        ("m1", "active", None),
+        ("m2", "archived", "add-a-shop-window"),
+        ("m3", "archived", "add-a-shop-window"),
+        ("m4", "undone", None),
+    ]
+    (branch,) = shop.branches()
+    assert (branch.name, branch.fork, branch.messages) == ("add-a-shop-window", "m1", ["m2", "m3"])
+    assert (branch.state, branch.files, branch.label) == ("archived", 2, "add a shop window")
+    status = shop.status()
+    assert (status.head, status.undone, status.changed, status.outside) == ("m1", ["m4"], 0, [])
+    assert [(entry.message and entry.message.id) for entry in shop.blame("notes.txt")] == ["m3"]
+    assert shop.switch("m3", dry_run=True).messages == ["m2", "m3"]
+    assert _version_of(shop) == 2
+
+
+def test_a_timeline_of_version_2_is_redone(shop: Shadow, worktree: Path) -> None:
+    outcome = shop.redo()
+
+    assert outcome.messages == ["m4"]
+    assert_tree(worktree, AFTER_M4)
+    shop.undo(2)
+    assert shop.status().undone == ["m1", "m4"]
+    assert _version_of(shop) > 2
+
+
+def test_a_timeline_of_version_2_is_switched(shop: Shadow, worktree: Path) -> None:
+    assert shop.switch("add-a-shop-window").messages == ["m2", "m3"]
+    assert_tree(worktree, AFTER_M3)
+    assert shop.switch("m4").messages == ["m2", "m3", "m4"]
+    assert_tree(worktree, AFTER_M4)
+    assert shop.switch("m2").undone == ["m3"]
+    assert_tree(worktree, AFTER_M2)
+    assert {branch.name: branch.messages for branch in shop.branches()} == {
+        "add-a-shop-window": ["m2", "m3"],
+        "make-it-a-script": ["m4"],
+    }
+    for _ in range(3):
+        shop.unrevert()
+    assert_tree(worktree, AFTER_M1)
+
+
+def test_a_timeline_of_version_2_goes_on(shop: Shadow, worktree: Path) -> None:
+    with shop.message("m5", text="one more"):
+        make_tree(worktree, {"new": "5"})
+    shop.revert("m1", only=True)
+
+    assert_tree(worktree, {**AFTER_M1, "src": {"price.py": "TAX = 0.19\n"}, "new": "5"})
+    assert {branch.name: branch.messages for branch in shop.branches()} == {
+        "add-a-shop-window": ["m2", "m3"],
+        "make-it-a-script": ["m4"],
+    }
+    assert {message.id: message.state for message in shop.messages()} == {
+        "m1": "undone",
+        "m2": "archived",
+        "m3": "archived",
+        "m4": "archived",
+        "m5": "active",
+    }
+    shop.drop_branch("add-a-shop-window")
+    shop.switch("m3")
+    assert_tree(worktree, AFTER_M3)
 
 
 def assert_read_and_going_on(worktree: Path, store: Path) -> None:
