@@ -291,7 +291,7 @@ class Branching:
         self.act(lambda: self.made.shadow.revert(id, only=True), place)
 
     def switch_branch(self, place_of: int) -> None:
-        names = [name for name, branch in self.known.items() if branch.state == "archived"]
+        names = list(self.known)
         if names:
             self.switch_to(names[place_of % len(names)])
 
@@ -311,6 +311,11 @@ class Branching:
             return
         before, place = made.disk, self.place
         outcome = made.shadow.switch(ref)
+        if not outcome.messages:
+            # It is the last one in force already.
+            assert made.disk == before
+            assert target == self.in_force[0]
+            return
         self.end_open()
         self.warned(outcome.notes)
         after = made.disk
@@ -428,17 +433,25 @@ class Branching:
             if branch.state == "archived":
                 assert not set(branch.messages) & line
             self.check_name(branch)
+            assert name not in self.parents, "a message's id would come first"
         for id, message in messages.items():
-            if message.state == "archived":
-                assert places.get(id, []) == ([] if message.branch is None else [message.branch]), (
-                    id,
-                    message,
-                )
-                assert message.branch is not None or id in self.orphans, (id, "is on no branch")
-            assert len(places.get(id, [])) <= 1, (id, places[id])
+            if message.state != "archived":
+                assert message.branch is None
+            else:
+                assert (message.branch is None) == (id not in places), (id, message)
+                assert message.branch in places.get(id, [None]), (id, message)
+                assert message.branch is not None or self.is_orphan(id), (id, "is on no branch")
+        most = self.made.settings.get("max_branches", 20)
+        assert isinstance(most, int)
+        archived = [branch for branch in branches.values() if branch.state == "archived"]
+        assert len(archived) <= most, [branch.name for branch in archived]
         gone = {name for name in self.known if name not in branches}
         for name in gone:
             assert set(self.known[name].messages) <= self.orphans, (name, "went without a word")
+
+    def is_orphan(self, id: str) -> bool:
+        """Tell whether the branch of a message was dropped, perhaps in the moment in which it took it in."""
+        return any(id in self.walk(orphan) for orphan in self.orphans)
 
     def check_name(self, branch: Branch) -> None:
         """A name stays with its messages: it was made of the text of one that is or was on the branch."""
