@@ -28,12 +28,12 @@ from shadowtree.frozen import field, frozen, replace
 from shadowtree.journal import Journal, TreeRecord
 from shadowtree.objects import Objects
 from shadowtree.patch import list_changes
-from shadowtree.paths import RelPath, to_text
+from shadowtree.paths import RelPath, ancestors, to_text
 from shadowtree.plan import Wish
 from shadowtree.recorded import RecordedDirectory, open_recorded
 from shadowtree.recorder import Ending
 from shadowtree.sessions import MessageEvents, Session
-from shadowtree.state import Change, PathState
+from shadowtree.state import DIRECTORY, Change, PathState
 from shadowtree.timeline import (
     Travel,
     choose_only,
@@ -59,7 +59,9 @@ class Aim:
     position: Position
     """Where the session shall stand."""
     messages: list[MessageRow] = field(default_factory=list)
-    """Those undone or redone, oldest first."""
+    """Those undone, then those redone, each oldest first."""
+    redone: list[MessageRow] = field(default_factory=list)
+    """Those redone."""
     first: MessageRow | None = None
     """The oldest message that something is taken back of."""
     turns: int | None = None
@@ -143,6 +145,7 @@ class Aims:
             wishes=aim.wishes if paths is None else narrow(aim.wishes, paths),
             position=self._position,
             messages=[],
+            redone=[],
             notes=[*aim.notes, *(f"no message changed {to_text(path) or '.'}" for path in missed)],
             is_short=aim.is_short or bool(unknown),
             is_nothing=len(missed) == len(paths or (b"",)),
@@ -193,12 +196,16 @@ class Aims:
         wishes = wish_back(over, story, self._find_others(story, dict.fromkeys(over, act.number)))
         undone, redone = part_ways(self._position.head, position.head, self._session.find)
         left, _ = part_ways(self._position.tip, position.tip, self._session.find)
-        outs = {taken.message for taken in self._position.out} ^ {taken.message for taken in position.out}
+        out = {taken.message for taken in self._position.out}
+        out_then = {taken.message for taken in position.out}
+        undone += [self._session.find(number) for number in sorted(out_then - out)]
+        redone += [self._session.find(number) for number in sorted(out - out_then)]
         return Aim(
             UNREVERT,
             wishes,
             Position(head=position.head, tip=position.tip, out=position.out),
-            messages=[*undone, *redone, *(self._session.find(number) for number in sorted(outs))],
+            messages=[*undone, *redone],
+            redone=redone,
             takes_back=act.number,
             notes=[f"message {row.id!r} came after it and is archived" for row in left],
         )
@@ -243,12 +250,14 @@ class Aims:
         wishes = wish_back(way.back, story, others, merged)
         if way.forward:
             wishes = wish_across(wishes, wish_forward(way.forward, story, others, merged))
+        wishes += self._wish_directories_away(wishes, travel)
         holes = [span for span in spans if span.hole is not None]
         return Aim(
             kind,
             wishes,
             travel.position,
             messages=travel.messages,
+            redone=travel.redone,
             first=travel.messages[0] if travel.messages else None,
             is_short=bool(holes),
             notes=[f"what message {span.row.id!r} changed is not known: {span.hole}" for span in holes],
@@ -266,6 +275,19 @@ class Aims:
         forward = self._spans(travel.forward)
         spans = sorted((*back, *forward), key=lambda span: span.number)
         return _Way(spans, {span.number for span in back}, {span.number for span in forward})
+
+    def _wish_directories_away(self, wishes: Sequence[Wish], travel: Travel) -> list[Wish]:
+        """Wish that directories go, if nothing is left in them, that messages out of the line made."""
+        out = [self._session.find(taken.message) for taken in travel.position.out]
+        wished = {wish.path for wish in wishes}
+        above = {path for wish in wishes for path in ancestors(wish.path)} - wished
+        made = {
+            change.path
+            for span in self._spans([*out, *travel.passed])
+            for change in span.changes
+            if change.old is None and change.new == DIRECTORY
+        }
+        return [Wish(path, None, DIRECTORY) for path in sorted(above & made)]
 
     def _find_merged(self, way: _Way, position: Position) -> set[RelPath]:
         """Name the paths at which the states on the way hold what a message did that stays out of the line.

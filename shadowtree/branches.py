@@ -55,6 +55,8 @@ class Branches:
     def rename(self, session: Session, name: str, new: str) -> Branch:
         """Give a branch another name."""
         branch = session.require_branch(name)
+        if not new.strip() or new.startswith(("#", "@")):
+            raise InvalidInput(f"a branch cannot be called {new!r}")
         if new != name and session.find_branch(new) is not None:
             raise InvalidInput(f"a branch is called {new!r} already")
         if session.find_exact(new) is not None:

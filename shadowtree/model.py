@@ -210,6 +210,8 @@ class Message:
     """The commit that the user's repository stood at before it."""
     parent: str | None = None
     """The id of the message that it came after; None: it was the first of its line."""
+    is_out: bool = False
+    """It was undone alone, and later ones stayed: redo passes it by."""
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -234,6 +236,7 @@ class Message:
             "meta": self.meta,
             "inferred": self.is_inferred,
             "parent": self.parent,
+            "out": self.is_out,
         }
         if self.hole is not None:
             result["hole"] = self.hole
@@ -346,7 +349,7 @@ class Outcome:
     act: str
     """Which of them it was."""
     messages: list[str]
-    """The ids of the messages undone or redone, oldest first."""
+    """The ids of the messages undone or redone, oldest first; those undone come before those redone."""
     restored: list[str]
     """The paths that have their earlier content, kind or permission bits again."""
     deleted: list[str]
@@ -372,10 +375,12 @@ class Outcome:
     """How many files were covered before the act."""
     head: str | None = None
     """The last message in force after it."""
+    redone: list[str] = field(default_factory=list)
+    """Those of the messages that are in force after it."""
     undone: list[str] = field(default_factory=list)
     """The ids of the messages beyond the head after it, oldest first: redo can bring them back."""
     merged: list[str] = field(default_factory=list)
-    """Those of the restored paths into which somebody's later changes were merged."""
+    """Those of the restored paths in which later changes are kept: they are as they never were before."""
     marked: list[str] = field(default_factory=list)
     """Those of the merged paths in which conflict markers stand."""
 
@@ -394,6 +399,7 @@ class Outcome:
             "dry_run": self.dry_run,
             "mode": self.mode,
             "notes": list(self.notes),
+            "redone": list(self.redone),
             "head": self.head,
             "undone": list(self.undone),
             "merged": list(self.merged),

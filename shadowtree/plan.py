@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 
 KEEP_OR_OVERWRITE = "leave it as it is with 'keep', or replace it with 'overwrite', which unrevert takes back"
+MERGE_OR_KEEP = f"put both together with 'merge', {KEEP_OR_OVERWRITE}"
 KEEP_OR_MOVE = "move it away, or leave it as it is with 'keep'"
 MARK_OR_KEEP = (
     "write both versions into it with markers, leave it with 'keep', or replace it with 'overwrite'"
@@ -152,7 +153,8 @@ class _Planner:
             self._foreign_directories.add(wish.path)
         reason = None if _is_harmless(wish, present) else wish.trouble or _find_edit(wish, present)
         if reason is not None and self._on_conflict in ("abort", "keep"):
-            self._refuse(wish.path, reason, KEEP_OR_OVERWRITE)
+            can_merge = is_file(wish.target) and is_file(present) and bool(wish.edits)
+            self._refuse(wish.path, reason, MERGE_OR_KEEP if can_merge else KEEP_OR_OVERWRITE)
         elif reason is not None and self._on_conflict == "merge":
             self._merge(wish, present, reason)
         elif reason is None and wish.is_merged:
@@ -174,7 +176,8 @@ class _Planner:
             return
         del self._changes[wish.path]
         if merged.state != present:
-            self._changes[wish.path] = Change(wish.path, present, merged.state, is_merged=True)
+            is_merged = merged.state != wish.target
+            self._changes[wish.path] = Change(wish.path, present, merged.state, is_merged=is_merged)
         if merged.has_markers:
             self._marked.add(wish.path)
 

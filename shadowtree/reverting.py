@@ -4,7 +4,8 @@
         ──▶ carry out ──▶ record the act ──▶ clean up
 
 Revert, undo, redo, unrevert, switch and restore differ in their aim alone. Until the act is recorded,
-anything that goes wrong takes everything back; after that, all that is left is to remove what was moved aside.
+anything that goes wrong takes everything back; after that, all that is left is to remove what was moved
+aside.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from shadowtree.arguments import Manner
 from shadowtree.blobs import Blobs, read_content
 from shadowtree.capture import Site, capture, refuse_full
 from shadowtree.errors import Conflict, NotConfirmed, ShadowError, WorktreeFailed
-from shadowtree.events import RESTORE
+from shadowtree.events import RESTORE, Position
 from shadowtree.frozen import frozen, replace
 from shadowtree.intents import decode_intent, encode_intent
 from shadowtree.interrupts import HeldInterrupts
@@ -41,6 +42,8 @@ from shadowtree.timeline import in_force, redoable_messages
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from shadowtree.worktree import FileStamp
 
 Choose = Callable[[Aims], Aim]
@@ -124,7 +127,7 @@ def run(
         if prepared.aim.is_nothing:
             taken.abandon()
             return replace(prepared.outcome, dry_run=False)
-        _refuse(prepared, confirm)
+        _refuse(prepared, recorder, confirm)
         moves = order_moves(prepared.plan.changes, os.urandom(6).hex())
         blobs = Blobs(opened.objects, prepared.made)
         blobs.verify(moves, bench, taken)
@@ -170,7 +173,7 @@ class _Act:
                 notes = self._give_up(moves, intent)
                 if isinstance(error, Conflict):
                     outcome = replace(self._prepared.outcome, conflicts=error.conflicts)
-                    raise Conflict(error.conflicts, _as_untouched(outcome, notes)) from error
+                    raise Conflict(error.conflicts, _as_untouched(outcome, self._recorder, notes)) from error
                 for note in notes:
                     error.add_note(note)
                 raise
@@ -282,11 +285,10 @@ def _foresee(recorder: Recorder, aim: Aim, plan: PathPlan, root: RecordedDirecto
     assert root.tree is not None
     tree = root.tree.hex()
     changes = plan.changes
-    find = recorder.session.find
-    head = next(in_force(aim.position, find), None)
     return Outcome(
         act=aim.kind,
         messages=[row.id for row in aim.messages],
+        redone=[row.id for row in aim.redone],
         restored=[to_text(change.path) for change in changes if is_file(change.new)],
         deleted=[to_text(c.path) for c in changes if is_file(c.old) and not is_file(c.new)],
         kept=[to_text(path) for path in plan.kept],
@@ -300,11 +302,19 @@ def _foresee(recorder: Recorder, aim: Aim, plan: PathPlan, root: RecordedDirecto
         notes=[*aim.notes],
         turns=aim.turns,
         covered=covered,
-        head=None if head is None else head.id,
-        undone=[row.id for row in redoable_messages(aim.position, find)],
+        **_tell_position(aim.position, recorder),
         merged=[to_text(change.path) for change in changes if change.is_merged and is_file(change.new)],
         marked=[to_text(path) for path in plan.marked],
     )
+
+
+def _tell_position(position: Position, recorder: Recorder) -> dict[str, Any]:  # Any: fields of an outcome
+    find = recorder.session.find
+    head = next(in_force(position, find), None)
+    return {
+        "head": None if head is None else head.id,
+        "undone": [row.id for row in redoable_messages(position, find)],
+    }
 
 
 def _without_files(aim: Aim) -> PathPlan:
@@ -342,27 +352,32 @@ def _tell_head(recorder: Recorder, aim: Aim, git_head: str | None) -> list[str]:
     return [f"the repository's HEAD moved since: it was {then[:12]}, it is {git_head[:12]}"]
 
 
-def _refuse(prepared: Prepared, confirm: Confirm | None) -> None:
+def _refuse(prepared: Prepared, recorder: Recorder, confirm: Confirm | None) -> None:
     outcome = replace(prepared.outcome, dry_run=False)
     if outcome.conflicts:
-        raise Conflict(outcome.conflicts, _as_untouched(outcome))
+        raise Conflict(outcome.conflicts, _as_untouched(outcome, recorder))
     is_much = 2 * len(outcome.deleted) > outcome.covered
     is_restore = prepared.aim.kind == RESTORE and bool(prepared.plan.changes)
     if (is_much or is_restore) and confirm is not None and not confirm(prepared.to_plan()):
-        raise NotConfirmed(replace(outcome, complete=False))
+        standing = _tell_position(recorder.session.position, recorder)
+        raise NotConfirmed(replace(outcome, complete=False, **standing))
 
 
-def _as_untouched(outcome: Outcome, notes: Sequence[str] = ()) -> Outcome:
+def _as_untouched(outcome: Outcome, recorder: Recorder, notes: Sequence[str] = ()) -> Outcome:
     """Say that nothing was done."""
     return replace(
         outcome,
         notes=[*outcome.notes, *notes],
         messages=[],
+        redone=[],
         restored=[],
         deleted=[],
         kept=[],
+        merged=[],
+        marked=[],
         after=outcome.before,
         complete=False,
+        **_tell_position(recorder.session.position, recorder),
     )
 
 

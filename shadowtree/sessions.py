@@ -12,6 +12,7 @@ from shadowtree.patch import make_patch
 from shadowtree.state import Change
 from shadowtree.timeline import (
     find_branches,
+    first_line,
     in_force,
     redoable_messages,
     state_of,
@@ -157,7 +158,7 @@ class Session:
             fork=None if fork is None else self.find(fork).id,
             messages=[row.id for row in rows],
             time_ms=self._journal.event(branch.event).time_ms,
-            label=next(iter(rows[0].text.splitlines()), ""),
+            label=first_line(rows[0].text),
             state="active" if is_active else "archived",
             files=len(self._journal.paths_of([event.number for event in ends])),
         )
@@ -251,6 +252,7 @@ class Session:
             hole=(end.hole if end else None) or begin.hole,
             git_head=begin.git_head,
             parent=None if row.parent is None else self.find(row.parent).id,
+            is_out=self.position.is_out(row.number),
         )
 
     def read_step(self, row: MessageRow, begin: Event, end: Event | None) -> Step:

@@ -74,7 +74,12 @@ class Travel:
     @property
     def messages(self) -> list[MessageRow]:
         """All of them: those undone, then those redone."""
-        return [*_in_order([*self.back, *self.removed]), *_in_order([*self.rejoined, *self.forward])]
+        return [*_in_order([*self.back, *self.removed]), *self.redone]
+
+    @property
+    def redone(self) -> list[MessageRow]:
+        """Those that are in force at the end of the way, and were not before."""
+        return _in_order([*self.rejoined, *self.forward])
 
 
 def walk_back(number: int | None, find: FindMessage, until: int | None = None) -> Iterator[MessageRow]:
@@ -253,9 +258,14 @@ def state_of(row: MessageRow, position: Position, active: set[int], undone: set[
     return "undone" if row.number in undone else "archived"
 
 
+def first_line(text: str) -> str:
+    """Give the first line of a text that says anything."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
 def name_branch(text: str, is_used: Callable[[str], bool]) -> str:
     """Make up the name of a branch from the text of its first message: `fix-login`, `fix-login-2`."""
-    words = "".join(c if c.isalnum() else " " for c in text.lower()).split()
+    words = "".join(c if c.isalnum() else " " for c in first_line(text).lower()).split()
     base = "-".join(words)[:40].strip("-") or "branch"
     name, number = base, 1
     while is_used(name):
@@ -284,9 +294,9 @@ def archive(left: list[MessageRow], branches: list[BranchRow], find: FindMessage
 
     A message that is on none belongs to the branch of the one after it.
     """
-    places = {row.number: place for place, row in enumerate(left)}
-    own = max((b for b in branches if b.tip in places), key=lambda b: places[b.tip], default=None)
     owners = {row.number: branch for branch in branches for row in _walk_to(branch, left[0].number, find)}
+    last = next((row for row in reversed(left) if row.number in owners), None)
+    own = owners[last.number] if last is not None and owners[last.number].tip == last.number else None
     found: dict[int | None, Archive] = {}
     branch = own
     for row in reversed(left):
@@ -294,7 +304,7 @@ def archive(left: list[MessageRow], branches: list[BranchRow], find: FindMessage
         tip = left[-1].number if branch is None or branch is own else branch.tip
         fork = row.parent if branch is None else _older(branch.fork, row.parent)
         found[None if branch is None else branch.number] = Archive(branch, fork, tip)
-    return [kept for kept in found.values() if not _is_as_it_was(kept)]
+    return [kept for kept in found.values() if kept.branch is own or not _is_as_it_was(kept)]
 
 
 def _is_as_it_was(kept: Archive) -> bool:

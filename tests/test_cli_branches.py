@@ -61,7 +61,7 @@ def test_the_graph_has_the_columns_of_the_log_and_the_names_of_branches() -> Non
 
 
 def test_a_message_that_was_taken_out_alone_has_its_own_mark() -> None:
-    messages = [make_message(1), make_message(2, parent="msg_1", state="undone")]
+    messages = [make_message(1), make_message(2, parent="msg_1", state="undone", is_out=True)]
     messages += [make_message(3, parent="msg_2"), make_message(4, parent="msg_3", state="undone")]
 
     assert [row[:7] for row in _graph(messages)] == ["*  #1  ", "x  #2  ", "@  #3  ", "o  #4  "]
@@ -289,8 +289,8 @@ def _told(outcome: Outcome, **options: bool) -> str:
     ("outcome", "told"),
     [
         (
-            make_outcome("switch", messages=["m2", "m3"], head="m3", restored=["a"]),
-            "Switched to NAME (2 messages left or entered): 1 file restored",
+            make_outcome("switch", redone=["m2"], messages=["m2", "m3"], head="m3", restored=["a"]),
+            "Switched to NAME (1 left, 1 message entered): 1 file restored",
         ),
         (
             make_outcome("switch", messages=["m2"], head="m1", deleted=["a"]),
@@ -526,7 +526,7 @@ def test_switching_there_and_back_again(terminal: Terminal, project: Path) -> No
     lines = terminal.run("switch", "fix-login").splitlines()
 
     assert lines == [
-        "Switched to fix-login (3 messages left or entered): 2 files restored, 1 deleted",
+        "Switched to fix-login (1 left, 2 messages entered): 2 files restored, 1 deleted",
         "  restored  a.txt",
         "  deleted   b.txt",
         "  restored  login",
@@ -551,7 +551,7 @@ def test_switch_gives_the_documented_json(terminal: Terminal, project: Path) -> 
 
     assert list(found) == [
         "messages", "restored", "deleted", "kept", "conflicts", "skipped", "before", "after", "complete",
-        "dry_run", "mode", "notes", "head", "undone", "merged", "marked",
+        "dry_run", "mode", "notes", "redone", "head", "undone", "merged", "marked",
     ]  # fmt: skip
     assert sorted(found["messages"]) == ["m2", "m3", "m4"]
     assert (found["restored"], found["deleted"]) == (["a.txt", "login"], ["b.txt"])

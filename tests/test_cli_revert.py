@@ -20,7 +20,7 @@ from tests.values import BEFORE, make_outcome
 
 KEYS = [
     "messages", "restored", "deleted", "kept", "conflicts", "skipped", "before", "after", "complete",
-    "dry_run", "mode", "notes", "head", "undone", "merged", "marked",
+    "dry_run", "mode", "notes", "redone", "head", "undone", "merged", "marked",
 ]  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def test_ten_files_are_listed_and_the_others_counted() -> None:
             "Reverted m and the 2 messages after it: 2 files deleted",
         ),
         (
-            make_outcome("revert", messages=["m", "n"], restored=["a"], head="n"),
+            make_outcome("revert", messages=["m", "n"], redone=["m", "n"], restored=["a"], head="n"),
             "Moved forward to just before NAME: 1 file restored",
         ),
         (

@@ -873,10 +873,10 @@ ARCHIVED: dict[str, tuple[list[int], list[BranchRow], list[Kept]]] = {
         [branch(1, 1, 2), branch(2, 2, 6)],
         [(1, 1, 4)],
     ),
-    "a branch that was switched to": ([3, 4], [branch(1, 2, 4)], []),
+    "a branch that was switched to": ([3, 4], [branch(1, 2, 4)], [(1, 2, 4)]),
     "a branch that was gone on with": ([3, 4], [branch(1, 2, 3)], [(1, 2, 4)]),
     "a branch that was gone on with, and its fork": ([2, 3, 4], [branch(1, 2, 3)], [(1, 1, 4)]),
-    "a branch whose first messages stay on the line": ([4], [branch(1, 1, 4)], []),
+    "a branch whose first messages stay on the line": ([4], [branch(1, 1, 4)], [(1, 1, 4)]),
     "such a branch that was gone on with": ([4], [branch(1, 1, 3)], [(None, 3, 4)]),
     "of two branches on the way the later one": (
         [2, 3, 4],

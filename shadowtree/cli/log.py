@@ -105,12 +105,6 @@ def _find_heads(messages: Sequence[shadowtree.Message]) -> dict[str, shadowtree.
     return {message.session: message for message in messages if message.state in ("open", "active")}
 
 
-def _is_taken_out(message: shadowtree.Message, heads: Heads) -> bool:
-    """Tell whether it was undone alone: what undo takes back comes after the head."""
-    head = heads.get(message.session)
-    return message.state == "undone" and head is not None and message.number < head.number
-
-
 def _describe_place(message: shadowtree.Message, heads: Heads) -> str:
     mark = "@" if heads.get(message.session) is message else " "
     return f"{mark} #{message.number}"
@@ -125,7 +119,7 @@ def _describe_times(
 
 
 def _describe_state(message: shadowtree.Message, heads: Heads) -> str:
-    if _is_taken_out(message, heads):
+    if message.is_out:
         return "taken out"
     return "" if message.state == "active" else message.state
 
@@ -135,10 +129,9 @@ def _name_branch(message: shadowtree.Message) -> str | None:
 
 
 def _make_point(message: shadowtree.Message, heads: Heads) -> Point:
+    mark = "x" if message.is_out else _MARKS[message.state]
     if heads.get(message.session) is message:
         mark = "@"
-    else:
-        mark = "x" if _is_taken_out(message, heads) else _MARKS[message.state]
     parent = None if message.parent is None else (message.session, message.parent)
     return Point((message.session, message.id), parent, mark, is_main=message.state != "archived")
 

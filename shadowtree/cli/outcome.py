@@ -128,7 +128,7 @@ def _describe_act(outcome: shadowtree.Outcome, target: str | None, *, is_part: b
         return _describe_only(outcome, target, is_part=is_part)
     if is_part:
         return f"{verb} part of what was done since {escape(target or 'then')}"
-    if outcome.head in outcome.messages:
+    if outcome.redone:
         forward = "Would move" if outcome.dry_run else "Moved"
         return f"{forward} forward to just before {escape(target or 'it')}"
     first, *later = outcome.messages or [target or "it"]
@@ -140,8 +140,15 @@ def _describe_act(outcome: shadowtree.Outcome, target: str | None, *, is_part: b
 
 def _describe_way(outcome: shadowtree.Outcome) -> str:
     """Say over how many messages a switch went."""
-    number = count(len(outcome.messages), "message")
-    return f"{number} left or entered" if outcome.head in outcome.messages else f"{number} left"
+    entered = len(outcome.redone)
+    left = len(outcome.messages) - entered
+    if not entered:
+        return f"{count(left, 'message')} left"
+    return (
+        f"{left:,} left, {count(entered, 'message')} entered"
+        if left
+        else f"{count(entered, 'message')} entered"
+    )
 
 
 def _describe_only(outcome: shadowtree.Outcome, target: str | None, *, is_part: bool) -> str:
