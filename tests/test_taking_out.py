@@ -342,8 +342,9 @@ def merge(path: str, ours: Entry | None, base: Entry | None, theirs: Entry | Non
     if ours == base:
         return theirs
     if not (isinstance(ours, File) and isinstance(base, File) and isinstance(theirs, File)):
-        # A directory that is there for something else stays, and one that is wanted may be there already.
-        return ours if (ours, theirs) in ((DIRECTORY, None), (None, DIRECTORY)) else COLLISION
+        # A directory that is there for something else stays, and one that is wanted may be gone already.
+        is_plain = not {type(side) for side in (ours, base, theirs)} & {File, Link}
+        return ours if is_plain else COLLISION
     content = merge_contents(ours.content, base.content, theirs.content, place)
     if isinstance(content, str) or len({ours.mode, base.mode, theirs.mode}) == 3:
         return COLLISION
@@ -417,21 +418,28 @@ class Overlapping:
                     wanted[path] = found  # type: ignore[assignment]  # an entry, as it is no collision
         return wanted
 
-    def act(self, act: Callable[[], Outcome], wanted: Disk | None, *, may_collide: bool = False) -> bool:
-        """Do an act, and take it back and do it again; tell whether it was done."""
+    def act(self, act: Callable[[], Outcome], wanted: Disk | None, passed: Disk | None = None) -> bool:
+        """Do an act, and take it back and do it again; tell whether it was done.
+
+        `passed`: on the way it passes messages that were taken out, to go to this recorded state. Then it may
+        collide with those, or find that state without a merge.
+        """
         before = self.made.disk
         outcome = self.made.attempt(act)
-        assert outcome is None or wanted is not None, (outcome, self.made.disk)
-        assert outcome is not None or wanted is None or may_collide, (wanted, self.made.disk)
-        if outcome is None or wanted is None:
+        if passed is None:
+            assert (outcome is None) == (wanted is None), (wanted, self.made.disk)
+        if outcome is None:
             self.collided += 1
             return False
         self.done += 1
-        assert_disk(self.made.disk, wanted)
+        found = self.made.disk
+        if passed is None or found.items() - before.items() - passed.items():
+            assert wanted is not None
+            assert_disk(found, wanted)
         self.made.shadow.unrevert()
         assert_disk(self.made.disk, before)
         act()
-        assert_disk(self.made.disk, wanted)
+        assert_disk(self.made.disk, found)
         return True
 
     def take_out(self) -> None:
@@ -448,9 +456,8 @@ class Overlapping:
         if chosen:
             self.made.tell("undo")
             wanted = self.foresee(chosen[-1], is_forward=False)
-            # It may collide with what is passed on the way, though that was taken out.
-            may_collide = self.line.index(chosen[-1]) < self.head - 1
-            if self.act(self.made.shadow.undo, wanted, may_collide=may_collide):
+            is_next = chosen[-1] == self.line[self.head - 1]
+            if self.act(self.made.shadow.undo, wanted, None if is_next else self.befores[chosen[-1]]):
                 self.head = self.line.index(chosen[-1])
 
     def redo(self) -> None:
@@ -616,6 +623,8 @@ class Crowd:
             self.clock += 1
             self.acts[name].append(Done(before, self.made.disk, self.clock))
             self.count["merged"] += bool(outcome.merged)
+            if outcome.marked:
+                self.unrevert(name, "abort")
         return None
 
     def unrevert(self, name: str, way: str) -> None:
@@ -647,7 +656,8 @@ class Crowd:
         lost = [line for line in others if line not in found]
         assert not lost, (lost, outcome)
         came = [line for line in found if line not in others]
-        assert not came, (came, outcome)
+        # Between markers there is a version from long ago.
+        assert not came or (outcome is not None and outcome.marked), (came, outcome)
         return outcome
 
 
