@@ -381,6 +381,7 @@ def test_the_outcome_tells_what_was_done(shadow: Shadow, worktree: Path) -> None
         "dry_run",
         "mode",
         "notes",
+        "redone",
         "head",
         "undone",
         "merged",
