@@ -627,6 +627,20 @@ def test_above_the_limit_the_oldest_branch_goes_and_is_named(narrow: Shadow, wor
     assert_tree(worktree, {"a": "0"})
 
 
+def test_the_branch_that_was_left_last_is_the_youngest(narrow: Shadow) -> None:
+    """Not the one that was made last."""
+    record(narrow, "m0", {"a": "0"}, text="try 0")
+    for number in (1, 2):
+        archive_by_begin(narrow, number)
+    narrow.switch("try-0")
+    outcome = narrow.switch("try-2")
+
+    assert branches(narrow).keys() == {"try-0", "try-1", "try-2"}
+    archive_by_begin(narrow, 3)
+    assert branches(narrow).keys() == {"try-0", "try-2"}
+    assert outcome.complete
+
+
 def test_a_switch_tells_what_went_above_the_limit(narrow: Shadow) -> None:
     record(narrow, "m0", {"a": "0"}, text="try 0")
     for number in (1, 2):
@@ -671,10 +685,12 @@ def test_a_name_is_tried_as_a_message_then_as_a_branch_then_as_a_tree(forked: Sh
     forked.unrevert()
     forked.switch(tree)
     assert_tree(worktree, AFTER["m3"])
-    record(forked, tree, {"e": "5"})
-    assert [diff.path for diff in forked.diff("m3", tree)] == ["e"]
     forked.switch("m4")
+    record(forked, tree, {"e": "5"})
+    assert [diff.path for diff in forked.diff("m4", tree)] == ["e"]
+    forked.switch("m3")
     assert forked.switch(tree).head == tree
+    assert_tree(worktree, {**AFTER["m4"], "e": "5"})
 
 
 def test_a_branch_goes_before_the_beginning_of_an_id(shadow: Shadow, worktree: Path) -> None:
