@@ -6,7 +6,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from random import Random
 
@@ -45,6 +45,16 @@ def mark(merge: Merge) -> bytes:
     return write_markers(merge, ours_label="ours", theirs_label="theirs")
 
 
+def make_env(top: Path) -> dict[str, str]:
+    """Keep git from anybody's configuration and repositories."""
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(top),
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CEILING_DIRECTORIES": str(top.parent),
+    }
+
+
 def ask_git(top: Path, cases: Sequence[Case]) -> list[tuple[int, bytes]]:
     """Let git merge each case: the number of conflicts, up to 127, and the text."""
     for number, case in enumerate(cases):
@@ -53,14 +63,14 @@ def ask_git(top: Path, cases: Sequence[Case]) -> list[tuple[int, bytes]]:
     script = f"""
         number=0
         while [ $number -lt {len(cases)} ]; do
-            git merge-file -p -q -L ours -L base -L theirs \\
+            git merge-file -p -L ours -L base -L theirs \\
                 $number.ours $number.base $number.theirs > $number.out
             echo $?
             number=$((number + 1))
         done
     """
-    env = {"PATH": os.environ["PATH"], "HOME": str(top), "GIT_CONFIG_NOSYSTEM": "1"}
-    done = subprocess.run(["sh", "-c", script], cwd=top, env=env, capture_output=True, check=True)
+    done = subprocess.run(["sh", "-c", script], cwd=top, env=make_env(top), capture_output=True, check=True)
+    assert done.stderr == b""
     codes = [int(code) for code in done.stdout.split()]
     return [(code, (top / f"{number}.out").read_bytes()) for number, code in enumerate(codes)]
 
@@ -301,6 +311,7 @@ def change(
     return lines
 
 
+Two = tuple[list[bytes], list[bytes]]
 Three = tuple[list[bytes], list[bytes], list[bytes]]
 
 
@@ -361,24 +372,6 @@ def draw_long(chance: Random) -> Three:
     return base, change(chance, base, draw, edits, longest=6), change(chance, base, draw, edits, longest=6)
 
 
-def draw_very_long(chance: Random) -> Three:
-    """More than 65,536 lines in all: git allows more edits, and cuts behind runs of equal lines.
-
-    Dense edits stop one front, while the other one comes along where they are sparse.
-    """
-
-    def draw() -> bytes:
-        return b"%d\n" % chance.randrange(3000)
-
-    base = [draw() for _ in range(40_000)]
-    ours = [draw(), *base, draw()]
-    dense = chance.randint(400, 800)
-    sparse = range(dense, dense + 9000, 30) if chance.random() < 0.5 else range(-9000, 0, 30)
-    for at in (*range(0, dense, 2), *sparse):
-        ours[20_000 + at] = draw()
-    return base, ours, change(chance, base, draw, 3)
-
-
 def draw_sides(chance: Random, base: list[bytes], draw: Callable[[], bytes], *, edits: int) -> Three:
     """Change a base twice; sometimes the second one starts from what the first one made."""
     ours = change(chance, base, draw, chance.randint(0, edits))
@@ -393,7 +386,6 @@ KINDS = {
     "noise": draw_noise,
     "line ends": draw_line_ends,
     "long": draw_long,
-    "very long": draw_very_long,
 }
 
 
@@ -420,7 +412,7 @@ def assert_same_as_git(top: Path, kind: str, seeds: range) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "count"),
-    [("letters", 700), ("code", 500), ("noise", 300), ("line ends", 500), ("long", 12), ("very long", 4)],
+    [("letters", 700), ("code", 500), ("noise", 300), ("line ends", 500), ("long", 12)],
     ids=KINDS,
 )
 def test_generated_texts_are_merged_as_by_git(tmp_path: Path, kind: str, count: int) -> None:
@@ -436,12 +428,93 @@ def test_generated_texts_are_merged_as_by_git(tmp_path: Path, kind: str, count: 
         ("noise", 10_000),
         ("line ends", 10_000),
         ("long", 300),
-        ("very long", 20),
     ],
     ids=KINDS,
 )
 def test_many_more_texts_are_merged_as_by_git(tmp_path: Path, kind: str, count: int) -> None:
     assert_same_as_git(tmp_path, kind, range(10_000, 10_000 + count))
+
+
+# A merge shows little of how two long texts were compared; a diff shows it all.
+
+
+def draw_dense(chance: Random) -> Two:
+    """Edits nearly everywhere, so that a search is cut short."""
+    values = chance.choice([20, 100, 300])
+
+    def draw() -> bytes:
+        return b"%d\n" % chance.randrange(values)
+
+    old = [draw() for _ in range(1500)]
+    return old, change(chance, old, draw, 1000, longest=1)
+
+
+def draw_runs(chance: Random) -> Two:
+    """More than 65,536 lines in all, for which git cuts behind runs of more than twenty equal lines."""
+    values = chance.choice([4, 8, 20])
+
+    def draw() -> bytes:
+        return b"%d\n" % chance.randrange(values)
+
+    old = [draw() for _ in range(36_000)]
+    new = [draw(), *old[:12_000]]
+    at = 12_000
+    while at < 24_000:
+        length = chance.randint(10, 25)
+        new += [*old[at : at + length], *(draw() for _ in range(chance.randint(0, 6)))]
+        at += length + chance.randint(0, 6)
+    return old, [*new, *old[at:], draw()]
+
+
+def list_changes_of_git(top: Path, old: bytes, new: bytes) -> list[tuple[range, range]]:
+    """Read a diff with one line of context: the lines that are deleted and added at each place."""
+    (top / "old").write_bytes(old)
+    (top / "new").write_bytes(new)
+    command = [
+        "git",
+        "diff",
+        "--no-index",
+        "--no-indent-heuristic",
+        "--diff-algorithm=myers",
+        "-U1",
+        "old",
+        "new",
+    ]
+    diff = subprocess.run(command, cwd=top, env=make_env(top), capture_output=True, check=False).stdout
+    changes = []
+    for hunk in diff.split(b"\n@@ ")[1:]:
+        header, *lines = hunk.splitlines()
+        old_at, new_at = (abs(int(start.partition(b",")[0])) - 1 for start in header.split()[:2])
+        for kind, group in groupby(lines, key=lambda line: line.startswith(b" ")):
+            marks = [line[:1] for line in group]
+            gone, come = (len(marks) - marks.count(mark) for mark in (b"+", b"-"))
+            if not kind:
+                changes.append((range(old_at, old_at + gone), range(new_at, new_at + come)))
+            old_at, new_at = old_at + gone, new_at + come
+    return changes
+
+
+def assert_compares_like_git(top: Path, draw: Callable[[Random], Two], seeds: range) -> None:
+    for seed in seeds:
+        old, new = draw(Random(seed))
+        numbers = {line: number for number, line in enumerate({*old, *new})}
+        changes = textmerge._find_changes(
+            [numbers[line] for line in old], [numbers[line] for line in new], textmerge._Steps(10**9)
+        )
+
+        expected = list_changes_of_git(top, b"".join(old), b"".join(new))
+        assert [(part.old, part.new) for part in changes] == expected, f"seed {seed}"
+
+
+@pytest.mark.parametrize("draw", [draw_dense, draw_runs])
+def test_long_texts_are_compared_as_by_git(tmp_path: Path, draw: Callable[[Random], Two]) -> None:
+    assert_compares_like_git(tmp_path, draw, range(6))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("draw", [draw_dense, draw_runs])
+def test_many_more_long_texts_are_compared_as_by_git(tmp_path: Path, draw: Callable[[Random], Two]) -> None:
+    assert_compares_like_git(tmp_path, draw, range(100, 200))
 
 
 # Time.
