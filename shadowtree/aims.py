@@ -22,11 +22,11 @@ from shadowtree.events import (
     Event,
     MessageRow,
     Position,
-    TakenOut,
 )
 from shadowtree.frozen import field, frozen, replace
 from shadowtree.journal import Journal, TreeRecord
 from shadowtree.objects import Objects
+from shadowtree.others import Others
 from shadowtree.patch import list_changes
 from shadowtree.paths import RelPath, ancestors, to_text
 from shadowtree.plan import Wish
@@ -42,9 +42,17 @@ from shadowtree.timeline import (
     choose_switch,
     choose_undo,
     part_ways,
-    walk_back,
 )
-from shadowtree.trace import Happening, narrow, wish_across, wish_back, wish_forward, wish_states, wish_tree
+from shadowtree.trace import (
+    Happening,
+    join_wishes,
+    narrow,
+    wish_across,
+    wish_back,
+    wish_forward,
+    wish_states,
+    wish_tree,
+)
 
 _NOW = 1 << 62
 """The number of an event that is not recorded yet: the end of the open message."""
@@ -91,6 +99,7 @@ class Aims:
         self._session = session
         self._root = root
         self._ending = ending
+        self._others = Others(journal, session.number)
         position = session.position
         self._position = Position(head=position.head, tip=position.tip, out=position.out)
         """Where the session stands once the open message is ended."""
@@ -156,33 +165,39 @@ class Aims:
         row, branch = self._session.resolve_ref(name)
         tip = self._session.find_tip(row, branch)
         ends = MessageEvents(self._journal.events_of([row.number, tip])).ends
-        end = ends.get(row.number)
-        out = self._position.out if end is None else end.position.out
-        if tip in ends and not _is_same_line(out, ends[tip].position.out, row.number):
+        # A message that is open ends now, as the session stands.
+        out, out_at_tip = (
+            ends[number].position.out if number in ends else self._position.out
+            for number in (row.number, tip)
+        )
+        later = tuple(taken for taken in out_at_tip if taken.message > row.number)
+        if {taken.message for taken in (*out, *later)} != {taken.message for taken in out_at_tip}:
             # What comes after it was made with something else out of the line: redo could not bring it back.
-            tip = row.number
-        travel = choose_switch(self._position, row, tip, out, self._session.find)
-        if not travel.messages:
+            tip, later = row.number, ()
+        travel = choose_switch(self._position, row, tip, (*out, *later), self._session.find)
+        if travel.position == self._position:
             return self._nothing(SWITCH, f"{row.id!r} is the last message in force already")
         aim = self._follow(SWITCH, travel)
-        return aim if end is None or end.after is None else self._mend(aim, travel, self._open(end.after))
+        after = ends[row.number].after if row.number in ends else None
+        return aim if after is None else self._mend(aim, travel, self._open(after))
 
     def _mend(self, aim: Aim, travel: Travel, tree: RecordedDirectory) -> Aim:
         """Wish what messages did that are out of the line, or come back into it, to be as in a tree.
 
         What was recorded of others, before those were taken out or after, holds them or does not.
         """
-        moved = self._spans([*travel.rejoined, *travel.removed])
+        rejoined, removed = self._spans(travel.rejoined), self._spans(travel.removed)
         out = self._spans([self._session.find(taken.message) for taken in travel.position.out])
         paths = {wish.path for wish in aim.wishes} & {change.path for span in out for change in span.changes}
-        paths |= {change.path for span in moved for change in span.changes}
+        paths |= {change.path for span in (*rejoined, *removed) for change in span.changes}
         if not paths:
             return aim
-        story = self._story(moved)
-        others = self._find_others(story, {span.number: span.since for span in moved})
-        moves = wish_forward({span.number for span in moved}, story, others)
-        states = {path: tree.find(path) for path in paths}
-        return replace(aim, wishes=wish_states(states, [*moves, *aim.wishes]))
+        story = self._story([*rejoined, *removed])
+        others = self._others.find(story, {span.number: span.since for span in (*rejoined, *removed)})
+        back = wish_back({span.number for span in removed}, story, others)
+        forward = wish_forward({span.number for span in rejoined}, story, others)
+        wishes = join_wishes(join_wishes(aim.wishes, back), forward)
+        return replace(aim, wishes=wish_states({path: tree.find(path) for path in paths}, wishes))
 
     def unrevert(self) -> Aim:
         """Go back to before the last act that was not taken back."""
@@ -193,7 +208,7 @@ class Aims:
         position = Position() if before is None else before.position
         story = self._story_since(act.number)
         over = [h.number for h in story if not any(first <= h.number <= last for first, last in cancelled)]
-        wishes = wish_back(over, story, self._find_others(story, dict.fromkeys(over, act.number)))
+        wishes = wish_back(over, story, self._others.find(story, dict.fromkeys(over, act.number)))
         undone, redone = part_ways(self._position.head, position.head, self._session.find)
         left, _ = part_ways(self._position.tip, position.tip, self._session.find)
         out = {taken.message for taken in self._position.out}
@@ -243,7 +258,7 @@ class Aims:
         if way.back and spans[0].before is None:
             raise NotRecorded(spans[0].row.id, spans[0].hole or "it has no tree before it")
         story = self._story(spans)
-        others = self._find_others(story, {span.number: span.since for span in spans})
+        others = self._others.find(story, {span.number: span.since for span in spans})
         merged = set() if kind == SWITCH else self._find_merged(way, travel.position)
         if is_only:
             merged = {change.path for span in spans for change in span.changes}
@@ -280,7 +295,8 @@ class Aims:
         """Wish that directories go, if nothing is left in them, that messages out of the line made."""
         out = [self._session.find(taken.message) for taken in travel.position.out]
         wished = {wish.path for wish in wishes}
-        above = {path for wish in wishes for path in ancestors(wish.path)} - wished
+        going = [wish.path for wish in wishes if wish.target is None]
+        above = {above for path in going for above in ancestors(path)} - wished
         made = {
             change.path
             for span in self._spans([*out, *travel.passed])
@@ -415,35 +431,9 @@ class Aims:
         changes = self._journal.changes_of([event.number])[event.number]
         return has_moved or any(change.old != change.new for change in changes)
 
-    # Other sessions
-
-    def _find_others(self, story: Sequence[Happening], since: dict[int, int]) -> dict[RelPath, str]:
-        """Find what messages of other sessions did to the same paths, at the same time or later."""
-        first: dict[RelPath, int] = {}
-        for happening in story:
-            if happening.number in since:
-                for change in happening.changes:
-                    first.setdefault(change.path, since[happening.number])
-        if not first or self._session.number is None:
-            return {}
-        found: dict[RelPath, str] = {}
-        in_force = _InForce(self._journal)
-        for number, change in self._journal.changes_at(
-            first.keys(), min(first.values()), self._session.number
-        ):
-            label = in_force.describe(number) if number > first[change.path] else None
-            if label is not None:
-                found[change.path] = f"it was changed by {label}"
-        return found
-
     def _open(self, number: int) -> RecordedDirectory:
         record = self._journal.tree(number)
         return open_recorded(self._objects, record.tree, record.facts)
-
-
-def _is_same_line(one: Sequence[TakenOut], other: Sequence[TakenOut], last: int) -> bool:
-    """Tell whether the same messages are out of a line, up to one of them."""
-    return {taken.message for taken in one} == {taken.message for taken in other if taken.message <= last}
 
 
 @frozen
@@ -474,37 +464,6 @@ class _Way:
     back: set[int]
     """The numbers of those that it goes back over."""
     forward: set[int]
-
-
-class _InForce:
-    """Tells of messages of other sessions whether they are in force."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-        self._names = journal.session_names()
-        self._events: dict[int, Event] = {}
-        self._positions: dict[int, Position] = {}
-
-    def describe(self, number: int) -> str | None:
-        """Say which message an event ended; None for acts, and for messages that are undone."""
-        if number not in self._events:
-            self._events[number] = self._journal.event(number)
-        event = self._events[number]
-        if event.message is None or not self._is_in_force(event.message, event.session):
-            return None
-        row = self._journal.message(event.message)
-        return f"message {row.id!r} of session {self._names[event.session]!r}"
-
-    def _is_in_force(self, message: int, session: int) -> bool:
-        if session not in self._positions:
-            last = self._journal.last_event(session)
-            self._positions[session] = Position() if last is None else last.position
-        position = self._positions[session]
-        for row in walk_back(position.head, self._journal.message):
-            # A message is always younger than the one above it.
-            if row.number <= message:
-                return row.number == message and not position.is_out(message)
-        return False
 
 
 def find_tree(journal: Journal, session: Session, name: str) -> TreeRecord:

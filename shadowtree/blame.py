@@ -96,11 +96,8 @@ def list_outside(journal: Journal, session: Session, files: Iterable[ChangedPath
     changed = {RelPath(from_text(file.path)): file for file in files}
     since = 0 if session.last_event is None else session.last_event.number
     number = -1 if session.number is None else session.number
-    for _, change in journal.changes_at(changed.keys(), since, number):
-        file = changed.get(change.path)
-        if file is not None and _is_same(change.new, file):
-            del changed[change.path]
-    return list(changed.values())
+    left = {change.path: change.new for _, change in journal.changes_at(changed.keys(), since, number)}
+    return [file for path, file in changed.items() if path not in left or not _is_same(left[path], file)]
 
 
 def _is_same(answer: Answer, file: ChangedPath) -> bool:

@@ -21,11 +21,14 @@ class Branches:
     def __init__(self, journal: Journal, settings: Settings) -> None:
         self._journal = journal
         self._settings = settings
+        self._has_grown = False
         self.warnings: list[str] = []
         """What a user should know of what was archived."""
 
     def archive(self, session: Session, left: list[MessageRow], event: int) -> None:
         """Keep messages, oldest first, that the position of a session has left by now."""
+        for branch in session.branch_rows():
+            session.load_line(branch.tip, left[0].number)
         for kept in archive(left, session.branch_rows(), session.find):
             if kept.branch is not None:
                 self._journal.move_branch(kept.branch.number, fork=kept.fork, tip=kept.tip, event=event)
@@ -33,23 +36,26 @@ class Branches:
             first = next(row for row in left if row.parent == kept.fork)
             name = name_branch(first.text or first.id, lambda name: self._is_used(session, name))
             self._journal.add_branch(first.session, name, kept.fork, kept.tip, event)
-        self._limit(session)
+            self._has_grown = True
 
     def _is_used(self, session: Session, name: str) -> bool:
         # A message goes before a branch: nobody could switch to one that is called like it.
         return session.find_branch(name) is not None or session.find_exact(name) is not None
 
-    def _limit(self, session: Session) -> None:
+    def limit(self, session: Session) -> None:
         """Drop the oldest branches above the limit, and say so; say too when it comes near."""
-        most = self._settings.max_branches
-        branches = [row for row in session.branch_rows() if not session.is_active(row)]
+        most, warns_from = self._settings.max_branches, self._settings.warn_branches
+        rows = session.branch_rows()
+        if len(rows) <= min(most, warns_from - 1):
+            return
+        branches = [row for row in rows if not session.is_active(row)]
         for branch in sorted(branches, key=lambda row: row.event)[: max(0, len(branches) - most)]:
             self._journal.drop_branch(branch.number)
             self.warnings.append(
                 f"branch {branch.name!r} is no longer listed: a session keeps {most:,}; "
                 f"its last message, {session.find(branch.tip).id!r}, can still be switched to"
             )
-        if self._settings.warn_branches <= len(branches) <= most:
+        if self._has_grown and warns_from <= len(branches) <= most:
             self.warnings.append(f"this session has {len(branches):,} branches, and keeps {most:,} at most")
 
     def rename(self, session: Session, name: str, new: str) -> Branch:

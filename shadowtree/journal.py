@@ -182,6 +182,17 @@ class Journal:
         found = {message.number: message for message in self._decode(decode_message, rows)}
         return {number: self._existing("message", number, found.get(number)) for number in numbers}
 
+    def line(self, number: int, first: int) -> list[MessageRow]:
+        """Give a message and those above it, newest first, down to one with the number `first`."""
+        rows = self._session_rows(
+            "WITH RECURSIVE line (place, above) AS (SELECT number, parent FROM messages WHERE number = ?"
+            " UNION ALL SELECT number, parent FROM messages JOIN line ON number = above AND number >= ?)"
+            f" {MESSAGES} JOIN line ON number = place ORDER BY number DESC",
+            number,
+            first,
+        )
+        return self._decode(decode_message, rows)
+
     def find_message(self, session: int, id: str) -> MessageRow | None:
         """Give the message of a session that has an id."""
         return self._message("session = ? AND id = ?", session, encode_text(id))

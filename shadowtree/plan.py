@@ -64,6 +64,8 @@ class Wish:
     """What the messages' changes come to on the way there, to be merged where others changed it too."""
     is_merged: bool = False
     """Merge them in any case: what came later stays."""
+    can_merge: bool = True
+    """Otherwise somebody else's changes are among them."""
 
 
 @frozen
@@ -112,7 +114,7 @@ class _Planner:
         self._conflicts: dict[RelPath, ConflictingPath] = {}
         self._kept: set[RelPath] = set()
         self._skipped: list[Skipped] = []
-        self._agreed: list[Change] = []
+        self._agreed: dict[RelPath, Change] = {}
         self._marked: set[RelPath] = set()
         self._foreign_directories: set[RelPath] = set()
         """Directories that no message made: they go empty or not at all, and not silently."""
@@ -128,7 +130,7 @@ class _Planner:
             [self._conflicts[path] for path in sorted(self._conflicts)],
             sorted(self._kept),
             self._skipped,
-            self._agreed,
+            [change for path, change in self._agreed.items() if path not in self._changes],
             sorted(self._marked & self._changes.keys()),
         )
 
@@ -140,7 +142,7 @@ class _Planner:
         present = self._sight.see(wish.path, as_directory=as_directory)
         if present == wish.target:
             if present != wish.expected:
-                self._agreed.append(Change(wish.path, wish.target, wish.target))
+                self._agreed[wish.path] = Change(wish.path, wish.target, wish.target)
             return
         if wish.doubt is not None:
             self._skipped.append(Skipped(to_text(wish.path), wish.doubt))
@@ -153,20 +155,23 @@ class _Planner:
             self._foreign_directories.add(wish.path)
         reason = None if _is_harmless(wish, present) else wish.trouble or _find_edit(wish, present)
         if reason is not None and self._on_conflict in ("abort", "keep"):
-            can_merge = is_file(wish.target) and is_file(present) and bool(wish.edits)
+            is_text = is_file(wish.target) and is_file(present)
+            can_merge = is_text and bool(wish.edits) and wish.can_merge
             self._refuse(wish.path, reason, MERGE_OR_KEEP if can_merge else KEEP_OR_OVERWRITE)
         elif reason is not None and self._on_conflict == "merge":
-            self._merge(wish, present, reason)
-        elif reason is None and wish.is_merged:
-            self._merge(wish, present, "")
+            self._merge(wish, present, reason, present)
+        elif wish.is_merged:
+            # Whoever overwrites somebody's edit does not overwrite what later messages did.
+            ours = present if reason is None or isinstance(wish.expected, Unknown) else wish.expected
+            self._merge(wish, present, "", ours)
 
-    def _merge(self, wish: Wish, present: PathState | None, reason: str) -> None:
-        """Do what is wished to what somebody else made of it; `reason`: why it is not what it should be."""
-        if not wish.edits:
-            # No message changed it, so that there is nothing to merge.
+    def _merge(self, wish: Wish, present: PathState | None, reason: str, ours: PathState | None) -> None:
+        """Do what is wished to a version of a path; `reason`: why it is not what it should be."""
+        if not wish.edits or not wish.can_merge:
+            # No message changed it, so that there is nothing to merge; or it cannot be told what one changed.
             self._refuse(wish.path, reason, KEEP_OR_OVERWRITE)
             return
-        merged = self._merger.merge(wish.path, present, wish.edits)
+        merged = self._merger.merge(wish.path, ours, wish.edits)
         if merged.collision is not None and not merged.has_markers:
             if self._on_conflict != "overwrite":
                 told = f"{reason}, and {merged.collision}" if reason else merged.collision

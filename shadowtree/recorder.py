@@ -82,6 +82,7 @@ class Recorder:
                         git_head=self._find_git_head(),
                         skips=self._add_skips(taken),
                     )
+                    self.branches.limit(self.session)
         except ShadowError as error:
             self._leave_hole(self._add_hole, said, str(error))
             raise
@@ -132,6 +133,7 @@ class Recorder:
                         skips=self._add_skips(taken),
                     )
                     self.journal.add_changes(event.number, changes)
+                    self.branches.limit(self.session)
         except ShadowError as error:
             self._leave_hole(self._add_hole_snapshot, said, str(error))
             raise
@@ -209,6 +211,7 @@ class Recorder:
         self.session.position, self.session.last_event = position, event
         if left:
             self.branches.archive(self.session, left, event.number)
+            self.branches.limit(self.session)
 
     # Endings
 

@@ -12,6 +12,8 @@ from shadowtree.patch import make_patch
 from shadowtree.state import Change
 from shadowtree.timeline import (
     find_branches,
+    find_own,
+    find_owners,
     first_line,
     in_force,
     redoable_messages,
@@ -34,6 +36,8 @@ class Session:
         self.last_event = None if self.number is None else journal.last_event(self.number)
         self.position = self.last_event.position if self.last_event is not None else Position()
         self._rows: dict[int, MessageRow] = {}
+        self._lines: dict[int, int] = {}
+        """How far back each line was read, by its last message."""
 
     def find(self, number: int) -> MessageRow:
         """Give a message by its number."""
@@ -45,6 +49,12 @@ class Session:
         """Read many messages at once, of which each will be asked for."""
         missing = {number for number in numbers if number not in self._rows}
         self._rows.update(self._journal.messages_by_number(list(missing)))
+
+    def load_line(self, number: int, first: int) -> None:
+        """Read the messages from one back to another at once, unless that was done already."""
+        if self._lines.get(number, number + 1) > first:
+            self._lines[number] = first
+            self._rows.update((row.number, row) for row in self._journal.line(number, first))
 
     def find_id(self, message_id: str) -> MessageRow | None:
         """Give the message with exactly this id."""
@@ -128,7 +138,8 @@ class Session:
         if branch is not None:
             return branch.tip
         for each in self.branch_rows():
-            if any(found.number == row.number for found in walk_back(each.tip, self.find, each.fork)):
+            is_near = (each.fork or 0) < row.number <= each.tip
+            if is_near and any(found.number == row.number for found in self._walk_to(each.tip, row.number)):
                 return each.tip
         return row.number
 
@@ -141,10 +152,12 @@ class Session:
 
     def tip_of(self, branch: BranchRow) -> int:
         """Tell where a branch ends: what came since the session was switched to it belongs to it."""
-        active = [each.tip for each in self.branch_rows() if self.is_active(each)]
-        if self.position.tip is not None and active and max(active) == branch.tip:
-            return self.position.tip
-        return branch.tip
+        if not self.is_active(branch):
+            return branch.tip
+        owners = find_owners(self.branch_rows(), branch.tip, self.find)
+        own = find_own(self._walk_to(self.position.tip, branch.tip), owners)
+        assert self.position.tip is not None
+        return self.position.tip if own is not None and own.number == branch.number else branch.tip
 
     def _make_branch(self, branch: BranchRow, on_line: set[int]) -> Branch:
         is_active = branch.tip in on_line
@@ -216,6 +229,8 @@ class Session:
 
     def _walk_to(self, number: int | None, first: int) -> Iterable[MessageRow]:
         """Go back until before `first`: a message is always younger than the one above it."""
+        if number is not None and number >= first:
+            self.load_line(number, first)
         for row in walk_back(number, self.find):
             if row.number < first:
                 return

@@ -9,7 +9,7 @@ from the first message to the tip; the head is somewhere on it, and what comes a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from shadowtree.errors import InvalidInput
 from shadowtree.events import (
@@ -294,9 +294,8 @@ def archive(left: list[MessageRow], branches: list[BranchRow], find: FindMessage
 
     A message that is on none belongs to the branch of the one after it.
     """
-    owners = {row.number: branch for branch in branches for row in _walk_to(branch, left[0].number, find)}
-    last = next((row for row in reversed(left) if row.number in owners), None)
-    own = owners[last.number] if last is not None and owners[last.number].tip == last.number else None
+    owners = find_owners(branches, left[0].number, find)
+    own = find_own(reversed(left), owners)
     found: dict[int | None, Archive] = {}
     branch = own
     for row in reversed(left):
@@ -305,6 +304,19 @@ def archive(left: list[MessageRow], branches: list[BranchRow], find: FindMessage
         fork = row.parent if branch is None else _older(branch.fork, row.parent)
         found[None if branch is None else branch.number] = Archive(branch, fork, tip)
     return [kept for kept in found.values() if kept.branch is own or not _is_as_it_was(kept)]
+
+
+def find_owners(branches: list[BranchRow], first: int, find: FindMessage) -> dict[int, BranchRow]:
+    """Tell on which branch each message is, from the one with the number `first` on."""
+    return {row.number: branch for branch in branches for row in _walk_to(branch, first, find)}
+
+
+def find_own(line: Iterable[MessageRow], owners: Mapping[int, BranchRow]) -> BranchRow | None:
+    """Find the branch that a line, newest first, goes on with: the last message that is on one is its tip."""
+    last = next((row for row in line if row.number in owners), None)
+    if last is None or owners[last.number].tip != last.number:
+        return None
+    return owners[last.number]
 
 
 def _is_as_it_was(kept: Archive) -> bool:
@@ -317,14 +329,8 @@ def _older(one: int | None, other: int | None) -> int | None:
 
 def find_branches(rows: list[MessageRow], branches: list[BranchRow], find: FindMessage) -> dict[int, str]:
     """Tell on which branch each of some archived messages is."""
-    wanted = {row.number for row in rows}
-    first = min(wanted, default=0)
-    return {
-        row.number: branch.name
-        for branch in branches
-        for row in _walk_to(branch, first, find)
-        if row.number in wanted
-    }
+    owners = find_owners(branches, min((row.number for row in rows), default=0), find)
+    return {row.number: owners[row.number].name for row in rows if row.number in owners}
 
 
 def _walk_to(branch: BranchRow, first: int, find: FindMessage) -> Iterator[MessageRow]:

@@ -23,6 +23,16 @@ if TYPE_CHECKING:
 
 
 @frozen
+class Foreign:
+    """Something that another session did to a path."""
+
+    reason: str
+    """What it was, in words."""
+    is_entangled: bool = False
+    """It is part of what a message is said to have done, and cannot be told from it."""
+
+
+@frozen
 class Happening:
     """Something that this session did to paths."""
 
@@ -37,7 +47,7 @@ class Happening:
 def wish_back(
     over: Collection[int],
     story: Sequence[Happening],
-    others: Mapping[RelPath, str],
+    others: Mapping[RelPath, Foreign],
     merged: Collection[RelPath] = (),
 ) -> list[Wish]:
     """Wish every path that the happenings `over` changed to what it was before the first of them.
@@ -55,7 +65,7 @@ def wish_back(
 def wish_forward(
     over: Collection[int],
     story: Sequence[Happening],
-    others: Mapping[RelPath, str],
+    others: Mapping[RelPath, Foreign],
     merged: Collection[RelPath] = (),
 ) -> list[Wish]:
     """Wish every path that the happenings `over` changed to what it was after the last of them."""
@@ -66,31 +76,37 @@ def wish_forward(
 
 
 def wish_across(back: Sequence[Wish], forward: Sequence[Wish]) -> list[Wish]:
-    """Wish to go back first and then forward: of a path on both ways, what it was after the last.
+    """Wish to go back first and then forward.
 
     A path that is to be the same at both ends is left alone, whatever somebody made of it.
     """
-    wishes = {wish.path: wish for wish in back}
-    for wish in forward:
-        first = wishes.get(wish.path)
-        if first is not None:
-            trouble = first.trouble or wish.trouble
-            wish = replace(wish, trouble=trouble, edits=_join([*first.edits, *wish.edits]))
+    return [wish for wish in join_wishes(back, forward) if wish.edits]
+
+
+def join_wishes(first: Sequence[Wish], then: Sequence[Wish]) -> list[Wish]:
+    """Wish one thing and then another: of a path in both, what the second wish says comes of it."""
+    wishes = {wish.path: wish for wish in first}
+    for wish in then:
+        before = wishes.get(wish.path)
+        if before is not None:
+            trouble = before.trouble or wish.trouble
+            edits = _join([*before.edits, *wish.edits])
+            can_merge = before.can_merge and wish.can_merge
+            wish = replace(wish, trouble=trouble, edits=edits, can_merge=can_merge)
         wishes[wish.path] = wish
-    return [wishes[path] for path in sorted(wishes) if wishes[path].edits]
+    return [wishes[path] for path in sorted(wishes)]
 
 
-def wish_states(states: Mapping[RelPath, Answer], wishes: Iterable[Wish]) -> list[Wish]:
-    """Wish some paths to be in states that are known from elsewhere; of two wishes for one the later counts.
+def wish_states(states: Mapping[RelPath, Answer], wishes: Sequence[Wish]) -> list[Wish]:
+    """Wish some paths to be in states that are known from elsewhere.
 
     One that is in that state already, as far as the timeline knows, is left alone.
     """
-    found = {wish.path: wish for wish in wishes}
-    for path, state in states.items():
-        if path in found:
-            edits = _join([Change(path, found[path].expected, state)])
-            found[path] = replace(found[path], target=_known(state, "in the tree"), edits=edits)
-    return [found[path] for path in sorted(found) if found[path].edits]
+    mended = [
+        replace(wish, target=_known(states[wish.path], "in the tree")) if wish.path in states else wish
+        for wish in wishes
+    ]
+    return [wish for wish in mended if wish.path not in states or wish.target != wish.expected]
 
 
 def wish_tree(changes: Iterable[Change]) -> list[Wish]:
@@ -193,20 +209,22 @@ class _Path:
         if state not in self._plain:
             self._edited[state] = reason
 
-    def wish(self, path: RelPath, target: Answer, other: str | None, is_merged: bool) -> Wish:
+    def wish(self, path: RelPath, target: Answer, other: Foreign | None, is_merged: bool) -> Wish:
         """Wish it back to what it was."""
-        trouble = other or self._edited.get(self.last)
+        trouble = self._edited.get(self.last) if other is None else other.reason
         first = self.first.new
         # Where nobody knows what was made of it, it is taken back only if it is what it was anyway.
         doubt = f"unknown after: {first.reason}" if isinstance(first, Unknown) else None
-        return Wish(path, target, self.last, trouble, self.label, doubt, self.edits, is_merged)
+        can_merge = other is None or not other.is_entangled
+        return Wish(path, target, self.last, trouble, self.label, doubt, self.edits, is_merged, can_merge)
 
-    def wish_forward(self, path: RelPath, other: str | None, is_merged: bool) -> Wish:
+    def wish_forward(self, path: RelPath, other: Foreign | None, is_merged: bool) -> Wish:
         """Wish it to be what was made of it."""
-        trouble = other or self._edited.get(self.last)
+        trouble = self._edited.get(self.last) if other is None else other.reason
         doubt = None if self.is_known else "unknown before"
         target = _known(self.target, "after")
-        return Wish(path, target, self.last, trouble, self.label, doubt, self.edits, is_merged)
+        can_merge = other is None or not other.is_entangled
+        return Wish(path, target, self.last, trouble, self.label, doubt, self.edits, is_merged, can_merge)
 
 
 def _join(edits: list[Change]) -> list[Change]:

@@ -14,7 +14,7 @@ from tests.referee import assert_sound_store
 from tests.terminal import Terminal
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-    # A shell starts what runs in the background deaf to interrupts, and every process started here would be too.
+    # A shell starts what runs in the background deaf to interrupts, and so would be all that is started here.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

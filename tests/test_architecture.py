@@ -39,7 +39,7 @@ FLOORS: tuple[tuple[str, set[str]], ...] = (
         "front door: its parts",
         {"arguments", "handles", "intents", "interrupts", "opened", "places", "sessions"},
     ),
-    ("front door: taking the present state", {"blame", "branches", "capture"}),
+    ("front door: taking the present state", {"blame", "branches", "capture", "others"}),
     ("front door: recording", {"blobs", "recorder"}),
     ("front door: choosing", {"aims"}),
     ("front door: acting", {"reverting"}),

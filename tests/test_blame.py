@@ -453,3 +453,18 @@ def test_a_file_that_another_session_deleted_is_not_outside(
         (worktree / "a").unlink()
 
     assert outside(shadow) == []
+
+
+def test_an_earlier_state_of_another_session_brought_back_by_hand_is_outside(
+    shadow: Shadow, worktree: Path
+) -> None:
+    shadow.wrap()
+    record(shadow, "m1", {"a": "1"})
+    with Shadow(worktree, settings=SETTINGS, session="other") as other:
+        record(other, "o1", {"a": "2"})
+        record(other, "o2", {"a": "3"})
+        make_tree(worktree, {"a": "2"})
+
+        assert [each.path for each in other.status().outside] == ["a"]
+
+    assert [each.path for each in shadow.status().outside] == ["a"]

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shadowtree import Conflict, InvalidInput, Outcome, Shadow, UnknownMessage, UnknownName, UnknownTree
+from shadowtree import (
+    Conflict,
+    InvalidInput,
+    Outcome,
+    Shadow,
+    ShadowError,
+    UnknownMessage,
+    UnknownName,
+    UnknownTree,
+    WorktreeFailed,
+)
 from tests.referee import assert_sound_store
 from tests.trees import Tree, assert_tree, executable, file, link, make_tree, read_tree
 
@@ -1348,3 +1358,60 @@ def test_every_outcome_lists_what_is_beyond_the_head(forked: Shadow) -> None:
     assert told(forked.switch("m2")) == ("m2", ["m3"])
     assert told(forked.redo(None)) == ("m3", [])
     assert told(forked.redo(None)) == ("m3", [])
+
+
+def test_overwriting_an_edit_keeps_the_later_messages_when_one_is_taken_out(
+    five: Shadow, worktree: Path
+) -> None:
+    make_tree(worktree, {"t": str(after_all_of(1, 2, 3, 4, 5)["t"]) + "mine\n"})
+
+    five.revert("m2", only=True, on_conflict="overwrite")
+
+    assert_tree(worktree, after_all_of(1, 3, 4, 5))
+
+
+def test_what_an_act_of_another_session_did_meanwhile_is_not_brought_back(
+    shadow: Shadow, worktree: Path
+) -> None:
+    """It is in what the message is said to have changed."""
+    lines = [f"line {number}\n" for number in range(12)]
+    make_tree(worktree, {"t": "".join(lines)})
+    with Shadow(worktree, settings=SETTINGS, session="other") as other:
+        with other.message("o1"):
+            make_tree(worktree, {"t": "".join([*lines[:2], "theirs\n", *lines[3:]])})
+        shadow.begin("m1")
+        make_tree(worktree, {"t": "".join([*lines[:2], "theirs\n", *lines[3:-1], "mine\n"])})
+        other.undo(on_conflict="merge")
+        shadow.end("m1")
+
+        with pytest.raises(Conflict) as refused:
+            shadow.undo()
+
+        assert [each.path for each in refused.value.conflicts] == ["t"]
+        with pytest.raises(Conflict):
+            shadow.undo(on_conflict="merge")
+        assert_tree(worktree, {"t": "".join([*lines[:-1], "mine\n"])})
+
+
+def test_a_branch_that_a_failed_begin_would_drop_is_dropped_and_named_by_the_next(
+    worktree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Shadow(worktree, settings={"min_free": 0, "max_branches": 1}) as shadow:
+        for number in (1, 2):
+            record(shadow, f"m{number}", {"a": f"{number}"}, text=f"try {number}")
+            shadow.undo()
+        with monkeypatch.context() as patch:
+            patch.setattr("shadowtree.capture.read_files", _fail)
+            make_tree(worktree, {"new": "1"})
+            with pytest.raises(ShadowError):
+                shadow.begin("m3")
+
+        warnings = shadow.begin("m3").warnings
+
+        assert [branch.name for branch in shadow.branches()] == ["try-2"]
+        assert len(warnings) == 1
+        assert "'try-1'" in warnings[0]
+
+
+def _fail(*_: object) -> None:
+    raise WorktreeFailed("new", "it cannot be read")

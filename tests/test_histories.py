@@ -438,9 +438,12 @@ class Branching:
             if message.state != "archived":
                 assert message.branch is None
             else:
-                assert (message.branch is None) == (id not in places), (id, message)
-                assert message.branch in places.get(id, [None]), (id, message)
+                assert places.get(id, []) == ([] if message.branch is None else [message.branch]), (
+                    id,
+                    message,
+                )
                 assert message.branch is not None or self.is_orphan(id), (id, "is on no branch")
+            assert len(places.get(id, [])) <= 1, (id, places[id])
         most = self.made.settings.get("max_branches", 20)
         assert isinstance(most, int)
         archived = [branch for branch in branches.values() if branch.state == "archived"]

@@ -11,7 +11,17 @@ from shadowtree.frozen import replace
 from shadowtree.paths import RelPath
 from shadowtree.plan import Wish
 from shadowtree.state import DIRECTORY, Change, PathState, Unknown
-from shadowtree.trace import Happening, narrow, wish_across, wish_back, wish_forward, wish_states, wish_tree
+from shadowtree.trace import (
+    Foreign,
+    Happening,
+    join_wishes,
+    narrow,
+    wish_across,
+    wish_back,
+    wish_forward,
+    wish_states,
+    wish_tree,
+)
 
 State = PathState | Unknown | None
 
@@ -43,13 +53,17 @@ def story_of(*links: tuple[State, State]) -> list[Happening]:
     return [happen(number, (P, old, new)) for number, (old, new) in enumerate(links, start=1)]
 
 
+def _foreign(others: dict[RelPath, str] | None) -> dict[RelPath, Foreign]:
+    return {path: Foreign(reason) for path, reason in (others or {}).items()}
+
+
 def back(story: list[Happening], *over: int, others: dict[RelPath, str] | None = None) -> Wish:
-    (wish,) = wish_back(over or [each.number for each in story], story, others or {})
+    (wish,) = wish_back(over or [each.number for each in story], story, _foreign(others))
     return wish
 
 
 def forward(story: list[Happening], *over: int, others: dict[RelPath, str] | None = None) -> Wish:
-    (wish,) = wish_forward(over or [each.number for each in story], story, others or {})
+    (wish,) = wish_forward(over or [each.number for each in story], story, _foreign(others))
     return wish
 
 
@@ -506,14 +520,24 @@ def test_a_path_is_wished_to_be_as_it_was_in_a_tree() -> None:
 
     found = wish_states({RelPath(b"b"): v(3)}, wishes)
 
-    assert found == [wishes[0], way(b"b", v(5), v(3), v(5), trouble="edited")]
+    assert found == [wishes[0], replace(wishes[1], target=v(3))]
+
+
+def test_what_was_edited_is_merged_by_what_the_messages_did_and_not_by_how_the_tree_differs() -> None:
+    """What the timeline expects may hold the edit, and would take it along."""
+    (found,) = wish_states({P: v(3)}, [way(b"p", v(0), v(1), v(5))])
+
+    assert [(each.old, each.new) for each in found.edits] == [(v(0), v(1))]
 
 
 def test_of_two_wishes_for_a_path_the_later_counts_and_they_are_sorted() -> None:
     one, other, third = way(b"z", v(0), v(1), v(0)), way(b"z", v(4), v(2), v(4)), way(b"a", v(0), v(1), v(0))
 
-    assert wish_states({}, [one, other, third]) == [third, other]
-    assert wish_states({RelPath(b"z"): v(9)}, [one, other]) == [way(b"z", v(4), v(9), v(4))]
+    found = join_wishes([one, third], [other])
+
+    assert [wish.path for wish in found] == [b"a", b"z"]
+    assert (found[1].target, found[1].expected) == (v(2), v(4))
+    assert [(each.old, each.new) for each in found[1].edits] == [(v(0), v(1)), (v(4), v(2))]
 
 
 def test_a_path_that_is_as_in_the_tree_already_is_left_alone() -> None:
