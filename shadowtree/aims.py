@@ -255,8 +255,9 @@ class Aims:
         if step is not None:
             way.spans[0] = self._shorten(way.spans[0], step, is_only=is_only)
         spans = way.spans
-        if way.back and spans[0].before is None:
-            raise NotRecorded(spans[0].row.id, spans[0].hole or "it has no tree before it")
+        first = next((span for span in spans if span.number in way.back), None)
+        if first is not None and first.before is None:
+            raise NotRecorded(first.row.id, first.hole or "it has no tree before it")
         story = self._story(spans)
         others = self._others.find(story, {span.number: span.since for span in spans})
         merged = set() if kind == SWITCH else self._find_merged(way, travel.position)
