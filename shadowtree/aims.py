@@ -6,7 +6,7 @@ count as ended now.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from shadowtree.errors import AmbiguousMessage, InvalidInput, NotRecorded, UnknownMessage, UnknownTree
 from shadowtree.events import (
@@ -164,22 +164,27 @@ class Aims:
         """Go to just after a message, or to the end of a branch."""
         row, branch = self._session.resolve_ref(name)
         tip = self._session.find_tip(row, branch)
-        ends = MessageEvents(self._journal.events_of([row.number, tip])).ends
-        # A message that is open ends now, as the session stands.
-        out, out_at_tip = (
-            ends[number].position.out if number in ends else self._position.out
-            for number in (row.number, tip)
-        )
+        end, end_of_line = self._end_of(row.number), self._end_of(tip)
+        # A message that is open ends now, as the session stands; and so does the present line.
+        out = self._position.out if end is None else end.position.out
+        out_at_tip = self._position.out
+        if end_of_line is not None and tip != self._position.tip:
+            out_at_tip = end_of_line.position.out
         later = tuple(taken for taken in out_at_tip if taken.message > row.number)
         if {taken.message for taken in (*out, *later)} != {taken.message for taken in out_at_tip}:
             # What comes after it was made with something else out of the line: redo could not bring it back.
             tip, later = row.number, ()
         travel = choose_switch(self._position, row, tip, (*out, *later), self._session.find)
-        if travel.position == self._position:
+        if not travel.messages:
             return self._nothing(SWITCH, f"{row.id!r} is the last message in force already")
         aim = self._follow(SWITCH, travel)
-        after = ends[row.number].after if row.number in ends else None
-        return aim if after is None else self._mend(aim, travel, self._open(after))
+        if end is None or end.after is None:
+            return aim
+        return self._mend(aim, travel, self._open(end.after))
+
+    def _end_of(self, number: int) -> Event | None:
+        """Give the event that ended a message; None: it is open, and ends now."""
+        return MessageEvents(self._journal.events_of([number])).ends.get(number)
 
     def _mend(self, aim: Aim, travel: Travel, tree: RecordedDirectory) -> Aim:
         """Wish what messages did that are out of the line, or come back into it, to be as in a tree.
@@ -188,8 +193,7 @@ class Aims:
         """
         rejoined, removed = self._spans(travel.rejoined), self._spans(travel.removed)
         out = self._spans([self._session.find(taken.message) for taken in travel.position.out])
-        paths = {wish.path for wish in aim.wishes} & {change.path for span in out for change in span.changes}
-        paths |= {change.path for span in (*rejoined, *removed) for change in span.changes}
+        paths = _paths(self._spans(travel.forward)) & _paths(out) | _paths([*rejoined, *removed])
         if not paths:
             return aim
         story = self._story([*rejoined, *removed])
@@ -262,8 +266,8 @@ class Aims:
         others = self._others.find(story, {span.number: span.since for span in spans})
         merged = set() if kind == SWITCH else self._find_merged(way, travel.position)
         if is_only:
-            merged = {change.path for span in spans for change in span.changes}
-        wishes = wish_back(way.back, story, others, merged)
+            merged = _paths(spans)
+        wishes = wish_back(way.back, story, others, merged, way.passed)
         if way.forward:
             wishes = wish_across(wishes, wish_forward(way.forward, story, others, merged))
         wishes += self._wish_directories_away(wishes, travel)
@@ -285,12 +289,14 @@ class Aims:
         One that had been taken out and is passed counts where others on the way changed the same path: what
         was before it is what was before them.
         """
-        back = self._spans(travel.back)
-        paths = {change.path for span in back for change in span.changes}
-        back += [span.limit(paths) for span in self._spans(travel.passed)]
-        forward = self._spans(travel.forward)
-        spans = sorted((*back, *forward), key=lambda span: span.number)
-        return _Way(spans, {span.number for span in back}, {span.number for span in forward})
+        back, forward = self._spans(travel.back), self._spans(travel.forward)
+        passed = [span.limit(_paths(back)) for span in self._spans(travel.passed)]
+        return _Way(
+            sorted((*back, *passed, *forward), key=lambda span: span.number),
+            {span.number for span in (*back, *passed)},
+            {span.number for span in forward},
+            {span.number for span in passed},
+        )
 
     def _wish_directories_away(self, wishes: Sequence[Wish], travel: Travel) -> list[Wish]:
         """Wish that directories go, if nothing is left in them, that messages out of the line made."""
@@ -315,7 +321,7 @@ class Aims:
         merged: set[RelPath] = set()
         for taken in position.out:
             (out,) = self._spans([self._session.find(taken.message)])
-            own = {change.path for change in out.changes}
+            own = _paths([out])
             ends: dict[RelPath, int] = {}
             for span in way.spans:
                 for change in span.changes:
@@ -465,6 +471,13 @@ class _Way:
     back: set[int]
     """The numbers of those that it goes back over."""
     forward: set[int]
+    passed: set[int]
+    """Of those on the way back, the ones that had been taken out already."""
+
+
+def _paths(spans: Iterable[_Span]) -> set[RelPath]:
+    """Name what some messages changed."""
+    return {change.path for span in spans for change in span.changes}
 
 
 def find_tree(journal: Journal, session: Session, name: str) -> TreeRecord:

@@ -49,16 +49,17 @@ def wish_back(
     story: Sequence[Happening],
     others: Mapping[RelPath, Foreign],
     merged: Collection[RelPath] = (),
+    passed: Collection[int] = (),
 ) -> list[Wish]:
     """Wish every path that the happenings `over` changed to what it was before the first of them.
 
     `story` is all that the session did to these paths since, those included. `others` tells for a path what
     another session did to it. At the paths `merged` the messages' changes are to be taken out from under
-    what came later.
+    what came later. What the happenings `passed` did was taken out before, and is not there any more.
     """
     return [
         seen.wish(path, _known(seen.first.old, "before"), others.get(path), path in merged)
-        for path, seen in sorted(_follow(over, story, _Path.take_out).items())
+        for path, seen in sorted(_follow(over, story, _Path.take_out, passed).items())
     ]
 
 
@@ -78,9 +79,9 @@ def wish_forward(
 def wish_across(back: Sequence[Wish], forward: Sequence[Wish]) -> list[Wish]:
     """Wish to go back first and then forward.
 
-    A path that is to be the same at both ends is left alone, whatever somebody made of it.
+    A path that is to be the same at both ends is left alone, whatever somebody else made of it.
     """
-    return [wish for wish in join_wishes(back, forward) if wish.edits]
+    return [wish for wish in join_wishes(back, forward) if wish.edits or wish.target != wish.expected]
 
 
 def join_wishes(first: Sequence[Wish], then: Sequence[Wish]) -> list[Wish]:
@@ -125,7 +126,10 @@ def narrow(wishes: Iterable[Wish], paths: Collection[RelPath]) -> list[Wish]:
 
 
 def _follow(
-    over: Collection[int], story: Sequence[Happening], count: Callable[[_Path, Change], None]
+    over: Collection[int],
+    story: Sequence[Happening],
+    count: Callable[[_Path, Change], None],
+    passed: Collection[int] = (),
 ) -> dict[RelPath, _Path]:
     """Tell the story of every path that the happenings `over` changed, from the first of them on."""
     paths: dict[RelPath, _Path] = {}
@@ -135,7 +139,7 @@ def _follow(
                 paths[change.path].go_on(change, happening)
             elif happening.number in over:
                 paths[change.path] = _Path(change, happening.label)
-            if happening.number in over:
+            if happening.number in over and happening.number not in passed:
                 count(paths[change.path], change)
     return paths
 

@@ -1415,3 +1415,58 @@ def test_a_branch_that_a_failed_begin_would_drop_is_dropped_and_named_by_the_nex
 
 def _fail(*_: object) -> None:
     raise WorktreeFailed("new", "it cannot be read")
+
+
+def test_a_line_that_somebody_wrote_after_a_message_stays_when_that_message_is_switched_to(
+    shadow: Shadow, worktree: Path
+) -> None:
+    """The tree after m2 is from before the edit, and no source for it, though m1 is out of the line."""
+    lines = [f"line {number}\n" for number in range(20)]
+    make_tree(worktree, {"t": "".join(lines)})
+    record(shadow, "m1", {"t": "".join([*lines, "m1\n"])})
+    shadow.revert("m1", only=True)
+    record(shadow, "m2", {"t": "".join([*lines[:5], "m2\n", *lines[5:]])})
+    edited = "".join(["mine\n", *lines[:5], "m2\n", *lines[5:]])
+    make_tree(worktree, {"t": edited})
+    record(shadow, "m3", {"t": edited + "m3\n"})
+
+    shadow.switch("m2")
+
+    assert_tree(worktree, {"t": edited})
+
+
+@pytest.mark.parametrize("act", ["restore", "revert"])
+def test_what_an_act_of_ours_changed_is_changed_again_by_a_switch(
+    shadow: Shadow, worktree: Path, act: str
+) -> None:
+    """Both branches have it, so that the way between them does not touch it."""
+    record(shadow, "m1", {"a": "1"})
+    record(shadow, "m2", {"a": "2", "b": "2"})
+    shadow.undo()
+    record(shadow, "m3", {"a": "2", "c": "3"})
+    shadow.switch("m2")
+    if act == "restore":
+        shadow.restore("m1")
+    else:
+        shadow.revert("m2", paths=["a"])
+
+    outcome = shadow.switch("m3")
+
+    assert_tree(worktree, {"a": "2", "c": "3"})
+    assert outcome.complete
+
+
+def test_what_came_back_when_a_message_was_taken_out_goes_with_the_line(
+    shadow: Shadow, worktree: Path
+) -> None:
+    record(shadow, "b", {"b": "1"})
+    shadow.undo()
+    record(shadow, "m1", {"x": "1"})
+    with shadow.message("m2"):
+        (worktree / "x").unlink()
+    shadow.revert("m2", only=True)
+
+    outcome = shadow.switch("b")
+
+    assert_tree(worktree, {"b": "1"})
+    assert outcome.complete
