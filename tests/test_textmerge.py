@@ -466,6 +466,19 @@ def draw_runs(chance: Random) -> Two:
     return old, [*new, *old[at:], draw()]
 
 
+def draw_mirrored(chance: Random) -> Two:
+    """The same forwards and backwards, so that both ends of a search come equally far."""
+    values = chance.choice([20, 100])
+    old, new = ([b"%d\n" % chance.randrange(values) for _ in range(700)] for _ in range(2))
+    return old + old[::-1], new + new[::-1]
+
+
+def draw_noise_at_the_border(_: Random) -> Two:
+    """One brace among 103 lines that went, a hundred of them above it, and 34 braces: one less, and it stays."""
+    gone = [b"gone %d\n" % n for n in range(110)]
+    return [*gone, b"}\n", *gone[:3], *[b"}\n"] * 32, b"rare\n"], [*[b"}\n"] * 40, b"rare\n", b"come\n"]
+
+
 def list_changes_of_git(top: Path, old: bytes, new: bytes) -> list[tuple[range, range]]:
     """Read a diff with one line of context: the lines that are deleted and added at each place."""
     (top / "old").write_bytes(old)
@@ -506,13 +519,13 @@ def assert_compares_like_git(top: Path, draw: Callable[[Random], Two], seeds: ra
         assert [(part.old, part.new) for part in changes] == expected, f"seed {seed}"
 
 
-@pytest.mark.parametrize("draw", [draw_dense, draw_runs])
+@pytest.mark.parametrize("draw", [draw_dense, draw_runs, draw_mirrored, draw_noise_at_the_border])
 def test_long_texts_are_compared_as_by_git(tmp_path: Path, draw: Callable[[Random], Two]) -> None:
-    assert_compares_like_git(tmp_path, draw, range(6))
+    assert_compares_like_git(tmp_path, draw, range(5))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("draw", [draw_dense, draw_runs])
+@pytest.mark.parametrize("draw", [draw_dense, draw_runs, draw_mirrored])
 def test_many_more_long_texts_are_compared_as_by_git(tmp_path: Path, draw: Callable[[Random], Two]) -> None:
     assert_compares_like_git(tmp_path, draw, range(100, 200))
 
