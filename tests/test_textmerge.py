@@ -474,7 +474,7 @@ def draw_mirrored(chance: Random) -> Two:
 
 
 def draw_noise_at_the_border(_: Random) -> Two:
-    """One brace among 103 lines that went, a hundred of them above it, and 34 braces: one less, and it stays."""
+    """One brace among 103 lines that went, and 34 braces; of fewer lines it would not be noise."""
     gone = [b"gone %d\n" % n for n in range(110)]
     return [*gone, b"}\n", *gone[:3], *[b"}\n"] * 32, b"rare\n"], [*[b"}\n"] * 40, b"rare\n", b"come\n"]
 
