@@ -12,6 +12,7 @@ from shadowtree.errors import AmbiguousMessage, InvalidInput, NotRecorded, Unkno
 from shadowtree.events import (
     ACTS,
     END,
+    MOVE,
     REDO,
     RESTORE,
     REVERT,
@@ -36,6 +37,7 @@ from shadowtree.sessions import MessageEvents, Session
 from shadowtree.state import DIRECTORY, Change, PathState
 from shadowtree.timeline import (
     Travel,
+    choose_line,
     choose_only,
     choose_redo,
     choose_revert,
@@ -56,6 +58,8 @@ from shadowtree.trace import (
 
 _NOW = 1 << 62
 """The number of an event that is not recorded yet: the end of the open message."""
+_NO_MESSAGE = MessageRow(0, 0, 0, "", None, "", None, None)
+"""Stands for the message of an act, which has none."""
 
 
 @frozen
@@ -76,6 +80,8 @@ class Aim:
     is_short: bool = False
     """Less than was asked for can be done."""
     takes_back: int | None = None
+    noted: list[Change] = field(default_factory=list)
+    """What is recorded of paths though nothing is done to them."""
     notes: list[str] = field(default_factory=list)
     is_nothing: bool = False
     """There is nothing to do."""
@@ -157,51 +163,63 @@ class Aims:
             redone=[],
             notes=[*aim.notes, *(f"no message changed {to_text(path) or '.'}" for path in missed)],
             is_short=aim.is_short or bool(unknown),
-            is_nothing=len(missed) == len(paths or (b"",)),
+            is_nothing=paths is not None and len(missed) == len(paths),
         )
 
     def switch(self, name: str) -> Aim:
         """Go to just after a message, or to the end of a branch."""
         row, branch = self._session.resolve_ref(name)
-        tip = self._session.find_tip(row, branch)
-        end, end_of_line = self._end_of(row.number), self._end_of(tip)
+        end = self._end_of(row.number)
+        travel = self._choose_switch(row, self._session.find_tip(row, branch), end)
+        aim = self._follow(SWITCH, travel)
+        if end is not None and end.after is not None:
+            aim = self._mend(aim, travel, self._open(end.after))
+        if not aim.messages and not aim.wishes:
+            return self._nothing(SWITCH, f"{row.id!r} is the last message in force already")
+        return aim
+
+    def _choose_switch(self, row: MessageRow, tip: int, end: Event | None) -> Travel:
         # A message that is open ends now, as the session stands; and so does the present line.
         out = self._position.out if end is None else end.position.out
-        out_at_tip = self._position.out
-        if end_of_line is not None and tip != self._position.tip:
-            out_at_tip = end_of_line.position.out
-        later = tuple(taken for taken in out_at_tip if taken.message > row.number)
-        if {taken.message for taken in (*out, *later)} != {taken.message for taken in out_at_tip}:
-            # What comes after it was made with something else out of the line: redo could not bring it back.
-            tip, later = row.number, ()
-        travel = choose_switch(self._position, row, tip, (*out, *later), self._session.find)
-        if not travel.messages:
-            return self._nothing(SWITCH, f"{row.id!r} is the last message in force already")
-        aim = self._follow(SWITCH, travel)
-        if end is None or end.after is None:
-            return aim
-        return self._mend(aim, travel, self._open(end.after))
+        end_of_line = None if tip == self._position.tip else self._end_of(tip)
+        out_at_tip = self._position.out if end_of_line is None else end_of_line.position.out
+        tip, out = choose_line(row.number, tip, out, out_at_tip)
+        return choose_switch(self._position, row, tip, out, self._session.find)
+
+    def _mend(self, aim: Aim, travel: Travel, tree: RecordedDirectory) -> Aim:
+        """Wish paths to be as in the tree after the message, where what was recorded of others does not tell.
+
+        That is what messages on the way forward changed, which may have been made with others out of the
+        line; what those changed that leave the line or come back into it; and what acts did that left the
+        head where it was.
+        """
+        moved = self._spans([*travel.rejoined, *travel.removed]) + self._list_acts(travel)
+        paths = _paths(self._spans(travel.forward)) | _paths(moved)
+        story = self._story(moved)
+        others = self._others.find(story, {span.number: span.since for span in moved})
+        removed = {row.number for row in travel.removed}
+        back = wish_back({span.number for span in moved if span.row.number in removed}, story, others)
+        there = wish_forward({span.number for span in moved if span.row.number not in removed}, story, others)
+        wishes = join_wishes(join_wishes(aim.wishes, back), there)
+        return replace(aim, wishes=wish_states({path: tree.find(path) for path in paths}, wishes))
+
+    def _list_acts(self, travel: Travel) -> list[_Span]:
+        """List the acts since the ways part that left the head where it was."""
+        fork = travel.forward[0].parent if travel.forward else travel.position.head
+        end = None if fork is None else self._end_of(fork)
+        spans: list[_Span] = []
+        for act in self._journal.acts_of(self._session.require_number()):
+            if end is not None and act.number < end.number:
+                break
+            before = self._journal.last_event(act.session, before=act.number)
+            if act.kind in (REVERT, RESTORE) and before is not None and _is_same_place(act, before):
+                changes = self._journal.changes_of([act.number])[act.number]
+                spans.append(_Span(_NO_MESSAGE, act.number, None, None, act.number, None, changes))
+        return spans[::-1]
 
     def _end_of(self, number: int) -> Event | None:
         """Give the event that ended a message; None: it is open, and ends now."""
         return MessageEvents(self._journal.events_of([number])).ends.get(number)
-
-    def _mend(self, aim: Aim, travel: Travel, tree: RecordedDirectory) -> Aim:
-        """Wish what messages did that are out of the line, or come back into it, to be as in a tree.
-
-        What was recorded of others, before those were taken out or after, holds them or does not.
-        """
-        rejoined, removed = self._spans(travel.rejoined), self._spans(travel.removed)
-        out = self._spans([self._session.find(taken.message) for taken in travel.position.out])
-        paths = _paths(self._spans(travel.forward)) & _paths(out) | _paths([*rejoined, *removed])
-        if not paths:
-            return aim
-        story = self._story([*rejoined, *removed])
-        others = self._others.find(story, {span.number: span.since for span in (*rejoined, *removed)})
-        back = wish_back({span.number for span in removed}, story, others)
-        forward = wish_forward({span.number for span in rejoined}, story, others)
-        wishes = join_wishes(join_wishes(aim.wishes, back), forward)
-        return replace(aim, wishes=wish_states({path: tree.find(path) for path in paths}, wishes))
 
     def unrevert(self) -> Aim:
         """Go back to before the last act that was not taken back."""
@@ -212,13 +230,16 @@ class Aims:
         position = Position() if before is None else before.position
         story = self._story_since(act.number)
         over = [h.number for h in story if not any(first <= h.number <= last for first, last in cancelled)]
+        noted: list[Change] = []
+        if act.kind == MOVE:
+            # It touched no file, and so does taking it back.
+            over.remove(act.number)
+            moved = next(h.changes for h in story if h.number == act.number)
+            later = {change.path for h in story if h.number > act.number for change in h.changes}
+            noted = [Change(c.path, c.new, c.old) for c in moved if c.path not in later]
         wishes = wish_back(over, story, self._others.find(story, dict.fromkeys(over, act.number)))
-        undone, redone = part_ways(self._position.head, position.head, self._session.find)
+        undone, redone = self._compare_places(position)
         left, _ = part_ways(self._position.tip, position.tip, self._session.find)
-        out = {taken.message for taken in self._position.out}
-        out_then = {taken.message for taken in position.out}
-        undone += [self._session.find(number) for number in sorted(out_then - out)]
-        redone += [self._session.find(number) for number in sorted(out - out_then)]
         return Aim(
             UNREVERT,
             wishes,
@@ -226,8 +247,21 @@ class Aims:
             messages=[*undone, *redone],
             redone=redone,
             takes_back=act.number,
+            noted=noted,
             notes=[f"message {row.id!r} came after it and is archived" for row in left],
         )
+
+    def _compare_places(self, then: Position) -> tuple[list[MessageRow], list[MessageRow]]:
+        """List the messages that are in force now and were not then, and those that were."""
+        find, now = self._session.find, self._position
+        way_back, way_forward = part_ways(now.head, then.head, find)
+        on_way = {row.number for row in (*way_back, *way_forward)}
+        shared = {taken.message for taken in (*now.out, *then.out)} - on_way
+        undone = [row for row in way_back if not now.is_out(row.number)]
+        redone = [row for row in way_forward if not then.is_out(row.number)]
+        undone += [find(number) for number in sorted(shared) if not now.is_out(number)]
+        redone += [find(number) for number in sorted(shared) if not then.is_out(number)]
+        return undone, redone
 
     def restore(self, ref: str) -> Aim:
         """Make all that is covered equal to a tree."""
@@ -260,7 +294,7 @@ class Aims:
             way.spans[0] = self._shorten(way.spans[0], step, is_only=is_only)
         spans = way.spans
         first = next((span for span in spans if span.number in way.back), None)
-        if first is not None and first.before is None:
+        if first is not None and first.before is None and kind != SWITCH:
             raise NotRecorded(first.row.id, first.hole or "it has no tree before it")
         story = self._story(spans)
         others = self._others.find(story, {span.number: span.since for span in spans})
@@ -473,6 +507,12 @@ class _Way:
     forward: set[int]
     passed: set[int]
     """Of those on the way back, the ones that had been taken out already."""
+
+
+def _is_same_place(one: Event, other: Event) -> bool:
+    """Tell whether a session stood at the same place after two events."""
+    places = [(event.position.head, event.position.tip, event.position.out) for event in (one, other)]
+    return places[0] == places[1]
 
 
 def _paths(spans: Iterable[_Span]) -> set[RelPath]:

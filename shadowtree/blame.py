@@ -7,14 +7,14 @@ A change that no message made is seen where the record of a path does not go on 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 
 from shadowtree.events import ACTS, Event
 from shadowtree.journal import Journal
 from shadowtree.model import BlameEntry, ChangedPath, Message
 from shadowtree.patch import make_patch
 from shadowtree.paths import RelPath, from_text
-from shadowtree.sessions import Session
+from shadowtree.sessions import NOBODY, Session
 from shadowtree.state import Change, Unknown
 
 TYPE_CHECKING = False
@@ -41,14 +41,17 @@ class Blame:
         """Whether anything was ever recorded of the path."""
         return bool(self._changes)
 
-    def read(self, last: Answer, present: Answer, session: Session) -> list[BlameEntry]:
+    def read(
+        self, trees: Sequence[tuple[Answer, int]], present: Answer, session: Session
+    ) -> list[BlameEntry]:
         """List who changed it, newest first, up to now.
 
-        `last` is what was recorded of it if no message changed it. What was changed since is the open
-        message's, or nobody's.
+        If no message changed it, `trees` tell what was recorded of it, and when in milliseconds since 1970.
+        What was changed since is the open message's, or nobody's.
         """
-        if not self._changes:
-            self._last = last
+        for answer, time_ms in trees if not self._changes else ():
+            self._add(self._last, answer, None, time_ms)
+            self._last = answer
         for number, change in self._changes:
             self._add_recorded(self._events[number], change)
         message = None if session.open is None else session.read_message(session.open)
@@ -85,19 +88,25 @@ class Blame:
         return found
 
 
-def list_outside(journal: Journal, session: Session, files: Iterable[ChangedPath]) -> list[ChangedPath]:
-    """Leave of what changed since a session recorded last what is no message's.
+def list_outside(
+    journal: Journal, session: Session, since: int, files: list[ChangedPath]
+) -> list[ChangedPath]:
+    """Leave of what changed since an event what is no message's, and no act's.
 
-    What the session changes while a message is open is that message's; what another session's message or act
-    has made since is that one's.
+    What the session changes while a message is open is that message's.
     """
     if session.open is not None:
         return []
-    changed = {RelPath(from_text(file.path)): file for file in files}
-    since = 0 if session.last_event is None else session.last_event.number
-    number = -1 if session.number is None else session.number
-    left = {change.path: change.new for _, change in journal.changes_at(changed.keys(), since, number)}
-    return [file for path, file in changed.items() if path not in left or not _is_same(left[path], file)]
+    paths = {from_text(file.path) for file in files}
+    number = NOBODY if session.number is None else session.number
+    known = journal.changes_since(paths, since, number) + journal.changes_at(paths, since, number)
+    left = {change.path: change.new for _, change in sorted(known, key=lambda pair: pair[0])}
+    return [file for file in files if not _is_left(from_text(file.path), file, left)]
+
+
+def _is_left(path: RelPath, file: ChangedPath, left: Mapping[RelPath, Answer]) -> bool:
+    """Tell whether a file is as somebody left it who is known."""
+    return path in left and _is_same(left[path], file)
 
 
 def _is_same(answer: Answer, file: ChangedPath) -> bool:

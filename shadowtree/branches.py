@@ -16,7 +16,7 @@ from shadowtree.timeline import archive, name_branch
 
 
 class Branches:
-    """Keeps the branches of sessions. Only for the holder of the lock, inside of a transaction."""
+    """Keeps the branches of sessions. Only for the holder of the lock."""
 
     def __init__(self, journal: Journal, settings: Settings) -> None:
         self._journal = journal
@@ -34,7 +34,7 @@ class Branches:
                 self._journal.move_branch(kept.branch.number, fork=kept.fork, tip=kept.tip, event=event)
                 continue
             first = next(row for row in left if row.parent == kept.fork)
-            name = name_branch(first.text or first.id, lambda name: self._is_used(session, name))
+            name = name_branch(first.text or f"branch {first.id}", lambda name: self._is_used(session, name))
             self._journal.add_branch(first.session, name, kept.fork, kept.tip, event)
             self._has_grown = True
 
@@ -46,7 +46,7 @@ class Branches:
         """Drop the oldest branches above the limit, and say so; say too when it comes near."""
         most, warns_from = self._settings.max_branches, self._settings.warn_branches
         rows = session.branch_rows()
-        if len(rows) <= min(most, warns_from - 1):
+        if len(rows) <= most and not (self._has_grown and len(rows) >= warns_from):
             return
         branches = [row for row in rows if not session.is_active(row)]
         for branch in sorted(branches, key=lambda row: row.event)[: max(0, len(branches) - most)]:
@@ -57,6 +57,13 @@ class Branches:
             )
         if self._has_grown and warns_from <= len(branches) <= most:
             self.warnings.append(f"this session has {len(branches):,} branches, and keeps {most:,} at most")
+
+    def warn_of(self, session: Session, message_id: str) -> None:
+        """Warn of a message that is called like a branch: a message goes before a branch."""
+        if session.find_branch(message_id) is not None:
+            self.warnings.append(
+                f"a branch is called {message_id!r} too, and can be switched to after 'branches rename' only"
+            )
 
     def rename(self, session: Session, name: str, new: str) -> Branch:
         """Give a branch another name."""

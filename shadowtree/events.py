@@ -23,9 +23,11 @@ REDO = "redo"
 UNREVERT = "unrevert"
 RESTORE = "restore"
 SWITCH = "switch"
+MOVE = "move"
+"""A revert that moved the head and left the files alone: its changes tell what is expected of them now."""
 
-ACTS = (REVERT, UNDO, REDO, UNREVERT, RESTORE, SWITCH)
-"""What writes into the worktree."""
+ACTS = (REVERT, UNDO, REDO, UNREVERT, RESTORE, SWITCH, MOVE)
+"""What writes into the worktree, or could have."""
 
 
 @frozen

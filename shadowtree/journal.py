@@ -134,6 +134,10 @@ class Journal:
         """Give the tree recorded last."""
         return next(self._trees("ORDER BY number DESC LIMIT 1"), None)
 
+    def first_tree(self) -> TreeRecord | None:
+        """Give the tree recorded first."""
+        return next(self._trees("ORDER BY number LIMIT 1"), None)
+
     def find_tree(self, tree: bytes) -> TreeRecord | None:
         """Give the latest record of a tree."""
         return next(self._trees("WHERE tree = ? ORDER BY number DESC LIMIT 1", tree), None)
@@ -260,6 +264,10 @@ class Journal:
         limit = _BEYOND if before is None else before
         return self._event("session = ? AND number < ? ORDER BY number DESC LIMIT 1", session, limit)
 
+    def last_of_messages(self, session: int) -> Event | None:
+        """Give what happened last in a session that is no act."""
+        return self._event(f"session = ? AND NOT ({IS_ACT}) ORDER BY number DESC LIMIT 1", session)
+
     def last_wrap(self) -> Event | None:
         """Give the latest event at which the store was wrapped, in whatever session."""
         return self._event(f"{IS_WRAP} ORDER BY number DESC LIMIT 1")
@@ -379,8 +387,8 @@ class Journal:
     # Branches
 
     def branches(self, session: int) -> list[BranchRow]:
-        """Give the branches of a session that were not dropped, oldest first."""
-        condition = "session = ? AND dropped IS NULL ORDER BY number"
+        """Give the branches of a session that were not dropped; the one that was left last comes last."""
+        condition = "session = ? AND dropped IS NULL ORDER BY event, number"
         rows = self._session_rows(f"{BRANCHES} WHERE {condition}", session)
         return self._decode(decode_branch, rows)
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from shadowtree.events import ACTS, Event, Position
 from shadowtree.journal import Journal
 from shadowtree.paths import RelPath
-from shadowtree.timeline import walk_back
 from shadowtree.trace import Foreign, Happening
 
 TYPE_CHECKING = False
@@ -25,6 +24,10 @@ class Others:
         self._names = journal.session_names()
         self._events: dict[int, Event] = {}
         self._positions: dict[int, Position] = {}
+        self._lines: dict[int, set[int]] = {}
+        """The messages on the line of each session, down to the oldest one that was asked for."""
+        self._loaded: dict[int, int] = {}
+        """That one."""
 
     def find(self, story: Sequence[Happening], since: Mapping[int, int]) -> dict[RelPath, Foreign]:
         """Say for each path what somebody did to it.
@@ -64,15 +67,19 @@ class Others:
         if event.message is None or not self._is_in_force(event.message, event.session):
             return None
         message = self._journal.message(event.message).id
-        return Foreign(f"it was changed by message {message!r} of session {session!r}")
+        since = event.number if event.since is None else event.since
+        # Of messages that ran side by side, each holds what the other did.
+        is_entangled = any(since < end for _, end in spans)
+        return Foreign(f"it was changed by message {message!r} of session {session!r}", is_entangled)
 
     def _is_in_force(self, message: int, session: int) -> bool:
         if session not in self._positions:
             last = self._journal.last_event(session)
             self._positions[session] = Position() if last is None else last.position
         position = self._positions[session]
-        for row in walk_back(position.head, self._journal.message):
-            # A message is always younger than the one above it.
-            if row.number <= message:
-                return row.number == message and not position.is_out(message)
-        return False
+        if position.head is None or position.is_out(message):
+            return False
+        if self._loaded.get(session, message + 1) > message:
+            self._loaded[session] = message
+            self._lines[session] = {row.number for row in self._journal.line(position.head, message)}
+        return message in self._lines[session]

@@ -92,8 +92,7 @@ class PathPlan:
     kept: list[RelPath]
     skipped: list[Skipped]
     agreed: list[Change] = field(default_factory=list)
-    """What is recorded though nothing is done: paths that somebody else had brought to what is wished, with
-    that on both sides, and whatever is left alone because only the head is to move."""
+    """Paths that somebody else had brought to what is wished: both sides of the change are that."""
     marked: list[RelPath] = field(default_factory=list)
     """Paths into which conflict markers are written."""
 
@@ -163,17 +162,26 @@ class _Planner:
         elif wish.is_merged:
             # Whoever overwrites somebody's edit does not overwrite what later messages did.
             ours = present if reason is None or isinstance(wish.expected, Unknown) else wish.expected
-            self._merge(wish, present, "", ours)
+            self._merge(wish, present, reason, ours)
 
-    def _merge(self, wish: Wish, present: PathState | None, reason: str, ours: PathState | None) -> None:
+    def _merge(
+        self, wish: Wish, present: PathState | None, reason: str | None, ours: PathState | None
+    ) -> None:
         """Do what is wished to a version of a path; `reason`: why it is not what it should be."""
+        is_overwriting = self._on_conflict == "overwrite"
+        if not wish.edits and (reason is None or wish.target == wish.expected):
+            # What the messages did cancels out.
+            del self._changes[wish.path]
+            return
         if not wish.edits or not wish.can_merge:
-            # No message changed it, so that there is nothing to merge; or it cannot be told what one changed.
-            self._refuse(wish.path, reason, KEEP_OR_OVERWRITE)
+            # No message changed it, or nobody can tell what one changed.
+            assert reason is not None
+            if not is_overwriting:
+                self._refuse(wish.path, reason, KEEP_OR_OVERWRITE)
             return
         merged = self._merger.merge(wish.path, ours, wish.edits)
         if merged.collision is not None and not merged.has_markers:
-            if self._on_conflict != "overwrite":
+            if not is_overwriting:
                 told = f"{reason}, and {merged.collision}" if reason else merged.collision
                 self._refuse(
                     wish.path, told, MARK_OR_KEEP if merged.hunks else KEEP_OR_OVERWRITE, merged.hunks

@@ -321,6 +321,7 @@ class Recorder:
         """Add a message after the head, and archive what was undone."""
         undone = self.session.undone()
         position = self.session.position
+        self.branches.warn_of(self.session, said.id)
         number = self._session_number()
         row = self.journal.add_message(number, said.id, said.role, said.text, said.meta, position.head)
         if undone:

@@ -20,7 +20,7 @@ from shadowtree.arguments import Manner
 from shadowtree.blobs import Blobs, read_content
 from shadowtree.capture import Site, capture, refuse_full
 from shadowtree.errors import Conflict, NotConfirmed, ShadowError, WorktreeFailed
-from shadowtree.events import RESTORE, Position
+from shadowtree.events import MOVE, RESTORE, Position
 from shadowtree.frozen import frozen, replace
 from shadowtree.intents import decode_intent, encode_intent
 from shadowtree.interrupts import HeldInterrupts
@@ -64,6 +64,8 @@ class Prepared:
     """Contents that came of merging, by their ids."""
     outcome: Outcome
     """What it would come to."""
+    has_files: bool = True
+    """Otherwise only the head moves."""
 
     def to_plan(self) -> Plan:
         """Give it as the value that a caller sees."""
@@ -92,13 +94,14 @@ def prepare(
     aim = choose(Aims(journal, objects, recorder.session, root, ending))
     sight = DiskSight(root, bench, {directory.path: directory for directory in scan.directories})
     merging = Merging(read_content(objects, bench), theirs_label=aim.kind if manner.has_markers else None)
-    plan = make_plan(aim.wishes, sight, merging, manner.on_conflict)
-    if not manner.has_files:
-        plan = _without_files(aim)
+    if manner.has_files:
+        plan = make_plan(aim.wishes, sight, merging, manner.on_conflict)
+    else:
+        aim, plan = _without_files(aim), PathPlan([], [], [], [])
     outcome = _foresee(recorder, aim, plan, root, scan.files)
     notes = [*_tell_head(recorder, aim, git_head), *_tell_rest(aim, sight, manner)]
     outcome = replace(outcome, notes=[*outcome.notes, *notes])
-    return Prepared(aim, plan, ending, sight.uncovered, merging.made, outcome)
+    return Prepared(aim, plan, ending, sight.uncovered, merging.made, outcome, manner.has_files)
 
 
 def run(
@@ -302,7 +305,7 @@ def _foresee(recorder: Recorder, aim: Aim, plan: PathPlan, root: RecordedDirecto
         notes=[*aim.notes],
         turns=aim.turns,
         covered=covered,
-        **_tell_position(aim.position, recorder),
+        **_tell_position(recorder.session.position if aim.is_nothing else aim.position, recorder),
         merged=[to_text(change.path) for change in changes if change.is_merged and is_file(change.new)],
         marked=[to_text(path) for path in plan.marked],
     )
@@ -310,19 +313,20 @@ def _foresee(recorder: Recorder, aim: Aim, plan: PathPlan, root: RecordedDirecto
 
 def _tell_position(position: Position, recorder: Recorder) -> dict[str, Any]:  # Any: fields of an outcome
     find = recorder.session.find
-    head = next(in_force(position, find), None)
+    head = next((row for row in in_force(position, find) if row.number != position.open), None)
     return {
         "head": None if head is None else head.id,
         "undone": [row.id for row in redoable_messages(position, find)],
     }
 
 
-def _without_files(aim: Aim) -> PathPlan:
+def _without_files(aim: Aim) -> Aim:
     """Leave every file alone, and record what the timeline says of it from now on."""
     known = [
         w for w in aim.wishes if not isinstance(w.target, Unknown) and not isinstance(w.expected, Unknown)
     ]
-    return PathPlan([], [], [], [], [Change(wish.path, wish.expected, wish.target) for wish in known])
+    noted = [Change(wish.path, wish.expected, wish.target) for wish in known]
+    return replace(aim, noted=noted)
 
 
 def _tell_rest(aim: Aim, sight: DiskSight, manner: Manner) -> list[str]:
@@ -405,7 +409,7 @@ def _add_act(
         recorder.add_ending(prepared.ending, before, None, is_inferred=True)
     merged = {change.path for change in prepared.plan.changes if change.is_merged}
     recorder.add_act(
-        prepared.aim.kind,
+        prepared.aim.kind if prepared.has_files else MOVE,
         prepared.aim.position,
         before=before,
         after=after,
@@ -414,6 +418,7 @@ def _add_act(
         changes=[
             *(Change(move.path, move.old, move.new, move.path in merged) for move in done),
             *prepared.plan.agreed,
+            *prepared.aim.noted,
         ],
     )
 

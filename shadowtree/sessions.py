@@ -39,6 +39,11 @@ class Session:
         self._lines: dict[int, int] = {}
         """How far back each line was read, by its last message."""
 
+    def require_number(self) -> int:
+        """Give the number of a session that has recorded something."""
+        assert self.number is not None
+        return self.number
+
     def find(self, number: int) -> MessageRow:
         """Give a message by its number."""
         if number not in self._rows:

@@ -30,6 +30,7 @@ from shadowtree.layout import is_inside
 from shadowtree.model import (
     BlameEntry,
     Branch,
+    ChangedPath,
     FileDiff,
     Message,
     Outcome,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
     from shadowtree.aims import Aim, Aims
     from shadowtree.arguments import Manner
+    from shadowtree.events import Event
     from shadowtree.model import OnConflict
     from shadowtree.reverting import Confirm
 
@@ -202,11 +204,12 @@ class Shadow:
             session = Session(opened.journal, self._session)
             last = self._last_tree(opened)
             scan = scan_site(self._gate.site, opened)
-            changed, outside = scan.files, []
+            changed = scan.files
+            outside: list[ChangedPath] = []
             if last is not None:
                 with look(self._gate.site, opened, scan) as (objects, after):
-                    files = compare(_read(objects, last), after).files
-                changed, outside = len(files), list_outside(opened.journal, session, files)
+                    changed = len(compare(_read(objects, last), after).files)
+                    outside = self._list_outside(opened, session, objects, after)
             head, open_message = session.head, session.open
             return Status(
                 worktree=self._gate.worktree,
@@ -221,6 +224,18 @@ class Shadow:
                 skipped=list_skipped(scan),
                 outside=outside,
             )
+
+    def _list_outside(
+        self, opened: OpenStore, session: Session, objects: Objects, present: RecordedDirectory
+    ) -> list[ChangedPath]:
+        """List what changed since the last message, and is neither a message's nor an act's."""
+        journal = opened.journal
+        event = None if session.number is None else journal.last_of_messages(session.number)
+        number = _tree_of(event)
+        record = journal.last_tree() if number is None else journal.tree(number)
+        assert record is not None
+        files = compare(_read(objects, record), present).files
+        return list_outside(journal, session, 0 if event is None else event.number, files)
 
     # Messages
 
@@ -336,15 +351,18 @@ class Shadow:
             opened = self._gate.open()
             opened.refresh()
             found = Blame(opened.journal, own)
-            last = self._last_tree(opened)
+            records = [opened.journal.first_tree(), opened.journal.last_tree()]
             with look(self._gate.site, opened) as (objects, root):
                 present = root.find(own)
-                recorded = None if last is None else _read(objects, last).find(own)
-            if DIRECTORY in (present, recorded) or not own:
+                trees = [
+                    (_read(objects, record).find(own), record.time_s * 1000) for record in records if record
+                ]
+            answers = [present, *(answer for answer, _ in trees)]
+            if DIRECTORY in answers or not own:
                 raise InvalidInput(f"{os.fspath(path)} is a directory, not a file")
-            if not found.is_known and present is None and recorded is None:
+            if not found.is_known and answers == [None] * len(answers):
                 raise UnknownName(os.fspath(path), f"nothing is known of {os.fspath(path)}")
-            return found.read(recorded, present, Session(opened.journal, self._session))
+            return found.read(trees, present, Session(opened.journal, self._session))
 
     def diff_message(self, message: Message) -> list[FileDiff]:
         """Show how what a message changed differs, whichever session it is of."""
@@ -587,8 +605,7 @@ class Shadow:
 
     def _last_tree(self, opened: OpenStore) -> TreeRecord | None:
         """Give what the session recorded last, or else what anybody did."""
-        event = Session(opened.journal, self._session).last_event
-        number = None if event is None else event.after if event.after is not None else event.before
+        number = _tree_of(Session(opened.journal, self._session).last_event)
         return opened.journal.last_tree() if number is None else opened.journal.tree(number)
 
     def _git_head(self) -> str | None:
@@ -639,6 +656,11 @@ def _with_notes(outcome: Outcome, notes: list[str]) -> Outcome:
     from shadowtree.frozen import replace
 
     return replace(outcome, notes=[*outcome.notes, *notes]) if notes else outcome
+
+
+def _tree_of(event: Event | None) -> int | None:
+    """Give the record that an event left, if any."""
+    return None if event is None else event.after if event.after is not None else event.before
 
 
 def _read(objects: Objects, record: TreeRecord) -> RecordedDirectory:

@@ -119,7 +119,7 @@ def redoable_messages(position: Position, find: FindMessage) -> list[MessageRow]
 
 
 def in_force(position: Position, find: FindMessage) -> Iterator[MessageRow]:
-    """Give the messages in force, newest first."""
+    """Give the messages in force, newest first; one that is open is among them."""
     return (row for row in walk_back(position.head, find) if not position.is_out(row.number))
 
 
@@ -219,6 +219,20 @@ def choose_switch(
         rejoined=[find(number) for number in sorted(before - after)],
         removed=[find(number) for number in sorted(after - before)],
     )
+
+
+def choose_line(
+    target: int, tip: int, out: tuple[TakenOut, ...], out_at_tip: tuple[TakenOut, ...]
+) -> tuple[int, tuple[TakenOut, ...]]:
+    """Tell where the line of a message ends after a switch to it, and what is out of that line.
+
+    `out` was out of it when the message was recorded, `out_at_tip` at the end. What comes after the message
+    is part of the line if it was made with the same out of it; otherwise redo could not bring it back.
+    """
+    later = tuple(taken for taken in out_at_tip if taken.message > target)
+    if {taken.message for taken in (*out, *later)} == {taken.message for taken in out_at_tip}:
+        return tip, (*out, *later)
+    return target, out
 
 
 def _divide(rows: list[MessageRow], position: Position) -> tuple[list[MessageRow], list[MessageRow]]:

@@ -168,7 +168,7 @@ def test_a_branch_without_a_text_is_named_after_its_first_message(shadow: Shadow
     shadow.undo()
     record(shadow, "m2", {"a": "2"})
 
-    assert branches(shadow) == {"msg-1": ["MSG 1"]}
+    assert branches(shadow) == {"branch-msg-1": ["MSG 1"]}
 
 
 def test_a_branch_is_not_named_like_a_message(shadow: Shadow) -> None:
@@ -1470,3 +1470,94 @@ def test_what_came_back_when_a_message_was_taken_out_goes_with_the_line(
 
     assert_tree(worktree, {"b": "1"})
     assert outcome.complete
+
+
+@pytest.mark.parametrize("by_hand", ["0", "9", None], ids=["back", "edited", "gone"])
+def test_taking_back_that_only_the_head_moved_touches_no_file(
+    shadow: Shadow, worktree: Path, by_hand: str | None
+) -> None:
+    make_tree(worktree, {"p": "0"})
+    shadow.wrap()
+    record(shadow, "m1", {"p": "1", "n": "1"})
+    (worktree / "n").unlink()
+    if by_hand is None:
+        (worktree / "p").unlink()
+    else:
+        make_tree(worktree, {"p": by_hand})
+    before = read_tree(worktree)
+
+    shadow.revert("m1", files=False)
+    outcome = shadow.unrevert()
+
+    assert read_tree(worktree) == before
+    assert (outcome.restored, outcome.deleted, outcome.head) == ([], [], "m1")
+
+
+def test_messages_that_ran_side_by_side_are_not_merged_out_of_each_other(
+    shadow: Shadow, worktree: Path
+) -> None:
+    """Nobody can tell which of the lines is whose."""
+    lines = [f"line {number}\n" for number in range(10)]
+    make_tree(worktree, {"p": "".join(lines)})
+    with Shadow(worktree, settings=SETTINGS, session="other") as other:
+        shadow.begin("m1")
+        record(other, "o1", {"p": "".join(["theirs\n", *lines[1:]]), "new": "theirs"})
+        make_tree(worktree, {"q": "mine"})
+        shadow.end("m1")
+        before = read_tree(worktree)
+
+        for on_conflict in ("abort", "merge"):
+            with pytest.raises(Conflict) as refused:
+                shadow.undo(on_conflict=on_conflict)  # type: ignore[arg-type]  # two of them
+            assert [each.path for each in refused.value.conflicts] == ["new", "p"]
+            assert all("'merge'" not in each.advice for each in refused.value.conflicts)
+            assert read_tree(worktree) == before
+
+
+@pytest.mark.parametrize("part", ["restore", "path"])
+def test_a_switch_is_exact_after_acts_that_left_the_head_where_it_was(
+    shadow: Shadow, worktree: Path, part: str
+) -> None:
+    make_tree(worktree, {"p": "0"})
+    record(shadow, "m1", {"p": "1"})
+    record(shadow, "m2", {"q": "2"})
+    if part == "restore":
+        shadow.restore("m1^")
+    else:
+        shadow.revert("m1", paths=["p"])
+    record(shadow, "m3", {"z": "3"})
+    after = {message.id: message.after for message in shadow.messages()}
+
+    for name in ("m1", "m3", "m2", "m3", "m2", "m1"):
+        assert shadow.switch(name).after == after[name], name
+
+    shadow.restore("m3")
+    assert shadow.switch("m1").after == after["m1"]
+    assert shadow.switch("m1").notes == ["'m1' is the last message in force already"]
+
+
+def test_what_cancels_out_is_no_conflict_when_another_message_is_out_of_the_line(
+    shadow: Shadow, worktree: Path
+) -> None:
+    lines = [f"line {number}\n" for number in range(10)]
+    first = "".join(["m1\n", *lines[1:]])
+    make_tree(worktree, {"p": "".join(lines)})
+    record(shadow, "m1", {"p": first})
+    record(shadow, "m2", {"p": first + "m2\n"})
+    record(shadow, "m3", {"p": first})
+    shadow.revert("m1", only=True)
+
+    outcome = shadow.undo(2)
+
+    assert outcome.complete
+    assert_tree(worktree, {"p": "".join(lines)})
+
+
+def test_a_message_that_is_called_like_a_branch_is_warned_of(shadow: Shadow, worktree: Path) -> None:
+    record(shadow, "m1", {"a": "1"}, text="fix")
+    shadow.undo()
+    record(shadow, "m2", {"a": "2"})
+
+    (warning,) = shadow.begin("fix").warnings
+
+    assert "'fix'" in warning

@@ -459,7 +459,7 @@ class Branching:
     def check_name(self, branch: Branch) -> None:
         """A name stays with its messages: it was made of the text of one that is or was on the branch."""
         own = self.seen.get(branch.name, set()) | set(branch.messages)
-        bases = {_slug(self.texts[id] or id) for id in own}
+        bases = {_slug(self.texts[id] or f"branch {id}") for id in own}
         base, _, number = branch.name.rpartition("-")
         assert branch.name in bases or (base in bases and number.isdigit()), (branch, bases)
         if branch.name in self.known:

@@ -18,6 +18,7 @@ from shadowtree.events import (
     ACTS,
     BEGIN,
     END,
+    MOVE,
     REDO,
     RESTORE,
     REVERT,
@@ -378,10 +379,10 @@ def test_events_of_very_many_messages_are_given_oldest_first(journal: Journal) -
 
 
 def test_acts_are_given_newest_first_over_many_pages(journal: Journal) -> None:
-    kinds = [BEGIN, REVERT, END, UNDO, WRAP, REDO, SNAPSHOT, UNREVERT, STEP, RESTORE, SWITCH]
+    kinds = [BEGIN, REVERT, END, UNDO, WRAP, REDO, SNAPSHOT, UNREVERT, STEP, RESTORE, SWITCH, MOVE]
     with journal.transaction():
-        for number in range(330):
-            add_event(journal, session=1 + number % 3, kind=kinds[number % 11])
+        for number in range(372):
+            add_event(journal, session=1 + number // 12 % 3, kind=kinds[number % 12])
 
     acts = list(journal.acts_of(1))
 
@@ -652,15 +653,15 @@ def three_branches(journal: Journal) -> Journal:
     return journal
 
 
-def test_a_branch_is_moved_where_it_stands(three_branches: Journal, path: Path) -> None:
+def test_a_branch_that_was_left_last_comes_last(three_branches: Journal, path: Path) -> None:
     three_branches.move_branch(1, fork=4, tip=5, event=6)
 
     assert reopened(path, lambda other: other.branches(1)) == [
-        BranchRow(1, 1, "a", 4, 5, 6),
         BranchRow(3, 1, "c", None, 2, 3),
+        BranchRow(1, 1, "a", 4, 5, 6),
     ]
     three_branches.move_branch(1, fork=None, tip=7, event=8)
-    assert three_branches.branches(1)[0] == BranchRow(1, 1, "a", None, 7, 8)
+    assert three_branches.branches(1)[-1] == BranchRow(1, 1, "a", None, 7, 8)
     assert three_branches.branches(2) == [BranchRow(2, 2, "b", None, 2, 3)]
 
 

@@ -43,7 +43,7 @@ def render_log(
         *_describe_times(messages, now_ms=now_ms, has_sessions=has_sessions),
     ]
     if any(message.state != "active" for message in messages):
-        left.append(align_left([_describe_state(message, heads) for message in messages]))
+        left.append(align_left([_describe_state(message) for message in messages]))
     yield from _make_rows(messages, counts, left, width)
 
 
@@ -68,7 +68,7 @@ def render_graph(
     ]
     if any(message.state != "active" for message in messages):
         left.append(
-            align_left([_name_branch(message) or _describe_state(message, heads) for message in messages])
+            align_left([_name_branch(message) or _describe_state(message) for message in messages])
         )
     rows = _make_rows(messages, counts, left, width)
     for line in lines:
@@ -118,7 +118,7 @@ def _describe_times(
         yield align_left([escape(message.session) for message in messages])
 
 
-def _describe_state(message: shadowtree.Message, heads: Heads) -> str:
+def _describe_state(message: shadowtree.Message) -> str:
     if message.is_out:
         return "taken out"
     return "" if message.state == "active" else message.state
@@ -182,7 +182,7 @@ def _describe_circumstances(message: shadowtree.Message, now_ms: int) -> Iterato
         yield f"role {escape(message.role)}"
     if message.state != "active":
         on = "" if message.branch is None else f" on branch {escape(message.branch)}"
-        yield f"{message.state}{on}"
+        yield f"{_describe_state(message)}{on}"
     if message.is_inferred:
         yield "ended by what came after it"
 
