@@ -626,9 +626,19 @@ class Worktrees(RuleBasedStateMachine):
             ]
             if any(not any(isinstance(side, modelled.Unknown) for side in sides) for sides in later):
                 return "yes"
-            return "perhaps" if later else "no"
+            # What an act did during one of our messages is in the way, and what it did later is not.
+            return "perhaps" if later or self.has_acted(session, path, since) else "no"
 
         return find
+
+    def has_acted(self, session: Session, path: str, since: int) -> bool:
+        """Tell whether an act of the other session changed a path after something of ours began."""
+        return any(
+            happening.number > since and path in happening.changes and not happening.message
+            for other in self.sessions
+            if other is not session
+            for happening in other.story
+        )
 
     def act(
         self,
