@@ -201,7 +201,8 @@ class Aims:
         back = wish_back({span.number for span in moved if span.row.number in removed}, story, others)
         there = wish_forward({span.number for span in moved if span.row.number not in removed}, story, others)
         wishes = join_wishes(join_wishes(aim.wishes, back), there)
-        return replace(aim, wishes=wish_states({path: tree.find(path) for path in paths}, wishes))
+        wishes = wish_states({path: tree.find(path) for path in paths}, wishes)
+        return replace(aim, wishes=[*wishes, *self._wish_directories_away(wishes, travel)])
 
     def _list_acts(self, travel: Travel) -> list[_Span]:
         """List the acts since the ways part that left the head where it was."""
@@ -489,11 +490,12 @@ class _Span:
     hole: str | None
     changes: list[Change]
     rest: list[Change] = field(default_factory=list)
-    """What it did afterwards, if only a step of it counts."""
+    """What it did that does not count, but is part of the story: to other paths, or after the step."""
 
     def limit(self, paths: Collection[RelPath]) -> _Span:
         """Count only what it did to these paths."""
-        return replace(self, changes=[change for change in self.changes if change.path in paths])
+        others = [change for change in self.changes if change.path not in paths]
+        return replace(self, changes=[c for c in self.changes if c.path in paths], rest=others)
 
 
 @frozen

@@ -1508,7 +1508,7 @@ def test_messages_that_ran_side_by_side_are_not_merged_out_of_each_other(
 
         for on_conflict in ("abort", "merge"):
             with pytest.raises(Conflict) as refused:
-                shadow.undo(on_conflict=on_conflict)  # type: ignore[arg-type]  # two of them
+                shadow.undo(on_conflict=on_conflict)
             assert [each.path for each in refused.value.conflicts] == ["new", "p"]
             assert all("'merge'" not in each.advice for each in refused.value.conflicts)
             assert read_tree(worktree) == before
@@ -1561,3 +1561,18 @@ def test_a_message_that_is_called_like_a_branch_is_warned_of(shadow: Shadow, wor
     (warning,) = shadow.begin("fix").warnings
 
     assert "'fix'" in warning
+
+
+def test_a_line_that_somebody_wrote_before_a_message_that_is_out_stays(
+    shadow: Shadow, worktree: Path
+) -> None:
+    record(shadow, "m1", {"a": "1\n"})
+    shadow.undo()
+    make_tree(worktree, {"a": "mine\n"})
+    record(shadow, "m2", {"a": "mine\n2\n"})
+    shadow.revert("m2", only=True)
+
+    with pytest.raises(Conflict):
+        shadow.switch("m1")
+
+    assert_tree(worktree, {"a": "mine\n"})

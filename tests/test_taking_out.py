@@ -414,8 +414,8 @@ class Overlapping:
     def act(self, act: Callable[[], Outcome], wanted: Disk | None, passed: Disk | None = None) -> bool:
         """Do an act, and take it back and do it again; tell whether it was done.
 
-        `passed`: on the way it passes messages that were taken out, to go to this recorded state. Then it may
-        collide with those, or find that state without a merge.
+        `passed`: messages were taken out before it or on the way, which goes to this recorded state. Then it
+        may collide with those, or find that state without a merge.
         """
         before = self.made.disk
         outcome = self.made.attempt(act)
@@ -449,8 +449,7 @@ class Overlapping:
         if chosen:
             self.made.tell("undo")
             wanted = self.foresee(chosen[-1], is_forward=False)
-            is_next = chosen[-1] == self.line[self.head - 1]
-            if self.act(self.made.shadow.undo, wanted, None if is_next else self.befores[chosen[-1]]):
+            if self.act(self.made.shadow.undo, wanted, self.befores[chosen[-1]] if self.out else None):
                 self.head = self.line.index(chosen[-1])
 
     def redo(self) -> None:
@@ -647,8 +646,8 @@ class Crowd:
         lost = [line for line in others if line not in found]
         assert not lost, (lost, outcome)
         came = [line for line in found if line not in others]
-        # Between markers there is a version from long ago.
-        assert not came or (outcome is not None and outcome.marked), (came, outcome)
+        # Between markers there is a version from long ago; and going forward brings back what was recorded.
+        assert not came or (outcome is not None and (outcome.marked or outcome.redone)), (came, outcome)
         return outcome
 
 
