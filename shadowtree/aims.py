@@ -6,17 +6,14 @@ count as ended now.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
-from shadowtree.errors import AmbiguousMessage, InvalidInput, NotRecorded, UnknownMessage, UnknownTree
+from shadowtree.errors import InvalidInput, NotRecorded
 from shadowtree.events import (
-    ACTS,
-    END,
     MOVE,
     REDO,
     RESTORE,
     REVERT,
-    SNAPSHOT,
     SWITCH,
     UNDO,
     UNREVERT,
@@ -25,7 +22,7 @@ from shadowtree.events import (
     Position,
 )
 from shadowtree.frozen import field, frozen, replace
-from shadowtree.journal import Journal, TreeRecord
+from shadowtree.journal import Journal
 from shadowtree.objects import Objects
 from shadowtree.others import Others
 from shadowtree.patch import list_changes
@@ -33,7 +30,8 @@ from shadowtree.paths import RelPath, ancestors, to_text
 from shadowtree.plan import Wish
 from shadowtree.recorded import RecordedDirectory, open_recorded
 from shadowtree.recorder import Ending
-from shadowtree.sessions import MessageEvents, Session
+from shadowtree.refs import find_tree
+from shadowtree.sessions import Session
 from shadowtree.state import DIRECTORY, Change, PathState
 from shadowtree.timeline import (
     Travel,
@@ -46,7 +44,6 @@ from shadowtree.timeline import (
     part_ways,
 )
 from shadowtree.trace import (
-    Happening,
     join_wishes,
     narrow,
     wish_across,
@@ -55,11 +52,7 @@ from shadowtree.trace import (
     wish_states,
     wish_tree,
 )
-
-_NOW = 1 << 62
-"""The number of an event that is not recorded yet: the end of the open message."""
-_NO_MESSAGE = MessageRow(0, 0, 0, "", None, "", None, None)
-"""Stands for the message of an act, which has none."""
+from shadowtree.ways import Way, Ways, paths_of
 
 
 @frozen
@@ -104,7 +97,7 @@ class Aims:
         self._objects = objects
         self._session = session
         self._root = root
-        self._ending = ending
+        self._ways = Ways(journal, objects, session, root, ending)
         self._others = Others(journal, session.number)
         position = session.position
         self._position = Position(head=position.head, tip=position.tip, out=position.out)
@@ -169,11 +162,11 @@ class Aims:
     def switch(self, name: str) -> Aim:
         """Go to just after a message, or to the end of a branch."""
         row, branch = self._session.resolve_ref(name)
-        end = self._end_of(row.number)
+        end = self._ways.end_of(row.number)
         travel = self._choose_switch(row, self._session.find_tip(row, branch), end)
         aim = self._follow(SWITCH, travel)
         if end is not None and end.after is not None:
-            aim = self._mend(aim, travel, self._open(end.after))
+            aim = self._mend(aim, travel, self._ways.open(end.after))
         if not aim.messages and not aim.wishes:
             return self._nothing(SWITCH, f"{row.id!r} is the last message in force already")
         return aim
@@ -181,7 +174,7 @@ class Aims:
     def _choose_switch(self, row: MessageRow, tip: int, end: Event | None) -> Travel:
         # A message that is open ends now, as the session stands; and so does the present line.
         out = self._position.out if end is None else end.position.out
-        end_of_line = None if tip == self._position.tip else self._end_of(tip)
+        end_of_line = None if tip == self._position.tip else self._ways.end_of(tip)
         out_at_tip = self._position.out if end_of_line is None else end_of_line.position.out
         tip, out = choose_line(row.number, tip, out, out_at_tip)
         return choose_switch(self._position, row, tip, out, self._session.find)
@@ -193,9 +186,9 @@ class Aims:
         line; what those changed that leave the line or come back into it; and what acts did that left the
         head where it was.
         """
-        moved = self._spans([*travel.rejoined, *travel.removed]) + self._list_acts(travel)
-        paths = _paths(self._spans(travel.forward)) | _paths(moved)
-        story = self._story(moved)
+        moved = self._ways.spans([*travel.rejoined, *travel.removed]) + self._ways.list_acts(travel)
+        paths = paths_of(self._ways.spans(travel.forward)) | paths_of(moved)
+        story = self._ways.story(moved)
         others = self._others.find(story, {span.number: span.since for span in moved})
         removed = {row.number for row in travel.removed}
         back = wish_back({span.number for span in moved if span.row.number in removed}, story, others)
@@ -204,24 +197,6 @@ class Aims:
         wishes = wish_states({path: tree.find(path) for path in paths}, wishes)
         return replace(aim, wishes=[*wishes, *self._wish_directories_away(wishes, travel)])
 
-    def _list_acts(self, travel: Travel) -> list[_Span]:
-        """List the acts since the ways part that left the head where it was."""
-        fork = travel.forward[0].parent if travel.forward else travel.position.head
-        end = None if fork is None else self._end_of(fork)
-        spans: list[_Span] = []
-        for act in self._journal.acts_of(self._session.require_number()):
-            if end is not None and act.number < end.number:
-                break
-            before = self._journal.last_event(act.session, before=act.number)
-            if act.kind in (REVERT, RESTORE) and before is not None and _is_same_place(act, before):
-                changes = self._journal.changes_of([act.number])[act.number]
-                spans.append(_Span(_NO_MESSAGE, act.number, None, None, act.number, None, changes))
-        return spans[::-1]
-
-    def _end_of(self, number: int) -> Event | None:
-        """Give the event that ended a message; None: it is open, and ends now."""
-        return MessageEvents(self._journal.events_of([number])).ends.get(number)
-
     def unrevert(self) -> Aim:
         """Go back to before the last act that was not taken back."""
         act, cancelled = self._find_act()
@@ -229,7 +204,7 @@ class Aims:
             return self._nothing(UNREVERT, "nothing to take back")
         before = self._journal.last_event(act.session, before=act.number)
         position = Position() if before is None else before.position
-        story = self._story_since(act.number)
+        story = self._ways.story_since(act.number)
         over = [h.number for h in story if not any(first <= h.number <= last for first, last in cancelled)]
         noted: list[Change] = []
         if act.kind == MOVE:
@@ -290,18 +265,18 @@ class Aims:
 
     def _follow(self, kind: str, travel: Travel, step: str | None = None, *, is_only: bool = False) -> Aim:
         """Work out what each path is to become on the way."""
-        way = self._walk(travel)
+        way = self._ways.walk(travel)
         if step is not None:
-            way.spans[0] = self._shorten(way.spans[0], step, is_only=is_only)
+            way.spans[0] = self._ways.shorten(way.spans[0], step, is_only=is_only)
         spans = way.spans
         first = next((span for span in spans if span.number in way.back), None)
         if first is not None and first.before is None and kind != SWITCH:
             raise NotRecorded(first.row.id, first.hole or "it has no tree before it")
-        story = self._story(spans)
+        story = self._ways.story(spans)
         others = self._others.find(story, {span.number: span.since for span in spans})
         merged = set() if kind == SWITCH else self._find_merged(way, travel.position)
         if is_only:
-            merged = _paths(spans)
+            merged = paths_of(spans)
         wishes = wish_back(way.back, story, others, merged, way.passed)
         if way.forward:
             wishes = wish_across(wishes, wish_forward(way.forward, story, others, merged))
@@ -318,21 +293,6 @@ class Aims:
             notes=[f"what message {span.row.id!r} changed is not known: {span.hole}" for span in holes],
         )
 
-    def _walk(self, travel: Travel) -> _Way:
-        """Tell what each message on the way changed.
-
-        One that had been taken out and is passed counts where others on the way changed the same path: what
-        was before it is what was before them.
-        """
-        back, forward = self._spans(travel.back), self._spans(travel.forward)
-        passed = [span.limit(_paths(back)) for span in self._spans(travel.passed)]
-        return _Way(
-            sorted((*back, *passed, *forward), key=lambda span: span.number),
-            {span.number for span in (*back, *passed)},
-            {span.number for span in forward},
-            {span.number for span in passed},
-        )
-
     def _wish_directories_away(self, wishes: Sequence[Wish], travel: Travel) -> list[Wish]:
         """Wish that directories go, if nothing is left in them, that messages out of the line made."""
         out = [self._session.find(taken.message) for taken in travel.position.out]
@@ -341,13 +301,13 @@ class Aims:
         above = {above for path in going for above in ancestors(path)} - wished
         made = {
             change.path
-            for span in self._spans([*out, *travel.passed])
+            for span in self._ways.spans([*out, *travel.passed])
             for change in span.changes
             if change.old is None and change.new == DIRECTORY
         }
         return [Wish(path, None, DIRECTORY) for path in sorted(above & made)]
 
-    def _find_merged(self, way: _Way, position: Position) -> set[RelPath]:
+    def _find_merged(self, way: Way, position: Position) -> set[RelPath]:
         """Name the paths at which the states on the way hold what a message did that stays out of the line.
 
         That is where the message at which the way ends for a path came after it, and was recorded before
@@ -355,8 +315,8 @@ class Aims:
         """
         merged: set[RelPath] = set()
         for taken in position.out:
-            (out,) = self._spans([self._session.find(taken.message)])
-            own = _paths([out])
+            (out,) = self._ways.spans([self._session.find(taken.message)])
+            own = paths_of([out])
             ends: dict[RelPath, int] = {}
             for span in way.spans:
                 for change in span.changes:
@@ -364,89 +324,6 @@ class Aims:
                         ends[change.path] = span.row.number
             merged |= {path for path, end in ends.items() if taken.message < end <= taken.newest}
         return merged
-
-    def _spans(self, rows: Sequence[MessageRow]) -> list[_Span]:
-        """Tell what each of some messages changed."""
-        events = MessageEvents(self._journal.events_of([row.number for row in rows]))
-        changes = self._journal.changes_of([event.number for event in events.ends.values()])
-        return [self._make_span(row, events, changes) for row in rows]
-
-    def _make_span(self, row: MessageRow, events: MessageEvents, changes: dict[int, list[Change]]) -> _Span:
-        begin, end = events.begins[row.number], events.ends.get(row.number)
-        if end is None:
-            assert self._ending is not None
-            return _Span(row, _NOW, begin.before, None, begin.number, begin.hole, self._ending.changes)
-        since = end.since if end.since is not None else end.number
-        hole = end.hole or begin.hole
-        return _Span(row, end.number, begin.before, end.after, since, hole, changes[end.number])
-
-    def _shorten(self, span: _Span, step: str, *, is_only: bool) -> _Span:
-        """Count of a message only what it did from a step on, or what that step alone did."""
-        events = MessageEvents(self._journal.events_of([span.row.number]))
-        key = span.row.number, step
-        begin, end = events.steps.get(key), events.step_ends.get(key)
-        if begin is None or begin.before is None:
-            raise UnknownMessage(step, f"message {span.row.id!r} has no step {step!r}")
-        assert span.before is not None
-        last = self._root if span.after is None else self._open(span.after)
-        after = self._open(end.after) if is_only and end is not None and end.after is not None else last
-        own = {change.path for change in span.changes}
-        nobodys = {change.path for change in list_changes(self._open(span.before), last)} - own
-        # What the message was said not to have written is nobody's in a step too.
-        changes = [c for c in list_changes(self._open(begin.before), after) if c.path not in nobodys]
-        rest = [] if after is last else list_changes(after, last)
-        return replace(span, changes=changes, rest=[c for c in rest if c.path not in nobodys])
-
-    def _story(self, spans: Sequence[_Span]) -> list[Happening]:
-        """Tell all that this session did to the paths of some messages, from the first of them on."""
-        known = {span.number: span for span in spans}
-        paths = {change.path for span in spans for change in (*span.changes, *span.rest)}
-        first = min(known, default=_NOW)
-        found: dict[int, list[Change]] = {}
-        if self._session.number is not None and first != _NOW:
-            for number, change in self._journal.changes_since(paths, first - 1, self._session.number):
-                found.setdefault(number, []).append(change)
-        events = self._journal.events(sorted(found.keys() | known.keys() - {_NOW}))
-        self._session.load([event.message for event in events.values() if event.message is not None])
-        story: list[Happening] = []
-        for number, event in events.items():
-            label = self._label(event)
-            span = known.get(number)
-            changes = span.changes if span is not None else found[number]
-            story.append(Happening(number, label, changes, event.kind in ACTS))
-            if span is not None and span.rest:
-                story.append(Happening(0, label, span.rest))
-        if self._ending is not None:
-            ending = known.get(_NOW)
-            label = f"message {self._ending.row.id!r}"
-            changes = self._ending.changes if ending is None else ending.changes
-            story.append(Happening(_NOW, label, changes))
-            if ending is not None and ending.rest:
-                story.append(Happening(0, label, ending.rest))
-        return story
-
-    def _story_since(self, first: int) -> list[Happening]:
-        """Tell all that this session did to paths from an event on."""
-        assert self._session.number is not None
-        events = [
-            event
-            for event in self._journal.events_after(first - 1, self._session.number)
-            if event.kind in (END, SNAPSHOT, *ACTS)
-        ]
-        changes = self._journal.changes_of([event.number for event in events])
-        story = [
-            Happening(event.number, self._label(event), changes[event.number], event.kind in ACTS)
-            for event in events
-        ]
-        if self._ending is not None:
-            label = f"message {self._ending.row.id!r}"
-            story.append(Happening(_NOW, label, self._ending.changes))
-        return story
-
-    def _label(self, event: Event) -> str:
-        if event.message is not None:
-            return f"message {self._session.find(event.message).id!r}"
-        return f"the last {event.kind}"
 
     def _find_act(self) -> tuple[Event | None, list[tuple[int, int]]]:
         """Find the last act that changed anything and was not taken back.
@@ -472,83 +349,3 @@ class Aims:
         has_moved = (position.head, position.tip, position.out) != (after.head, after.tip, after.out)
         changes = self._journal.changes_of([event.number])[event.number]
         return has_moved or any(change.old != change.new for change in changes)
-
-    def _open(self, number: int) -> RecordedDirectory:
-        record = self._journal.tree(number)
-        return open_recorded(self._objects, record.tree, record.facts)
-
-
-@frozen
-class _Span:
-    """One message on the way: the event that ended it, and from which event on it counts."""
-
-    row: MessageRow
-    number: int
-    before: int | None
-    after: int | None
-    since: int
-    hole: str | None
-    changes: list[Change]
-    rest: list[Change] = field(default_factory=list)
-    """What it did that does not count, but is part of the story: to other paths, or after the step."""
-
-    def limit(self, paths: Collection[RelPath]) -> _Span:
-        """Count only what it did to these paths."""
-        others = [change for change in self.changes if change.path not in paths]
-        return replace(self, changes=[c for c in self.changes if c.path in paths], rest=others)
-
-
-@frozen
-class _Way:
-    """The messages that an act goes over."""
-
-    spans: list[_Span]
-    """Oldest first."""
-    back: set[int]
-    """The numbers of those that it goes back over."""
-    forward: set[int]
-    passed: set[int]
-    """Of those on the way back, the ones that had been taken out already."""
-
-
-def _is_same_place(one: Event, other: Event) -> bool:
-    """Tell whether a session stood at the same place after two events."""
-    places = [(event.position.head, event.position.tip, event.position.out) for event in (one, other)]
-    return places[0] == places[1]
-
-
-def _paths(spans: Iterable[_Span]) -> set[RelPath]:
-    """Name what some messages changed."""
-    return {change.path for span in spans for change in span.changes}
-
-
-def find_tree(journal: Journal, session: Session, name: str) -> TreeRecord:
-    """Find the tree that a name means: after a message or a branch, with `^` before it, or a tree's id."""
-    record = _find_tree_by_id(journal, name) if session.find_exact(name) is None else None
-    if record is not None and session.find_branch(name) is None:
-        return record
-    try:
-        row, is_before = _find_side(session, name)
-    except AmbiguousMessage:
-        raise
-    except UnknownMessage as error:
-        raise UnknownTree(name) from error
-    events = MessageEvents(journal.events_of([row.number]))
-    begin, end = events.begins[row.number], events.ends.get(row.number)
-    number = begin.before if is_before else end.after if end is not None else None
-    if number is not None:
-        return journal.tree(number)
-    if not is_before and end is None:
-        raise InvalidInput(f"message {row.id!r} is still open")
-    raise NotRecorded(row.id, (end.hole if end else None) or begin.hole or "it has no tree")
-
-
-def _find_side(session: Session, name: str) -> tuple[MessageRow, bool]:
-    is_before = name.endswith("^") and session.find_id(name) is None and session.find_branch(name) is None
-    row, _ = session.resolve_ref(name[:-1] if is_before else name)
-    return row, is_before
-
-
-def _find_tree_by_id(journal: Journal, tree: str) -> TreeRecord | None:
-    is_id = len(tree) == 40 and not set(tree) - set("0123456789abcdef")
-    return journal.find_tree(bytes.fromhex(tree)) if is_id else None

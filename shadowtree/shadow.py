@@ -599,7 +599,7 @@ class Shadow:
         return self._record(take, progress)
 
     def _find_tree(self, opened: OpenStore, name: str) -> TreeRecord:
-        from shadowtree.aims import find_tree
+        from shadowtree.refs import find_tree
 
         return find_tree(opened.journal, Session(opened.journal, self._session), name)
 

@@ -41,6 +41,7 @@ FLOORS: tuple[tuple[str, set[str]], ...] = (
     ),
     ("front door: taking the present state", {"blame", "branches", "capture", "others"}),
     ("front door: recording", {"blobs", "recorder"}),
+    ("front door: reading the way", {"refs", "ways"}),
     ("front door: choosing", {"aims"}),
     ("front door: acting", {"reverting"}),
     ("front door: the way in", {"gate"}),

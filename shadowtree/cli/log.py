@@ -67,9 +67,7 @@ def render_graph(
         *_describe_times(messages, now_ms=now_ms, has_sessions=has_sessions),
     ]
     if any(message.state != "active" for message in messages):
-        left.append(
-            align_left([_name_branch(message) or _describe_state(message) for message in messages])
-        )
+        left.append(align_left([_name_branch(message) or _describe_state(message) for message in messages]))
     rows = _make_rows(messages, counts, left, width)
     for line in lines:
         yield line.drawing if line.place is None else next(rows)
