@@ -41,6 +41,7 @@ from shadowtree.timeline import (
     choose_revert,
     choose_switch,
     choose_undo,
+    in_force,
     part_ways,
 )
 from shadowtree.trace import (
@@ -305,7 +306,21 @@ class Aims:
             for change in span.changes
             if change.old is None and change.new == DIRECTORY
         }
-        return [Wish(path, None, DIRECTORY) for path in sorted(above & made)]
+        going_too = (above & made) - self._find_made(above & made, travel.position)
+        return [Wish(path, None, DIRECTORY) for path in sorted(going_too)]
+
+    def _find_made(self, paths: set[RelPath], position: Position) -> set[RelPath]:
+        """Name the directories among some paths that messages made which are in force."""
+        if not paths:
+            return set()
+        changes = self._journal.changes_since(paths, 0, self._session.require_number())
+        events = self._journal.events([number for number, change in changes if change.new == DIRECTORY])
+        messages = {row.number for row in in_force(position, self._session.find)}
+        return {
+            change.path
+            for number, change in changes
+            if number in events and events[number].message in messages
+        }
 
     def _find_merged(self, way: Way, position: Position) -> set[RelPath]:
         """Name the paths at which the states on the way hold what a message did that stays out of the line.

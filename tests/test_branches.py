@@ -1576,3 +1576,20 @@ def test_a_line_that_somebody_wrote_before_a_message_that_is_out_stays(
         shadow.switch("m1")
 
     assert_tree(worktree, {"a": "mine\n"})
+
+
+def test_a_directory_that_a_later_message_made_again_stays(shadow: Shadow, worktree: Path) -> None:
+    record(shadow, "m1", {"f": {"a": "1"}})
+    shadow.revert("m1", only=True)
+    record(shadow, "m2", {"f": {"a": "2"}})
+    with shadow.message("m3"):
+        (worktree / "f" / "a").unlink()
+    record(shadow, "m4", {"f": {"b": "4"}})
+
+    shadow.undo()
+
+    assert_tree(worktree, {"f": {}})
+    shadow.switch("m2")
+    assert_tree(worktree, {"f": {"a": "2"}})
+    shadow.switch("m3")
+    assert_tree(worktree, {"f": {}})
