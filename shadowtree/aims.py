@@ -183,12 +183,13 @@ class Aims:
     def _mend(self, aim: Aim, travel: Travel, tree: RecordedDirectory) -> Aim:
         """Wish paths to be as in the tree after the message, where what was recorded of others does not tell.
 
-        That is what messages on the way forward changed, which may have been made with others out of the
-        line; what those changed that leave the line or come back into it; and what acts did that left the
-        head where it was.
+        That is what messages on the way forward changed, and on the way back where their states hold what is
+        out of the line; what messages changed that leave the line or come back into it; and what acts did
+        that left the head where it was.
         """
         moved = self._ways.spans([*travel.rejoined, *travel.removed]) + self._ways.list_acts(travel)
         paths = paths_of(self._ways.spans(travel.forward)) | paths_of(moved)
+        paths |= self._find_merged(self._ways.walk(travel), travel.position)
         story = self._ways.story(moved)
         others = self._others.find(story, {span.number: span.since for span in moved})
         removed = {row.number for row in travel.removed}

@@ -1593,3 +1593,22 @@ def test_a_directory_that_a_later_message_made_again_stays(shadow: Shadow, workt
     assert_tree(worktree, {"f": {"a": "2"}})
     shadow.switch("m3")
     assert_tree(worktree, {"f": {}})
+
+
+def test_what_is_out_of_the_line_does_not_come_back_on_the_way_back(shadow: Shadow, worktree: Path) -> None:
+    """m3 was recorded when m1 was in the line, so that the state before it holds what m1 did."""
+    record(shadow, "m1", {"f": {"a": "1"}})
+    record(shadow, "m2", {"b": "2"})
+    with shadow.message("m3"):
+        (worktree / "f" / "a").unlink()
+        (worktree / "f").rmdir()
+    shadow.switch("m2")
+    shadow.revert("m1", only=True)
+    shadow.redo()
+    record(shadow, "m4", {"d": "4"})
+    shadow.undo(2)
+    record(shadow, "m5", {"e": "5"})
+    after = {message.id: message.after for message in shadow.messages()}
+
+    assert shadow.switch("m4").after == after["m4"]
+    assert shadow.switch("m5").after == after["m5"]
