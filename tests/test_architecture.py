@@ -21,6 +21,7 @@ PACKAGE = Path(shadowtree.__file__).parent
 FLOORS: tuple[tuple[str, set[str]], ...] = (
     ("words", {"errors", "faultpoint", "frozen", "layout", "paths"}),
     ("words: values", {"directory", "events", "model", "settings", "state"}),
+    ("formats: lines", {"linediff"}),
     (
         "formats",
         {"deflate", "diff", "facts", "gitconfig", "gitformat", "gitindex", "ignore", "tables", "textmerge"},

@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from shadowtree import textmerge
+from shadowtree import linediff, textmerge
 from shadowtree.diff import diff_text
 from shadowtree.textmerge import (
     MAX_MERGE_BYTES,
@@ -511,8 +511,8 @@ def assert_compares_like_git(top: Path, draw: Callable[[Random], Two], seeds: ra
     for seed in seeds:
         old, new = draw(Random(seed))
         numbers = {line: number for number, line in enumerate({*old, *new})}
-        changes = textmerge._find_changes(
-            [numbers[line] for line in old], [numbers[line] for line in new], textmerge._Steps(10**9)
+        changes = linediff.find_changes(
+            [numbers[line] for line in old], [numbers[line] for line in new], linediff.Steps(10**9)
         )
 
         expected = list_changes_of_git(top, b"".join(old), b"".join(new))
