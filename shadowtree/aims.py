@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 
 from shadowtree.errors import InvalidInput, NotRecorded
 from shadowtree.events import (
-    MOVE,
+    HEAD_ONLY,
     REDO,
     RESTORE,
     REVERT,
@@ -209,7 +209,7 @@ class Aims:
         story = self._ways.story_since(act.number)
         over = [h.number for h in story if not any(first <= h.number <= last for first, last in cancelled)]
         noted: list[Change] = []
-        if act.kind == MOVE:
+        if act.kind == HEAD_ONLY:
             # It touched no file, and so does taking it back.
             over.remove(act.number)
             moved = next(h.changes for h in story if h.number == act.number)

@@ -7,13 +7,14 @@ A change that no message made is seen where the record of a path does not go on 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from shadowtree.events import ACTS, Event
 from shadowtree.journal import Journal
 from shadowtree.model import BlameEntry, ChangedPath, Message
-from shadowtree.patch import make_patch
-from shadowtree.paths import RelPath, from_text
+from shadowtree.patch import list_changes, make_patch
+from shadowtree.paths import RelPath
+from shadowtree.recorded import RecordedDirectory
 from shadowtree.sessions import NOBODY, Session
 from shadowtree.state import Change, Unknown
 
@@ -89,27 +90,21 @@ class Blame:
 
 
 def list_outside(
-    journal: Journal, session: Session, since: int, files: list[ChangedPath]
+    journal: Journal, session: Session, since: int, base: RecordedDirectory, present: RecordedDirectory
 ) -> list[ChangedPath]:
-    """Leave of what changed since an event what is no message's, and no act's.
+    """List what is not as a message or an act left it; `base` was recorded at the event `since`.
 
-    What the session changes while a message is open is that message's.
+    After that only acts came. What the session changes while a message is open is that message's.
     """
     if session.open is not None:
         return []
-    paths = {from_text(file.path) for file in files}
-    number = NOBODY if session.number is None else session.number
-    known = journal.changes_since(paths, since, number) + journal.changes_at(paths, since, number)
-    left = {change.path: change.new for _, change in sorted(known, key=lambda pair: pair[0])}
-    return [file for file in files if not _is_left(from_text(file.path), file, left)]
-
-
-def _is_left(path: RelPath, file: ChangedPath, left: Mapping[RelPath, Answer]) -> bool:
-    """Tell whether a file is as somebody left it who is known."""
-    return path in left and _is_same(left[path], file)
-
-
-def _is_same(answer: Answer, file: ChangedPath) -> bool:
-    if answer is None or isinstance(answer, Unknown):
-        return answer is None and file.new_mode is None
-    return (answer.mode, answer.blob.hex()) == (file.new_mode, file.new_blob)
+    changes = {change.path: change for change in list_changes(base, present)}
+    known: list[tuple[int, Change]] = []
+    if session.number is not None:
+        acts = journal.changes_of([event.number for event in journal.events_after(since, session.number)])
+        known = [(number, change) for number, changes_of in acts.items() for change in changes_of]
+    known += journal.changes_at(changes.keys(), since, NOBODY if session.number is None else session.number)
+    for _, change in sorted(known, key=lambda pair: pair[0]):
+        changes[change.path] = Change(change.path, change.new, present.find(change.path))
+    found = [changes[path] for path in sorted(changes) if changes[path].old != changes[path].new]
+    return make_patch("", found).files

@@ -23,10 +23,10 @@ REDO = "redo"
 UNREVERT = "unrevert"
 RESTORE = "restore"
 SWITCH = "switch"
-MOVE = "move"
+HEAD_ONLY = "head-only"
 """A revert that moved the head and left the files alone: its changes tell what is expected of them now."""
 
-ACTS = (REVERT, UNDO, REDO, UNREVERT, RESTORE, SWITCH, MOVE)
+ACTS = (REVERT, UNDO, REDO, UNREVERT, RESTORE, SWITCH, HEAD_ONLY)
 """What writes into the worktree, or could have."""
 
 

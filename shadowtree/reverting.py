@@ -20,7 +20,7 @@ from shadowtree.arguments import Manner
 from shadowtree.blobs import Blobs, read_content
 from shadowtree.capture import Site, capture, refuse_full
 from shadowtree.errors import Conflict, NotConfirmed, ShadowError, WorktreeFailed
-from shadowtree.events import MOVE, RESTORE, Position
+from shadowtree.events import HEAD_ONLY, RESTORE, Position
 from shadowtree.frozen import frozen, replace
 from shadowtree.intents import decode_intent, encode_intent
 from shadowtree.interrupts import HeldInterrupts
@@ -409,7 +409,7 @@ def _add_act(
         recorder.add_ending(prepared.ending, before, None, is_inferred=True)
     merged = {change.path for change in prepared.plan.changes if change.is_merged}
     recorder.add_act(
-        prepared.aim.kind if prepared.has_files else MOVE,
+        prepared.aim.kind if prepared.has_files else HEAD_ONLY,
         prepared.aim.position,
         before=before,
         after=after,

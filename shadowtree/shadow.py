@@ -234,8 +234,8 @@ class Shadow:
         number = _tree_of(event)
         record = journal.last_tree() if number is None else journal.tree(number)
         assert record is not None
-        files = compare(_read(objects, record), present).files
-        return list_outside(journal, session, 0 if event is None else event.number, files)
+        since = 0 if event is None else event.number
+        return list_outside(journal, session, since, _read(objects, record), present)
 
     # Messages
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from shadowtree.errors import UnknownMessage
-from shadowtree.events import ACTS, END, MOVE, RESTORE, REVERT, SNAPSHOT, Event, MessageRow
+from shadowtree.events import ACTS, END, HEAD_ONLY, RESTORE, REVERT, SNAPSHOT, Event, MessageRow
 from shadowtree.frozen import field, frozen, replace
 from shadowtree.journal import Journal
 from shadowtree.objects import Objects
@@ -184,7 +184,7 @@ class Ways:
     def _label(self, event: Event) -> str:
         if event.message is not None:
             return f"message {self._session.find(event.message).id!r}"
-        return f"the last {REVERT if event.kind == MOVE else event.kind}"
+        return f"the last {REVERT if event.kind == HEAD_ONLY else event.kind}"
 
     def list_acts(self, travel: Travel) -> list[Span]:
         """List the acts since the ways part that left the head where it was."""

@@ -468,3 +468,32 @@ def test_an_earlier_state_of_another_session_brought_back_by_hand_is_outside(
         assert [each.path for each in other.status().outside] == ["a"]
 
     assert [each.path for each in shadow.status().outside] == ["a"]
+
+
+def test_what_the_head_left_behind_is_outside(shadow: Shadow, worktree: Path) -> None:
+    """The files are as the message made them, and the message is undone."""
+    make_tree(worktree, {"a": "0"})
+    shadow.wrap()
+    record(shadow, "m1", {"a": "1", "b": "1"})
+    shadow.revert("m1", files=False)
+
+    assert [(each.path, each.status) for each in shadow.status().outside] == [
+        ("a", "modified"),
+        ("b", "added"),
+    ]
+
+    shadow.unrevert()
+    assert shadow.status().outside == []
+
+
+def test_what_an_act_did_is_not_outside_and_what_was_edited_since_is(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"a": "0", "b": "0", "c": "0"})
+    shadow.wrap()
+    record(shadow, "m1", {"a": "1", "b": "1"})
+    make_tree(worktree, {"c": "mine"})
+    shadow.undo()
+    assert [each.path for each in shadow.status().outside] == ["c"]
+
+    make_tree(worktree, {"a": "1"})
+
+    assert [each.path for each in shadow.status().outside] == ["a", "c"]

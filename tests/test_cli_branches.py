@@ -267,7 +267,7 @@ def _status(changed: int, outside: int) -> list[str]:
         (0, 0, ["0 paths changed since the last record"]),
         (2, 0, ["2 paths changed since the last record"]),
         (1, 1, ["1 path changed since the last record, outside any message:", "  M f00"]),
-        (5, 1, ["5 paths changed since the last record, 1 of them outside any message:", "  M f00"]),
+        (5, 1, ["5 paths changed since the last record", "1 path changed outside any message:", "  M f00"]),
     ],
 )
 def test_status_tells_what_changed_outside_messages(changed: int, outside: int, lines: list[str]) -> None:

@@ -18,7 +18,7 @@ from shadowtree.events import (
     ACTS,
     BEGIN,
     END,
-    MOVE,
+    HEAD_ONLY,
     REDO,
     RESTORE,
     REVERT,
@@ -379,7 +379,7 @@ def test_events_of_very_many_messages_are_given_oldest_first(journal: Journal) -
 
 
 def test_acts_are_given_newest_first_over_many_pages(journal: Journal) -> None:
-    kinds = [BEGIN, REVERT, END, UNDO, WRAP, REDO, SNAPSHOT, UNREVERT, STEP, RESTORE, SWITCH, MOVE]
+    kinds = [BEGIN, REVERT, END, UNDO, WRAP, REDO, SNAPSHOT, UNREVERT, STEP, RESTORE, SWITCH, HEAD_ONLY]
     with journal.transaction():
         for number in range(372):
             add_event(journal, session=1 + number // 12 % 3, kind=kinds[number % 12])

@@ -90,8 +90,12 @@ def _list_changed(status: shadowtree.Status) -> Iterator[str]:
     if not outside:
         yield changed
         return
-    which = "," if len(outside) == status.changed else f", {len(outside):,} of them"
-    yield f"{changed}{which} outside any message:"
+    # Acts since the last message are records too, so that the two may count different things.
+    if len(outside) == status.changed:
+        yield f"{changed}, outside any message:"
+    else:
+        yield changed
+        yield f"{count(len(outside), 'path')} changed outside any message:"
     yield from (f"  {_describe_change(each)}" for each in outside[:LISTED])
     if len(outside) > LISTED:
         yield f"  and {len(outside) - LISTED:,} more, which --json lists"
