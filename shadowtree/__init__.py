@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         Snapshot,
         Status,
         Step,
+        Watching,
     )
     from shadowtree.settings import Settings
     from shadowtree.shadow import Shadow, find_worktree
@@ -91,6 +92,7 @@ __all__ = [
     "UnknownName",
     "UnknownTree",
     "UnsafePath",
+    "Watching",
     "WorktreeFailed",
     "WorktreeReplaced",
     "WorktreeTooBig",
@@ -117,6 +119,7 @@ _HOMES = {
         "Snapshot",
         "Status",
         "Step",
+        "Watching",
     },
     "settings": {"Settings"},
     "shadow": {"Shadow", "find_worktree"},

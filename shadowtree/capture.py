@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from shadowtree import disk
+from shadowtree.census import Outlook
 from shadowtree.errors import OutOfSpace, WorktreeTooBig
 from shadowtree.frozen import frozen
 from shadowtree.journal import TreeRecord
@@ -25,6 +26,10 @@ from shadowtree.settings import Settings
 from shadowtree.snapshot import Progress, build_trees, read_files, settle
 from shadowtree.system import free_bytes
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.watch import Watch
+
 
 @frozen
 class Site:
@@ -33,24 +38,47 @@ class Site:
     worktree: str
     settings: Settings
     surroundings: Surroundings
+    watch: Watch | None = None
+    """What keeps the worktree in sight, if anything does."""
 
 
 def scan_site(site: Site, opened: OpenStore, only: Collection[RelPath] | None = None) -> Scan:
-    """Look at the worktree; with `only`, at these directories alone, the others being as they are cached."""
+    """Look at the worktree; with `only`, at these directories alone, the others being as they are cached.
+
+    Who watches the worktree knows by itself where to look.
+    """
+    if site.watch is not None:
+        return site.watch.scan(site.settings, site.surroundings, opened.cache, opened.was_covered)
     return scan_worktree(
-        site.worktree, site.settings, site.surroundings, opened.cache, opened.was_covered, only
+        site.worktree,
+        site.settings,
+        site.surroundings,
+        opened.cache,
+        opened.was_covered,
+        indexes=opened.cache.info("indexes"),
+        outlook=None if only is None else Outlook(directories=only),
     )
 
 
 def scan_unwrapped(site: Site) -> Scan:
     """Look at a worktree that has no store yet."""
-    return scan_worktree(site.worktree, site.settings, site.surroundings, None, lambda path: False)
+    if site.watch is not None:
+        return site.watch.scan(site.settings, site.surroundings, None, _was_never_covered)
+    return scan_worktree(site.worktree, site.settings, site.surroundings, None, _was_never_covered)
+
+
+def _was_never_covered(path: RelPath) -> bool:
+    del path
+    return False
 
 
 class Capture:
     """The present state on its way into the store: taken, recorded, and remembered for the next scan."""
 
-    def __init__(self, opened: OpenStore, scan: Scan, pack: PackWriter, tree: bytes, facts: bytes) -> None:
+    def __init__(
+        self, site: Site, opened: OpenStore, scan: Scan, pack: PackWriter, tree: bytes, facts: bytes
+    ) -> None:
+        self._watch = site.watch
         self._opened = opened
         self._pack = pack
         self.scan = scan
@@ -92,6 +120,8 @@ class Capture:
         self._opened.tidy()
         settle(self.scan)
         self._opened.remember(self.scan)
+        if self._watch is not None:
+            self._watch.commit(self.scan, self._opened.cache)
 
     def abandon(self) -> None:
         """Throw away what is not published."""
@@ -124,7 +154,7 @@ def capture(
             _seed(site, scan, pack)
         read_files(scan, site.worktree, opened.objects, pack, progress)
         tree, facts = build_trees(scan, opened.objects, pack)
-        taken = Capture(opened, scan, pack, tree, facts)
+        taken = Capture(site, opened, scan, pack, tree, facts)
         yield taken
     except BaseException:
         (taken or pack).abandon()
@@ -151,9 +181,6 @@ def look(
         yield objects, open_recorded(objects, tree, facts)
     finally:
         objects.close()
-        if scan is None or any(scan.changed):
-            # It holds trees by now that are nowhere stored.
-            opened.cache.forget()
 
 
 def refuse_too_big(site: Site, scan: Scan) -> None:

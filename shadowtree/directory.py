@@ -42,6 +42,7 @@ class Directory:
         "ignore_stamp",
         "ignore_text",
         "is_stale",
+        "linked",
         "missing",
         "mode",
         "names",
@@ -79,6 +80,8 @@ class Directory:
         """Names that are covered only because an index tracks them."""
         self.missing: list[bytes] = []
         """Paths below it that an index tracks and the rules leave out, and that are not there."""
+        self.linked: list[bytes] = []
+        """Covered files that have other names too, as far as they were looked at since the process began."""
         self.ignore_stamp: tuple[int, ...] | None = None
         self.ignore_text: bytes | None = None
         """Its own `.gitignore`."""
@@ -93,11 +96,19 @@ class Directory:
         self.is_stale = True
         """Something in it is not as it was when its tree and facts were built."""
 
-    def with_stats(self, stats: array[int]) -> Directory:
-        """Give the same directory with other stamps; nothing is shared that would be changed."""
+    def copy(self) -> Directory:
+        """Give the same directory once more; of what is set in either of the two, the other sees nothing.
+
+        What is changed in place, stamps and ids of files, is still shared.
+        """
         other = Directory(self.path, self.mode)
         for slot in Directory.__slots__:
             setattr(other, slot, getattr(self, slot))
+        return other
+
+    def with_stats(self, stats: array[int]) -> Directory:
+        """Give the same directory with other stamps; nothing is shared that would be changed."""
+        other = self.copy()
         other.stats = stats
         other.is_stale = stats[4::STAMP_SIZE] != self.stats[4::STAMP_SIZE]
         other.ids = self.ids[:]

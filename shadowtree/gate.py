@@ -29,6 +29,10 @@ from shadowtree.rulefiles import Surroundings
 from shadowtree.scan import Scan
 from shadowtree.settings import Settings
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.watch import Watch
+
 
 class Gate:
     """The way from one worktree into its store."""
@@ -52,6 +56,8 @@ class Gate:
             around = self.store
         if around is not None:
             raise UnsafePath(self.worktree, f"it lies in the store {around}")
+        self.watch: Watch | None = None
+        """What keeps the worktree in sight, if anything does."""
         self._opened: OpenStore | None = None
         self.recovered: list[str] = []
         """What was interrupted and has been finished or taken back, a sentence each."""
@@ -66,7 +72,7 @@ class Gate:
         """What is captured, and under which settings."""
         private = frozenset(_devices_and_inodes(self.store, self._places.stores or self.store))
         around = Surroundings(self._places.home, self._places.config_home, private)
-        return Site(self.worktree, self._settings, around)
+        return Site(self.worktree, self._settings, around, self.watch)
 
     def wrap(self) -> Scan:
         """Look at the worktree, refuse what is too much, and only then make the store."""
@@ -135,7 +141,9 @@ class Gate:
                 self.store = usual
 
     def close(self) -> None:
-        """Let go of every file."""
+        """Let go of every file, and of every watch."""
+        if self.watch is not None:
+            self.watch.close()
         if self._opened is not None:
             self._opened.close()
             self._opened = None

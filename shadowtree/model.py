@@ -111,6 +111,35 @@ class FileDiff:
 
 
 @frozen
+class Watching:
+    """How well a worktree is in sight of its watcher."""
+
+    is_active: bool
+    """Snapshots look only at what may have changed."""
+    directories: int
+    """How many are watched."""
+    unwatched: int
+    """How many are looked at each time instead."""
+    rescans: int
+    """How often everything was looked at."""
+    reason: str | None
+    """Why that was needed the last time."""
+    missed: int
+    """How many changes were found of which nobody had told."""
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Give the documented JSON."""
+        return {
+            "active": self.is_active,
+            "directories": self.directories,
+            "unwatched": self.unwatched,
+            "rescans": self.rescans,
+            "reason": self.reason,
+            "missed": self.missed,
+        }
+
+
+@frozen
 class Status:
     """Where a shadow stands, and what of the worktree is not protected."""
 

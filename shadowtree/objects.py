@@ -66,21 +66,25 @@ class Scratch:
 
     def __init__(self, file_bytes: int = 0) -> None:
         self._room = file_bytes
-        self._ids: set[bytes] = set()
+        self._hashed: set[bytes] = set()
+        """What was seen and not kept."""
         self._kept: dict[bytes, tuple[bytes, bytes]] = {}
 
     def __contains__(self, object_id: bytes) -> bool:
-        return object_id in self._ids
+        return object_id in self._kept
+
+    def has_dropped(self, object_id: bytes) -> bool:
+        """Tell whether an object was seen and not kept."""
+        return object_id in self._hashed and object_id not in self._kept
 
     def add(self, kind: bytes, object_id: bytes, size: int, deflated: bytes) -> None:
         """Keep an object in memory."""
         del size
-        self._ids.add(object_id)
         self._kept[object_id] = (kind, deflated)
 
     def takes_file(self, object_id: bytes, size: int) -> bool:
         """Take files as long as there is room."""
-        self._ids.add(object_id)
+        self._hashed.add(object_id)
         self._room -= size
         return self._room >= 0
 
@@ -90,7 +94,7 @@ class Scratch:
         digest = sha1(object_header(b"blob", size), usedforsecurity=False)
         for piece in pieces:
             digest.update(piece)
-        self._ids.add(digest.digest())
+        self._hashed.add(digest.digest())
         return digest.digest()
 
     def find(self, wanted: bytes) -> Iterator[Source]:
@@ -145,7 +149,7 @@ class Objects:
             if size > limit:
                 raise TooLarge
             break
-        if self._scratch is not None and wanted in self._scratch and not self.has(wanted):
+        if self._scratch is not None and self._scratch.has_dropped(wanted) and not self.has(wanted):
             raise TooLarge
         return self.read(b"blob", wanted)
 

@@ -140,7 +140,7 @@ class OpenStore:
         """Save what the scan found for the next one."""
         self.cache.save(
             (directory for directory, is_new in zip(scan.directories, scan.changed, strict=True) if is_new),
-            {directory.path for directory in scan.directories},
+            scan.gone,
             {
                 "packs": self.objects.stamp(),
                 "indexes": scan.rule_files.indexes,

@@ -92,7 +92,7 @@ def prepare(
 
     ending = recorder.prepare_ending(changes_since)
     aim = choose(Aims(journal, objects, recorder.session, root, ending))
-    sight = DiskSight(root, bench, {directory.path: directory for directory in scan.directories})
+    sight = DiskSight(root, bench, scan.find)
     merging = Merging(read_content(objects, bench), theirs_label=aim.kind if manner.has_markers else None)
     if manner.has_files:
         plan = make_plan(aim.wishes, sight, merging, manner.on_conflict)

@@ -39,6 +39,7 @@ from shadowtree.model import (
     Snapshot,
     Status,
     Step,
+    Watching,
 )
 from shadowtree.objects import Objects
 from shadowtree.opened import OpenStore
@@ -88,12 +89,14 @@ class Shadow:
         settings: Mapping[str, object] | Settings | None = None,
         allow_broad: bool = False,
     ) -> None:
-        if watch:
-            raise InvalidInput("watching is not there yet")
         self._session = check_name(session, "session")
         places = Places(os.environ)
         self._gate = Gate(worktree, store, Settings.of(settings), places, allow_broad=allow_broad)
         self._mutex = RLock()
+        if watch:
+            from shadowtree.watch import Watch
+
+            self._gate.watch = Watch(self._gate.worktree)
 
     @classmethod
     def adopt(
@@ -149,9 +152,57 @@ class Shadow:
         self.close()
 
     def close(self) -> None:
-        """Let go of every file. The shadow can be used again and opens what it needs."""
+        """Let go of every file and every watch. The shadow can be used again and opens what it needs."""
         with self._mutex:
             self._gate.close()
+
+    def for_session(self, session: str) -> Shadow:
+        """Give the same shadow for another session: both share the store, the watcher and the memory."""
+        other = Shadow.__new__(Shadow)
+        other._session = check_name(session, "session")
+        other._gate = self._gate
+        other._mutex = self._mutex
+        return other
+
+    # Watching
+
+    @property
+    def watching(self) -> Watching | None:
+        """How well the worktree is in sight; None for a shadow that does not watch."""
+        return None if self._gate.watch is None else self._gate.watch.report
+
+    def look_over(self, seconds: float) -> bool:
+        """Spend up to so long on looking at all that nobody told of; True when a round is complete.
+
+        For idle time: what was written through a mapping, or by another name from outside, is found this way.
+        """
+        with self._mutex:
+            watch, site = self._gate.watch, self._gate.site
+            if watch is None:
+                return True
+            opened = self._gate.open()
+            opened.refresh()
+            return watch.look_over(
+                site.settings, site.surroundings, opened.cache, opened.was_covered, seconds=seconds
+            )
+
+    def drain(self) -> bool:
+        """Read what the watcher was told, lest its queue run over.
+
+        True if something that is covered may have changed since the last call; may be called by any thread.
+        """
+        return self._gate.watch is None or self._gate.watch.drain()
+
+    def fileno(self) -> int | None:
+        """Give a descriptor that becomes readable when there is something to drain, if there is one."""
+        return None if self._gate.watch is None else self._gate.watch.fileno()
+
+    def watched_directories(self) -> list[str]:
+        """Name the directories that are watched, by their full paths."""
+        with self._mutex:
+            paths = [] if self._gate.watch is None else self._gate.watch.directories()
+        root = os.fsencode(self._gate.worktree)
+        return [os.fsdecode(os.path.join(root, path)) for path in paths]
 
     # Snapshots
 
@@ -220,7 +271,7 @@ class Shadow:
                 undone=[row.id for row in session.redoable()],
                 changed=changed,
                 ignored=scan.ignored,
-                watching=False,
+                watching=self._gate.watch is not None and self._gate.watch.report.is_active,
                 skipped=list_skipped(scan),
                 outside=outside,
             )

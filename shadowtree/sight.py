@@ -7,7 +7,7 @@ then, and what it holds has to be stored before it may be replaced (`uncovered`)
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from shadowtree.directory import Directory
 from shadowtree.paths import RelPath, is_own_temporary, join, parent_of
@@ -24,11 +24,11 @@ class DiskSight:
     """The present state of a worktree, recorded a moment ago."""
 
     def __init__(
-        self, root: RecordedDirectory, bench: Bench, directories: Mapping[RelPath, Directory]
+        self, root: RecordedDirectory, bench: Bench, find: Callable[[RelPath], Directory | None]
     ) -> None:
         self._root = root
-        self._directories = directories
-        """Those that were scanned for the recorded state: they answer at once."""
+        self._find = find
+        """Gives a directory as it was scanned for the recorded state: it answers at once."""
         self._bench = bench
         self._seen: dict[tuple[RelPath, bool], Answer] = {}
         self.uncovered: dict[RelPath, PathState] = {}
@@ -42,10 +42,10 @@ class DiskSight:
         return self._seen[key]
 
     def _see(self, path: RelPath, *, as_directory: bool) -> Answer:
-        here = self._directories.get(path)
+        here = self._find(path)
         if here is not None and here.tree is not None:
             return DIRECTORY
-        directory = self._directories.get(parent_of(path))
+        directory = self._find(parent_of(path))
         row = None if directory is None else directory.find_file(path.rpartition(b"/")[2])
         if directory is not None and row is not None:
             mode = directory.file_mode(row)

@@ -34,7 +34,7 @@ from shadowtree.gitformat import (
     object_id,
 )
 from shadowtree.objects import Objects
-from shadowtree.paths import RelPath
+from shadowtree.paths import RelPath, join
 from shadowtree.scan import CHANGED_TYPE, Scan
 from shadowtree.worktree import (
     Cursor,
@@ -204,18 +204,16 @@ def build_trees(scan: Scan, objects: Objects, pack: ObjectSink) -> tuple[bytes, 
     A directory is built again if something in it changed, or if what its subdirectories gave is not what it
     was built from: a cache that lost some of its newest rows is noticed here.
     """
-    children: dict[int, list[Directory]] = {}
     for number in reversed(range(len(scan.directories))):
-        directory, subdirectories = scan.directories[number], children.pop(number, [])
+        directory = scan.directories[number]
+        subdirectories = list(scan.children(directory))
         below_ids = b"".join([(sub.tree or _NO_ID) + (sub.facts or _NO_ID) for sub in subdirectories])
         if directory.is_stale or below_ids != directory.below_ids:
+            directory = scan.take(directory.path)
             directory.tree = _build_tree(directory, subdirectories, objects, pack)
             directory.facts = _build_facts(directory, subdirectories, scan, objects, pack)
             directory.below_ids = below_ids
             directory.is_stale = False
-            scan.changed[number] = True
-        if number:
-            children.setdefault(scan.parents[number], []).append(directory)
     root = scan.directories[0]
     assert root.facts is not None, "the root always has rules"
     return root.tree or objects.put(pack, b"tree", b""), root.facts
@@ -275,6 +273,7 @@ def settle(scan: Scan) -> None:
             mtime_ns, ctime_ns = directory.stats[row * STAMP_SIZE : row * STAMP_SIZE + 2]
             if is_young(mtime_ns, ctime_ns, scan.started_ns):
                 directory.smudge(row)
+                scan.young.append(join(directory.path, directory.names[row]))
         directory.pending = []
         if directory.ignore_stamp:
             mtime_ns, ctime_ns = directory.ignore_stamp[:2]

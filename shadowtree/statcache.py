@@ -12,7 +12,7 @@ import os
 import sqlite3
 import zlib
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from shadowtree import disk
 from shadowtree.directory import Directory
@@ -23,7 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_VERSION = 3
+_VERSION = 4
 _MARSHAL_VERSION = 4
 """The layout of plain values is the same in every Python that knows this version."""
 _SCHEMA = f"""
@@ -32,6 +32,8 @@ CREATE TABLE directories (path BLOB PRIMARY KEY, row BLOB NOT NULL);
 CREATE TABLE info (key TEXT PRIMARY KEY, value BLOB NOT NULL);
 PRAGMA user_version = {_VERSION};
 """
+_TOKEN = "token"
+_UNREADABLE = (sqlite3.Error, ValueError, EOFError, TypeError, ShadowError)
 _FIELDS = (
     "mode",
     "stamp",
@@ -61,9 +63,11 @@ class StatCache:
         self._path = path
         self._connection: sqlite3.Connection | None = None
         self._seen_version = -1
-        self._rows: dict[bytes, bytes] = {}
+        self._has_rows = False
+        """Whether the directories were read from the database since `load`."""
+        self._rows: dict[RelPath, bytes] = {}
         """As they are in the database, not yet decoded."""
-        self._directories: dict[bytes, Directory] = {}
+        self._directories: dict[RelPath, Directory] = {}
         self._info: dict[str, Any] = {}  # Any: plain values, each known to who asks for it
 
     def close(self) -> None:
@@ -76,26 +80,49 @@ class StatCache:
     def forget(self) -> None:
         """Drop what is in memory, which may be ahead of the database after a failure."""
         self._seen_version = -1
+        self._has_rows = False
         self._rows = {}
         self._directories = {}
         self._info = {}
 
     def load(self) -> None:
-        """Read what is new in the database; what cannot be read is forgotten."""
+        """See whether the database is another than it was; the directories are read when one is asked for."""
         try:
             connection = self._connect()
             version = connection.execute("PRAGMA data_version").fetchone()[0]
             if version != self._seen_version:
                 self.forget()
-                self._rows = dict(connection.execute("SELECT path, row FROM directories"))
                 info = connection.execute("SELECT key, value FROM info")
                 self._info = {key: _decode_value(value) for key, value in info}
                 self._seen_version = version
-        except (sqlite3.Error, ValueError, EOFError, TypeError, ShadowError):
+        except _UNREADABLE:
             self.discard()
+
+    def _load_rows(self) -> None:
+        self._has_rows = True
+        try:
+            rows = self._connect().execute("SELECT path, row FROM directories")
+            self._rows = {path: row for path, row in rows if path not in self._directories}
+        except _UNREADABLE:
+            self.discard()
+            self._has_rows = True
+
+    @property
+    def token(self) -> bytes | None:
+        """What tells this database from any other that was or will be in its place; None: there is none."""
+        token = self._info.get(_TOKEN)
+        return token if isinstance(token, bytes) else None
+
+    def paths(self) -> list[RelPath]:
+        """Name every directory that is remembered."""
+        if not self._has_rows:
+            self._load_rows()
+        return [*self._rows, *self._directories]
 
     def get(self, path: RelPath) -> Directory | None:
         """Give what is remembered of a directory."""
+        if not self._has_rows:
+            self._load_rows()
         known = self._directories.get(path)
         if known is None and path in self._rows:
             known = _decode(path, self._rows.pop(path))
@@ -107,10 +134,9 @@ class StatCache:
         """Give a value that was saved beside the directories."""
         return self._info.get(key)
 
-    def save(self, directories: Iterable[Directory], present: set[bytes], info: dict[str, Any]) -> None:
-        """Remember directories, and forget those that are not `present` any more."""
+    def save(self, directories: Iterable[Directory], gone: Sequence[RelPath], info: dict[str, Any]) -> None:
+        """Remember directories, and forget those that are gone."""
         changed = list(directories)
-        gone = [path for path in (*self._rows, *self._directories) if path not in present]
         for path in gone:
             self._rows.pop(path, None)
             self._directories.pop(path, None)
@@ -157,6 +183,8 @@ class StatCache:
                 raise sqlite3.DatabaseError("another version")
             if version == 0:
                 connection.executescript(_SCHEMA)
+                token = _encode_value(os.urandom(16))
+                connection.execute("INSERT INTO info VALUES (?, ?)", (_TOKEN, token))
             connection.execute("PRAGMA journal_mode = WAL")
         return self._connection
 

@@ -13,6 +13,7 @@ import pytest
 
 from shadowtree import Shadow, faultpoint
 from shadowtree.journal import Journal
+from shadowtree.census import Outlook
 from shadowtree.scan import scan_worktree
 from tests.trees import make_tree
 
@@ -26,9 +27,9 @@ def counted_scans(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
     seen: list[object] = []
     scan = scan_worktree
 
-    def count(*arguments: object) -> object:
-        seen.append(arguments[5] if len(arguments) > 5 else None)
-        return scan(*arguments)  # type: ignore[arg-type]  # handed on as they came
+    def count(*arguments: object, outlook: Outlook | None = None, **others: object) -> object:
+        seen.append(None if outlook is None else outlook.directories)
+        return scan(*arguments, outlook=outlook, **others)  # type: ignore[arg-type]  # handed on as they came
 
     with monkeypatch.context() as patch:
         patch.setattr("shadowtree.capture.scan_worktree", count)

@@ -58,7 +58,7 @@ def sight(shadow: Shadow, bench: Bench, worktree: Path) -> Iterator[DiskSight]:
     opened = OpenStore(StoreLayout(str(shadow.store)))
     record = opened.journal.last_tree()
     assert record is not None
-    yield DiskSight(open_recorded(opened.objects, record.tree, record.facts), bench, {})
+    yield DiskSight(open_recorded(opened.objects, record.tree, record.facts), bench, lambda path: None)
     opened.close()
 
 

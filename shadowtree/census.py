@@ -1,0 +1,104 @@
+"""Every directory of a worktree as it was last recorded, in memory, and what a scan that trusts it looks at.
+
+A watcher tells of which paths something may have happened. All others are as they are in the census, so a
+scan looks at what the watcher names, at what no watcher can vouch for, and at the ways that lead there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from shadowtree.directory import Directory
+from shadowtree.paths import ROOT, RelPath, ancestors, join, parent_of
+
+RulesKey = tuple[bytes, bytes]
+"""The rules inside a directory, and which names the indexes track there."""
+
+
+class Census:
+    """All directories by path, and what a snapshot has to know of all of them together."""
+
+    def __init__(self) -> None:
+        self._directories: dict[RelPath, Directory] = {}
+        self.files = 0
+        """How many files and links are covered."""
+        self.ignored = 0
+        """How many files and directories the rules leave out."""
+        self.restless: set[RelPath] = set()
+        """Directories that have to be looked at each time."""
+        self._linked: set[RelPath] = set()
+        """Directories with files that have other names too, through which nobody sees them change."""
+        self.rules: dict[RelPath, RulesKey] = {}
+        """What was in force at the root and at the top of each repository."""
+
+    def __len__(self) -> int:
+        return len(self._directories)
+
+    def get(self, path: RelPath) -> Directory | None:
+        """Give a directory as it was last recorded."""
+        return self._directories.get(path)
+
+    def paths(self) -> Collection[RelPath]:
+        """Name every directory."""
+        return self._directories.keys()
+
+    def put(self, directory: Directory, *, is_watched: bool) -> None:
+        """Take in a directory in place of what is known of it."""
+        path = directory.path
+        self.drop(path)
+        self._directories[path] = directory
+        self.files += len(directory.names)
+        self.ignored += len(directory.excluded)
+        # What could not be read may be readable by now; the files of a repository lie where nobody watches;
+        # rules that changed a moment ago may have changed once more behind the same stamp.
+        is_doubtful = bool(directory.skipped) or directory.has_repository or directory.ignore_stamp == ()
+        if is_doubtful or not is_watched:
+            self.restless.add(path)
+        if directory.linked:
+            self._linked.add(path)
+
+    def drop(self, path: RelPath) -> None:
+        """Forget a directory, but not those below it."""
+        old = self._directories.pop(path, None)
+        if old is not None:
+            self.files -= len(old.names)
+            self.ignored -= len(old.excluded)
+            self.restless.discard(path)
+            self._linked.discard(path)
+
+    def linked_files(self) -> Iterator[RelPath]:
+        """Name the files that have other names too."""
+        for path in self._linked:
+            for name in self._directories[path].linked:
+                yield join(path, name)
+
+    def below(self, path: RelPath) -> Iterator[RelPath]:
+        """Name a directory and all below it."""
+        waiting = [path]
+        while waiting:
+            known = self._directories.get(waiting.pop())
+            if known is not None:
+                yield known.path
+                waiting += [join(known.path, name) for name, _ in known.subdirectories]
+
+
+class Outlook:
+    """What a scan has to look at; everything else is as it is known."""
+
+    def __init__(
+        self,
+        paths: Iterable[RelPath] = (),
+        directories: Iterable[RelPath] = (),
+        trees: Iterable[RelPath] = (),
+    ) -> None:
+        self.names: dict[RelPath, set[bytes]] = {}
+        """In which directories something may have happened, at which names."""
+        for path in paths:
+            self.names.setdefault(parent_of(path), set()).add(path.rpartition(b"/")[2])
+        self.directories = frozenset(directories)
+        """Which to look at with all files in them."""
+        self.trees = frozenset(trees)
+        """Which to look at with all that is below them."""
+        ends = {*self.names, *self.directories, *self.trees}
+        self.ways = {ROOT, *ends, *(above for path in ends for above in ancestors(path))}
+        """These, and every directory that leads to one of them."""

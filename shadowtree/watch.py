@@ -1,0 +1,272 @@
+"""Keep a worktree in sight between snapshots, so that each looks only at what may have changed.
+
+    watcher ──dirty──▶ pending ──▶ outlook ──▶ scan on top of the census ──▶ recorded? into the census
+
+What the watcher told stays pending until a scan that looked at it was recorded: one that was only a look, or
+failed, takes nothing away. Without a census, or in any doubt, a scan looks at everything; what it arms on the
+way is watched from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from time import monotonic
+
+from shadowtree.census import Census, Outlook
+from shadowtree.directory import STAMP_SIZE, Directory
+from shadowtree.model import Watching
+from shadowtree.paths import ROOT, RelPath, join
+from shadowtree.rulefiles import Surroundings
+from shadowtree.scan import Scan, scan_worktree
+from shadowtree.settings import Settings
+from shadowtree.statcache import StatCache
+from shadowtree.watcher import Rescan, open_watcher
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.watcher import Watcher
+
+_SLICE = 64
+"""How many directories are looked over at once."""
+
+
+class Pending:
+    """Where something may have happened that is not recorded yet."""
+
+    def __init__(self) -> None:
+        self.paths: set[RelPath] = set()
+        self.directories: set[RelPath] = set()
+        self.trees: set[RelPath] = set()
+
+    def explains(self, directory: RelPath, name: bytes) -> bool:
+        """Tell whether a change of a name in a directory is among these."""
+        if directory in self.directories or join(directory, name) in self.paths:
+            return True
+        return any(_is_at_or_below(join(directory, name), tree) for tree in self.trees)
+
+
+class Watch:
+    """The watcher of one worktree, what it told, and the census that this is measured against."""
+
+    def __init__(self, worktree: str) -> None:
+        self._worktree = worktree
+        self._watcher: Watcher | None = None
+        self._census: Census | None = None
+        self._token: bytes | None = None
+        """Of the cache that the census belongs to."""
+        self._pending = Pending()
+        self._is_doubtful = True
+        """Everything has to be looked at."""
+        self._reason: str | None = None
+        self._rescans = 0
+        self._missed = 0
+        self._round: Iterator[RelPath] | None = None
+
+    def close(self) -> None:
+        """Let go of every watch."""
+        if self._watcher is not None:
+            self._watcher.close()
+        self._watcher = self._census = self._round = None
+        self._is_doubtful = True
+
+    @property
+    def report(self) -> Watching:
+        """Tell how well the worktree is in sight."""
+        census, watched = self._census, 0 if self._watcher is None else self._watcher.count
+        return Watching(
+            is_active=not self._is_doubtful and watched > 0,
+            directories=watched,
+            unwatched=0 if census is None else len(census) - self._count_armed(census),
+            rescans=self._rescans,
+            reason=self._reason,
+            missed=self._missed,
+        )
+
+    def scan(
+        self,
+        settings: Settings,
+        surroundings: Surroundings,
+        cache: StatCache | None,
+        was_covered: Callable[[RelPath], bool],
+    ) -> Scan:
+        """Look at what may have changed since the last scan that was recorded, or at everything."""
+        self._listen(None if cache is None else cache.token)
+        census = None if self._is_doubtful else self._census
+        assert self._watcher is not None
+        scan = scan_worktree(
+            self._worktree,
+            settings,
+            surroundings,
+            census or cache,
+            was_covered,
+            indexes=None if cache is None else cache.info("indexes"),
+            outlook=None if census is None else self._outlook(census),
+            arm=self._watcher.arm,
+        )
+        if scan.is_whole:
+            self._rescans += 1
+            self._note_whole(scan, cache)
+        return scan
+
+    def commit(self, scan: Scan, cache: StatCache) -> None:
+        """Take in a scan that was recorded, and is remembered in the cache."""
+        assert self._watcher is not None
+        if scan.is_whole:
+            self._census = Census()
+        census = self._census
+        assert census is not None
+        for directory, is_changed in zip(scan.directories, scan.changed, strict=True):
+            is_armed = self._watcher.is_armed(directory.path)
+            if is_changed or scan.is_whole or is_armed == (directory.path in census.restless):
+                census.put(directory, is_watched=is_armed)
+        for path in scan.gone:
+            census.drop(path)
+            self._watcher.disarm(path)
+        census.rules = dict(scan.rules)
+        self._token = cache.token
+        self._is_doubtful = False
+        self._pending = Pending()
+        self._pending.paths.update(scan.young)
+
+    # Events
+
+    def drain(self) -> bool:
+        """Read what was told; True if something that is covered may have changed."""
+        return self._watcher is None or self._watcher.drain()
+
+    def fileno(self) -> int | None:
+        """Give a descriptor that becomes readable when there is something to drain, if there is one."""
+        return None if self._watcher is None else self._watcher.fileno()
+
+    def directories(self) -> list[RelPath]:
+        """Name the directories that are watched."""
+        census, watcher = self._census, self._watcher
+        if census is None or watcher is None:
+            return []
+        return [path for path in census.paths() if watcher.is_armed(path)]
+
+    def _listen(self, token: bytes | None) -> None:
+        """Take in what the watcher tells, and find out whether it can be relied on."""
+        told = Rescan("nothing was watched yet") if self._watcher is None else self._watcher.dirty()
+        if isinstance(told, Rescan):
+            self._start_anew(told.reason)
+            return
+        self._pending.paths |= told.paths
+        self._pending.trees |= told.trees
+        if self._census is not None and (token is None or token != self._token):
+            self._start_anew("the cache is another one")
+
+    def _start_anew(self, reason: str) -> None:
+        self._reason = reason
+        self._is_doubtful = True
+        self._census = self._round = None
+        if self._watcher is not None:
+            self._watcher.close()
+        self._watcher = open_watcher(self._worktree)
+        self._pending = Pending()
+
+    def _outlook(self, census: Census) -> Outlook:
+        pending = self._pending
+        return Outlook(
+            [*pending.paths, *census.linked_files()], pending.directories | census.restless, pending.trees
+        )
+
+    def _note_whole(self, scan: Scan, cache: StatCache | None) -> None:
+        """Keep what a whole scan found to be as it is remembered, so that a look need not be repeated.
+
+        What it found changed is not stored yet: that has to be looked at again.
+        """
+        assert self._watcher is not None
+        self._census = None
+        if cache is None or cache.token is None or cache.get(ROOT) is None:
+            return
+        census, changed = Census(), set()
+        for directory, is_changed in zip(scan.directories, scan.changed, strict=True):
+            known = cache.get(directory.path) if is_changed else directory
+            if is_changed:
+                changed.add(directory.path)
+            if known is not None:
+                census.put(known, is_watched=self._watcher.is_armed(known.path))
+        self._census, self._token, self._is_doubtful = census, cache.token, False
+        census.rules = dict(scan.rules)
+        self._pending.directories |= changed
+
+    # Looking over
+
+    def look_over(
+        self,
+        settings: Settings,
+        surroundings: Surroundings,
+        cache: StatCache,
+        was_covered: Callable[[RelPath], bool],
+        *,
+        seconds: float,
+    ) -> bool:
+        """Spend some time on looking at what nobody told of, and count what had changed; True: all was seen.
+
+        A change that is written through a mapping, or by another name of the file from outside the worktree,
+        is told late or never.
+        """
+        deadline = monotonic() + seconds
+        self._listen(cache.token)
+        while self._census is not None and not self._is_doubtful:
+            if self._round is None:
+                self._round = iter(list(self._census.paths()))
+            paths = [path for path in islice(self._round, _SLICE) if self._census.get(path) is not None]
+            if not paths:
+                self._round = None
+                return True
+            scan = scan_worktree(
+                self._worktree,
+                settings,
+                surroundings,
+                self._census,
+                was_covered,
+                indexes=cache.info("indexes"),
+                outlook=Outlook(directories=paths),
+            )
+            self._listen(cache.token)
+            self._count_missed(scan)
+            if monotonic() >= deadline:
+                break
+        return False
+
+    def _count_missed(self, scan: Scan) -> None:
+        census = self._census
+        if census is None:
+            return
+        for directory, is_changed in zip(scan.directories, scan.changed, strict=True):
+            known = census.get(directory.path)
+            if known is None or not is_changed or known.path in census.restless:
+                continue
+            missed = [
+                name
+                for name in _list_differing(known, directory)
+                if not self._pending.explains(known.path, name)
+            ]
+            if missed:
+                self._missed += len(missed)
+                self._pending.directories.add(known.path)
+
+    def _count_armed(self, census: Census) -> int:
+        assert self._watcher is not None
+        return sum(self._watcher.is_armed(path) for path in census.paths())
+
+
+def _list_differing(known: Directory, seen: Directory) -> set[bytes]:
+    """Name what two views of a directory differ in; a file that is to be read again differs from nothing."""
+    before = {name: _stamp_at(known, row) for row, name in enumerate(known.names)}
+    after = {name: _stamp_at(seen, row) for row, name in enumerate(seen.names)}
+    smudged = {name for name, stamp in before.items() if not any(stamp[:4])}
+    files = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    others = {name for name, _ in known.subdirectories} ^ {name for name, _ in seen.subdirectories}
+    return (files - smudged) | others | (set(known.excluded) ^ set(seen.excluded))
+
+
+def _stamp_at(directory: Directory, row: int) -> tuple[int, ...]:
+    return tuple(directory.stats[row * STAMP_SIZE : (row + 1) * STAMP_SIZE])
+
+
+def _is_at_or_below(path: RelPath, tree: RelPath) -> bool:
+    return not tree or path == tree or path.startswith(tree + b"/")

@@ -1,0 +1,293 @@
+"""Tell which paths may have changed since last time, or that everything has to be looked at.
+
+A watcher never guesses: whatever it cannot be sure of is a `Rescan`. It says where to look, never what is
+there. On Linux it reads the kernel's queue itself (docs/decisions/0015-watching.md).
+"""
+
+from __future__ import annotations
+
+import os
+from _thread import allocate_lock
+
+from shadowtree import inotify
+from shadowtree.errors import describe
+from shadowtree.frozen import frozen
+from shadowtree.inotify import Inotify
+from shadowtree.mounts import Mounts
+from shadowtree.paths import ROOT, RelPath, is_own_temporary, join
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Watcher(Protocol):
+        """What tells of changes in one worktree. `drain` may be called by any thread."""
+
+        def dirty(self) -> Dirty | Rescan:
+            """Tell where something may have happened since the last call."""
+
+        def drain(self) -> bool:
+            """Read what there is to read, for the next `dirty`; tell whether anything was told."""
+
+        def arm(self, path: RelPath, fd: int) -> bool:
+            """Watch a directory, before it is looked at; False: it has to be looked at each time."""
+
+        def disarm(self, path: RelPath) -> None:
+            """Watch a directory no longer, which is not there any more."""
+
+        def is_armed(self, path: RelPath) -> bool:
+            """Tell whether a directory is watched."""
+
+        def fileno(self) -> int | None:
+            """Give a descriptor that becomes readable when there is something to drain, if there is one."""
+
+        def close(self) -> None:
+            """Let go of everything."""
+
+        @property
+        def count(self) -> int:
+            """How many directories are watched."""
+
+
+@frozen
+class Dirty:
+    """Where something may have happened."""
+
+    paths: set[RelPath]
+    """Files or directories at which something may have happened."""
+    trees: set[RelPath]
+    """Directories of which all that is below has to be looked at, such as those that came."""
+
+
+@frozen
+class Rescan:
+    """Everything has to be looked at."""
+
+    reason: str
+
+
+_MOST_PATHS = 200_000
+"""With more dirty paths than this, looking at everything is no slower."""
+_SHARE = 3, 4
+"""How much of what the system allows a user is taken: editors watch too."""
+_LIMIT_FILE = "/proc/sys/fs/inotify/max_user_watches"
+
+
+class InotifyWatcher:
+    """The watcher on Linux. Watches every directory that it is told to arm, and nothing else."""
+
+    def __init__(self, root: str) -> None:
+        """Raise OSError if the system does not let us watch."""
+        self._root = root
+        self._identity = _identify(root)
+        self._process = os.getpid()
+        self._mounts = Mounts(os.fsencode(root))
+        self._queue = Inotify()
+        self._limit = _read_limit()
+        self._lock = allocate_lock()
+        self._watches: dict[RelPath, int] = {}
+        self._paths: dict[int, RelPath] = {}
+        self._unarmable: set[RelPath] = set()
+        """Directories that have several names in the worktree."""
+        self._dirty: set[RelPath] = set()
+        self._trees: set[RelPath] = set()
+        self._doubt: str | None = None
+
+    @property
+    def count(self) -> int:
+        """How many directories are watched."""
+        return len(self._watches)
+
+    def fileno(self) -> int | None:
+        """Give the descriptor of the kernel's queue."""
+        return self._queue.fileno()
+
+    def close(self) -> None:
+        """Let go of the queue, which ends every watch."""
+        with self._lock:
+            self._queue.close()
+            self._mounts.close()
+
+    def dirty(self) -> Dirty | Rescan:
+        """Tell where something may have happened since the last call."""
+        doubt = self._find_doubt()
+        if doubt is not None:
+            return Rescan(doubt)
+        self.drain()
+        with self._lock:
+            found = Dirty(self._dirty, self._trees)
+            doubt, self._doubt = self._doubt, None
+            self._dirty, self._trees = set(), set()
+        if doubt is None and len(found.paths) <= _MOST_PATHS:
+            return found
+        return Rescan(doubt or "too much changed at once")
+
+    def drain(self) -> bool:
+        """Read the kernel's queue, lest it run over; tell whether there was anything in it."""
+        if os.getpid() != self._process:
+            return True
+        has_news = False
+        with self._lock:
+            if self._queue.fileno() < 0:
+                return True
+            for watch, mask, name in self._queue.read():
+                has_news = self._note(watch, mask, name) or has_news
+        return has_news
+
+    def is_armed(self, path: RelPath) -> bool:
+        """Tell whether a directory is watched."""
+        return path in self._watches
+
+    def arm(self, path: RelPath, fd: int) -> bool:
+        """Watch the directory that is open as `fd`; False if the system does not allow another watch."""
+        with self._lock:
+            if path in self._unarmable or (len(self._watches) >= self._limit and path not in self._watches):
+                return False
+            try:
+                watch = self._queue.add(fd)
+            except OSError:
+                self._disarm(path)
+                return False
+            other = self._paths.get(watch)
+            if other is not None and other != path:
+                self._watches.pop(other, None)
+                if self._leads_to(other, fd):
+                    # Mounted twice: the kernel tells of both by one name.
+                    self._unarmable |= {path, other}
+                    self._trees.add(other)
+                    self._disarm(path)
+                    self._paths.pop(watch, None)
+                    return False
+            if self._watches.get(path) != watch:
+                self._disarm(path)
+            self._watches[path] = watch
+            self._paths[watch] = path
+            return True
+
+    def disarm(self, path: RelPath) -> None:
+        """Watch a directory no longer."""
+        with self._lock:
+            self._disarm(path)
+            self._unarmable.discard(path)
+
+    def _disarm(self, path: RelPath) -> None:
+        watch = self._watches.pop(path, None)
+        # By another name it may be watched still.
+        if watch is not None and self._paths.get(watch) == path:
+            del self._paths[watch]
+            self._queue.remove(watch)
+
+    def _leads_to(self, path: RelPath, fd: int) -> bool:
+        try:
+            there = os.stat(os.path.join(os.fsencode(self._root), path), follow_symlinks=False)
+        except OSError:
+            return False
+        return os.path.samestat(there, os.fstat(fd))
+
+    def _find_doubt(self) -> str | None:
+        """Say why nothing that was told can be relied on."""
+        if os.getpid() != self._process:
+            return "another process watches"
+        if _identify(self._root) != self._identity:
+            return "another directory is in its place"
+        return "something was mounted or unmounted" if self._mounts.have_changed() else None
+
+    def find_foreign(self) -> str | None:
+        """Name the type of a file system here on which others may make changes that nobody tells."""
+        return self._mounts.find_foreign()
+
+    def _note(self, watch: int, mask: int, name: bytes) -> bool:
+        """Note what an event makes doubtful; tell whether it does."""
+        if mask & inotify.OVERFLOW:
+            self._doubt = "more happened at once than the system can tell"
+            return True
+        path = self._paths.get(watch)
+        if path is None or is_own_temporary(name):
+            return False
+        if mask & inotify.UNMOUNT:
+            self._doubt = "something was unmounted"
+        elif not name:
+            self._note_itself(path, watch, mask)
+        else:
+            self._dirty.add(join(path, name))
+            if mask & inotify.IS_DIRECTORY:
+                self._trees.add(join(path, name))
+        return True
+
+    def _note_itself(self, path: RelPath, watch: int, mask: int) -> None:
+        if mask & inotify.IGNORED:
+            # The kernel let go of it. If it is still there it has to be armed again.
+            del self._paths[watch]
+            if self._watches.get(path) == watch:
+                del self._watches[path]
+        if path == ROOT and mask & (inotify.MOVE_SELF | inotify.DELETE_SELF | inotify.IGNORED):
+            self._doubt = "the worktree itself was moved or deleted"
+        else:
+            self._trees.add(path)
+
+
+class BlindWatcher:
+    """What stands in where nothing can be watched: everything has to be looked at each time."""
+
+    count = 0
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def dirty(self) -> Dirty | Rescan:
+        """Say why."""
+        return Rescan(self._reason)
+
+    def drain(self) -> bool:
+        """Know nothing."""
+        return True
+
+    def arm(self, path: RelPath, fd: int) -> bool:
+        """Watch nothing."""
+        del path, fd
+        return False
+
+    def disarm(self, path: RelPath) -> None:
+        """Do nothing."""
+
+    def is_armed(self, path: RelPath) -> bool:
+        """Watch nothing."""
+        del path
+        return False
+
+    def fileno(self) -> int | None:
+        """Have none."""
+        return None
+
+    def close(self) -> None:
+        """Have nothing to let go of."""
+
+
+def open_watcher(root: str) -> Watcher:
+    """Start to watch a worktree in the way that this system offers."""
+    try:
+        watcher = InotifyWatcher(root)
+    except OSError as error:
+        return BlindWatcher(f"this system does not let us watch: {describe(error)}")
+    foreign = watcher.find_foreign()
+    if foreign is None:
+        return watcher
+    watcher.close()
+    return BlindWatcher(f"a {foreign} file system does not tell of all changes")
+
+
+def _identify(root: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(root)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _read_limit() -> int:
+    try:
+        with open(_LIMIT_FILE, "rb") as file:
+            part, whole = _SHARE
+            return int(file.read()) * part // whole
+    except (OSError, ValueError):
+        return 1 << 30
