@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from shadowtree.directory import Directory
+from shadowtree.directory import STAMP_SIZE, Directory
 from shadowtree.paths import ROOT, RelPath, ancestors, join, parent_of
 
 RulesKey = tuple[bytes, bytes]
@@ -72,6 +72,14 @@ class Census:
             for name in self._directories[path].linked:
                 yield join(path, name)
 
+    def find_inodes(self, inodes: set[int]) -> Iterator[RelPath]:
+        """Name the covered files with one of these inodes."""
+        for directory in self._directories.values():
+            if not inodes.isdisjoint(directory.stats[3::STAMP_SIZE]):
+                for row, name in enumerate(directory.names):
+                    if directory.file_inode(row) in inodes:
+                        yield join(directory.path, name)
+
     def below(self, path: RelPath) -> Iterator[RelPath]:
         """Name a directory and all below it."""
         waiting = [path]
@@ -90,15 +98,23 @@ class Outlook:
         paths: Iterable[RelPath] = (),
         directories: Iterable[RelPath] = (),
         trees: Iterable[RelPath] = (),
+        suspects: Iterable[RelPath] = (),
     ) -> None:
-        self.names: dict[RelPath, set[bytes]] = {}
+        self.names = _by_directory(paths)
         """In which directories something may have happened, at which names."""
-        for path in paths:
-            self.names.setdefault(parent_of(path), set()).add(path.rpartition(b"/")[2])
+        self.suspects = _by_directory(suspects)
+        """In which directories something may have happened of which nobody tells, at which names."""
         self.directories = frozenset(directories)
         """Which to look at with all files in them."""
         self.trees = frozenset(trees)
         """Which to look at with all that is below them."""
-        ends = {*self.names, *self.directories, *self.trees}
+        ends = {*self.names, *self.suspects, *self.directories, *self.trees}
         self.ways = {ROOT, *ends, *(above for path in ends for above in ancestors(path))}
         """These, and every directory that leads to one of them."""
+
+
+def _by_directory(paths: Iterable[RelPath]) -> dict[RelPath, set[bytes]]:
+    names: dict[RelPath, set[bytes]] = {}
+    for path in paths:
+        names.setdefault(parent_of(path), set()).add(path.rpartition(b"/")[2])
+    return names

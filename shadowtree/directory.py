@@ -129,6 +129,10 @@ class Directory:
         """Give the size of a covered file."""
         return self.stats[row * STAMP_SIZE + 2]
 
+    def file_inode(self, row: int) -> int:
+        """Give the inode of a covered file; 0 if it has to be read again."""
+        return self.stats[row * STAMP_SIZE + 3]
+
     def file_id(self, row: int) -> bytes:
         """Give the id of what a covered file holds."""
         return bytes(self.ids[row * ID_SIZE : (row + 1) * ID_SIZE])

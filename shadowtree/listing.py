@@ -216,13 +216,16 @@ def _note_changes(cached: Directory, stats: array[int]) -> Directory | None:
     return directory if kinds <= {stat.S_IFREG, stat.S_IFLNK} else None
 
 
-def look_at_names(cached: Directory, policy: Policy, names: Collection[bytes], fd: int) -> Directory | None:
-    """Look at some names only, of which something may have happened; None: the directory has to be listed.
+def look_at_names(
+    cached: Directory, policy: Policy, told: Collection[bytes], suspects: Collection[bytes], fd: int
+) -> Directory | None:
+    """Look at some names only; None: the directory has to be listed.
 
-    Whatever the stamps of these files say, they have to be read: that something happened is known.
+    Files of which something was `told` have to be read, whatever their stamps say. Of `suspects` nothing was
+    told, and their stamps count.
     """
     found: dict[int, os.stat_result] = {}
-    for name in names:
+    for name in {*told, *suspects}:
         if is_own_temporary(name) or (is_dot_git(name) and not cached.path):
             continue
         try:
@@ -237,7 +240,7 @@ def look_at_names(cached: Directory, policy: Policy, names: Collection[bytes], f
                 return None
         elif status is None or name == GIT_IGNORE or not _is_same_kind(cached.file_mode(row), status):
             return None
-        else:
+        elif name in told or stamp_of(status) != tuple(_stamp_at(cached, row)):
             found[row] = status
     return _with_found(cached, found) if found else cached
 

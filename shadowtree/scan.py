@@ -48,8 +48,6 @@ class Scan:
         """Whether a directory differs from what is known."""
         self.gone: list[RelPath] = []
         """Directories that are known and not there any more."""
-        self.young: list[RelPath] = []
-        """Files that changed so shortly before that they have to be looked at again."""
         self.rules: dict[RelPath, RulesKey] = {}
         """What is in force at the root and at the top of each repository."""
         self._numbers: dict[RelPath, int] = {}
@@ -270,7 +268,7 @@ class _Scanner:
         """Tell whether a directory is as it is known, or all but some names in it are."""
         if self._outlook is None or path in self._outlook.directories:
             return False
-        return self._rest is not None or path not in self._outlook.names
+        return self._rest is not None or path not in self._outlook.ways
 
     def _trust(self, cached: Directory, above: Policy | None) -> tuple[Directory, Policy, bool] | None:
         """Take a directory as it is known, apart from what the outlook names; None: look at all of it."""
@@ -279,10 +277,10 @@ class _Scanner:
         policy = self._rule_files.make_policy(above, cached, self._cursor.enter(ROOT) if not path else -1)
         if not are_rules_same(cached, policy):
             return None
-        names = self._outlook.names.get(path)
-        if names is None:
+        told, suspects = self._outlook.names.get(path, ()), self._outlook.suspects.get(path, ())
+        if not told and not suspects:
             return cached, policy, False
-        again = look_at_names(cached, policy, names, self._cursor.enter(path))
+        again = look_at_names(cached, policy, told, suspects, self._cursor.enter(path))
         return None if again is None else (again, policy, again is not cached)
 
     def _look(

@@ -34,7 +34,7 @@ from shadowtree.gitformat import (
     object_id,
 )
 from shadowtree.objects import Objects
-from shadowtree.paths import RelPath, join
+from shadowtree.paths import RelPath
 from shadowtree.scan import CHANGED_TYPE, Scan
 from shadowtree.worktree import (
     Cursor,
@@ -273,7 +273,6 @@ def settle(scan: Scan) -> None:
             mtime_ns, ctime_ns = directory.stats[row * STAMP_SIZE : row * STAMP_SIZE + 2]
             if is_young(mtime_ns, ctime_ns, scan.started_ns):
                 directory.smudge(row)
-                scan.young.append(join(directory.path, directory.names[row]))
         directory.pending = []
         if directory.ignore_stamp:
             mtime_ns, ctime_ns = directory.ignore_stamp[:2]

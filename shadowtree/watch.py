@@ -38,6 +38,7 @@ class Pending:
         self.paths: set[RelPath] = set()
         self.directories: set[RelPath] = set()
         self.trees: set[RelPath] = set()
+        self.writing: frozenset[RelPath] = frozenset()
 
     def explains(self, directory: RelPath, name: bytes) -> bool:
         """Tell whether a change of a name in a directory is among these."""
@@ -94,20 +95,25 @@ class Watch:
         self._listen(None if cache is None else cache.token)
         census = None if self._is_doubtful else self._census
         assert self._watcher is not None
-        scan = scan_worktree(
-            self._worktree,
-            settings,
-            surroundings,
-            census or cache,
-            was_covered,
-            indexes=None if cache is None else cache.info("indexes"),
-            outlook=None if census is None else self._outlook(census),
-            arm=self._watcher.arm,
-        )
-        if scan.is_whole:
-            self._rescans += 1
-            self._note_whole(scan, cache)
-        return scan
+        while True:
+            scan = scan_worktree(
+                self._worktree,
+                settings,
+                surroundings,
+                census or cache,
+                was_covered,
+                indexes=None if cache is None else cache.info("indexes"),
+                outlook=None if census is None else self._outlook(census),
+                arm=self._watcher.arm,
+            )
+            if census is None:
+                self._rescans += 1
+                self._note_whole(scan, cache)
+                return scan
+            others = _find_other_names(scan, census) - self._pending.paths
+            if not others:
+                return scan
+            self._pending.paths |= others
 
     def commit(self, scan: Scan, cache: StatCache) -> None:
         """Take in a scan that was recorded, and is remembered in the cache."""
@@ -127,7 +133,6 @@ class Watch:
         self._token = cache.token
         self._is_doubtful = False
         self._pending = Pending()
-        self._pending.paths.update(scan.young)
 
     # Events
 
@@ -154,6 +159,7 @@ class Watch:
             return
         self._pending.paths |= told.paths
         self._pending.trees |= told.trees
+        self._pending.writing = told.writing
         if self._census is not None and (token is None or token != self._token):
             self._start_anew("the cache is another one")
 
@@ -168,9 +174,9 @@ class Watch:
 
     def _outlook(self, census: Census) -> Outlook:
         pending = self._pending
-        return Outlook(
-            [*pending.paths, *census.linked_files()], pending.directories | census.restless, pending.trees
-        )
+        # What is being written may be written through a mapping, of which nothing is told before its end.
+        suspects = [*pending.writing, *census.linked_files()]
+        return Outlook(pending.paths, pending.directories | census.restless, pending.trees, suspects)
 
     def _note_whole(self, scan: Scan, cache: StatCache | None) -> None:
         """Keep what a whole scan found to be as it is remembered, so that a look need not be repeated.
@@ -240,13 +246,14 @@ class Watch:
             known = census.get(directory.path)
             if known is None or not is_changed or known.path in census.restless:
                 continue
-            missed = [
+            missed = {
                 name
                 for name in _list_differing(known, directory)
                 if not self._pending.explains(known.path, name)
-            ]
+            }
             if missed:
-                self._missed += len(missed)
+                # A file that was to be read again in any case may be as it was.
+                self._missed += len(missed - _list_smudged(known))
                 self._pending.directories.add(known.path)
 
     def _count_armed(self, census: Census) -> int:
@@ -254,14 +261,32 @@ class Watch:
         return sum(self._watcher.is_armed(path) for path in census.paths())
 
 
+def _find_other_names(scan: Scan, census: Census) -> set[RelPath]:
+    """Name the files that a new hard link made visible by another name: what was told of one is true of all.
+
+    A file that is to be read again has no inode in the census, so it may be one of them.
+    """
+    inodes = set()
+    for directory, is_changed in zip(scan.directories, scan.changed, strict=True):
+        known = census.get(directory.path) if is_changed else directory
+        for name in set(directory.linked) - set(() if known is None else known.linked):
+            row = directory.find_file(name)
+            if row is not None:
+                inodes.add(directory.file_inode(row))
+    return set(census.find_inodes({*inodes, 0})) if inodes else set()
+
+
 def _list_differing(known: Directory, seen: Directory) -> set[bytes]:
-    """Name what two views of a directory differ in; a file that is to be read again differs from nothing."""
+    """Name what two views of a directory differ in."""
     before = {name: _stamp_at(known, row) for row, name in enumerate(known.names)}
     after = {name: _stamp_at(seen, row) for row, name in enumerate(seen.names)}
-    smudged = {name for name, stamp in before.items() if not any(stamp[:4])}
     files = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
     others = {name for name, _ in known.subdirectories} ^ {name for name, _ in seen.subdirectories}
-    return (files - smudged) | others | (set(known.excluded) ^ set(seen.excluded))
+    return files | others | (set(known.excluded) ^ set(seen.excluded))
+
+
+def _list_smudged(known: Directory) -> set[bytes]:
+    return {name for row, name in enumerate(known.names) if not any(_stamp_at(known, row)[:4])}
 
 
 def _stamp_at(directory: Directory, row: int) -> tuple[int, ...]:

@@ -57,6 +57,8 @@ class Dirty:
     """Files or directories at which something may have happened."""
     trees: set[RelPath]
     """Directories of which all that is below has to be looked at, such as those that came."""
+    writing: frozenset[RelPath] = frozenset()
+    """Files that somebody had begun to write and not closed yet, also if nothing more was told of them."""
 
 
 @frozen
@@ -91,6 +93,7 @@ class InotifyWatcher:
         """Directories that have several names in the worktree."""
         self._dirty: set[RelPath] = set()
         self._trees: set[RelPath] = set()
+        self._writing: set[RelPath] = set()
         self._doubt: str | None = None
 
     @property
@@ -115,7 +118,7 @@ class InotifyWatcher:
             return Rescan(doubt)
         self.drain()
         with self._lock:
-            found = Dirty(self._dirty, self._trees)
+            found = Dirty(self._dirty, self._trees, frozenset(self._writing))
             doubt, self._doubt = self._doubt, None
             self._dirty, self._trees = set(), set()
         if doubt is None and len(found.paths) <= _MOST_PATHS:
@@ -209,10 +212,17 @@ class InotifyWatcher:
         elif not name:
             self._note_itself(path, watch, mask)
         else:
-            self._dirty.add(join(path, name))
-            if mask & inotify.IS_DIRECTORY:
-                self._trees.add(join(path, name))
+            self._note_name(join(path, name), mask)
         return True
+
+    def _note_name(self, path: RelPath, mask: int) -> None:
+        self._dirty.add(path)
+        if mask & inotify.IS_DIRECTORY:
+            self._trees.add(path)
+        elif mask & inotify.MODIFY:
+            self._writing.add(path)
+        elif mask & (inotify.CLOSE_WRITE | inotify.MOVED_FROM | inotify.DELETE):
+            self._writing.discard(path)
 
     def _note_itself(self, path: RelPath, watch: int, mask: int) -> None:
         if mask & inotify.IGNORED:
