@@ -26,6 +26,7 @@ from shadowtree.model import (
     Snapshot,
     Status,
     Step,
+    Watching,
 )
 from shadowtree.reverting import Confirm
 from shadowtree.settings import Settings
@@ -93,8 +94,37 @@ class AsyncShadow:
         await self.close()
 
     async def close(self) -> None:
-        """Let go of every file. The shadow can be used again and opens what it needs."""
+        """Let go of every file and every watch. The shadow can be used again and opens what it needs."""
         await _in_thread(self._shadow.close)
+
+    def for_session(self, session: str) -> AsyncShadow:
+        """Give the same shadow for another session: both share the store, the watcher and the memory."""
+        other = AsyncShadow.__new__(AsyncShadow)
+        other._shadow = self._shadow.for_session(session)
+        return other
+
+    # Watching
+
+    @property
+    def watching(self) -> Watching | None:
+        """How well the worktree is in sight; None for a shadow that does not watch."""
+        return self._shadow.watching
+
+    async def look_over(self, seconds: float) -> bool:
+        """Spend up to so long on looking at all that nobody told of; True when a round is complete."""
+        return await _in_thread(partial(self._shadow.look_over, seconds))
+
+    async def drain(self) -> bool:
+        """Read what the watcher was told, lest its queue run over; True if something may have changed."""
+        return await _in_thread(self._shadow.drain)
+
+    def fileno(self) -> int | None:
+        """Give a descriptor that becomes readable when there is something to drain, if there is one."""
+        return self._shadow.fileno()
+
+    async def watched_directories(self) -> list[str]:
+        """Name the directories that are watched, by their full paths."""
+        return await _in_thread(self._shadow.watched_directories)
 
     # Snapshots
 
