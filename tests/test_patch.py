@@ -245,8 +245,18 @@ def test_status_and_patch_keep_no_contents_in_memory(
     assert len(scratches) == 2
     for scratch in scratches:
         for content in (b"changed", b"content"):
-            assert object_id(b"blob", content) in scratch
+            assert scratch.has_dropped(object_id(b"blob", content))
             assert list(scratch.find(object_id(b"blob", content))) == []
+
+
+def test_rules_are_kept_in_memory_although_a_file_of_the_same_content_is_not(
+    shadow: Shadow, worktree: Path
+) -> None:
+    make_tree(worktree, {"a": "1"})
+    shadow.track()
+    make_tree(worktree, {"a": "*.log\n", "s": {".gitignore": "*.log\n", "b": "2"}})
+
+    assert shadow.status().changed == 3
 
 
 def test_a_diff_keeps_no_more_in_memory_than_it_may(
