@@ -6,9 +6,10 @@ scan looks at what the watcher names, at what no watcher can vouch for, and at t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Iterator
 
-from shadowtree.directory import STAMP_SIZE, Directory
+from shadowtree.directory import FORCED, NORMAL, STAMP_SIZE, Directory, DirectoryStamp
 from shadowtree.paths import ROOT, RelPath, ancestors, join, parent_of
 
 RulesKey = tuple[bytes, bytes]
@@ -26,6 +27,8 @@ class Census:
         """How many files and directories the rules leave out."""
         self.restless: set[RelPath] = set()
         """Directories that have to be looked at each time."""
+        self._bare: dict[RelPath, DirectoryStamp] = {}
+        """Ignored directories in which nothing is covered: their stamps tell all that there is to know."""
         self._linked: set[RelPath] = set()
         """Directories with files that have other names too, through which nobody sees them change."""
         self.rules: dict[RelPath, RulesKey] = {}
@@ -52,7 +55,9 @@ class Census:
         # What could not be read may be readable by now; the files of a repository lie where nobody watches;
         # rules that changed a moment ago may have changed once more behind the same stamp.
         is_doubtful = bool(directory.skipped) or directory.has_repository or directory.ignore_stamp == ()
-        if is_doubtful or not is_watched:
+        if not is_watched and not is_doubtful and _is_bare(directory) and directory.stamp is not None:
+            self._bare[path] = directory.stamp
+        elif is_doubtful or not is_watched:
             self.restless.add(path)
         if directory.linked:
             self._linked.add(path)
@@ -64,7 +69,20 @@ class Census:
             self.files -= len(old.names)
             self.ignored -= len(old.excluded)
             self.restless.discard(path)
+            self._bare.pop(path, None)
             self._linked.discard(path)
+
+    def find_stirred(self, root: str) -> Iterator[RelPath]:
+        """Name the ignored directories in which names came or went since, by a glance at each."""
+        top = os.fsencode(root) + b"/"
+        for path, stamp in self._bare.items():
+            try:
+                status = os.stat(top + path, follow_symlinks=False)
+            except OSError:
+                yield path
+                continue
+            if (status.st_mtime_ns, status.st_ctime_ns, status.st_ino) != stamp:
+                yield path
 
     def linked_files(self) -> Iterator[RelPath]:
         """Name the files that have other names too."""
@@ -88,6 +106,12 @@ class Census:
             if known is not None:
                 yield known.path
                 waiting += [join(known.path, name) for name, _ in known.subdirectories]
+
+
+def _is_bare(directory: Directory) -> bool:
+    """Tell whether the listing of a directory is all that matters of it."""
+    is_ignored = directory.mode not in (NORMAL, FORCED)
+    return is_ignored and not directory.names and directory.ignore_stamp is None
 
 
 class Outlook:

@@ -6,6 +6,7 @@ too, and of those nobody is told: only of types that are known to be local is an
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 
@@ -45,7 +46,10 @@ class Mounts:
         """Tell whether something was mounted or unmounted since; of changes elsewhere it is silent."""
         if not self._poll.poll(0):
             return False
-        before, self._known = self._known, self._read()
+        try:
+            before, self._known = self._known, self._read()
+        except OSError:
+            return True
         return self._known != before
 
     def find_foreign(self) -> str | None:
@@ -54,11 +58,7 @@ class Mounts:
         return next((os.fsdecode(kind) for kind in foreign), None)
 
     def _read(self) -> list[Mount]:
-        os.lseek(self._fd, 0, os.SEEK_SET)
-        content = b""
-        while piece := os.read(self._fd, 1 << 16):
-            content += piece
-        mounts = [_parse(line) for line in content.splitlines()]
+        mounts = _parse(self._read_table())
         around = [mount for mount in mounts if _is_below(self._root, mount[0])]
         inside = [mount for mount in mounts if mount[0] != self._root and _is_below(mount[0], self._root)]
         # Of those around it the nearest one counts, and of several at one place the last.
@@ -66,12 +66,25 @@ class Mounts:
         nearest = next((mount for mount in reversed(around) if nearest and mount[0] == nearest[0]), None)
         return [nearest, *inside] if nearest is not None else inside
 
+    def _read_table(self) -> bytes:
+        os.lseek(self._fd, 0, os.SEEK_SET)
+        table = b""
+        while piece := os.read(self._fd, 1 << 16):
+            table += piece
+        return table
 
-def _parse(line: bytes) -> Mount:
-    """Read a line: `36 35 98:0 /root /where rw,noatime master:1 - ext3 /dev/root rw`."""
-    before, _, after = line.partition(b" - ")
-    fields = before.split(b" ")
-    return _unescape(fields[4]), after.split(b" ", 1)[0], fields[2]
+
+def _parse(table: bytes) -> list[Mount]:
+    """Read lines like `36 35 98:0 /root /where rw,noatime master:1 - ext3 /dev/root rw`."""
+    mounts = []
+    for line in table.splitlines():
+        before, _, after = line.partition(b" - ")
+        fields = before.split(b" ")
+        if len(fields) < 6 or not after:
+            # Somebody mounts something in this very moment; whoever asks again is told that it changed.
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        mounts.append((_unescape(fields[4]), after.split(b" ", 1)[0], fields[2]))
+    return mounts
 
 
 def _unescape(text: bytes) -> bytes:

@@ -176,7 +176,8 @@ class Watch:
         pending = self._pending
         # What is being written may be written through a mapping, of which nothing is told before its end.
         suspects = [*pending.writing, *census.linked_files()]
-        return Outlook(pending.paths, pending.directories | census.restless, pending.trees, suspects)
+        directories = pending.directories.union(census.restless, census.find_stirred(self._worktree))
+        return Outlook(pending.paths, directories, pending.trees, suspects)
 
     def _note_whole(self, scan: Scan, cache: StatCache | None) -> None:
         """Keep what a whole scan found to be as it is remembered, so that a look need not be repeated.
