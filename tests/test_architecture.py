@@ -56,7 +56,7 @@ FLOORS: tuple[tuple[str, set[str]], ...] = (
     ("command line: words", {"cli.columns", "cli.command", "cli.graph", "cli.text"}),
     ("command line: output", {"cli.output", "cli.quick"}),
     ("command line: shapes", {"cli.app", "cli.progress", "cli.render", "cli.shadows"}),
-    ("command line: stories", {"cli.history", "cli.log", "cli.outcome"}),
+    ("command line: stories", {"cli.history", "cli.log", "cli.outcome", "cli.said"}),
     ("command line: answers", {"cli.errors"}),
     (
         "command line: commands",
