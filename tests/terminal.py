@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import pty
+import select
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
 
 from shadowtree.cli import main
-from tests.processes import COMMAND
+from tests.processes import COMMAND, surroundings
 
 
 class Terminal:
@@ -60,3 +63,35 @@ def _read_until_hangup(descriptor: int) -> Iterator[bytes]:
         if not part:
             return
         yield part
+
+
+class Shell:
+    """An interactive shell on a terminal of its own, with job control."""
+
+    def __init__(self, directory: Path) -> None:
+        self._pid, self._terminal = pty.fork()
+        if self._pid == 0:
+            os.chdir(directory)
+            variables = {**surroundings(), "TERM": "dumb", "PS1": "$ ", "HISTFILE": "", "PS0": ""}
+            os.execvpe("bash", ["bash", "--norc", "--noprofile", "--noediting", "-i"], variables)
+        self._shown = b""
+
+    def type(self, text: str) -> None:
+        """Type something; a line is ended by its line break."""
+        os.write(self._terminal, text.encode())
+
+    def wait_for(self, sign: str, timeout_s: float = 60) -> str:
+        """Read what appears until `sign` does, and give all up to its end."""
+        wanted = sign.encode()
+        deadline = monotonic() + timeout_s
+        while wanted not in self._shown:
+            ready, _, _ = select.select([self._terminal], [], [], max(0, deadline - monotonic()))
+            assert ready, f"{sign!r} does not appear: {self._shown!r}"
+            self._shown += os.read(self._terminal, 65536)
+        before, _, self._shown = self._shown.partition(wanted)
+        return (before + wanted).decode()
+
+    def close(self) -> None:
+        """Hang up, and wait until the shell is gone."""
+        os.close(self._terminal)
+        os.waitpid(self._pid, 0)

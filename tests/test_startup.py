@@ -68,10 +68,11 @@ def test_a_message_is_recorded_without_anything_slow(worktree: Path, is_json: bo
         ["step", "edit", "--end"],
         ["end", "msg_1", "--path", "a.txt"],
         ["snapshot", "msg_2"],
+        ["run", "-m", "a text", "--", "true"],
     ]
     for words in lines:
         (worktree / "a.txt").write_text(" ".join(words))
-        imported = _imports_of(["-m", "shadowtree", *words, *(["--json"] if is_json else [])], worktree)
+        imported = _imports_of(["-m", "shadowtree", *(["--json"] if is_json else []), *words], worktree)
 
         assert "shadowtree" in imported
         assert not imported & TOO_SLOW

@@ -13,7 +13,15 @@ from difflib import get_close_matches
 import click
 
 import shadowtree
-from shadowtree.cli.command import COMMANDS, SHARED_OPTIONS, Command, Option, load_command, run_command
+from shadowtree.cli.command import (
+    COMMANDS,
+    SHARED_OPTIONS,
+    Argument,
+    Command,
+    Option,
+    load_command,
+    run_command,
+)
 
 HELP = """\
 Undo what coding agents do to your files, in any directory
@@ -24,6 +32,7 @@ Examples:
   shadowtree status            see what is protected and what is not
   shadowtree begin msg_01      record where an agent's message begins
   shadowtree end msg_01        record what it changed
+  shadowtree run -- make fix   run a command and record what it changed
   shadowtree log               list the messages
   shadowtree undo              take back what the last turn did to your files
   shadowtree redo              and bring it back again
@@ -121,14 +130,20 @@ def _to_click(name: str, command: Command) -> click.Command:
         # A command is also called when one of its actions is about to run.
         return 0 if context.invoked_subcommand else run_command(command, _add_shared(context, values))
 
-    parameters: list[click.Parameter] = [
-        click.Argument([argument.name], required=argument.is_required) for argument in command.arguments
-    ]
+    parameters: list[click.Parameter] = [_to_click_argument(argument) for argument in command.arguments]
     parameters += [_to_click_option(option) for option in (*command.options, *SHARED_OPTIONS)]
     if not command.actions:
         return _add_help(
             click.Command(
-                name, callback=run_with, params=parameters, help=command.help, add_help_option=False
+                name,
+                callback=run_with,
+                params=parameters,
+                help=command.help,
+                add_help_option=False,
+                # What comes after the first word of the rest is not ours, options least of all.
+                context_settings={
+                    "allow_interspersed_args": not any(each.is_rest for each in command.arguments)
+                },
             )
         )
     return _add_help(
@@ -147,6 +162,12 @@ def _to_click(name: str, command: Command) -> click.Command:
 
 def _add_help(command: click.Command) -> click.Command:
     return click.help_option("-h", "--help", help="Show this help")(command)
+
+
+def _to_click_argument(argument: Argument) -> click.Argument:
+    if not argument.is_rest:
+        return click.Argument([argument.name], required=argument.is_required)
+    return click.Argument([argument.name], required=argument.is_required, nargs=-1, type=click.UNPROCESSED)
 
 
 def _to_click_option(option: Option) -> click.Option:

@@ -22,6 +22,7 @@ COMMANDS = {
     "end": "messages",
     "snapshot": "messages",
     "step": "messages",
+    "run": "running",
     "log": "reading",
     "show": "reading",
     "undo": "reverting",
@@ -49,6 +50,8 @@ class Argument:
 
     name: str
     is_required: bool = True
+    is_rest: bool = False
+    """It takes all words from its place on, whatever they look like; as a tuple. Always the last one."""
 
 
 @frozen

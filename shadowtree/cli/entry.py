@@ -19,7 +19,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         exit_code = _run_and_report(words)
         sys.stdout.flush()
     except OSError:  # the reader of our output has gone, or its disk is full: nobody is left to tell
-        _drop_output()
+        from shadowtree.cli.output import drop_output
+
+        drop_output()
         return 1
     return exit_code
 
@@ -49,7 +51,12 @@ def _run(words: list[str]) -> int:
 
 
 def _asks_for_json(words: list[str]) -> bool:
-    """Look at the words themselves: the line may be one that no parser understood."""
+    """Look at the words themselves, if the line may be one that no parser understood."""
+    from shadowtree.cli import quick
+
+    call = quick.parse(words)
+    if call is not None:
+        return bool(call[1].get("as_json"))
     options = words[: words.index("--")] if "--" in words else words
     return "--json" in options
 
@@ -60,10 +67,3 @@ def _reopen_closed_streams() -> None:
         if getattr(sys, name) is None:
             # The system hands out the lowest free number, which is that of the stream.
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
-
-
-def _drop_output() -> None:
-    """Lead both streams to nowhere, or Python would complain of them once more when it exits."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.dup2(nowhere, sys.stderr.fileno())

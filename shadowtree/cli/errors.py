@@ -84,7 +84,7 @@ def report(error: BaseException, *, as_json: bool) -> int:
         talk(list_conflicts(error.conflicts))
     say(f"{failure.message}; {failure.advice}" if failure.advice else failure.message)
     if as_json:
-        write_json(_to_json(error, failure))
+        write_json(to_document(error))
     return failure.exit_code
 
 
@@ -112,8 +112,9 @@ def _advise_after_merging(error: BaseException) -> str | None:
     return _AFTER_MERGING if MERGE_WAS_TRIED in getattr(error, "__notes__", ()) else None
 
 
-def _to_json(error: BaseException, failure: Failure) -> dict[str, object]:
+def to_document(error: BaseException) -> dict[str, object]:
     """Give the document that stands for the result: of a conflict it is the outcome."""
     if isinstance(error, shadowtree.Conflict) and isinstance(error.outcome, shadowtree.Outcome):
         return error.outcome.to_dict()
+    failure = explain(error)
     return {"error": failure.name, "message": failure.message}

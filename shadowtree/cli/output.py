@@ -63,6 +63,13 @@ def ask(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
+def drop_output() -> None:
+    """Lead both streams to nowhere, or Python would complain of them once more when it exits."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.dup2(nowhere, sys.stderr.fileno())
+
+
 def can_steer(stream: TextIO) -> bool:
     """Tell whether the stream is a terminal that understands colours and cursor movements."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from shadowtree.cli.command import SHARED_OPTIONS, Argument, Command, Option, load_command
 
-HOT_COMMANDS = frozenset({"begin", "end", "snapshot", "step", "track"})
+HOT_COMMANDS = frozenset({"begin", "end", "run", "snapshot", "step", "track"})
 """The commands that must start fast: hosts of agents call them at every message."""
 
 
@@ -25,6 +25,9 @@ def parse(words: Sequence[str]) -> tuple[Command, dict[str, object]] | None:
     waiting: list[Argument] = []
     rest = iter(words)
     for word in rest:
+        if waiting and waiting[0].is_rest and (word == "--" or not word.startswith("-")):
+            others = tuple(rest) if word == "--" else (word, *rest)
+            return (command, {**values, waiting[0].name: others}) if command and others else None
         flag, joined = _split_flag(word)
         if flag in options:
             value = _read_value(options[flag], joined, rest)

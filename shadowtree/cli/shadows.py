@@ -26,8 +26,7 @@ def open_to_read(shared: Shared) -> AbstractContextManager[shadowtree.Shadow]:
 
 def open_to_record(shared: Shared) -> AbstractContextManager[shadowtree.Shadow]:
     """Open the shadow that the current directory is in; recording wraps this one if there is none."""
-    here = current_directory()
-    return open_shadow(shared, shadowtree.find_worktree(here, store=shared.store) or here)
+    return open_shadow(shared, find_to_record(shared))
 
 
 def open_shadow(shared: Shared, worktree: str) -> AbstractContextManager[shadowtree.Shadow]:
@@ -52,6 +51,12 @@ def telling(shadow: shadowtree.Shadow) -> Iterator[shadowtree.Shadow]:
     finally:
         for sentence in shadow.recovered:
             warn(sentence)
+
+
+def find_to_record(shared: Shared) -> str:
+    """Name the wrapped directory that the current one is in, or this one, which recording wraps then."""
+    here = current_directory()
+    return shadowtree.find_worktree(here, store=shared.store) or here
 
 
 def find_wrapped(shared: Shared) -> str:

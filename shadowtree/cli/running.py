@@ -1,0 +1,263 @@
+"""The command `run`: whatever another command does is one message.
+
+To the command it is as if shadowtree were not there: see `relay`. A run inside a run is a step of that one's
+message, which would otherwise be cut in two.
+"""
+
+from __future__ import annotations
+
+import os
+
+import shadowtree
+from shadowtree.cli.command import Argument, Command, Option, Shared
+from shadowtree.cli.errors import explain, to_document
+from shadowtree.cli.output import drop_output, say, write_json
+from shadowtree.cli.progress import ProgressBar
+from shadowtree.cli.relay import CannotRun, Relay, die_of, find_program
+from shadowtree.cli.said import DESCRIPTION, describe_message, describe_patch, tell_shortcomings, to_json
+from shadowtree.cli.shadows import find_to_record, open_shadow
+from shadowtree.cli.text import count
+from shadowtree.frozen import frozen
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    Record = shadowtree.Message | shadowtree.Step
+
+AROUND = "SHADOWTREE_RUN"
+"""The variable by which a command knows in which run it is: worktree, session and message, as JSON."""
+_SIGNALLED = 128
+"""What a shell adds to the number of a signal to make an exit code of it."""
+
+
+@frozen
+class Ended:
+    """How a run came to its end."""
+
+    record: Record | shadowtree.ShadowError
+    """What is recorded of it, or why nothing is."""
+    code: int
+    """The exit code of the command; minus the signal that it died of."""
+    failure: CannotRun | None = None
+    """Why the command could not even be started."""
+    undo: shadowtree.Outcome | shadowtree.ShadowError | None = None
+    """What came of taking it back; None: it was not to be taken back."""
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the command, as a shell gives it."""
+        return self.code if self.code >= 0 else _SIGNALLED - self.code
+
+
+def run(
+    shared: Shared,
+    command: tuple[str, ...],
+    text: str | None = None,
+    role: str | None = None,
+    meta: str | None = None,
+    id: str | None = None,
+    undo_on_fail: bool = False,
+) -> int:
+    if not command[0]:
+        raise shadowtree.InvalidInput("COMMAND is empty")
+    words = describe_message(" ".join(command) if text is None else text, role, meta)
+    try:
+        path = find_program(command[0], os.environ.get("PATH", os.defpath))
+    except CannotRun as failure:
+        return _refuse(shared, failure)
+    begun = _Run(shared, find_to_record(shared))
+    begun.begin(_make_id() if id is None else id, words)
+    with Relay() as relay:
+        ended = begun.finish(*_run_program(relay, path, command, begun), undoes=undo_on_fail)
+    return _tell(shared, ended)
+
+
+class _Run:
+    """What is recorded of one run: a message, or a step of the message of the run around it.
+
+    The store is open at the beginning and at the end alone; in between it is the command's to use.
+    """
+
+    def __init__(self, shared: Shared, worktree: str) -> None:
+        self.shared = shared
+        self.worktree = worktree
+        self._name = ""
+        self._is_step = False
+
+    def begin(self, name: str, words: Mapping[str, Any]) -> None:  # Any: arguments of several types
+        """Record where it begins; if that fails, the command must not be run."""
+        self._name = name
+        with open_shadow(self.shared, self.worktree) as shadow, ProgressBar("Reading files") as bar:
+            open_id = _find_open(shadow)
+            if open_id == name:
+                # To begin it again would change nothing, and its end is not ours to tell.
+                raise shadowtree.DuplicateMessage(name, shadow.session)
+            self._is_step = open_id is not None and open_id == self._find_around()
+            if self._is_step:
+                shadow.begin_step(name)
+            else:
+                shadow.begin(name, progress=bar, **words)
+
+    def surroundings(self) -> dict[str, str]:
+        """Give the environment of the command: what it records by itself goes to the same session."""
+        import json
+
+        around = (
+            {} if self._is_step else {AROUND: json.dumps([self.worktree, self.shared.session, self._name])}
+        )
+        return {**os.environ, "SHADOWTREE_SESSION": self.shared.session, **around}
+
+    def finish(self, code: int, failure: CannotRun | None, *, undoes: bool) -> Ended:
+        """Record where it ends, and take it back if that is wanted and the command failed."""
+        try:
+            record = self._end()
+        except shadowtree.ShadowError as error:
+            return Ended(error, code, failure)
+        return Ended(record, code, failure, self._undo(record) if undoes and code != 0 else None)
+
+    def _find_around(self) -> str | None:
+        """Name the message of the run that this one is inside of, if it is one of the same session."""
+        import json
+
+        try:
+            worktree, session, message = json.loads(os.environ.get(AROUND, ""))
+        except (ValueError, TypeError):
+            return None
+        return message if (worktree, session) == (self.worktree, self.shared.session) else None
+
+    def _end(self) -> Record:
+        with open_shadow(self.shared, self.worktree) as shadow, ProgressBar("Reading files") as bar:
+            return shadow.end_step(self._name) if self._is_step else shadow.end(self._name, progress=bar)
+
+    def _undo(self, record: Record) -> shadowtree.Outcome | shadowtree.ShadowError:
+        if isinstance(record, shadowtree.Step):
+            return shadowtree.InvalidInput(f"it is a step of message {record.message!r}, which is still open")
+        try:
+            with open_shadow(self.shared, self.worktree) as shadow:
+                is_last = shadow.messages(last=1)[0].id == self._name
+                # Who gives the option has said yes, even if much is deleted.
+                return shadow.revert(self._name, only=not is_last, confirm=lambda plan: True)
+        except shadowtree.ShadowError as error:
+            return error
+
+
+def _find_open(shadow: shadowtree.Shadow) -> str | None:
+    """Name the open message of the session."""
+    last = shadow.messages(last=1) if shadow.is_wrapped else []
+    return next((message.id for message in last if message.state == "open"), None)
+
+
+def _run_program(
+    relay: Relay, path: str, command: tuple[str, ...], begun: _Run
+) -> tuple[int, CannotRun | None]:
+    output_fd = 2 if begun.shared.as_json else 1
+    try:
+        return relay.run(path, command, begun.surroundings(), output_fd=output_fd), None
+    except CannotRun as failure:
+        return failure.exit_code, failure
+
+
+def _refuse(shared: Shared, failure: CannotRun) -> int:
+    """Tell that a command cannot be run, of which nothing is recorded."""
+    say(str(failure))
+    if shared.as_json:
+        write_json({"error": "CannotRun", "message": str(failure)})
+    return failure.exit_code
+
+
+def _make_id() -> str:
+    from time import gmtime, strftime
+
+    return f"run-{strftime('%Y%m%dT%H%M%SZ', gmtime())}-{os.urandom(3).hex()}"
+
+
+# Telling
+
+
+def _tell(shared: Shared, ended: Ended) -> int:
+    """Tell what is recorded, and end as the command did; but what is not recorded is no success."""
+    if shared.as_json:
+        write_json(_to_json(ended))
+    try:
+        _tell_people(ended, is_brief=shared.as_json)
+    except OSError:
+        # Who reads what the command says has gone; how it ended is told all the same.
+        drop_output()
+    if ended.code < 0:
+        die_of(-ended.code)
+    if ended.code == 0 and isinstance(ended.record, shadowtree.ShadowError):
+        return explain(ended.record).exit_code
+    return ended.exit_code
+
+
+def _to_json(ended: Ended) -> dict[str, Any]:  # Any: JSON
+    record, undo = ended.record, ended.undo
+    if isinstance(record, shadowtree.Message):
+        document = to_json(record, "before", "after", "files")
+    else:
+        document = to_document(record) if isinstance(record, shadowtree.ShadowError) else record.to_dict()
+    outcome = to_document(undo) if isinstance(undo, shadowtree.ShadowError) else undo and undo.to_dict()
+    return {**document, "exit_code": ended.exit_code, "undo": outcome}
+
+
+def _tell_people(ended: Ended, *, is_brief: bool) -> None:
+    """Say it in a line each: why it was not run, what is recorded, what was taken back."""
+    record, undo = ended.record, ended.undo
+    if ended.failure is not None:
+        say(str(ended.failure))
+    if isinstance(record, shadowtree.ShadowError):
+        say(f"what the command changed is not recorded: {record}")
+        return
+    if not is_brief:
+        say(f"{_name(record)} {describe_patch(record.patch)}")
+        tell_shortcomings(record)
+    if isinstance(undo, shadowtree.ShadowError):
+        say(f"{_name(record)} is not undone: {undo}")
+    elif undo is not None and not is_brief:
+        say(f"{_name(record)} is undone: {_describe_undo(undo)}")
+
+
+def _name(record: Record) -> str:
+    if isinstance(record, shadowtree.Step):
+        return f"step {record.name} of message {record.message}"
+    return f"message {record.id}" + (", which a later one ended," if record.is_inferred else "")
+
+
+def _describe_undo(outcome: shadowtree.Outcome) -> str:
+    if not outcome.complete:
+        from shadowtree.cli.outcome import describe_shortfall
+
+        return describe_shortfall(outcome)
+    deeds = ((outcome.restored, "restored"), (outcome.deleted, "deleted"))
+    told = [f"{count(len(paths), 'file')} {deed}" for paths, deed in deeds if paths]
+    return ", ".join(told) or "no file changed"
+
+
+RUN = Command(
+    run,
+    arguments=(Argument("command", is_rest=True),),
+    options=(
+        *DESCRIPTION,
+        Option("--id", "id", "The id of the message; a new one is made up by default", metavar="ID"),
+        Option("--undo-on-fail", "undo_on_fail", "Undo what the command changed if it fails"),
+    ),
+    help="""\
+Run COMMAND and record all that it changes as one message
+
+The command has the terminal, its input and its output as if it were started without shadowtree, and signals
+reach it. Its exit code is ours; if a signal ended it, the same one ends us. The message ends when the command
+does, not when what it left running in the background does. Its text is the command line, unless -m gives one.
+
+With --json the command's standard output goes to standard error, so that the document is alone on standard
+output. A 'shadowtree run' inside it is a step of the message; a message that it begins itself ends this one.
+Exit code 127: there is no such command; 126: it cannot be run.
+
+\b
+Examples:
+  shadowtree run -- make format
+  shadowtree run -m "upgrade everything" -- npm update
+  shadowtree run --undo-on-fail -- ./migrate.sh --all
+""",
+)
