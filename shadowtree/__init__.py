@@ -9,6 +9,8 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shadowtree.aio import AsyncShadow
+    from shadowtree.auto import Auto
+    from shadowtree.bursts import parse_duration
     from shadowtree.errors import (
         AmbiguousMessage,
         BroadWorktree,
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AmbiguousMessage",
     "AsyncShadow",
+    "Auto",
     "BlameEntry",
     "Branch",
     "BroadWorktree",
@@ -97,12 +100,15 @@ __all__ = [
     "WorktreeReplaced",
     "WorktreeTooBig",
     "find_worktree",
+    "parse_duration",
 ]
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "aio": {"AsyncShadow"},
+    "auto": {"Auto"},
+    "bursts": {"parse_duration"},
     "model": {
         "BlameEntry",
         "Branch",

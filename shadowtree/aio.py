@@ -180,6 +180,10 @@ class AsyncShadow:
         """Record a message that is over."""
         return await _in_thread(partial(self._shadow.snapshot, id, text=text, role=role, meta=meta))
 
+    async def record_burst(self, id: str, *, text: str = "") -> Message | None:
+        """Record a burst of changes that nobody announced as a message; None: there is nothing to record."""
+        return await _in_thread(partial(self._shadow.record_burst, id, text=text))
+
     @asynccontextmanager
     async def message(
         self,

@@ -98,7 +98,7 @@ class Event:
     hole: str | None = None
     """Why the snapshot failed."""
     is_inferred: bool = False
-    """Nobody said that the message was over."""
+    """Nobody said that the message was over; of a snapshot, nobody said that there was one."""
     git_head: str | None = None
     """The commit that the user's repository stood at."""
     takes_back: int | None = None

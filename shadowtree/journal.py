@@ -264,6 +264,10 @@ class Journal:
         limit = _BEYOND if before is None else before
         return self._event("session = ? AND number < ? ORDER BY number DESC LIMIT 1", session, limit)
 
+    def latest_event(self) -> Event | None:
+        """Give what happened last, in whatever session."""
+        return self._event("number > 0 ORDER BY number DESC LIMIT 1")
+
     def last_of_messages(self, session: int) -> Event | None:
         """Give what happened last in a session that is no act."""
         return self._event(f"session = ? AND NOT ({IS_ACT}) ORDER BY number DESC LIMIT 1", session)

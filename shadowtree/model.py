@@ -232,7 +232,9 @@ class Message:
     number: int
     """Its place among all messages of the session, from 1 on."""
     is_inferred: bool = False
-    """Nobody said that it was over: something later ended it."""
+    """Nobody said that it was over: something later ended it, or it is a burst."""
+    is_burst: bool = False
+    """Nobody announced it: files changed, and then came to rest."""
     hole: str | None = None
     """Why a snapshot of it failed, so that nobody knows what it changed."""
     git_head: str | None = None
@@ -264,6 +266,7 @@ class Message:
             "number": self.number,
             "meta": self.meta,
             "inferred": self.is_inferred,
+            "burst": self.is_burst,
             "parent": self.parent,
             "out": self.is_out,
         }

@@ -139,6 +139,42 @@ class Recorder:
             raise
         return self._with_warnings(self.session.read_message(row), taken)
 
+    def record_burst(self, said: Said) -> Message | None:
+        """Record what nobody announced as a message: what is different from the last tree of all sessions.
+
+        So nothing is told twice. None if there is nothing to tell, or while a message is open anywhere: what
+        changes then is that one's.
+        """
+        if self.session.find_id(said.id) is not None:
+            raise DuplicateMessage(said.id, self.session.name)
+        last, latest = self.journal.last_tree(), self.journal.latest_event()
+        if last is None or self._is_any_open():
+            return None
+        with self.take() as taken:
+            changes = self._compare_with(taken)(last.number)
+            if not any(change.is_known for change in changes):
+                taken.abandon()
+                return None
+            with taken.record(self.time_s) as record:
+                row = self._add_message(said)
+                event = self._add(
+                    SNAPSHOT,
+                    message=row.number,
+                    before=last.number,
+                    after=record.number,
+                    since=None if latest is None else latest.number,
+                    is_inferred=True,
+                    git_head=self._find_git_head(),
+                    skips=self._add_skips(taken),
+                )
+                self.journal.add_changes(event.number, changes)
+                self.branches.limit(self.session)
+        return self._with_warnings(self.session.read_message(row), taken)
+
+    def _is_any_open(self) -> bool:
+        last = (self.journal.last_event(session) for session in self.journal.session_names())
+        return any(event is not None and event.position.open is not None for event in last)
+
     def add_wrap(self, record: TreeRecord) -> None:
         """Note that a record is the one that `wrap` took."""
         self.journal.add_event(

@@ -269,6 +269,7 @@ class Session:
             patch=patch,
             number=row.ordinal,
             is_inferred=end is not None and end.is_inferred,
+            is_burst=end is not None and end.is_inferred and end.kind == SNAPSHOT,
             hole=(end.hole if end else None) or begin.hole,
             git_head=begin.git_head,
             parent=None if row.parent is None else self.find(row.parent).id,

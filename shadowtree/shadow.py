@@ -334,6 +334,16 @@ class Shadow:
         said = _say(id, text, role, meta)
         return self._record(lambda recorder: recorder.snapshot(said), progress)
 
+    def record_burst(self, id: str, *, text: str = "") -> Message | None:
+        """Record a burst of changes that nobody announced as a message, marked as inferred.
+
+        It began at the tree that was recorded last, by whomever: what messages and acts did is not in it.
+        None, and nothing is recorded, if nothing has changed since, or if a message is open in any session:
+        then it is that one's.
+        """
+        said = _say(id, text, None, None)
+        return self._record(lambda recorder: recorder.record_burst(said), wraps=False)
+
     @contextmanager
     def message(
         self,

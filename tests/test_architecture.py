@@ -32,13 +32,13 @@ FLOORS: tuple[tuple[str, set[str]], ...] = (
         "edges: parts of a store, writing files, and watching",
         {"journal", "lock", "packs", "staging", "statcache", "watcher"},
     ),
-    ("edges: stores", {"objects", "store"}),
+    ("edges: stores, and what watchfiles tells", {"notices", "objects", "store"}),
     ("rules: what is covered, and what is known", {"census", "coverage"}),
     ("rules: where they stand", {"rulefiles"}),
     ("rules: one directory", {"listing"}),
     ("rules: what is there", {"scan"}),
     ("rules: trees, and what is in sight", {"recorded", "seed", "snapshot", "watch"}),
-    ("rules: changes, and what is there now", {"patch", "plan", "sight", "timeline"}),
+    ("rules: changes, and what is there now", {"bursts", "patch", "plan", "sight", "timeline"}),
     ("rules: from the timeline to the files", {"apply", "merging", "trace"}),
     (
         "front door: its parts",
@@ -51,7 +51,7 @@ FLOORS: tuple[tuple[str, set[str]], ...] = (
     ("front door: acting", {"reverting"}),
     ("front door: the way in", {"gate"}),
     ("front door", {"shadow"}),
-    ("front door, for asyncio", {"aio"}),
+    ("front door, for asyncio and by itself", {"aio", "auto"}),
     ("what is offered", {""}),
     ("command line: words", {"cli.columns", "cli.command", "cli.graph", "cli.text"}),
     ("command line: output", {"cli.output", "cli.quick"}),
@@ -73,7 +73,7 @@ OUTSIDE_LIBRARIES = {
     "dulwich": {"objects"},
     "isal": {"deflate"},
     "sqlite3": {"journal", "statcache"},
-    "watchfiles": set(),
+    "watchfiles": {"notices"},
 }
 """Who may know them; nothing else from outside the standard library is known to anybody."""
 

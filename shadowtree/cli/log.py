@@ -42,8 +42,9 @@ def render_log(
         align_right([_describe_place(message, {} if has_sessions else heads) for message in messages]),
         *_describe_times(messages, now_ms=now_ms, has_sessions=has_sessions),
     ]
-    if any(message.state != "active" for message in messages):
-        left.append(align_left([_describe_state(message) for message in messages]))
+    states = [_describe_state(message) for message in messages]
+    if any(states):
+        left.append(align_left(states))
     yield from _make_rows(messages, counts, left, width)
 
 
@@ -66,8 +67,9 @@ def render_graph(
         align_right([f"#{message.number}" for message in messages]),
         *_describe_times(messages, now_ms=now_ms, has_sessions=has_sessions),
     ]
-    if any(message.state != "active" for message in messages):
-        left.append(align_left([_name_branch(message) or _describe_state(message) for message in messages]))
+    states = [_name_branch(message) or _describe_state(message) for message in messages]
+    if any(states):
+        left.append(align_left(states))
     rows = _make_rows(messages, counts, left, width)
     for line in lines:
         yield line.drawing if line.place is None else next(rows)
@@ -119,7 +121,9 @@ def _describe_times(
 def _describe_state(message: shadowtree.Message) -> str:
     if message.is_out:
         return "taken out"
-    return "" if message.state == "active" else message.state
+    if message.state == "active":
+        return "inferred" if message.is_burst else ""
+    return message.state
 
 
 def _name_branch(message: shadowtree.Message) -> str | None:
@@ -181,7 +185,9 @@ def _describe_circumstances(message: shadowtree.Message, now_ms: int) -> Iterato
     if message.state != "active":
         on = "" if message.branch is None else f" on branch {escape(message.branch)}"
         yield f"{_describe_state(message)}{on}"
-    if message.is_inferred:
+    if message.is_burst:
+        yield "inferred from changes that nobody announced"
+    elif message.is_inferred:
         yield "ended by what came after it"
 
 
