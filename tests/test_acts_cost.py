@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from shadowtree import Shadow, faultpoint
-from shadowtree.journal import Journal
 from shadowtree.census import Outlook
+from shadowtree.journal import Journal
 from shadowtree.scan import scan_worktree
 from tests.trees import make_tree
 
