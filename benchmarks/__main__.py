@@ -11,8 +11,9 @@ from pathlib import Path
 
 from benchmarks import trees
 from benchmarks.area import PAUSE_S, Area
-from benchmarks.report import Row, render_plot, render_table, to_json
-from benchmarks.works import WORKS, Effort, Work
+from benchmarks.measure import Effort
+from benchmarks.report import Row, compare_sizes, render_plot, render_table, to_json
+from benchmarks.works import WORKS, Work
 
 DESCRIPTION = """\
 Measure shadowtree beside what else could do its work, in one run on one machine.
@@ -78,7 +79,7 @@ def _measure(root: Path, works: Sequence[Work], options: argparse.Namespace) -> 
         for work in works:
             print(f"{files:,} files: {work.summary}", file=sys.stderr, flush=True)
             rows += work.measure(area, files, effort)
-    return rows
+    return rows + compare_sizes(rows)
 
 
 def _default_runs(files: int) -> int:

@@ -27,6 +27,17 @@ PROJECT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True, slots=True)
+class Effort:
+    """How often things are done."""
+
+    runs: int
+    rival_runs: int
+    """In how many of the runs of a first snapshot the rivals take part."""
+    skip_slow: bool
+    """Leave out what takes minutes."""
+
+
+@dataclass(frozen=True, slots=True)
 class FirstSnapshot:
     """What one first snapshot took."""
 

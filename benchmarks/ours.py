@@ -14,17 +14,29 @@ PROJECT = Path(__file__).resolve().parent.parent
 """Where `python -m` finds the packages."""
 
 
-class Ours:
-    """The library in process, as a long-running agent uses it: every snapshot scans the whole worktree."""
+class NotWatched(Exception):
+    """The worktree cannot be watched, so that a figure would mean something else."""
 
-    def __init__(self, worktree: Path, store: Path) -> None:
+
+class Ours:
+    """The library in process, as a long-running agent uses it.
+
+    Every snapshot scans the whole worktree, unless it is watched.
+    """
+
+    def __init__(self, worktree: Path, store: Path, *, watch: bool) -> None:
         self._worktree = worktree
         self._store = store
+        self._watch = watch
         self._shadow: Shadow | None = None
         self._messages = 0
 
     def prime(self) -> None:
+        """Take a snapshot; raise `NotWatched` if the next ones would scan the whole worktree after all."""
         self.track()
+        watching = self._open().watching
+        if watching is not None and not watching.is_active:
+            raise NotWatched(watching.reason)
 
     def track(self) -> str:
         return self._open().track()
@@ -52,7 +64,7 @@ class Ours:
 
     def _open(self) -> Shadow:
         if self._shadow is None:
-            self._shadow = Shadow(self._worktree, store=self._store)
+            self._shadow = Shadow(self._worktree, store=self._store, watch=self._watch)
         return self._shadow
 
 

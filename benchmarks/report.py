@@ -8,11 +8,17 @@ import os
 import platform
 import statistics
 import subprocess
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.contestants import OURS
+
+BySize = Mapping[int, float]
+"""Number of files to a figure; a size without an entry has no target."""
+Targets = Mapping[str, BySize]
+"""A rival to the ratios that are to be reached against it."""
 
 HEADINGS = ("work", "files", "shadowtree", "rival", "its figure", "ratio", "target", "verdict")
 
@@ -50,6 +56,8 @@ class Row:
     """What our own median must stay under."""
     same_trees: bool = True
     """Whether all contestants named the same tree each time."""
+    most_growth: float | None = None
+    """How many times as much shadowtree may need for the largest tree as for the smallest."""
 
     @property
     def rivals(self) -> list[str]:
@@ -71,6 +79,20 @@ class Row:
         if self.limit is not None:
             return self.median(OURS) < self.limit
         return None
+
+
+def at_size(targets: Targets, files: int) -> dict[str, float]:
+    """Pick the targets of one size."""
+    return {rival: by_size[files] for rival, by_size in targets.items() if files in by_size}
+
+
+def compare_sizes(rows: Sequence[Row]) -> list[Row]:
+    """Set the largest tree beside the smallest one, in each work that must not grow with the tree."""
+    by_work: dict[str, list[Row]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: row.files):
+        if row.most_growth is not None:
+            by_work[row.work].append(row)
+    return [_compare(same[0], same[-1]) for same in by_work.values() if same[0].files < same[-1].files]
 
 
 def render_table(rows: Sequence[Row]) -> str:
@@ -105,6 +127,19 @@ def render_plot(rows: Sequence[Row]) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
+def _compare(smallest: Row, largest: Row) -> Row:
+    assert largest.most_growth is not None
+    rival = f"at {smallest.files:,} files"
+    return Row(
+        f"{largest.work}: growth",
+        largest.files,
+        largest.unit,
+        {OURS: largest.samples[OURS], rival: smallest.samples[OURS]},
+        {rival: 1 / largest.most_growth},
+        same_trees=smallest.same_trees and largest.same_trees,
+    )
+
+
 def _lines_of(row: Row) -> Iterator[tuple[str, ...]]:
     verdicts = {True: "reached", False: "MISSED", None: ""}
     start = (row.work, f"{row.files:,}", row.unit.show(row.median(OURS)))
@@ -118,7 +153,7 @@ def _lines_of(row: Row) -> Iterator[tuple[str, ...]]:
 
 def _target(row: Row, rival: str) -> str:
     if rival in row.targets:
-        return f"{row.targets[rival]:g}"
+        return f"{row.targets[rival]:.3g}"
     return "" if row.limit is None else f"under {row.unit.show(row.limit)}"
 
 

@@ -16,18 +16,12 @@ from benchmarks.contestants import (
     GIT_ADD,
     OPENCODE,
     OURS,
-    Contestant,
     MessageContestant,
-    enter,
     enter_for_messages,
 )
-from benchmarks.measure import FirstSnapshot, measure_first, take_turns, timed
-from benchmarks.report import Row, Unit
-
-BySize = Mapping[int, float]
-"""Number of files to a figure; a size without an entry has no target."""
-Targets = Mapping[str, BySize]
-"""A rival to the ratios that are to be reached against it."""
+from benchmarks.later import FULL_SCAN, WATCHED, measure_messages, measure_snapshots
+from benchmarks.measure import Effort, FirstSnapshot, measure_first, take_turns, timed
+from benchmarks.report import BySize, Row, Targets, Unit, at_size
 
 FIRST_TARGETS: Targets = {
     OPENCODE: {1_000: 2, 10_000: 3.5, 100_000: 30},
@@ -35,15 +29,6 @@ FIRST_TARGETS: Targets = {
 }
 REPOSITORY_TARGETS: Targets = {OPENCODE: {1_000: 1, 10_000: 0.7, 100_000: 0.6}}
 """For packed and for loose objects alike: a pack can be taken over whole, loose objects one by one."""
-LATER_TARGETS: Mapping[int, Targets] = {
-    0: {},
-    1: {OPENCODE: {1_000: 2, 10_000: 1, 100_000: 1}},
-    10: {},
-    100: {OPENCODE: {1_000: 2, 10_000: 1.4, 100_000: 1.2}},
-}
-"""How many files are changed, to the targets."""
-MESSAGE_CHANGES = 10
-MESSAGE_TARGETS: Targets = {OPENCODE: {1_000: 3, 10_000: 1.3, 100_000: 1.3}}
 REVERT_TARGETS: Mapping[int, Targets] = {
     10: {OPENCODE: {10_000: 1}},
     1_000: {OPENCODE: {10_000: 3}},
@@ -55,17 +40,6 @@ PEAK_LIMITS: BySize = {10_000: 80e6, 100_000: 150e6}
 
 SLOW_FROM_FILES = 50_000
 """From here on OpenCode's first snapshot of a folder takes minutes: it is quadratic."""
-
-
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """How often things are done."""
-
-    runs: int
-    rival_runs: int
-    """In how many of the runs of a first snapshot the rivals take part."""
-    skip_slow: bool
-    """Leave out what takes minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,46 +70,6 @@ def measure_first_in_loose_repository(area: Area, files: int, effort: Effort) ->
     """Measure a first snapshot in a git repository that is as after its first commit."""
     taken = _take_first_snapshots(area, area.loose_repository, effort.runs, {OPENCODE: effort.rival_runs})
     return _first_rows("first snapshot, loose repository", files, taken, REPOSITORY_TARGETS)
-
-
-def measure_later(area: Area, files: int, effort: Effort) -> list[Row]:
-    """Measure further snapshots of a folder, by contestants that know it already."""
-    contestants = {name: enter(name, area.folder, area.new_store()) for name in (OURS, OPENCODE, GIT_ADD)}
-    for contestant in contestants.values():
-        contestant.prime()
-    rows = [
-        _measure_changes(area, files, contestants, effort.runs, changes)
-        for changes in LATER_TARGETS
-        if changes <= files
-    ]
-    for contestant in contestants.values():
-        contestant.close()
-    return rows
-
-
-def measure_message(area: Area, files: int, effort: Effort) -> list[Row]:
-    """Measure all that recording a message takes, before and after files of a folder are changed."""
-    contestants = {name: enter_for_messages(name, area.folder, area.new_store()) for name in (OURS, OPENCODE)}
-    for contestant in contestants.values():
-        contestant.prime()
-    samples: dict[str, list[float]] = defaultdict(list)
-    same_trees = True
-    for run, order in enumerate(take_turns(list(contestants), effort.runs + 1)):
-        seconds = {name: timed(contestants[name].begin_message)[0] for name in order}
-        area.change_folder(MESSAGE_CHANGES)
-        said = []
-        for name in order:
-            more, ended = timed(contestants[name].end_message)
-            seconds[name] += more
-            said.append(ended)
-        same_trees = same_trees and all(ended == said[0] for ended in said)
-        if run > 0:  # the first run warms up
-            for name in contestants:
-                samples[name].append(seconds[name])
-    for contestant in contestants.values():
-        contestant.close()
-    title = f"message, {MESSAGE_CHANGES} changed"
-    return [Row(title, files, Unit.SECONDS, samples, _at_size(MESSAGE_TARGETS, files), same_trees=same_trees)]
 
 
 def measure_revert(area: Area, files: int, effort: Effort) -> list[Row]:
@@ -169,7 +103,7 @@ def measure_command(area: Area, files: int, effort: Effort) -> list[Row]:
             seconds, _ = timed(calls[name])
             if run > 0:  # the first run makes the store and warms up
                 samples[name].append(seconds)
-    return [Row("one-shot command", files, Unit.SECONDS, samples, _at_size(COMMAND_TARGETS, files))]
+    return [Row("one-shot command", files, Unit.SECONDS, samples, at_size(COMMAND_TARGETS, files))]
 
 
 def measure_switches(area: Area, files: int, effort: Effort) -> list[Row]:
@@ -204,31 +138,11 @@ def _first_rows(
     on_disk = collect(lambda snapshot: snapshot.store_disk_bytes)
     sizes = collect(lambda snapshot: snapshot.store_bytes)
     return [
-        Row(title, files, Unit.SECONDS, seconds, _at_size(targets, files), same_trees=len(trees) == 1),
+        Row(title, files, Unit.SECONDS, seconds, at_size(targets, files), same_trees=len(trees) == 1),
         Row(f"{title}: peak memory", files, Unit.BYTES, peak, limit=PEAK_LIMITS.get(files)),
         Row(f"{title}: store on disk", files, Unit.BYTES, on_disk),
         Row(f"{title}: store file sizes", files, Unit.BYTES, sizes),
     ]
-
-
-def _measure_changes(
-    area: Area, files: int, contestants: Mapping[str, Contestant], runs: int, changes: int
-) -> Row:
-    """Change files and let every contestant take its snapshot of them, again and again."""
-    samples: dict[str, list[float]] = defaultdict(list)
-    same_trees = True
-    for run, order in enumerate(take_turns(list(contestants), runs + 1)):
-        area.change_folder(changes)
-        trees = set()
-        for name in order:
-            seconds, tree = timed(contestants[name].track)
-            trees.add(tree)
-            if run > 0:  # the first run warms up
-                samples[name].append(seconds)
-        same_trees = same_trees and len(trees) == 1
-    title = f"later snapshot, {changes} changed"
-    targets = _at_size(LATER_TARGETS[changes], files)
-    return Row(title, files, Unit.SECONDS, samples, targets, same_trees=same_trees)
 
 
 def _measure_reverts(
@@ -256,12 +170,8 @@ def _measure_reverts(
         same_trees = same_trees and all(area.digest(place) == before for place in worktrees.values())
         time.sleep(PAUSE_S)
     title = f"revert, {changes:,} changed"
-    targets = _at_size(REVERT_TARGETS[changes], files)
+    targets = at_size(REVERT_TARGETS[changes], files)
     return Row(title, files, Unit.SECONDS, samples, targets, same_trees=same_trees)
-
-
-def _at_size(targets: Targets, files: int) -> dict[str, float]:
-    return {rival: by_size[files] for rival, by_size in targets.items() if files in by_size}
 
 
 WORKS = (
@@ -270,8 +180,26 @@ WORKS = (
     ),
     Work("packed", "the same in a git repository, all in one pack", measure_first_in_packed_repository),
     Work("loose", "the same in a git repository, nothing packed", measure_first_in_loose_repository),
-    Work("later", "later snapshot in process, full scan, 0, 1, 10, 100 changed files: time", measure_later),
-    Work("message", "a whole message in process, full scans, 10 changed files, patch: time", measure_message),
+    Work(
+        "later",
+        "later snapshot in process, full scan, 0, 1, 10, 100 changed files: time",
+        partial(measure_snapshots, FULL_SCAN),
+    ),
+    Work(
+        "message",
+        "a whole message in process, full scans, 10 changed files, patch: time",
+        partial(measure_messages, FULL_SCAN),
+    ),
+    Work(
+        "watched",
+        "later snapshot in process, watcher on, 0, 1, 10, 100 changed files: time, growth",
+        partial(measure_snapshots, WATCHED),
+    ),
+    Work(
+        "watched-message",
+        "a whole message in process, watcher on, 10 changed files, patch: time",
+        partial(measure_messages, WATCHED),
+    ),
     Work("revert", "revert of 10 and of 1,000 files in process, durable: time", measure_revert),
     Work("switch", "switch between branches after 1,000 and after 10 messages: time", measure_switches),
     Work("command", "`shadowtree track` as a one-shot command, nothing changed: time", measure_command),
