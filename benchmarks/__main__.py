@@ -11,6 +11,8 @@ from pathlib import Path
 
 from benchmarks import trees
 from benchmarks.area import PAUSE_S, Area
+from benchmarks.holding import SNAPSHOTS
+from benchmarks.later import GROWTH_FROM_FILES
 from benchmarks.measure import Effort
 from benchmarks.report import Row, compare_sizes, render_plot, render_table, to_json
 from benchmarks.works import WORKS, Work
@@ -27,6 +29,7 @@ rivals:
   python -c pass  the bare start of Python, for the one-shot command
   10 messages     shadowtree itself after a short history, for the switch
   track           shadowtree's scan of the unchanged worktree, which every act begins with
+  at 10,000 files shadowtree itself in the smallest tree, for what must not grow with it
 
 The table shows medians. The ratio is the rival's median divided by shadowtree's: above 1, shadowtree
 needs less time, memory or room. A target is the ratio that should be reached, or what shadowtree's own
@@ -44,7 +47,15 @@ how it is measured:
   done before. Its memory is that of the largest process taking part, the one that starts git included.
 
   Later snapshots are taken in this process. Files are rewritten, rest for {pause:g} s, and are then seen by
-  all alike.
+  all alike. OpenCode's store is filled by one `git add -A` before its own sequence of commands: that gives
+  the same index and objects as its first snapshot, whose time is quadratic, hours for 500,000 files.
+
+  With the watcher on, the kernel tells shadowtree what changed; OpenCode does as ever. Snapshots should not
+  grow with the tree: of the sizes from {growth_from:,} files on, the largest is set beside the smallest.
+
+  The process that watches wraps the folder itself, and takes {snapshots} more snapshots before its memory is
+  looked at. The daemon has a directory of stores of its own and ends with the work; that it served every
+  command is checked.
 
   git runs without the user's configuration. Its durability is left at its defaults, which do not flush
   loose objects to the disk; shadowtree always flushes all that it writes.
@@ -52,7 +63,12 @@ how it is measured:
   All contestants must name the same tree; where they do not, the table says "trees differ" in place of a
   verdict. With a given directory that is to be expected, as their rules differ.
 
-OpenCode's first snapshot of 100,000 files in a folder takes some 400 s: from 50,000 on it is taken once."""
+OpenCode's first snapshot of 100,000 files in a folder takes some 400 s: from 50,000 on it is taken once.
+
+All figures of the watcher and the daemon; 500,000 files need some 15 GB, and most of the time:
+
+  python -m benchmarks --sizes 10000,100000,500000 \\
+      --only watched --only watched-message --only watched-memory --only daemon"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -75,7 +91,7 @@ def _measure(root: Path, works: Sequence[Work], options: argparse.Namespace) -> 
     for files in sizes:
         area = Area(root / str(files), files=files, tree=options.tree, settle_s=options.settle)
         runs = options.runs or _default_runs(files)
-        effort = Effort(runs, options.rival_runs or runs, options.skip_slow)
+        effort = Effort(runs, options.rival_runs or runs, options.skip_slow, options.idle)
         for work in works:
             print(f"{files:,} files: {work.summary}", file=sys.stderr, flush=True)
             rows += work.measure(area, files, effort)
@@ -90,9 +106,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description=DESCRIPTION.format(
-            works="\n".join(f"  {work.name:<14}  {work.summary}" for work in WORKS)
+            works="\n".join(f"  {work.name:<15} {work.summary}" for work in WORKS)
         ),
-        epilog=EPILOG.format(pause=PAUSE_S),
+        epilog=EPILOG.format(pause=PAUSE_S, growth_from=GROWTH_FROM_FILES, snapshots=SNAPSHOTS),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
@@ -133,6 +149,13 @@ def _parser() -> argparse.ArgumentParser:
         default=2.1,
         metavar="S",
         help="seconds that a new tree rests before use (2.1)",
+    )
+    add(
+        "--idle",
+        type=float,
+        default=5,
+        metavar="S",
+        help="seconds that a process which watches is left alone, for its processor time (5)",
     )
     add(
         "--work",

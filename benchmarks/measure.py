@@ -35,6 +35,8 @@ class Effort:
     """In how many of the runs of a first snapshot the rivals take part."""
     skip_slow: bool
     """Leave out what takes minutes."""
+    idle_s: float
+    """How long a process rests while its processor time is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +92,34 @@ def disk_usage(root: Path) -> tuple[int, int]:
 
 
 def peak_memory() -> int:
-    """Return the largest resident memory, in bytes, of this process and of each of its finished children."""
+    """Return the largest resident memory, in bytes, of this process and of each of its finished children.
+
+    Of this process the kernel's own account is preferred: on Linux `ru_maxrss` survives exec and may be a
+    parent's.
+    """
+    own = _read_status("VmHWM")
+    return max(_peak_of(resource.RUSAGE_SELF) if own is None else own, _peak_of(resource.RUSAGE_CHILDREN))
+
+
+def resident_memory() -> int:
+    """Return the resident memory of this process now, in bytes; its peak where nothing tells."""
+    now = _read_status("VmRSS")
+    return peak_memory() if now is None else now
+
+
+def _peak_of(whom: int) -> int:
     unit = 1 if sys.platform == "darwin" else 1024
-    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit
-    return max(_own_peak(unit), children)
+    return resource.getrusage(whom).ru_maxrss * unit
 
 
-def _own_peak(unit: int) -> int:
-    """Return this program's own peak: on Linux `ru_maxrss` survives exec and may be a parent's."""
+def _read_status(field: str) -> int | None:
+    """Return what the kernel says of this process, in bytes; None where it does not."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except FileNotFoundError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    peak = next(line for line in lines if line.startswith("VmHWM:"))
-    return int(peak.split()[1]) * 1024
+        return None
+    found = next(line for line in lines if line.startswith(f"{field}:"))
+    return int(found.split()[1]) * 1024
 
 
 def _take_first(name: str, worktree: Path, store: Path) -> FirstSnapshot:

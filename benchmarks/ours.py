@@ -1,10 +1,12 @@
-"""shadowtree as a contestant: the library in process, and the one-shot command."""
+"""shadowtree as a contestant: the library in process, the one-shot command, and commands with the daemon."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.contestants import Ended
@@ -68,6 +70,40 @@ class Ours:
         return self._shadow
 
 
+class NotServed(Exception):
+    """The commands did without the daemon, so that a figure would mean something else."""
+
+
+class Daemon:
+    """A daemon with a directory of stores of its own that serves one worktree, and commands that find it."""
+
+    def __init__(self, worktree: Path, home: Path) -> None:
+        self._worktree = worktree
+        self._home = home
+        self._variables = {"SHADOWTREE_HOME": str(home / "stores")}
+        home.mkdir()
+
+    def __enter__(self) -> Daemon:
+        self.command("watch", "--detach")
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.command("watch", "stop", "--all")
+
+    def command(self, *arguments: str) -> str:
+        """Run a command on the worktree, which the daemon serves while it is there; return what it prints."""
+        command = ["-m", "shadowtree", "-C", str(self._worktree), *arguments]
+        return _run_python(command, home=self._home, variables=self._variables)
+
+    def require_served(self, commands: int) -> None:
+        """Raise `NotServed` if the daemon had fewer requests than that, or cannot watch."""
+        status = json.loads(self.command("watch", "status", "--json"))
+        watched = [served for served in status["worktrees"] if (served["watching"] or {}).get("active")]
+        requests = sum(served["requests"] for served in watched)
+        if requests < commands:
+            raise NotServed(f"{requests} requests after {commands} commands: {status}")
+
+
 def track_by_command(worktree: Path, store: Path) -> str:
     """Run `shadowtree track` once and return the tree id."""
     command = ["-m", "shadowtree", "-C", str(worktree), "--store", str(store), "track"]
@@ -79,12 +115,13 @@ def start_bare_python(home: Path) -> None:
     _run_python(["-c", "pass"], home=home)
 
 
-def _run_python(arguments: list[str], *, home: Path) -> str:
-    environment = {**os.environ, "HOME": str(home)}
+def _run_python(arguments: list[str], *, home: Path, variables: Mapping[str, str] | None = None) -> str:
+    """Run Python without the user's settings and return what it prints."""
+    users = {name: value for name, value in os.environ.items() if not name.startswith("SHADOWTREE_")}
     result = subprocess.run(
         [sys.executable, *arguments],
         cwd=PROJECT,
-        env=environment,
+        env={**users, "HOME": str(home), **(variables or {})},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         check=True,

@@ -34,9 +34,12 @@ class Unit(enum.StrEnum):
 
     SECONDS = "s"
     BYTES = "bytes"
+    COUNT = "count"
 
     def show(self, value: float) -> str:
-        """Write a value for people: milliseconds, or megabytes of 1,000,000 bytes."""
+        """Write a value for people: milliseconds, megabytes of 1,000,000 bytes, or as it is."""
+        if self is Unit.COUNT:
+            return f"{value:,.0f}"
         factor, name = (1e3, "ms") if self is Unit.SECONDS else (1e-6, "MB")
         return f"{value * factor:,.1f} {name}"
 
@@ -72,7 +75,7 @@ class Row:
         """Return the rival's median divided by ours: above 1 shadowtree needs less."""
         return self.median(rival) / self.median(OURS)
 
-    def is_reached(self, rival: str) -> bool | None:
+    def is_reached(self, rival: str = OURS) -> bool | None:
         """Tell whether the target against the rival, or our own limit, is reached; None where none is set."""
         if rival in self.targets:
             return self.ratio(rival) >= self.targets[rival]
@@ -144,7 +147,7 @@ def _lines_of(row: Row) -> Iterator[tuple[str, ...]]:
     verdicts = {True: "reached", False: "MISSED", None: ""}
     start = (row.work, f"{row.files:,}", row.unit.show(row.median(OURS)))
     if not row.rivals:
-        yield (*start, "", "", "", _target(row, ""), verdicts[row.is_reached("")])
+        yield (*start, "", "", "", _target(row, OURS), verdicts[row.is_reached()])
     for rival in row.rivals:
         verdict = verdicts[row.is_reached(rival)] if row.same_trees else "trees differ"
         figure = row.unit.show(row.median(rival))
@@ -167,7 +170,7 @@ def _row_to_json(row: Row) -> dict[str, Any]:  # Any: JSON
         "ratios": {rival: row.ratio(rival) for rival in row.rivals},
         "targets": dict(row.targets),
         "limit": row.limit,
-        "reached": {rival: row.is_reached(rival) for rival in row.rivals},
+        "reached": {name: row.is_reached(name) for name in row.rivals or [OURS]},
         "same_trees": row.same_trees,
     }
 

@@ -146,7 +146,7 @@ class OpenCode:
         self._changed: list[str] = []
 
     def prime(self) -> None:
-        """Fill the index by `git add -A`: its own way ends in the same state, but is quadratic."""
+        """Fill the store by one `git add -A`: its own way ends in the same one, but its time is quadratic."""
         self._create()
         self._git.run([*EXACT, *self._where, "add", "--all"], self._worktree)
         self.track()

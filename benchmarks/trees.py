@@ -65,13 +65,18 @@ def copy_tree(source: Path, root: Path) -> None:
 
 def list_files(root: Path) -> list[str]:
     """List the regular files below `root`, sorted, each as a path relative to it; `.git` is left out."""
-    found = []
+    return sorted(walk_files(root))
+
+
+def walk_files(root: Path) -> Iterator[str]:
+    """Yield them one by one, as the file system has them."""
     for directory, subdirectories, names in os.walk(root):
         if ".git" in subdirectories:
             subdirectories.remove(".git")
-        paths = (os.path.join(directory, name) for name in names)
-        found += [os.path.relpath(path, root) for path in paths if not os.path.islink(path)]
-    return sorted(found)
+        above = "" if directory == os.fspath(root) else f"{os.path.relpath(directory, root)}/"
+        for name in names:
+            if not os.path.islink(os.path.join(directory, name)):
+                yield above + name
 
 
 def read_files(root: Path, paths: Iterable[str]) -> None:

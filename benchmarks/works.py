@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks import ours
 from benchmarks.area import PAUSE_S, Area
+from benchmarks.commands import measure_command, measure_daemon_commands
 from benchmarks.contestants import (
-    BARE_PYTHON,
     GIT_ADD,
     OPENCODE,
     OURS,
     MessageContestant,
     enter_for_messages,
 )
+from benchmarks.holding import measure_holding
 from benchmarks.later import FULL_SCAN, WATCHED, measure_messages, measure_snapshots
 from benchmarks.measure import Effort, FirstSnapshot, measure_first, take_turns, timed
 from benchmarks.report import BySize, Row, Targets, Unit, at_size
@@ -34,8 +34,6 @@ REVERT_TARGETS: Mapping[int, Targets] = {
     1_000: {OPENCODE: {10_000: 3}},
 }
 """How many files are taken back, to the targets."""
-COMMAND_TARGETS: Targets = {BARE_PYTHON: {1_000: 0.2}}
-"""0.2: at most five times as long."""
 PEAK_LIMITS: BySize = {10_000: 80e6, 100_000: 150e6}
 
 SLOW_FROM_FILES = 50_000
@@ -88,22 +86,6 @@ def measure_revert(area: Area, files: int, effort: Effort) -> list[Row]:
     for contestant in contestants.values():
         contestant.close()
     return rows
-
-
-def measure_command(area: Area, files: int, effort: Effort) -> list[Row]:
-    """Measure `shadowtree track` as a process of its own, nothing changed, and the bare start of Python."""
-    store = area.new_store()
-    calls: dict[str, Callable[[], object]] = {
-        OURS: partial(ours.track_by_command, area.folder, store),
-        BARE_PYTHON: partial(ours.start_bare_python, store.parent),
-    }
-    samples: dict[str, list[float]] = defaultdict(list)
-    for run, order in enumerate(take_turns(list(calls), effort.runs + 1)):
-        for name in order:
-            seconds, _ = timed(calls[name])
-            if run > 0:  # the first run makes the store and warms up
-                samples[name].append(seconds)
-    return [Row("one-shot command", files, Unit.SECONDS, samples, at_size(COMMAND_TARGETS, files))]
 
 
 def measure_switches(area: Area, files: int, effort: Effort) -> list[Row]:
@@ -200,7 +182,13 @@ WORKS = (
         "a whole message in process, watcher on, 10 changed files, patch: time",
         partial(measure_messages, WATCHED),
     ),
+    Work(
+        "watched-memory",
+        "a process that watches: memory, idle processor time, what close leaves",
+        measure_holding,
+    ),
     Work("revert", "revert of 10 and of 1,000 files in process, durable: time", measure_revert),
     Work("switch", "switch between branches after 1,000 and after 10 messages: time", measure_switches),
     Work("command", "`shadowtree track` as a one-shot command, nothing changed: time", measure_command),
+    Work("daemon", "`shadowtree begin` and `end` while a daemon watches: time", measure_daemon_commands),
 )

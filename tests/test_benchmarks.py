@@ -1,8 +1,10 @@
 """The benchmarks compare like with like: the same trees, rivals that agree, right arithmetic."""
 
 import json
+import os
 import subprocess
 import sys
+import threading
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -10,10 +12,13 @@ import pytest
 
 from benchmarks import trees
 from benchmarks.area import Area
-from benchmarks.contestants import GIT_ADD, OPENCODE, OURS, enter_for_messages
+from benchmarks.contestants import GIT_ADD, OPENCODE, OURS, enter, enter_for_messages
+from benchmarks.holding import count_held
 from benchmarks.measure import disk_usage, measure_first, take_turns
-from benchmarks.report import Row, Unit, render_plot, render_table, to_json
+from benchmarks.ours import NotWatched
+from benchmarks.report import Row, Unit, compare_sizes, render_plot, render_table, to_json
 from benchmarks.rivals import GitAdd, OpenCode, commit_all
+from shadowtree import Shadow, Watching
 
 PROJECT = Path(__file__).resolve().parent.parent
 
@@ -85,11 +90,18 @@ def test_the_rivals_agree_on_the_tree_before_and_after_changes(
 
 
 def test_opencodes_store_is_the_same_whether_primed_or_tracked(tmp_path: Path, worktree: Path) -> None:
-    primed = OpenCode(worktree, tmp_path / "primed")
-    primed.prime()
-    tracked = OpenCode(worktree, tmp_path / "tracked")
+    """Only then are its later snapshots the same; its own first one takes too long in a large tree."""
+    for directory, _, names in os.walk(worktree):
+        for path in (directory, *(os.path.join(directory, name) for name in names)):
+            os.utime(path, (1, 1))  # git writes the entries of young files otherwise
+    stores = [tmp_path / "primed", tmp_path / "tracked"]
+    OpenCode(worktree, stores[0]).prime()
+    OpenCode(worktree, stores[1]).track()
 
-    assert primed.track() == tracked.track()
+    primed, tracked = ((store / "index").read_bytes() for store in stores)
+    assert primed == tracked
+    primed_objects, tracked_objects = (trees.list_files(store / "objects") for store in stores)
+    assert primed_objects == tracked_objects
 
 
 def test_opencode_leaves_out_what_the_repository_ignores_and_large_untracked_files(
@@ -139,6 +151,49 @@ def test_contestants_say_the_same_of_a_message_and_take_it_back_alike(tmp_path: 
 
     assert said[OURS] == said[OPENCODE]
     assert len(said[OURS].paths) == 10
+
+
+def test_a_watching_contestant_names_the_trees_of_the_others(tmp_path: Path, worktree: Path) -> None:
+    watching = enter(OURS, worktree, tmp_path / "watching", watch=True)
+    opencode = enter(OPENCODE, worktree, tmp_path / "opencode")
+    watching.prime()
+    opencode.prime()
+    paths = trees.list_files(worktree)
+    named = []
+    for seed in range(3):
+        trees.change_files(worktree, paths, changes=10, seed=seed)
+        named.append(watching.track())
+        assert named[-1] == opencode.track()
+    watching.close()
+
+    assert len(set(named)) == 3
+
+
+def test_a_contestant_that_cannot_watch_is_not_measured(
+    tmp_path: Path, worktree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blind = Watching(
+        is_active=False, directories=0, unwatched=1, rescans=1, reason="no watches are left", missed=0
+    )
+    monkeypatch.setattr(Shadow, "watching", blind)
+    contestant = enter(OURS, worktree, tmp_path / "store", watch=True)
+
+    with pytest.raises(NotWatched, match="no watches are left"):
+        contestant.prime()
+    contestant.close()
+
+
+def test_what_a_process_holds_are_its_threads_and_descriptors() -> None:
+    before = count_held()
+    is_over = threading.Event()
+    thread = threading.Thread(target=is_over.wait)
+    thread.start()
+    with open(os.devnull):
+        held = count_held()
+    is_over.set()
+    thread.join()
+
+    assert held == before + 2
 
 
 def test_equal_worktrees_have_equal_digests(worktree: Path) -> None:
@@ -208,6 +263,32 @@ def test_the_table_has_a_line_for_each_rival() -> None:
     ]
 
 
+def test_a_row_without_rivals_has_a_verdict_of_its_own() -> None:
+    row = Row("threads", 10_000, Unit.COUNT, {OURS: [0]}, limit=1)
+    line = render_table([row]).splitlines()[-1]
+
+    assert [cell.strip() for cell in line.split("|")[1:-1]] == [
+        *("threads", "10,000", "0"),
+        *("", "", "", "under 1", "reached"),
+    ]
+    assert to_json([row])["rows"][0]["reached"] == {OURS: True}
+
+
+def test_what_must_not_grow_is_compared_between_the_smallest_and_the_largest_tree() -> None:
+    def row(work: str, files: int, seconds: float, most_growth: float | None) -> Row:
+        samples = {OURS: [seconds], OPENCODE: [9.0]}
+        return Row(work, files, Unit.SECONDS, samples, most_growth=most_growth)
+
+    small, middle, large = (row("w", files, files / 1e6, 1.5) for files in (10_000, 12_000, 16_000))
+    (growth,) = compare_sizes([middle, large, small, row("other", 10, 1, None), row("other", 20, 1, None)])
+
+    assert (growth.work, growth.files, growth.rivals) == ("w: growth", 16_000, ["at 10,000 files"])
+    assert growth.ratio("at 10,000 files") == pytest.approx(1 / 1.6)
+    assert growth.is_reached("at 10,000 files") is False
+    assert compare_sizes([small, middle])[0].is_reached("at 10,000 files") is True
+    assert compare_sizes([small, small]) == []
+
+
 def test_contestants_that_name_different_trees_get_no_verdict() -> None:
     row = Row("first", 1, Unit.SECONDS, {OURS: [1], OPENCODE: [9]}, {OPENCODE: 2}, same_trees=False)
 
@@ -226,12 +307,14 @@ def test_json_and_plot_hold_every_contestant() -> None:
 
 
 def test_the_command_measures_what_it_is_asked_for(tmp_path: Path) -> None:
-    works = [f"--only={name}" for name in ("first", "later", "message", "revert", "command")]
+    names = ("first", "later", "message", "watched", "watched-message", "watched-memory", "revert", "command")
+    works = [f"--only={name}" for name in names]
     area = tmp_path / "area"
     area.mkdir()
+    quick = ["--settle=0", "--idle=0.1"]
     outputs = [f"--work={area}", f"--json={area / 'out.json'}", f"--plot={area / 'out.svg'}"]
     result = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "--sizes=50", "--runs=1", "--settle=0", *works, *outputs],
+        [sys.executable, "-m", "benchmarks", "--sizes=50", "--runs=1", *quick, *works, *outputs],
         cwd=PROJECT,
         stdout=subprocess.PIPE,
         check=True,
@@ -248,6 +331,14 @@ def test_the_command_measures_what_it_is_asked_for(tmp_path: Path) -> None:
         "later snapshot, 1 changed",
         "later snapshot, 10 changed",
         "message, 10 changed",
+        "watched snapshot, 0 changed",
+        "watched snapshot, 1 changed",
+        "watched snapshot, 10 changed",
+        "watched message, 10 changed",
+        "watching: resident memory",
+        "watching: peak memory",
+        "watching: processor time in an idle minute",
+        "watching: threads and descriptors left by close",
         "revert, 10 changed",
         "one-shot command",
     ]

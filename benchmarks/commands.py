@@ -1,0 +1,72 @@
+"""Commands, each a process of its own, beside the bare start of Python: alone, and with the daemon."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from benchmarks import ours
+from benchmarks.area import Area
+from benchmarks.contestants import BARE_PYTHON, OURS
+from benchmarks.measure import Effort, take_turns, timed
+from benchmarks.report import Row, Targets, Unit, at_size
+
+COMMAND_TARGETS: Targets = {BARE_PYTHON: {1_000: 0.2}}
+"""0.2: at most five times as long."""
+DAEMON_TARGET = 0.25
+"""At most four times as long, whatever the tree."""
+CHANGES = 10
+
+Calls = Mapping[str, Callable[[], object]]
+Samples = dict[str, list[float]]
+
+
+def measure_command(area: Area, files: int, effort: Effort) -> list[Row]:
+    """Measure `shadowtree track` with nothing changed."""
+    store = area.new_store()
+    calls: Calls = {
+        OURS: partial(ours.track_by_command, area.folder, store),
+        BARE_PYTHON: partial(ours.start_bare_python, store.parent),
+    }
+    samples: Samples = defaultdict(list)
+    for run, order in enumerate(take_turns(list(calls), effort.runs + 1)):
+        seconds = _call(calls, order)
+        if run > 0:  # the first run makes the store and warms up
+            _add(samples, seconds)
+    return [Row("one-shot command", files, Unit.SECONDS, samples, at_size(COMMAND_TARGETS, files))]
+
+
+def measure_daemon_commands(area: Area, files: int, effort: Effort) -> list[Row]:
+    """Measure `shadowtree begin` and `end` while a daemon watches; files are changed between them."""
+    home = area.new_store()
+    samples: dict[str, Samples] = {"begin": defaultdict(list), "end": defaultdict(list)}
+    with ours.Daemon(area.folder, home) as daemon:
+        for run, order in enumerate(take_turns([OURS, BARE_PYTHON], effort.runs + 1)):
+            for command, of_command in samples.items():
+                calls: Calls = {
+                    OURS: partial(daemon.command, command, f"message-{run}"),
+                    BARE_PYTHON: partial(ours.start_bare_python, home),
+                }
+                seconds = _call(calls, order)
+                if run > 0:  # the first run warms up
+                    _add(of_command, seconds)
+                if command == "begin":
+                    area.change_folder(CHANGES)
+        tree = daemon.command("track")
+        daemon.require_served(len(samples) * (effort.runs + 1))
+    same_trees = daemon.command("track") == tree  # by a full scan, as the daemon is gone
+    targets = {BARE_PYTHON: DAEMON_TARGET}
+    return [
+        Row(f"{command} with the daemon", files, Unit.SECONDS, of_command, targets, same_trees=same_trees)
+        for command, of_command in samples.items()
+    ]
+
+
+def _call(calls: Calls, order: list[str]) -> dict[str, float]:
+    return {name: timed(calls[name])[0] for name in order}
+
+
+def _add(samples: Samples, seconds: Mapping[str, float]) -> None:
+    for name, figure in seconds.items():
+        samples[name].append(figure)
