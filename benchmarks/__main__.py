@@ -52,6 +52,8 @@ how it is measured:
 
   With the watcher on, the kernel tells shadowtree what changed; OpenCode does as ever. Snapshots should not
   grow with the tree: of the sizes from {growth_from:,} files on, the largest is set beside the smallest.
+  Larger trees are deeper: with 500,000 files the directories that 1, 10 and 100 changed files lie in, and
+  that are rewritten, are 1.3, 1.5 and 2.2 times as many as with 10,000.
 
   The process that watches wraps the folder itself, and takes {snapshots} more snapshots before its memory is
   looked at. The daemon has a directory of stores of its own and ends with the work; that it served every

@@ -11,13 +11,7 @@ from pathlib import Path
 
 from benchmarks.area import PAUSE_S, Area
 from benchmarks.commands import measure_command, measure_daemon_commands
-from benchmarks.contestants import (
-    GIT_ADD,
-    OPENCODE,
-    OURS,
-    MessageContestant,
-    enter_for_messages,
-)
+from benchmarks.contestants import GIT_ADD, OPENCODE, OURS, MessageContestant, enter_for_messages
 from benchmarks.holding import measure_holding
 from benchmarks.later import FULL_SCAN, WATCHED, measure_messages, measure_snapshots
 from benchmarks.measure import Effort, FirstSnapshot, measure_first, take_turns, timed
