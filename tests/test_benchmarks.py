@@ -15,9 +15,10 @@ from benchmarks.area import Area
 from benchmarks.contestants import GIT_ADD, OPENCODE, OURS, enter, enter_for_messages
 from benchmarks.holding import count_held
 from benchmarks.measure import disk_usage, measure_first, take_turns
-from benchmarks.ours import NotWatched
+from benchmarks.ours import Daemon, NotServed, NotWatched
 from benchmarks.report import Row, Unit, compare_sizes, render_plot, render_table, to_json
 from benchmarks.rivals import GitAdd, OpenCode, commit_all
+from benchmarks.works import WORKS
 from shadowtree import Shadow, Watching
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -196,6 +197,17 @@ def test_what_a_process_holds_are_its_threads_and_descriptors() -> None:
     assert held == before + 2
 
 
+def test_commands_that_the_daemon_did_not_serve_are_not_measured(tmp_path: Path, worktree: Path) -> None:
+    with Daemon(worktree, tmp_path / "daemon") as daemon:
+        daemon.command("begin", "m1")
+        daemon.require_served(1)
+
+        with pytest.raises(NotServed):
+            daemon.require_served(100)
+
+    assert json.loads(daemon.command("watch", "status", "--json"))["pid"] is None
+
+
 def test_equal_worktrees_have_equal_digests(worktree: Path) -> None:
     paths = trees.list_files(worktree)
     before = trees.digest_files(worktree, paths)
@@ -307,7 +319,7 @@ def test_json_and_plot_hold_every_contestant() -> None:
 
 
 def test_the_command_measures_what_it_is_asked_for(tmp_path: Path) -> None:
-    names = ("first", "later", "message", "watched", "watched-message", "watched-memory", "revert", "command")
+    names = {work.name for work in WORKS} - {"packed", "loose", "switch"}
     works = [f"--only={name}" for name in names]
     area = tmp_path / "area"
     area.mkdir()
@@ -341,6 +353,8 @@ def test_the_command_measures_what_it_is_asked_for(tmp_path: Path) -> None:
         "watching: threads and descriptors left by close",
         "revert, 10 changed",
         "one-shot command",
+        "begin with the daemon",
+        "end with the daemon",
     ]
     assert "trees differ" not in result.stdout
     assert sorted(path.name for path in area.iterdir()) == ["out.json", "out.svg"]
