@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         AmbiguousMessage,
         BroadWorktree,
         Conflict,
+        DaemonFailed,
         DuplicateMessage,
         InvalidInput,
         Locked,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         NotRecorded,
         NotWrapped,
         OutOfSpace,
+        PerhapsDone,
         ShadowError,
         StoreDamaged,
         StoreFailed,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
         WorktreeReplaced,
         WorktreeTooBig,
     )
+    from shadowtree.meeting import MeetingPlace
     from shadowtree.model import (
         BlameEntry,
         Branch,
@@ -66,11 +69,13 @@ __all__ = [
     "ChangedPath",
     "Conflict",
     "ConflictingPath",
+    "DaemonFailed",
     "DuplicateMessage",
     "FileDiff",
     "Hunk",
     "InvalidInput",
     "Locked",
+    "MeetingPlace",
     "Message",
     "NotConfirmed",
     "NotRecorded",
@@ -78,6 +83,7 @@ __all__ = [
     "OutOfSpace",
     "Outcome",
     "Patch",
+    "PerhapsDone",
     "Plan",
     "PlannedChange",
     "Settings",
@@ -109,6 +115,7 @@ _HOMES = {
     "aio": {"AsyncShadow"},
     "auto": {"Auto"},
     "bursts": {"parse_duration"},
+    "meeting": {"MeetingPlace"},
     "model": {
         "BlameEntry",
         "Branch",

@@ -20,6 +20,8 @@
     ├── UnsafePath            the machine: a path that cannot be trusted
     ├── StoreFailed           the machine: reading or writing the store failed
     ├── WorktreeFailed        the machine: reading or writing the worktree failed
+    ├── DaemonFailed          the machine: the daemon cannot be reached, or ended
+    │   └── PerhapsDone           it ended while it was at work
     ├── StoreTooNew           the installation: a newer version wrote this store
     └── StoreDamaged          the store: what it holds is not what was put there
 
@@ -242,6 +244,22 @@ class WorktreeFailed(ShadowError):
         self.path = path
         self.why = why
         super().__init__(f"{path}: {why}")
+
+
+class DaemonFailed(ShadowError):
+    """The daemon cannot be started or reached, or has ended."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        super().__init__(f"the daemon {why}")
+
+
+class PerhapsDone(DaemonFailed):
+    """The daemon ended, or fell silent, while it was at work; what it was at may be done or not."""
+
+    def __init__(self, what: str, why: str) -> None:
+        self.what = what
+        super().__init__(f"{why} during {what}, which may have been done or not")
 
 
 class StoreTooNew(ShadowError):

@@ -272,6 +272,11 @@ class Journal:
         """Give what happened last in a session that is no act."""
         return self._event(f"session = ? AND NOT ({IS_ACT}) ORDER BY number DESC LIMIT 1", session)
 
+    def last_number(self) -> int:
+        """Give the number of what happened last, in whatever session; 0: nothing did."""
+        rows = self._session_rows("SELECT coalesce(max(number), 0) FROM events")
+        return int(rows[0][0]) if rows else 0
+
     def last_wrap(self) -> Event | None:
         """Give the latest event at which the store was wrapped, in whatever session."""
         return self._event(f"{IS_WRAP} ORDER BY number DESC LIMIT 1")

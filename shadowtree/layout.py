@@ -6,7 +6,6 @@ Pure: it computes names and never looks at the disk.
 from __future__ import annotations
 
 import os
-from hashlib import sha256
 
 FORMAT = 1
 """The store format that this version writes; it reads this one and every older one."""
@@ -35,6 +34,9 @@ class StoreLayout:
 
 def store_of(worktree: str, stores: str) -> str:
     """Name the store of a worktree, given by its real path, in the directory of stores."""
+    # Some milliseconds, which a command that the daemon answers does not pay.
+    from hashlib import sha256
+
     digest = sha256(os.fsencode(worktree)).hexdigest()[:12]
     folder = os.path.basename(worktree) or "root"
     safe = "".join(c if c.isalnum() or c in "._-" else "_" for c in folder)

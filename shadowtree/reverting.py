@@ -23,7 +23,7 @@ from shadowtree.errors import Conflict, NotConfirmed, ShadowError, WorktreeFaile
 from shadowtree.events import HEAD_ONLY, RESTORE, Position
 from shadowtree.frozen import frozen, replace
 from shadowtree.intents import decode_intent, encode_intent
-from shadowtree.interrupts import HeldInterrupts
+from shadowtree.interrupts import Cancellation, HeldInterrupts
 from shadowtree.journal import TreeRecord
 from shadowtree.merging import Merging
 from shadowtree.model import Outcome, Plan, PlannedChange
@@ -113,9 +113,11 @@ def run(
     confirm: Confirm | None,
     *,
     git_head: str | None,
+    cancellation: Cancellation,
 ) -> Outcome:
     """Do an act, all of it or nothing. Only for the holder of the lock."""
-    with capture(site, opened) as taken, Bench(site.worktree) as bench:
+    progress = cancellation.heed()
+    with capture(site, opened, progress=progress) as taken, Bench(site.worktree) as bench:
         root = taken.publish(recorder.time_s)
         prepared = prepare(
             recorder,
@@ -131,6 +133,7 @@ def run(
             taken.abandon()
             return replace(prepared.outcome, dry_run=False)
         _refuse(prepared, recorder, confirm)
+        cancellation.check()
         moves = order_moves(prepared.plan.changes, os.urandom(6).hex())
         blobs = Blobs(opened.objects, prepared.made)
         blobs.verify(moves, bench, taken)
@@ -144,7 +147,8 @@ def run(
         also += blobs.put_made(taken)
         with taken.record(recorder.time_s, also=also) as before:
             intent = opened.journal.add_intent(encode_intent(prepared.aim.kind, moves))
-        return _Act(opened, site, recorder, prepared, bench, blobs).run(moves, intent, before)
+        act = _Act(opened, site, recorder, prepared, bench, blobs, cancellation)
+        return act.run(moves, intent, before)
 
 
 class _Act:
@@ -158,6 +162,7 @@ class _Act:
         prepared: Prepared,
         bench: Bench,
         blobs: Blobs,
+        cancellation: Cancellation,
     ) -> None:
         self._opened = opened
         self._site = site
@@ -165,10 +170,11 @@ class _Act:
         self._prepared = prepared
         self._bench = bench
         self._blobs = blobs
+        self._cancellation = cancellation
 
     def run(self, moves: list[Move], intent: int, before: TreeRecord) -> Outcome:
         """Carry it out and record it; whatever goes wrong until then takes everything back."""
-        with HeldInterrupts() as interrupts:
+        with HeldInterrupts(self._cancellation) as interrupts:
             try:
                 carried = carry_out(moves, self._bench, self._blobs.read, interrupts.check)
                 after = self._record(carried.moves, intent, before)

@@ -25,6 +25,7 @@ from shadowtree.capture import (
 from shadowtree.errors import InvalidInput, NotWrapped, ShadowError, UnknownName
 from shadowtree.gate import Gate, real_directory
 from shadowtree.handles import MessageHandle, StepHandle
+from shadowtree.interrupts import Cancellation
 from shadowtree.journal import TreeRecord
 from shadowtree.layout import is_inside
 from shadowtree.model import (
@@ -97,6 +98,7 @@ class Shadow:
             from shadowtree.watch import Watch
 
             self._gate.watch = Watch(self._gate.worktree)
+        self._cancellation = Cancellation()
 
     @classmethod
     def adopt(
@@ -162,6 +164,7 @@ class Shadow:
         other._session = check_name(session, "session")
         other._gate = self._gate
         other._mutex = self._mutex
+        other._cancellation = Cancellation()
         return other
 
     # Watching
@@ -203,6 +206,26 @@ class Shadow:
             paths = [] if self._gate.watch is None else self._gate.watch.directories()
         root = os.fsencode(self._gate.worktree)
         return [os.fsdecode(os.path.join(root, path)) for path in paths]
+
+    def cancel(self) -> None:
+        """Stop what this shadow does or is about to do in other threads, as Ctrl-C stops the main one.
+
+        It raises KeyboardInterrupt where that does no harm: nothing is recorded, and no path is changed. What
+        is recorded by then is done. Shadows of other sessions that were made of this one go on.
+        """
+        self._cancellation.is_wanted = True
+
+    def mark(self) -> int:
+        """Give a number that grows with everything that is recorded of messages and acts; 0: nothing is.
+
+        Whoever is at work is waited for, and what was interrupted is made good: if the number is the same as
+        before something was begun, that was not done, and will not be.
+        """
+        with self._mutex:
+            if not self.is_wrapped:
+                return 0
+            with self._gate.locked() as opened:
+                return opened.journal.last_number()
 
     # Snapshots
 
@@ -569,7 +592,14 @@ class Shadow:
             try:
                 recorder = self._make_recorder(opened, None)
                 outcome = reverting.run(
-                    opened, self._gate.site, recorder, choose, manner, confirm, git_head=self._git_head()
+                    opened,
+                    self._gate.site,
+                    recorder,
+                    choose,
+                    manner,
+                    confirm,
+                    git_head=self._git_head(),
+                    cancellation=self._cancellation,
                 )
             except BaseException:
                 self._gate.forget(opened, is_new=False)
@@ -632,10 +662,12 @@ class Shadow:
         self, opened: OpenStore, first_scan: Scan | None, progress: Progress | None = None
     ) -> Recorder:
         site = self._gate.site
+        heeding = self._cancellation.heed(progress)
 
         @contextmanager
         def take() -> Iterator[Capture]:
-            with capture(site, opened, first_scan=first_scan, progress=progress) as taken:
+            self._cancellation.check()
+            with capture(site, opened, first_scan=first_scan, progress=heeding) as taken:
                 yield taken
 
         return Recorder(

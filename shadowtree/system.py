@@ -11,6 +11,10 @@ import stat
 import sys
 from collections.abc import Callable, Mapping
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from _socket import socket
+
 IS_WINDOWS = sys.platform == "win32"
 IS_LINUX = sys.platform.startswith("linux")
 IS_MAC = sys.platform == "darwin"
@@ -33,6 +37,11 @@ _RENAMEAT2_NUMBERS = {"x86_64": 316, "aarch64": 276}
 _NOT_OFFERED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 """What is answered by a system or a file system that cannot rename in these ways."""
 _NO_HARD_LINK = {errno.EPERM, errno.EMLINK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+
+_SOL_SOCKET, _SO_PEERCRED = 1, 17
+"""Linux: ask a socket who is at its other end."""
+_SOL_LOCAL, _LOCAL_PEERCRED = 0, 1
+"""macOS: the same."""
 
 _START_WRITING = 2
 """Linux: the flag of `sync_file_range` by which it does not wait."""
@@ -315,6 +324,39 @@ def host_name() -> str:
 def user_id() -> int | None:
     """Give the effective user, or None where files have no such owner."""
     return os.geteuid() if hasattr(os, "geteuid") else None
+
+
+def short_path(directory_fd: int, directory: str, name: str) -> str:
+    """Name something in an open directory in few characters: the address of a socket has about a hundred.
+
+    Where there is no such way it is the whole path, which is refused if it is too long.
+    """
+    if IS_LINUX and os.path.isdir("/proc/self/fd"):
+        return f"/proc/self/fd/{directory_fd}/{name}"
+    return os.path.join(directory, name)
+
+
+def peer_user(connection: socket) -> int | None:
+    """Tell which user is at the other end of a Unix socket; None where nobody can say."""
+    if IS_LINUX:
+        # pid, uid and gid of whoever connected, or listened.
+        credentials = connection.getsockopt(_SOL_SOCKET, _SO_PEERCRED, 12)
+        return int.from_bytes(credentials[4:8], sys.byteorder)
+    if IS_MAC:
+        # A version, the uid, and the groups.
+        credentials = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, 76)
+        return int.from_bytes(credentials[4:8], sys.byteorder)
+    return None
+
+
+def file_system_view() -> str:
+    """Give a text that differs for processes that see other files under the same names, as in a container."""
+    root = os.stat("/")
+    try:
+        mounts = os.stat("/proc/self/ns/mnt").st_ino
+    except OSError:
+        mounts = 0
+    return f"{mounts}:{root.st_dev}:{root.st_ino}"
 
 
 def user_data_home(environ: Mapping[str, str]) -> str | None:

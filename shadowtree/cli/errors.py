@@ -51,6 +51,8 @@ ANSWERS: dict[type[BaseException], Answer] = {
     shadowtree.UnsafePath: Answer(1, "try --store with a directory that only you can write to"),
     shadowtree.StoreFailed: Answer(1),
     shadowtree.WorktreeFailed: Answer(1),
+    shadowtree.DaemonFailed: Answer(1),
+    shadowtree.PerhapsDone: Answer(1, "try 'shadowtree log' and 'shadowtree status', which tell"),
     shadowtree.StoreTooNew: Answer(1, "try a newer version of shadowtree"),
     shadowtree.StoreDamaged: Answer(15),
 }

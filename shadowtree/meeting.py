@@ -1,0 +1,184 @@
+"""The meeting place: where commands and the daemon of one directory of stores find each other.
+
+A directory of its own beside the stores, which only its owner can enter:
+
+    daemon/    0700
+    ├── lock   flock, held by the one daemon as long as it lives; never removed
+    ├── socket 0600; made anew by each daemon
+    └── log    what the daemon did, of bounded size
+
+Both sides look at the user at the other end, and have nothing to do with another one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from shadowtree import disk
+from shadowtree.errors import InvalidInput, ShadowError, StoreFailed
+from shadowtree.places import Places
+from shadowtree.system import (
+    O_CLOEXEC,
+    O_DIRECTORY,
+    O_NOFOLLOW,
+    file_system_view,
+    free_lock,
+    peer_user,
+    short_path,
+    try_lock,
+    user_id,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import _socket
+    from socket import socket
+
+_BACKLOG = 64
+"""How many commands may wait for a daemon to listen; one more does without."""
+
+
+class MeetingPlace:
+    """The directory in which commands and the daemon meet."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        stores = Places(environ).stores
+        if stores is None:
+            raise InvalidInput("there is no home directory to meet the daemon in")
+        self._environ = environ
+        self._stores = stores
+        self.directory = os.path.join(stores, "daemon")
+        self.lock = os.path.join(self.directory, "lock")
+        self.socket = os.path.join(self.directory, "socket")
+        self.log = os.path.join(self.directory, "log")
+
+    @staticmethod
+    def is_own_user(connection: _socket.socket) -> bool:
+        """Tell whether the process at the other end is of the same user as this one."""
+        user = user_id()
+        return user is not None and peer_user(connection) == user
+
+    def circumstances(self) -> dict[str, object]:
+        """Collect what decides, beside its arguments, what a command does.
+
+        A daemon does the work of those commands alone for which all of it is the same.
+        """
+        umask = os.umask(0o077)
+        os.umask(umask)
+        return {
+            "HOME": self._environ.get("HOME"),
+            "XDG_CONFIG_HOME": self._environ.get("XDG_CONFIG_HOME"),
+            "stores": self._stores,
+            "umask": umask,
+            "groups": [os.getegid(), *sorted(os.getgroups())],
+            "encoding of names": sys.getfilesystemencoding(),
+            "file system": file_system_view(),
+        }
+
+    def connect(self, timeout_s: float) -> _socket.socket | None:
+        """Connect to the daemon; None: there is none, or one that is not to be trusted."""
+        if not os.path.lexists(self.socket):
+            return None
+        # Most commands end here. The module `socket` itself costs as much as a bare start of Python.
+        try:
+            import _socket
+
+            disk.require_private(self.directory)
+            connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        except (ImportError, AttributeError, OSError, ShadowError):
+            return None
+        try:
+            connection.settimeout(timeout_s)
+            with self._address() as address:
+                connection.connect(address)
+            if self.is_own_user(connection):
+                return connection
+        except OSError:
+            pass
+        connection.close()
+        return None
+
+    def listen(self) -> Listening | None:
+        """Become the daemon of this place; None: another process is."""
+        self._make()
+        with disk.store_errors(self.lock):
+            fd = os.open(self.lock, os.O_RDWR | os.O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o600)
+        try:
+            with disk.store_errors(self.lock):
+                disk.make_private(fd)
+                if try_lock(fd):
+                    os.pwrite(fd, str(os.getpid()).encode().ljust(20), 0)
+                    return Listening(self, fd, self._bind())
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+        return None
+
+    def _make(self) -> None:
+        """Make the directory, and refuse one that others can write to."""
+        missing = []
+        directory = self.directory
+        while not os.path.isdir(directory):
+            missing.append(directory)
+            directory = os.path.dirname(directory)
+        for path in reversed(missing):
+            try:
+                disk.make_directory(path)
+            except StoreFailed:
+                if not os.path.isdir(path):
+                    raise
+        disk.require_trusted_parent(os.path.dirname(self.directory))
+        disk.require_private(self.directory)
+
+    def _bind(self) -> socket:
+        """Make the socket, in place of one that a dead daemon left. Only for the holder of the lock."""
+        import socket
+
+        disk.remove_file(self.socket)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with disk.store_errors(self.socket), self._address() as address:
+                listener.bind(address)
+                os.chmod(self.socket, 0o600)
+                listener.listen(_BACKLOG)
+        except BaseException:
+            listener.close()
+            raise
+        return listener
+
+    @contextmanager
+    def _address(self) -> Iterator[str]:
+        """Give the name of the socket while the directory is open; the whole path may be too long for one."""
+        fd = os.open(self.directory, os.O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+        try:
+            yield short_path(fd, self.directory, "socket")
+        finally:
+            os.close(fd)
+
+
+class Listening:
+    """A meeting place that this process is the daemon of."""
+
+    def __init__(self, place: MeetingPlace, lock_fd: int, listener: socket) -> None:
+        self._place = place
+        self._lock_fd = lock_fd
+        self.listener = listener
+
+    def is_found(self) -> bool:
+        """Tell whether commands still come here: somebody may have removed the directory."""
+        try:
+            return os.path.samestat(os.fstat(self._lock_fd), os.lstat(self._place.lock))
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """Let nobody in any more; the next daemon may come."""
+        self.listener.close()
+        if self.is_found():
+            disk.remove_file(self._place.socket)
+        free_lock(self._lock_fd)
+        os.close(self._lock_fd)
