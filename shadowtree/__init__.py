@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         WorktreeReplaced,
         WorktreeTooBig,
     )
-    from shadowtree.meeting import MeetingPlace
+    from shadowtree.meeting import Listening, MeetingPlace
     from shadowtree.model import (
         BlameEntry,
         Branch,
@@ -74,6 +74,7 @@ __all__ = [
     "FileDiff",
     "Hunk",
     "InvalidInput",
+    "Listening",
     "Locked",
     "MeetingPlace",
     "Message",
@@ -115,7 +116,7 @@ _HOMES = {
     "aio": {"AsyncShadow"},
     "auto": {"Auto"},
     "bursts": {"parse_duration"},
-    "meeting": {"MeetingPlace"},
+    "meeting": {"Listening", "MeetingPlace"},
     "model": {
         "BlameEntry",
         "Branch",

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     import _socket
     from socket import socket
 
+_DIRECTORY = "daemon"
+_SOCKET = "socket"
 _BACKLOG = 64
 """How many commands may wait for a daemon to listen; one more does without."""
 
@@ -50,10 +52,16 @@ class MeetingPlace:
             raise InvalidInput("there is no home directory to meet the daemon in")
         self._environ = environ
         self._stores = stores
-        self.directory = os.path.join(stores, "daemon")
+        self.directory = os.path.join(stores, _DIRECTORY)
         self.lock = os.path.join(self.directory, "lock")
-        self.socket = os.path.join(self.directory, "socket")
+        self.socket = os.path.join(self.directory, _SOCKET)
         self.log = os.path.join(self.directory, "log")
+
+    @staticmethod
+    def is_used(environ: Mapping[str, str]) -> bool:
+        """Tell whether a daemon listens there, or one that died left its socket."""
+        stores = Places(environ).stores
+        return stores is not None and os.path.lexists(os.path.join(stores, _DIRECTORY, _SOCKET))
 
     @staticmethod
     def is_own_user(connection: _socket.socket) -> bool:
@@ -82,8 +90,8 @@ class MeetingPlace:
         """Connect to the daemon; None: there is none, or one that is not to be trusted."""
         if not os.path.lexists(self.socket):
             return None
-        # Most commands end here. The module `socket` itself costs as much as a bare start of Python.
         try:
+            # The module `socket` itself costs as much as a bare start of Python.
             import _socket
 
             disk.require_private(self.directory)
@@ -155,7 +163,7 @@ class MeetingPlace:
         """Give the name of the socket while the directory is open; the whole path may be too long for one."""
         fd = os.open(self.directory, os.O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
         try:
-            yield short_path(fd, self.directory, "socket")
+            yield short_path(fd, self.directory, _SOCKET)
         finally:
             os.close(fd)
 

@@ -36,6 +36,7 @@ COMMANDS = {
     "blame": "reading",
     "track": "recording",
     "patch": "reading",
+    "watch": "watching",
 }
 """Each command and the module of this package that describes it, in the order of the help."""
 

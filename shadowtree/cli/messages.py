@@ -13,7 +13,7 @@ from shadowtree.cli.said import (
     tell_shortcomings,
     to_json,
 )
-from shadowtree.cli.shadows import find_wrapped, open_shadow, open_to_read, open_to_record, paths_in_worktree
+from shadowtree.cli.shadows import open_to_read, open_to_record, open_with_root, paths_in_worktree
 from shadowtree.cli.text import escape
 
 
@@ -32,10 +32,8 @@ def begin(
 
 
 def end(shared: Shared, id: str | None = None, paths: tuple[str, ...] = ()) -> int:
-    worktree = find_wrapped(shared)
-    written = paths_in_worktree(worktree, paths)
-    with open_shadow(shared, worktree) as shadow, ProgressBar("Reading files") as bar:
-        message = shadow.end(id, paths=written, progress=bar)
+    with open_with_root(shared) as (root, shadow), ProgressBar("Reading files") as bar:
+        message = shadow.end(id, paths=paths_in_worktree(root, paths), progress=bar)
     tell_finished(shared, message)
     return 0
 

@@ -12,7 +12,7 @@ from shadowtree.cli.history import render_blame
 from shadowtree.cli.log import LineCount, render_graph, render_log, render_message
 from shadowtree.cli.output import find_width, warn, write_json, write_lines, write_utf8
 from shadowtree.cli.render import render_diff, render_patch, render_status, summarise_skipped
-from shadowtree.cli.shadows import find_wrapped, open_shadow, open_to_read, path_in_worktree
+from shadowtree.cli.shadows import open_to_read, open_with_root, path_in_worktree
 
 LOGGED = 20
 """How many messages the log shows to people who do not say how many they want."""
@@ -78,10 +78,8 @@ def diff(shared: Shared, a: str | None = None, b: str | None = None) -> int:
 
 
 def blame(shared: Shared, path: str) -> int:
-    worktree = find_wrapped(shared)
-    name = path_in_worktree(worktree, path)
-    with open_shadow(shared, worktree) as shadow:
-        entries = shadow.blame(name)
+    with open_with_root(shared) as (root, shadow):
+        entries = shadow.blame(path_in_worktree(root, path))
     if shared.as_json:
         write_json([entry.to_dict() for entry in entries])
         return 0

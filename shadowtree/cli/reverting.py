@@ -13,7 +13,7 @@ import shadowtree
 from shadowtree.cli.command import MERGE_WAS_TRIED, Argument, Command, Option, Shared, read_count
 from shadowtree.cli.outcome import describe_plan, describe_shortfall, find_way_back, render_outcome
 from shadowtree.cli.output import ask, say, write_json, write_lines
-from shadowtree.cli.shadows import find_wrapped, open_shadow, open_to_read, paths_in_worktree
+from shadowtree.cli.shadows import open_to_read, open_with_root, paths_in_worktree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,9 +56,8 @@ def revert(
     **options: object,
 ) -> int:
     manner = _read_manner(options)
-    worktree = find_wrapped(shared)
-    chosen = paths_in_worktree(worktree, paths)
-    with open_shadow(shared, worktree) as shadow, _noting_merge(manner):
+    with open_with_root(shared) as (root, shadow), _noting_merge(manner):
+        chosen = paths_in_worktree(root, paths)
         outcome = shadow.revert(id, step=step, paths=chosen, only=is_only, files=not no_files, **manner)
     is_part = chosen is not None or step is not None
     lines = render_outcome(outcome, target=id, is_part=is_part, has_files=not no_files)

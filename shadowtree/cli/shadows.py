@@ -1,5 +1,6 @@
 """Which shadow a command means: the one of the wrapped directory at or above the current one.
 
+If the daemon serves that directory, it is the daemon's, and next to nothing of the library is loaded.
 Whatever a command does with it, it tells when the shadow had to finish or take back what an earlier process
 was interrupted in.
 """
@@ -21,25 +22,63 @@ if TYPE_CHECKING:
 
 def open_to_read(shared: Shared) -> AbstractContextManager[shadowtree.Shadow]:
     """Open the shadow that the current directory is in; raise `NotWrapped` if there is none."""
-    return open_shadow(shared, find_wrapped(shared))
+    return telling(_open(shared)[1])
+
+
+def open_with_root(shared: Shared) -> AbstractContextManager[tuple[str, shadowtree.Shadow]]:
+    """Do the same, and name the wrapped directory too."""
+    root, shadow = _open(shared)
+    return _telling_with_root(root, shadow)
 
 
 def open_to_record(shared: Shared) -> AbstractContextManager[shadowtree.Shadow]:
     """Open the shadow that the current directory is in; recording wraps this one if there is none."""
+    here = current_directory()
+    remote = _find_remote(shared, here)
+    if remote is not None:
+        return telling(remote[1])
     return open_shadow(shared, find_to_record(shared))
 
 
 def open_shadow(shared: Shared, worktree: str) -> AbstractContextManager[shadowtree.Shadow]:
-    """Open the shadow of exactly this directory."""
-    return telling(
-        shadowtree.Shadow(
-            worktree,
-            store=shared.store,
-            session=shared.session,
-            settings=shared.settings,
-            allow_broad=shared.allow_broad,
-        )
+    """Open the shadow of exactly this directory, in this process."""
+    return telling(_open_here(shared, worktree))
+
+
+def _open(shared: Shared) -> tuple[str, shadowtree.Shadow]:
+    here = current_directory()
+    remote = _find_remote(shared, here)
+    if remote is not None:
+        return remote
+    worktree = shadowtree.find_worktree(here, store=shared.store)
+    if worktree is None:
+        raise shadowtree.NotWrapped(here)
+    return worktree, _open_here(shared, worktree)
+
+
+def _open_here(shared: Shared, worktree: str) -> shadowtree.Shadow:
+    return shadowtree.Shadow(
+        worktree,
+        store=shared.store,
+        session=shared.session,
+        settings=shared.settings,
+        allow_broad=shared.allow_broad,
     )
+
+
+def _find_remote(shared: Shared, here: str) -> tuple[str, shadowtree.Shadow] | None:
+    """Find the shadow that the daemon has of this directory; it is one with the usual settings."""
+    if shared.settings or shared.allow_broad or not shadowtree.MeetingPlace.is_used(os.environ):
+        return None
+    from shadowtree.daemon.remote import find_remote
+
+    return find_remote(os.environ, here, store=shared.store, session=shared.session)
+
+
+@contextmanager
+def _telling_with_root(root: str, shadow: shadowtree.Shadow) -> Iterator[tuple[str, shadowtree.Shadow]]:
+    with telling(shadow):
+        yield root, shadow
 
 
 @contextmanager
@@ -57,15 +96,6 @@ def find_to_record(shared: Shared) -> str:
     """Name the wrapped directory that the current one is in, or this one, which recording wraps then."""
     here = current_directory()
     return shadowtree.find_worktree(here, store=shared.store) or here
-
-
-def find_wrapped(shared: Shared) -> str:
-    """Name the wrapped directory that the current one is in."""
-    here = current_directory()
-    worktree = shadowtree.find_worktree(here, store=shared.store)
-    if worktree is None:
-        raise shadowtree.NotWrapped(here)
-    return worktree
 
 
 def current_directory() -> str:

@@ -1,0 +1,228 @@
+"""The command that keeps worktrees warm: it starts the daemon, tells what it does, and stops it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import shadowtree
+from shadowtree.cli.command import Command, Option, Shared
+from shadowtree.cli.output import say, warn, write_json, write_lines
+from shadowtree.cli.progress import ProgressBar
+from shadowtree.cli.shadows import current_directory
+from shadowtree.cli.text import count, describe_age, escape
+from shadowtree.daemon.client import Client, open_conversation
+from shadowtree.daemon.start import find_daemon, reach_daemon
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+
+def watch(shared: Shared, is_detached: bool = False, auto: str | None = None) -> int:
+    if auto is not None:
+        raise shadowtree.InvalidInput("watch --auto is not there yet")
+    if shared.settings:
+        raise shadowtree.InvalidInput("--set is for one command; what is watched has the usual settings")
+    with reach_daemon(os.environ) as client:
+        with ProgressBar("Reading files") as bar:
+            wish = {**_name_place(shared), "allow_broad": shared.allow_broad}
+            served = client.ask("serve", wish, is_detached, progress=bar)
+        _tell_served(shared, served, is_detached)
+        return 0 if is_detached else _wait(client, served["worktree"])
+
+
+def stop(shared: Shared, is_all: bool = False) -> int:
+    stopped = _stop_all() if is_all else _stop_one(shared)
+    if shared.as_json:
+        write_json({"stopped": stopped})
+    elif stopped:
+        write_lines(f"{escape(worktree)} is no longer watched" for worktree in stopped)
+    else:
+        write_lines(["Nothing was watched" if is_all else "This is not watched"])
+    return 0
+
+
+def status(shared: Shared) -> int:
+    client = find_daemon(os.environ)
+    found: dict[str, Any] | None = None  # Any: JSON
+    if client is not None:
+        with client:
+            found = client.ask("status")
+    if shared.as_json:
+        write_json(_to_json(found))
+    else:
+        write_lines(["No daemon is running"] if found is None else _render_status(found))
+    return 0
+
+
+def _name_place(shared: Shared) -> dict[str, Any]:  # Any: JSON
+    """Name where this is, so that the daemon finds the worktree that is meant."""
+    store = shared.store or os.environ.get("SHADOWTREE_STORE") or None
+    return {
+        "worktree": os.path.realpath(current_directory()),
+        "store": None if store is None else os.path.realpath(store),
+    }
+
+
+def _tell_served(shared: Shared, served: dict[str, Any], is_detached: bool) -> None:  # Any: JSON
+    if shared.as_json:
+        write_json(served)
+    else:
+        files = count(served["files"], "file")
+        how = f"by process {served['pid']}" if is_detached else "until you press Ctrl-C"
+        write_lines([f"{escape(served['worktree'])} with its {files} is watched {how}"])
+        for warning in served.get("warnings", ()):
+            warn(warning)
+    sys.stdout.flush()
+
+
+def _wait(client: Client, worktree: str) -> int:
+    """Hold the worktree until somebody presses Ctrl-C; that is how it ends, and no failure."""
+    try:
+        why = client.wait()
+    except KeyboardInterrupt:
+        return 0
+    say(f"{worktree} is no longer watched: {why}")
+    return 1
+
+
+def _stop_one(shared: Shared) -> list[str]:
+    client = find_daemon(os.environ)
+    if client is None:
+        return []
+    place = _name_place(shared)
+    with client:
+        stopped: list[str] = client.ask("stop", place["worktree"], place["store"])
+        return stopped
+
+
+def _stop_all() -> list[str]:
+    """End the daemon, of whatever version it is, and name what it served, as far as it can be asked."""
+    try:
+        client = find_daemon(os.environ)
+    except shadowtree.DaemonFailed:
+        client = open_conversation(shadowtree.MeetingPlace(os.environ))
+        if client is not None:
+            with client:
+                client.end()
+        return []
+    if client is None:
+        return []
+    with client:
+        worktrees = [served["worktree"] for served in client.ask("status")["worktrees"]]
+        client.end()
+    return worktrees
+
+
+def _to_json(found: dict[str, Any] | None) -> dict[str, Any]:  # Any: JSON
+    if found is None:
+        return {"pid": None, "version": None, "since": None, "socket": None, "worktrees": []}
+    worktrees = [
+        {
+            "worktree": served["worktree"],
+            "store": served["store"],
+            "sessions": served["sessions"],
+            "watching": served["watching"],
+            "requests": served["requests"],
+            "since": _to_iso(served["since_ms"]),
+            "used": _to_iso(served["used_ms"]),
+            "kept": served["is_kept"],
+            "holders": served["holders"],
+        }
+        for served in found["worktrees"]
+    ]
+    return {
+        "pid": found["pid"],
+        "version": found["version"],
+        "since": _to_iso(found["since_ms"]),
+        "socket": found["socket"],
+        "worktrees": worktrees,
+    }
+
+
+def _render_status(found: dict[str, Any]) -> Iterator[str]:  # Any: JSON
+    now_ms = time.time_ns() // 1_000_000
+    since = describe_age(now_ms - found["since_ms"])
+    yield f"The daemon is process {found['pid']}, version {found['version']}, for {since}"
+    for served in found["worktrees"]:
+        used = describe_age(now_ms - served["used_ms"])
+        yield f"{escape(served['worktree'])}: {count(served['requests'], 'request')}, used {used} ago"
+        if served["watching"] is not None:
+            yield from _render_watching(served["watching"])
+    if not found["worktrees"]:
+        yield "It watches nothing"
+
+
+def _render_watching(watching: dict[str, Any]) -> Iterator[str]:  # Any: JSON
+    if not watching["is_active"]:
+        yield f"  not watched now: {escape(watching['reason'] or 'nobody knows why')}"
+        return
+    yield f"  {count(watching['directories'], 'directory')} watched, {watching['unwatched']:,} not"
+    scans = count(watching["rescans"], "full scan")
+    why = f", the last one because {escape(watching['reason'])}" if watching["reason"] else ""
+    yield f"  {scans}{why}; {count(watching['missed'], 'change')} found that nobody told of"
+
+
+def _to_iso(time_ms: int) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+STOP = Command(
+    stop,
+    options=(Option("--all", "is_all", "Stop watching everything, and end the daemon"),),
+    help="""\
+Stop watching this worktree
+
+What is being done is finished first.
+
+\b
+Examples:
+  shadowtree watch stop
+  shadowtree watch stop --all
+""",
+)
+
+STATUS = Command(
+    status,
+    help="""\
+Tell which worktrees are watched, and how that goes
+
+\b
+Examples:
+  shadowtree watch status
+  shadowtree watch status --json
+""",
+)
+
+WATCH = Command(
+    watch,
+    options=(
+        Option("--detach", "is_detached", "Return when it is watched, and go on in the background"),
+        Option(
+            "--auto",
+            "auto",
+            "Record each burst of changes as a message, after so much quiet, such as 5s",
+            metavar="TIME",
+        ),
+    ),
+    actions={"stop": STOP, "status": STATUS},
+    help="""\
+Watch this worktree, so that commands cost what changed
+
+A daemon keeps it warm, and the other commands use it by themselves. Without --detach it is watched until you
+press Ctrl-C. With it, until 'shadowtree watch stop', or until no command has used it for an hour. One daemon
+serves all worktrees, and ends when there is none. The first time it wraps the current directory.
+
+\b
+Examples:
+  shadowtree watch
+  shadowtree watch --detach
+  shadowtree watch status
+  shadowtree watch stop
+""",
+)

@@ -1,0 +1,262 @@
+"""A command's end of the conversation: find the daemon, greet it, have a method called, follow the work.
+
+Nothing is waited for without a limit: a daemon that does not answer is as good as none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+
+import shadowtree
+from shadowtree.daemon.frames import Channel
+from shadowtree.daemon.protocol import HELLO_S, PROTOCOL, SILENCE_S
+from shadowtree.daemon.values import decode, decode_error, encode
+from shadowtree.frozen import frozen
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import _socket
+    import signal
+    from types import TracebackType
+    from typing import Any
+
+    Progress = Callable[[int, int], None]
+    Confirm = Callable[[shadowtree.Plan], bool]
+else:
+    # Part of Python itself; `signal` takes milliseconds to dress it up.
+    import _signal as signal
+
+
+class Without(Exception):
+    """The daemon leaves it to the command to do its work: nothing was begun."""
+
+
+class OtherDaemon(Exception):
+    """A daemon of another version, or for commands in other circumstances."""
+
+    def __init__(self, why: str, pid: int) -> None:
+        self.why = why
+        self.pid = pid
+        super().__init__(why)
+
+
+class Lost(Exception):
+    """The conversation broke off before the work was done, as far as anybody knows."""
+
+    def __init__(self, *, is_alive: bool, mark: int | None, is_cancelled: bool) -> None:
+        self.is_alive = is_alive
+        """It only fell silent, and may go on."""
+        self.mark = mark
+        """What was recorded before the work; None: it was not begun, or need not be known."""
+        self.is_cancelled = is_cancelled
+        super().__init__("the daemon was lost")
+
+
+@frozen
+class Welcome:
+    """A worktree that the daemon serves, as it sees it."""
+
+    worktree: str
+    store: str
+    seen: list[int]
+    """Device and inode of both."""
+
+    def is_seen_here(self) -> bool:
+        """Tell whether the same paths are the same directories for this process."""
+        return identify(self.worktree, self.store) == self.seen
+
+
+def identify(*paths: str) -> list[int] | None:
+    """Give device and inode of directories; None: one is not there."""
+    try:
+        found = [os.stat(path) for path in paths]
+    except OSError:
+        return None
+    return [number for status in found for number in (status.st_dev, status.st_ino)]
+
+
+class Client:
+    """A conversation with the daemon."""
+
+    def __init__(self, connection: _socket.socket) -> None:
+        self._connection = connection
+        self._channel = Channel(connection)
+        self._is_cancelled = False
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the conversation."""
+        self._channel.close()
+
+    def greet(self, place: shadowtree.MeetingPlace) -> None:
+        """Make sure that the daemon is like this command; raise OtherDaemon or OSError."""
+        self._channel.send("hello", PROTOCOL, shadowtree.__version__, place.circumstances())
+        kind, *rest = self._receive()
+        if kind == "other":
+            protocol, version, pid, why = rest
+            del protocol, version
+            raise OtherDaemon(why, pid)
+        if kind != "welcome":
+            raise ConnectionError("the daemon says something else")
+
+    def find(self, start: str, store: str | None) -> Welcome | None:
+        """Ask which worktree a directory is in; None: in none that is served."""
+        self._channel.send("find", start, store)
+        kind, *rest = self._receive()
+        return Welcome(*rest) if kind == "found" else None
+
+    def ask(self, *frame: object, progress: Progress | None = None) -> Any:  # Any: plain values
+        """Ask for something that concerns the daemon itself; its failure is a DaemonFailed."""
+        try:
+            self._channel.send(*frame)
+            return self._follow(progress)
+        except (Lost, OSError) as error:
+            raise shadowtree.DaemonFailed("has ended, or does not answer") from error
+
+    def wait(self) -> str:
+        """Wait until the daemon lets go of what this conversation holds; give the reason."""
+        self._connection.settimeout(None)
+        try:
+            frame = self._channel.receive()
+        except OSError:
+            frame = None
+        return "the daemon has ended" if frame is None else str(frame[1])
+
+    def end(self) -> None:
+        """End the daemon, of whatever version it is, and wait until it says no more."""
+        self._connection.settimeout(SILENCE_S)
+        try:
+            self._channel.send("end")
+            while self._channel.receive() is not None:
+                pass
+        except TimeoutError as error:
+            raise shadowtree.DaemonFailed("does not answer") from error
+        except OSError:
+            return
+
+    def call(
+        self,
+        method: str,
+        session: str,
+        arguments: list[object],
+        named: Mapping[str, object],
+        *,
+        progress: Progress | None,
+        confirm: Confirm | None,
+        tell_recovered: Callable[[list[str]], None],
+    ) -> Any:  # Any: what the method gives
+        """Have a method of a shadow called; raise what it raises, Without or Lost."""
+        encoded = {name: encode(value) for name, value in named.items()}
+        wishes = [progress is not None, confirm is not None]
+        try:
+            self._channel.send("call", method, session, encode(arguments), encoded, wishes)
+        except OSError as error:
+            raise Lost(is_alive=False, mark=None, is_cancelled=False) from error
+        return self._follow(progress, confirm, tell_recovered)
+
+    def _follow(
+        self,
+        progress: Progress | None,
+        confirm: Confirm | None = None,
+        tell_recovered: Callable[[list[str]], None] | None = None,
+    ) -> Any:  # Any: what was sent
+        """Follow what the daemon tells of the work until it is over."""
+        self._is_cancelled = False
+        mark = None
+        self._connection.settimeout(SILENCE_S)
+        with _Interrupts(self._cancel) as interrupts:
+            while True:
+                try:
+                    kind, *rest = self._receive()
+                except OSError as error:
+                    is_alive = isinstance(error, TimeoutError)
+                    raise Lost(is_alive=is_alive, mark=mark, is_cancelled=self._is_cancelled) from error
+                if kind == "result":
+                    return decode(rest[0])
+                if kind == "error":
+                    raise decode_error(rest[0])
+                if kind == "without":
+                    raise Without(*rest)
+                if kind == "mark":
+                    (mark,) = rest
+                elif kind == "progress" and progress is not None:
+                    progress(*rest)
+                elif kind == "recovered" and tell_recovered is not None:
+                    tell_recovered(*rest)
+                elif kind == "confirm" and confirm is not None:
+                    self._answer(confirm, decode(rest[0]), interrupts)
+
+    def _answer(self, confirm: Confirm, plan: shadowtree.Plan, interrupts: _Interrupts) -> None:
+        """Let somebody agree to a plan, or not; Ctrl-C is neither."""
+        try:
+            interrupts.release()
+            is_agreed = confirm(plan)
+            interrupts.hold()
+        except KeyboardInterrupt:
+            interrupts.hold()
+            self._cancel()
+            return
+        self._channel.send("answer", bool(is_agreed))
+
+    def _cancel(self) -> None:
+        self._is_cancelled = True
+        try:
+            self._channel.send("cancel")
+        except OSError:
+            # Whoever follows the work is about to notice.
+            return
+
+    def _receive(self) -> tuple[Any, ...]:  # Any: plain values
+        frame = self._channel.receive()
+        if frame is None:
+            raise ConnectionError("the daemon has closed the conversation")
+        return frame
+
+
+class _Interrupts:
+    """Turns Ctrl-C into a call while it is entered; only where Python's own handler is in force.
+
+    The work is done in another process, which has to say whether it was in time to stop it.
+    """
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act = act
+        self._is_wanted = False
+
+    def __enter__(self) -> _Interrupts:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self._is_wanted = True
+            self.hold()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.release()
+
+    def hold(self) -> None:
+        """Let Ctrl-C make the call from now on."""
+        if not self._is_wanted:
+            return
+        try:
+            signal.signal(signal.SIGINT, lambda number, frame: self._act())
+        except ValueError:
+            # Not the main thread: no signal arrives here.
+            self._is_wanted = False
+
+    def release(self) -> None:
+        """Let Ctrl-C interrupt as ever."""
+        if self._is_wanted:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def open_conversation(place: shadowtree.MeetingPlace) -> Client | None:
+    """Connect to the daemon; None: there is none."""
+    connection = place.connect(HELLO_S)
+    return None if connection is None else Client(connection)

@@ -1,0 +1,228 @@
+"""The worktrees that are served: each with its warm shadow, who wants it to be, and what was done with it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import shadowtree
+from shadowtree.daemon.client import identify
+from shadowtree.frozen import frozen
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Progress = Callable[[int, int], None]
+
+WATCH = False
+"""Whether shadows watch their worktrees; until `Shadow(watch=True)` is there they do not."""
+
+_GLANCE_S = 0.1
+"""How often somebody who waits looks whether he is still to wait."""
+
+
+@frozen
+class Wish:
+    """A worktree that somebody wants to be served."""
+
+    worktree: str
+    store: str | None
+    allow_broad: bool = False
+    auto_s: float | None = None
+    """Record what happens by itself, once it was quiet for so long; None: do not."""
+
+
+class Gone(Exception):
+    """The worktree is no longer served, or in use for too long."""
+
+
+class Served:
+    """One worktree. Its shadow is used by one request at a time."""
+
+    def __init__(self, wish: Wish) -> None:
+        self.shadow = shadowtree.Shadow(
+            wish.worktree, store=wish.store, watch=WATCH, allow_broad=wish.allow_broad
+        )
+        self.worktree = str(self.shadow.worktree)
+        self.store = str(self.shadow.store)
+        self.is_usual = wish.store is None or _find_place(Wish(wish.worktree, None)) == (
+            self.worktree,
+            self.store,
+        )
+        """Its store is the one that a command means which names none."""
+        self.auto_s = wish.auto_s
+        self.holders: set[object] = set()
+        """The conversations that it is served for, as long as they last."""
+        self.is_kept = False
+        """It is served for nobody in particular, until it is not used for long."""
+        self.is_warm = False
+        self.is_dropped = False
+        self.seen: list[int] | None = None
+        """Device and inode of worktree and store."""
+        self.sessions: set[str] = set()
+        self.requests = 0
+        self.used_s = self.since_s = time.time()
+        self.idle_since_s = time.monotonic()
+        self.looked_s = time.monotonic()
+        """When all of it was looked at last."""
+        self.changed_s: float | None = None
+        """When something in it changed last, as far as the watcher told; `watch --auto` waits for quiet."""
+        self._mutex = threading.Lock()
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether something is being done with its shadow."""
+        return self._mutex.locked()
+
+    def note_change(self) -> None:
+        """Note that the watcher told of a change."""
+        self.changed_s = time.monotonic()
+
+    def warm_up(self, progress: Progress | None) -> shadowtree.Snapshot:
+        """Record the present state, which is what makes the next record cheap."""
+        snapshot = self.shadow.take_snapshot(progress=progress)
+        self.seen = identify(self.worktree, self.store)
+        self.is_warm = True
+        return snapshot
+
+    def is_there(self) -> bool:
+        """Tell whether worktree and store are still the same directories, and the store is one."""
+        return identify(self.worktree, self.store) == self.seen and self.shadow.is_wrapped
+
+    @contextmanager
+    def in_use(self, timeout_s: float, check: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Use the shadow alone; raise Gone if it is used by others for so long, or dropped meanwhile.
+
+        `check` is called while others are waited for, and may raise.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not self._mutex.acquire(timeout=min(_GLANCE_S, max(0.0, deadline - time.monotonic()))):
+            check()
+            if time.monotonic() >= deadline:
+                raise Gone(f"{self.worktree} is in use")
+        try:
+            if self.is_dropped:
+                raise Gone(f"{self.worktree} is no longer served")
+            yield
+        finally:
+            self.idle_since_s = time.monotonic()
+            self._release()
+
+    def try_using(self) -> bool:
+        """Begin to use the shadow if nobody does; `stop_using` must follow."""
+        if not self._mutex.acquire(blocking=False):
+            return False
+        if self.is_dropped:
+            self._release()
+            return False
+        return True
+
+    def stop_using(self) -> None:
+        """Let others use it."""
+        self._release()
+
+    def drop(self) -> None:
+        """Let go of it; if it is in use, that is done by whoever uses it."""
+        self.is_dropped = True
+        if self._mutex.acquire(blocking=False):
+            self._release()
+
+    def _release(self) -> None:
+        # Whoever drops it sees the mutex taken or lets go himself; so nobody is left out.
+        if self.is_dropped:
+            self.shadow.close()
+        self._mutex.release()
+        if self.is_dropped and self._mutex.acquire(blocking=False):
+            self.shadow.close()
+            self._mutex.release()
+
+    def note_request(self, session: str) -> None:
+        """Count a request."""
+        self.requests += 1
+        self.used_s = time.time()
+        self.sessions.add(session)
+
+    def to_dict(self) -> dict[str, Any]:  # Any: plain values
+        """Give what `watch status` tells of it."""
+        watching = self.shadow.watching
+        return {
+            "worktree": self.worktree,
+            "store": self.store,
+            "sessions": sorted(self.sessions),
+            "watching": None if watching is None else watching.to_dict(),
+            "requests": self.requests,
+            "since_ms": int(self.since_s * 1000),
+            "used_ms": int(self.used_s * 1000),
+            "is_kept": self.is_kept,
+            "holders": len(self.holders),
+        }
+
+
+class Worktrees:
+    """All worktrees that are served, by worktree and store."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._served: dict[tuple[str, str], Served] = {}
+
+    def __len__(self) -> int:
+        return len(self._served)
+
+    def all(self) -> list[Served]:
+        """List them, in the order in which they came."""
+        with self._mutex:
+            return list(self._served.values())
+
+    def find(self, start: str, store: str | None) -> Served | None:
+        """Find the one that a directory is in; None: it is in none that is served, and warm."""
+        worktree = shadowtree.find_worktree(start, store=store)
+        if worktree is None:
+            return None
+        for served in self.all():
+            is_meant = served.is_usual if store is None else served.store == os.path.realpath(store)
+            if served.worktree == worktree and served.is_warm and is_meant:
+                return served
+        return None
+
+    def add(self, wish: Wish, holder: object | None) -> Served:
+        """Take a worktree in, cold, or find it; for a holder, or for as long as it is used."""
+        place = _find_place(wish)
+        with self._mutex:
+            if place not in self._served:
+                self._served[place] = Served(wish)
+            served = self._served[place]
+            if holder is None:
+                served.is_kept = True
+            else:
+                served.holders.add(holder)
+            return served
+
+    def release(self, holder: object) -> list[Served]:
+        """Forget a holder; give what is dropped because nobody else wants it."""
+        with self._mutex:
+            unwanted = []
+            for served in self._served.values():
+                served.holders.discard(holder)
+                if not served.holders and not served.is_kept:
+                    unwanted.append(served)
+        return [served for served in unwanted if self.drop(served)]
+
+    def drop(self, served: Served) -> bool:
+        """Serve a worktree no longer; False: somebody else has dropped it."""
+        with self._mutex:
+            key = served.worktree, served.store
+            if self._served.get(key) is not served:
+                return False
+            del self._served[key]
+        served.drop()
+        return True
+
+
+def _find_place(wish: Wish) -> tuple[str, str]:
+    """Name the worktree and the store that are meant."""
+    shadow = shadowtree.Shadow(wish.worktree, store=wish.store, allow_broad=wish.allow_broad)
+    return str(shadow.worktree), str(shadow.store)

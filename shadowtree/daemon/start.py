@@ -1,0 +1,116 @@
+"""Start a daemon in the background, and reach the one that runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+
+import shadowtree
+from shadowtree.daemon.client import Client, OtherDaemon, open_conversation
+
+_PATIENCE_S = 20.0
+"""How long a new daemon may take to come up."""
+_PAUSE_S = 0.05
+
+_CODE = """\
+import sys
+sys.path.append({place!r})
+from shadowtree.daemon.start import run_detached
+run_detached({ready_fd})
+"""
+"""What the new process runs: this very package, wherever it is, and nothing of the current directory."""
+
+_NOT_ITS_OWN = ("SHADOWTREE_STORE", "SHADOWTREE_SESSION")
+"""Variables that are for the command alone that started it."""
+
+
+def reach_daemon(environ: Mapping[str, str]) -> Client:
+    """Give a conversation with the daemon, which is started if none runs; raise DaemonFailed."""
+    place = shadowtree.MeetingPlace(environ)
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        client = _greet(place)
+        if client is not None:
+            return client
+        answer = _start(environ)
+        if answer not in ("ready", "taken"):
+            raise shadowtree.DaemonFailed(f"did not start: {answer or 'nobody knows why'}")
+        if time.monotonic() > deadline:
+            raise shadowtree.DaemonFailed("does not answer")
+        if answer == "taken":
+            # Another one is about to listen, or to end, or hung.
+            time.sleep(_PAUSE_S)
+
+
+def find_daemon(environ: Mapping[str, str]) -> Client | None:
+    """Give a conversation with the daemon that runs; None: none does."""
+    return _greet(shadowtree.MeetingPlace(environ))
+
+
+def _greet(place: shadowtree.MeetingPlace) -> Client | None:
+    client = open_conversation(place)
+    if client is None:
+        return None
+    try:
+        client.greet(place)
+    except OtherDaemon as error:
+        client.close()
+        raise shadowtree.DaemonFailed(f"that runs, process {error.pid}, {error.why}") from error
+    except OSError:
+        client.close()
+        return None
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+def _start(environ: Mapping[str, str]) -> str:
+    """Start a daemon; say `ready`, `taken` if there is one already, or why it failed."""
+    import subprocess
+
+    place = os.path.dirname(os.path.dirname(os.path.abspath(shadowtree.__file__)))
+    ready_fd, telling_fd = os.pipe()
+    try:
+        code = _CODE.format(place=place, ready_fd=telling_fd)
+        own = {name: value for name, value in environ.items() if name not in _NOT_ITS_OWN}
+        subprocess.run(
+            [sys.executable, "-P", "-c", code, "shadowtree-daemon"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[telling_fd],
+            cwd="/",
+            env=own,
+            start_new_session=True,
+            check=False,
+        )
+    finally:
+        os.close(telling_fd)
+    with os.fdopen(ready_fd, encoding="utf-8", errors="replace") as ready:
+        return ready.read()
+
+
+def run_detached(ready_fd: int) -> None:
+    """Be the daemon, in a child of this process that belongs to nobody; tell when it listens."""
+    if os.fork():
+        os._exit(0)
+    answer = "ready"
+    try:
+        place = shadowtree.MeetingPlace(os.environ)
+        listening = place.listen()
+        if listening is None:
+            answer = "taken"
+    except shadowtree.ShadowError as error:
+        listening, answer = None, str(error)
+    if listening is not None:
+        from shadowtree.daemon.log import Log
+        from shadowtree.daemon.server import Server
+
+        server = Server(place, listening, Log(place.log))
+    os.write(ready_fd, answer.encode("utf-8", "backslashreplace"))
+    os.close(ready_fd)
+    if listening is not None:
+        server.run()
