@@ -126,6 +126,14 @@ class AsyncShadow:
         """Name the directories that are watched, by their full paths."""
         return await _in_thread(self._shadow.watched_directories)
 
+    def cancel(self) -> None:
+        """Stop what this shadow does or is about to do, as Ctrl-C would, where that does no harm."""
+        self._shadow.cancel()
+
+    async def mark(self) -> int:
+        """Give a number that grows with everything that is recorded of messages and acts; 0: nothing is."""
+        return await _in_thread(self._shadow.mark)
+
     # Snapshots
 
     async def track(self) -> str:

@@ -137,8 +137,9 @@ class Watch:
     # Events
 
     def drain(self) -> bool:
-        """Read what was told; True if something that is covered may have changed."""
-        return self._watcher is None or self._watcher.drain()
+        """Read what was told; True if something that is covered may have changed. For any thread."""
+        watcher = self._watcher
+        return watcher is None or watcher.drain()
 
     def fileno(self) -> int | None:
         """Give a descriptor that becomes readable when there is something to drain, if there is one."""

@@ -67,7 +67,7 @@ def test_a_name_is_of_the_same_kind(name: str) -> None:
         assert isinstance(ours, property)
     elif name in ("message", "step"):
         assert inspect.isasyncgenfunction(inspect.unwrap(_function(ours)))
-    elif name in ("fileno", "for_session"):
+    elif name in ("cancel", "fileno", "for_session"):
         assert not inspect.iscoroutinefunction(ours), "these answer at once"
     else:
         assert inspect.iscoroutinefunction(ours)

@@ -157,10 +157,12 @@ def _render_status(found: dict[str, Any]) -> Iterator[str]:  # Any: JSON
 
 
 def _render_watching(watching: dict[str, Any]) -> Iterator[str]:  # Any: JSON
-    if not watching["is_active"]:
+    if not watching["active"]:
         yield f"  not watched now: {escape(watching['reason'] or 'nobody knows why')}"
         return
-    yield f"  {count(watching['directories'], 'directory')} watched, {watching['unwatched']:,} not"
+    number = watching["directories"]
+    directories = "1 directory" if number == 1 else f"{number:,} directories"
+    yield f"  {directories} watched, {watching['unwatched']:,} looked at each time"
     scans = count(watching["rescans"], "full scan")
     why = f", the last one because {escape(watching['reason'])}" if watching["reason"] else ""
     yield f"  {scans}{why}; {count(watching['missed'], 'change')} found that nobody told of"

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], None]
 
-WATCH = False
-"""Whether shadows watch their worktrees; until `Shadow(watch=True)` is there they do not."""
-
 _GLANCE_S = 0.1
 """How often somebody who waits looks whether he is still to wait."""
 
@@ -45,7 +42,7 @@ class Served:
 
     def __init__(self, wish: Wish) -> None:
         self.shadow = shadowtree.Shadow(
-            wish.worktree, store=wish.store, watch=WATCH, allow_broad=wish.allow_broad
+            wish.worktree, store=wish.store, watch=True, allow_broad=wish.allow_broad
         )
         self.worktree = str(self.shadow.worktree)
         self.store = str(self.shadow.store)
@@ -65,6 +62,8 @@ class Served:
         """Device and inode of worktree and store."""
         self.sessions: set[str] = set()
         self.requests = 0
+        self.uses = 0
+        """Grows with each use, which may have changed the watcher's descriptor."""
         self.used_s = self.since_s = time.time()
         self.idle_since_s = time.monotonic()
         self.looked_s = time.monotonic()
@@ -110,6 +109,7 @@ class Served:
             yield
         finally:
             self.idle_since_s = time.monotonic()
+            self.uses += 1
             self._release()
 
     def try_using(self) -> bool:
@@ -146,14 +146,22 @@ class Served:
         self.used_s = time.time()
         self.sessions.add(session)
 
+    def describe_watching(self) -> dict[str, Any] | None:  # Any: plain values
+        """Tell how well it is in sight; None while it is in use."""
+        try:
+            with self.in_use(_GLANCE_S):
+                watching = self.shadow.watching
+        except Gone:
+            return None
+        return None if watching is None else watching.to_dict()
+
     def to_dict(self) -> dict[str, Any]:  # Any: plain values
         """Give what `watch status` tells of it."""
-        watching = self.shadow.watching
         return {
             "worktree": self.worktree,
             "store": self.store,
             "sessions": sorted(self.sessions),
-            "watching": None if watching is None else watching.to_dict(),
+            "watching": self.describe_watching(),
             "requests": self.requests,
             "since_ms": int(self.since_s * 1000),
             "used_ms": int(self.used_s * 1000),

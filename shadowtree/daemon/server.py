@@ -68,8 +68,8 @@ class Server:
         self._next_round_s = time.monotonic() + self._timing.round_s
         self._empty_since_s = time.monotonic()
         self._selector = selectors.DefaultSelector()
-        self._watched: dict[Served, int] = {}
-        """Whose watcher is listened to, by which descriptor."""
+        self._watched: dict[Served, tuple[int, int]] = {}
+        """Whose watcher is listened to: by which descriptor, and since which use."""
         self._bell, self._ringer = socket.socketpair()
         self._bell.setblocking(False)
         self._ringer.setblocking(False)
@@ -132,13 +132,12 @@ class Server:
             if not served.is_warm:
                 self._worktrees.drop(served)
         self._log.write(f"serving {served.worktree}")
-        watching = served.shadow.watching
         return {
             "worktree": served.worktree,
             "store": served.store,
             **snapshot.to_dict(),
             "pid": os.getpid(),
-            "watching": None if watching is None else watching.to_dict(),
+            "watching": served.describe_watching(),
         }
 
     def stop(self, start: str, store: str | None) -> list[str]:
@@ -236,32 +235,37 @@ class Server:
     # Watchers
 
     def _follow_watchers(self) -> None:
-        """Listen to the watchers of just those worktrees that are served and not in use."""
-        wanted = {served: served.shadow.fileno() for served in self._worktrees.all() if served.is_warm}
-        for served in [each for each, fd in self._watched.items() if wanted.get(each) != fd]:
-            self._deafen(served)
-        for served, fd in wanted.items():
-            if fd is not None and served not in self._watched and not served.is_in_use:
-                self._selector.register(fd, selectors.EVENT_READ, lambda each=served: self._drain(each))
-                self._watched[served] = fd
+        """Listen to the watchers of just those worktrees that are served.
 
-    def _deafen(self, served: Served) -> None:
-        self._selector.unregister(self._watched.pop(served))
+        Whoever uses a shadow may open its watcher anew, under the same number, and then the selector has lost
+        it. So it is told again after each use.
+        """
+        served = {each for each in self._worktrees.all() if each.is_warm}
+        for each in [
+            old for old, (_, uses) in self._watched.items() if old not in served or old.uses != uses
+        ]:
+            self._selector.unregister(self._watched.pop(each)[0])
+        for each in served - self._watched.keys():
+            # While nobody else can change it.
+            if each.try_using():
+                try:
+                    self._hear(each)
+                finally:
+                    each.stop_using()
+
+    def _hear(self, served: Served) -> None:
+        fd = served.shadow.fileno()
+        if fd is not None and fd >= 0:
+            self._selector.register(fd, selectors.EVENT_READ, lambda: self._drain(served))
+            self._watched[served] = fd, served.uses
 
     def _drain(self, served: Served) -> None:
         """Take what a watcher has to tell, so that its queue does not run over."""
-        if not served.try_using():
-            # Whoever uses it takes it himself; the bell rings when he is done.
-            self._deafen(served)
-            return
         try:
             if served.shadow.drain():
                 served.note_change()
         except shadowtree.ShadowError as error:
-            self._log.write(f"watching {served.worktree} failed: {error}")
-            self._deafen(served)
-        finally:
-            served.stop_using()
+            self._drop(served, str(error))
 
     # By the clock
 
@@ -275,14 +279,21 @@ class Server:
         for served in self._worktrees.all():
             if self._look_due_s(served) <= time.monotonic() and served.try_using():
                 try:
-                    if served.shadow.look_over(self._timing.look_s):
-                        served.looked_s = time.monotonic()
-                except shadowtree.ShadowError as error:
-                    self._log.write(f"looking over {served.worktree} failed: {error}")
-                    served.looked_s = time.monotonic()
+                    self._look_at(served)
                 finally:
                     served.stop_using()
                 return
+
+    def _look_at(self, served: Served) -> None:
+        begun_s = time.monotonic()
+        try:
+            is_done = served.shadow.look_over(self._timing.look_s)
+        except shadowtree.ShadowError as error:
+            self._log.write(f"looking over {served.worktree} failed: {error}")
+            is_done = True
+        # Where nothing is in sight there is nothing to look over: the next request looks at everything.
+        if is_done or time.monotonic() - begun_s < self._timing.look_s:
+            served.looked_s = time.monotonic()
 
     def _make_round(self) -> None:
         """Drop what is no longer there or no longer used."""
