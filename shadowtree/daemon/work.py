@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _READING_WAITS_S = 0.5
 """How long a request that only reads waits for others; by itself a command need not wait at all."""
+_RECORDING_WAITS_S = shadowtree.Settings().lock_timeout
+"""How long any other one waits, as it would by itself."""
 _FIRST_PROGRESS_S = 0.5
 _PROGRESS_S = 0.1
 """When the first progress is told, and how often after that."""
@@ -127,7 +129,7 @@ class Call(Work):
         if served is None:
             raise Gone("no worktree was asked for")
         is_reading = self._method in READING
-        wait_s = _READING_WAITS_S if is_reading else shadowtree.Settings().lock_timeout
+        wait_s = _READING_WAITS_S if is_reading else _RECORDING_WAITS_S
         try:
             with served.in_use(wait_s, self.check):
                 served.note_request(self._session)
