@@ -176,6 +176,7 @@ def test_directory_and_socket_are_for_their_owner_alone(place: MeetingPlace) -> 
     old = os.umask(0)
     try:
         with daemon():
+            wait_until(lambda: os.path.exists(place.log))
             modes = {
                 Path(path).name: stat.S_IMODE(os.lstat(path).st_mode)
                 for path in (place.directory, place.socket, place.lock, place.log)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.daemons import daemon, serve_kept
 from tests.processes import surroundings
 
 TOO_SLOW = {
@@ -34,6 +35,22 @@ TOO_SLOW = {
 }
 """Modules that a command agents call all the time cannot afford; `dataclasses` brings `inspect` with it."""
 
+NOT_WITH_THE_DAEMON = {
+    "enum",
+    "hashlib",
+    "json",
+    "re",
+    "shadowtree.gate",
+    "shadowtree.journal",
+    "shadowtree.shadow",
+    "shadowtree.snapshot",
+    "signal",
+    "sqlite3",
+    "threading",
+    "zlib",
+}
+"""Modules that the same command does without when the daemon does its work."""
+
 CONSOLE_SCRIPT = "import sys; from shadowtree.cli import main; sys.exit(main())"
 """What an installed `shadowtree` runs."""
 
@@ -57,6 +74,7 @@ def test_a_hot_command_imports_nothing_slow(worktree: Path, start: list[str], wo
 
         assert "shadowtree" in imported
         assert not imported & TOO_SLOW
+        assert "shadowtree.daemon.remote" not in imported, "there is none"
 
 
 @pytest.mark.parametrize("is_json", [False, True], ids=["plain", "json"])
@@ -76,6 +94,29 @@ def test_a_message_is_recorded_without_anything_slow(worktree: Path, is_json: bo
 
         assert "shadowtree" in imported
         assert not imported & TOO_SLOW
+
+
+@pytest.mark.parametrize(
+    "start", [["-m", "shadowtree"], ["-c", CONSOLE_SCRIPT]], ids=["module", "console script"]
+)
+def test_a_hot_command_with_the_daemon_imports_next_to_nothing(worktree: Path, start: list[str]) -> None:
+    lines = [
+        ["track"],
+        ["begin", "msg_1", "-m", "a text", "--role", "user"],
+        ["step", "edit"],
+        ["step", "edit", "--end"],
+        ["end", "msg_1", "--path", "a.txt"],
+        ["snapshot", "msg_2"],
+        ["end", "msg_1"],
+    ]
+    with daemon():
+        serve_kept(worktree)
+        for words in lines:
+            (worktree / "a.txt").write_text(" ".join(words))
+            imported = _imports_of([*start, *words], worktree)
+
+            assert "shadowtree.daemon.remote" in imported
+            assert not imported & (TOO_SLOW | NOT_WITH_THE_DAEMON)
 
 
 @pytest.mark.parametrize("words", [["log"], ["undo"], ["redo", "--json"]], ids=" ".join)

@@ -90,6 +90,9 @@ class Server:
                 self._follow_watchers()
                 self._look_over()
                 self._make_round()
+        except Exception as error:
+            self._log.write_failure(error)
+            raise
         finally:
             self._close()
 
