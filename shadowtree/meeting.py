@@ -86,6 +86,13 @@ class MeetingPlace:
             "file system": file_system_view(),
         }
 
+    def read_owner(self) -> str:
+        """Name the process that is the daemon, or was it last."""
+        try:
+            return disk.read_file(self.lock).decode("ascii", "replace").strip()
+        except ShadowError:
+            return "unknown"
+
     def connect(self, timeout_s: float) -> _socket.socket | None:
         """Connect to the daemon; None: there is none, or one that is not to be trusted."""
         if not os.path.lexists(self.socket):

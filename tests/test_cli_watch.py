@@ -350,3 +350,14 @@ def test_a_command_works_when_the_daemon_was_killed(project: Path, terminal: Ter
     assert_tree(project, {"a.txt": "one\n", "b.txt": "two\n"})
     terminal.run("watch", "--detach")
     assert list_served() == [str(project)]
+
+
+@pytest.mark.parametrize("words", [["status"], ["stop"], ["--detach"]], ids=" ".join)
+def test_a_daemon_that_hangs_is_named(project: Path, terminal: Terminal, words: list[str]) -> None:
+    terminal.run("watch", "--detach")
+    pid = find_pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+
+    terminal.run("watch", *words, exit_code=1)
+    assert terminal.err == f"shadowtree: the daemon does not answer, it is process {pid}\n"

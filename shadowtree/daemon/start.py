@@ -31,25 +31,34 @@ def reach_daemon(environ: Mapping[str, str]) -> Client:
     place = shadowtree.MeetingPlace(environ)
     deadline = time.monotonic() + _PATIENCE_S
     while True:
-        client = _greet(place)
+        client = find_daemon(environ)
         if client is not None:
             return client
         answer = _start(environ)
         if answer not in ("ready", "taken"):
             raise shadowtree.DaemonFailed(f"did not start: {answer or 'nobody knows why'}")
         if time.monotonic() > deadline:
-            raise shadowtree.DaemonFailed("does not answer")
+            raise _make_silence(place)
         if answer == "taken":
-            # Another one is about to listen, or to end, or hung.
+            # Another one is about to listen, or to end.
             time.sleep(_PAUSE_S)
 
 
 def find_daemon(environ: Mapping[str, str]) -> Client | None:
-    """Give a conversation with the daemon that runs; None: none does."""
-    return _greet(shadowtree.MeetingPlace(environ))
+    """Give a conversation with the daemon that runs; None: none does. Raise DaemonFailed if it hangs."""
+    place = shadowtree.MeetingPlace(environ)
+    try:
+        return _greet(place)
+    except TimeoutError as error:
+        raise _make_silence(place) from error
+
+
+def _make_silence(place: shadowtree.MeetingPlace) -> shadowtree.DaemonFailed:
+    return shadowtree.DaemonFailed(f"does not answer, it is process {place.read_owner()}")
 
 
 def _greet(place: shadowtree.MeetingPlace) -> Client | None:
+    """Greet the daemon; None: there is none, or it is ending. Raise TimeoutError if it does not answer."""
     client = open_conversation(place)
     if client is None:
         return None
@@ -58,6 +67,9 @@ def _greet(place: shadowtree.MeetingPlace) -> Client | None:
     except OtherDaemon as error:
         client.close()
         raise shadowtree.DaemonFailed(f"that runs, process {error.pid}, {error.why}") from error
+    except TimeoutError:
+        client.close()
+        raise
     except OSError:
         client.close()
         return None
