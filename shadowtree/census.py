@@ -29,8 +29,13 @@ class Census:
         """Directories that have to be looked at each time."""
         self._bare: dict[RelPath, DirectoryStamp] = {}
         """Ignored directories in which nothing is covered: their stamps tell all that there is to know."""
-        self._linked: set[RelPath] = set()
-        """Directories with files that have other names too, through which nobody sees them change."""
+        self.unwatched: set[RelPath] = set()
+        """Those in which nobody watches: the directories in them may have changed places unseen."""
+        self._linked: dict[RelPath, set[bytes]] = {}
+        """By directory the files that have other names too, through which nobody sees them change.
+
+        Also those that had: who opened them by a name that is gone may write still.
+        """
         self.rules: dict[RelPath, RulesKey] = {}
         """What was in force at the root and at the top of each repository."""
 
@@ -48,6 +53,7 @@ class Census:
     def put(self, directory: Directory, *, is_watched: bool) -> None:
         """Take in a directory in place of what is known of it."""
         path = directory.path
+        linked = {*directory.linked, *self._linked.get(path, set()).intersection(directory.names)}
         self.drop(path)
         self._directories[path] = directory
         self.files += len(directory.names)
@@ -59,8 +65,10 @@ class Census:
             self._bare[path] = directory.stamp
         elif is_doubtful or not is_watched:
             self.restless.add(path)
-        if directory.linked:
-            self._linked.add(path)
+        if not is_watched:
+            self.unwatched.add(path)
+        if linked:
+            self._linked[path] = linked
 
     def drop(self, path: RelPath) -> None:
         """Forget a directory, but not those below it."""
@@ -70,7 +78,8 @@ class Census:
             self.ignored -= len(old.excluded)
             self.restless.discard(path)
             self._bare.pop(path, None)
-            self._linked.discard(path)
+            self.unwatched.discard(path)
+            self._linked.pop(path, None)
 
     def find_stirred(self, root: str) -> Iterator[RelPath]:
         """Name the ignored directories in which names came or went since, by a glance at each."""
@@ -85,9 +94,9 @@ class Census:
                 yield path
 
     def linked_files(self) -> Iterator[RelPath]:
-        """Name the files that have other names too."""
-        for path in self._linked:
-            for name in self._directories[path].linked:
+        """Name the files that have other names too, or had."""
+        for path, names in self._linked.items():
+            for name in names:
                 yield join(path, name)
 
     def find_inodes(self, inodes: set[int]) -> Iterator[RelPath]:

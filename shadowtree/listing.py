@@ -179,6 +179,17 @@ def are_rules_same(cached: Directory, policy: Policy) -> bool:
     return cached.rules_key == policy.rules_key and cached.tracked_key in (None, policy.tracked_key)
 
 
+def doubt(cached: Directory, told: Collection[bytes]) -> Directory:
+    """Have the files of which something was told read again, whatever their stamps say."""
+    rows = [row for name in told if (row := cached.find_file(name)) is not None]
+    if not rows:
+        return cached
+    doubtful = cached.with_stats(cached.stats[:])
+    for row in rows:
+        doubtful.smudge(row)
+    return doubtful
+
+
 def look_again(cached: Directory, fd: int) -> Directory | None:
     """Look at the files of a directory whose names are as they were; None if that was wrong.
 
@@ -235,10 +246,13 @@ def look_at_names(
         except OSError:
             return None
         row = cached.find_file(name)
+        if name == GIT_IGNORE and (status is not None or cached.ignore_stamp is not None):
+            # Rules count whether they are covered or not.
+            return None
         if row is None:
             if not _is_no_matter(cached, policy, name, status):
                 return None
-        elif status is None or name == GIT_IGNORE or not _is_same_kind(cached.file_mode(row), status):
+        elif status is None or not _is_same_kind(cached.file_mode(row), status):
             return None
         elif name in told or stamp_of(status) != tuple(_stamp_at(cached, row)):
             found[row] = status

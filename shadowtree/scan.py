@@ -23,7 +23,7 @@ from shadowtree.census import Census, Outlook, RulesKey
 from shadowtree.coverage import Policy
 from shadowtree.directory import FORCED, NORMAL, STAMP_SIZE, Directory
 from shadowtree.errors import WorktreeFailed
-from shadowtree.listing import Lister, are_rules_same, is_listing_good, look_again, look_at_names
+from shadowtree.listing import Lister, are_rules_same, doubt, is_listing_good, look_again, look_at_names
 from shadowtree.paths import ROOT, RelPath, join, parent_of, to_text
 from shadowtree.rulefiles import IndexState, RuleFiles, Surroundings
 from shadowtree.settings import Settings
@@ -201,6 +201,7 @@ class _Scanner:
                 continue
             directory, policy, is_changed = found
             self._scan.add(directory, is_changed=is_changed)
+            is_whole = is_whole or self._is_unsure_below(directory)
             has_new_rules = self._note_rules(directory, policy) or has_new_rules
             for name, sub_mode in reversed(directory.subdirectories):
                 below = join(path, name)
@@ -215,6 +216,13 @@ class _Scanner:
             return True
         known = self._rest.get(path)
         return known is None or known.mode != mode
+
+    def _is_unsure_below(self, directory: Directory) -> bool:
+        """Tell whether other directories may be in a directory by the same names, of which nobody told."""
+        if self._rest is None or directory.path not in self._rest.unwatched:
+            return False
+        known = self._rest.get(directory.path)
+        return known is None or known.stamp is None or known.stamp != directory.stamp
 
     def _note_rules(self, directory: Directory, policy: Policy) -> bool:
         """Tell whether other rules are in force from a directory on than when it was recorded."""
@@ -296,6 +304,8 @@ class _Scanner:
             self._arm(path, fd)
             status = os.fstat(fd)
         stamp = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+        if cached is not None and self._outlook is not None:
+            cached = doubt(cached, self._outlook.names.get(path, ()))
         if cached is not None and is_listing_good(cached, stamp, mode, fd):
             policy = self._rule_files.make_policy(above, cached, fd)
             if are_rules_same(cached, policy):

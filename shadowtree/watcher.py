@@ -58,7 +58,10 @@ class Dirty:
     trees: set[RelPath]
     """Directories of which all that is below has to be looked at, such as those that came."""
     writing: frozenset[RelPath] = frozenset()
-    """Files that somebody had begun to write and not closed yet, also if nothing more was told of them."""
+    """Files that somebody had begun to write and not closed yet, also if nothing more was told of them.
+
+    A link to a file is never closed by its own name.
+    """
 
 
 @frozen
@@ -219,7 +222,8 @@ class InotifyWatcher:
         self._dirty.add(path)
         if mask & inotify.IS_DIRECTORY:
             self._trees.add(path)
-        elif mask & inotify.MODIFY:
+        elif mask & (inotify.CREATE | inotify.MODIFY):
+            # Of a file that came by a link nothing more is told if it was opened by a name that is gone.
             self._writing.add(path)
         elif mask & (inotify.CLOSE_WRITE | inotify.MOVED_FROM | inotify.DELETE):
             self._writing.discard(path)

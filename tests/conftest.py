@@ -12,6 +12,8 @@ from shadowtree import Shadow
 from tests.processes import PACKAGE_PLACE
 from tests.referee import assert_sound_store
 from tests.terminal import Terminal
+from tests.trees import make_tree
+from tests.watching import BASE, Watched, forget_youth
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # A shell starts what runs in the background deaf to interrupts, and so would be all that is started here.
@@ -46,6 +48,24 @@ def shadow(worktree: Path) -> Iterator[Shadow]:
         yield shadow
     if shadow.is_wrapped:
         assert_sound_store(shadow.store)
+
+
+@pytest.fixture
+def watched(tmp_path: Path, worktree: Path) -> Iterator[Watched]:
+    """A worktree with something of everything, watched and recorded."""
+    make_tree(worktree, BASE)
+    watched = Watched(worktree, tmp_path)
+    watched.settle()
+    with watched.shadow:
+        yield watched
+    if watched.shadow.is_wrapped:
+        assert_sound_store(watched.shadow.store)
+
+
+@pytest.fixture
+def aged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no file be read again only because it is young."""
+    forget_youth(monkeypatch)
 
 
 @pytest.fixture
