@@ -13,9 +13,11 @@ import select
 from shadowtree.system import O_CLOEXEC
 
 _LOCAL_TYPES = frozenset(
-    b"bcachefs btrfs erofs exfat ext2 ext3 ext4 f2fs hfsplus iso9660 jfs nilfs2 ntfs3 overlay ramfs reiserfs"
-    b" squashfs tmpfs udf vfat xfs zfs".split()
+    b"bcachefs btrfs erofs ext2 ext3 ext4 f2fs nilfs2 overlay ramfs reiserfs squashfs tmpfs xfs zfs".split()
 )
+"""Not among them: those that take several names for one, such as vfat. Who deletes `A` there is told of `A`
+even if the file is called `a`."""
+_UNKNOWN = b"unknown"
 
 Mount = tuple[bytes, bytes, bytes]
 """Where it is, its type, and the number of its device."""
@@ -43,17 +45,33 @@ class Mounts:
             self.close()
 
     def have_changed(self) -> bool:
-        """Tell whether something was mounted or unmounted since; of changes elsewhere it is silent."""
+        """Tell whether something was mounted or unmounted since; of changes elsewhere it is silent.
+
+        One mount inside may have come for another, with the same place, type and device: with any inside,
+        every change in the system counts.
+        """
         if not self._poll.poll(0):
             return False
         try:
             before, self._known = self._known, self._read()
         except OSError:
             return True
-        return self._known != before
+        return self._known != before or len(before) > 1
+
+    def find_holders(self) -> set[tuple[int, int]]:
+        """Give device and inode of the directories in which a single file is mounted.
+
+        What happens to such a file is told where it really is.
+        """
+        holders = set()
+        for place, _, _ in self._known[1:]:
+            if not os.path.isdir(place):
+                status = os.stat(os.path.dirname(place))
+                holders.add((status.st_dev, status.st_ino))
+        return holders
 
     def find_foreign(self) -> str | None:
-        """Name the type of a file system here on which others may make changes."""
+        """Name the type of a file system here of which not all changes are told."""
         foreign = (kind for _, kind, _ in self._known if kind not in _LOCAL_TYPES)
         return next((os.fsdecode(kind) for kind in foreign), None)
 
@@ -64,7 +82,8 @@ class Mounts:
         # Of those around it the nearest one counts, and of several at one place the last.
         nearest = max(around, key=lambda mount: len(mount[0]), default=None)
         nearest = next((mount for mount in reversed(around) if nearest and mount[0] == nearest[0]), None)
-        return [nearest, *inside] if nearest is not None else inside
+        # In a changed root its own mount may not be in the list.
+        return [nearest or (self._root, _UNKNOWN, b""), *inside]
 
     def _read_table(self) -> bytes:
         os.lseek(self._fd, 0, os.SEEK_SET)
@@ -77,7 +96,7 @@ class Mounts:
 def _parse(table: bytes) -> list[Mount]:
     """Read lines like `36 35 98:0 /root /where rw,noatime master:1 - ext3 /dev/root rw`."""
     mounts = []
-    for line in table.splitlines():
+    for line in filter(None, table.split(b"\n")):
         before, _, after = line.partition(b" - ")
         fields = before.split(b" ")
         if len(fields) < 6 or not after:

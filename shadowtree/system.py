@@ -28,6 +28,9 @@ O_NOCTTY = getattr(os, "O_NOCTTY", 0)
 
 _FS_IOC_GETVERSION = 0x80087601
 """Linux: ask a file system for the generation number of an inode."""
+_FS_IOC_GETFLAGS = 0x80086601
+"""Linux: ask it for the attributes of one, of which this is one."""
+_FS_CASEFOLD = 0x40000000
 
 _RENAME = "renameatx_np" if IS_MAC else "renameat2"
 _EXCHANGE = 2
@@ -273,6 +276,18 @@ def directory_generation(path: str) -> int | None:
     finally:
         os.close(fd)
     return int.from_bytes(answer[:4], sys.byteorder)
+
+
+def folds_names(fd: int) -> bool:
+    """Tell whether a directory on Linux takes `a` and `A` for one name; only of those that are set to."""
+    import fcntl
+
+    answer = bytearray(8)
+    try:
+        fcntl.ioctl(fd, _FS_IOC_GETFLAGS, answer)
+    except OSError:
+        return False
+    return bool(int.from_bytes(answer[:4], sys.byteorder) & _FS_CASEFOLD)
 
 
 def free_bytes(path: str) -> int:

@@ -15,6 +15,7 @@ from shadowtree.frozen import frozen
 from shadowtree.inotify import Inotify
 from shadowtree.mounts import Mounts
 from shadowtree.paths import ROOT, RelPath, is_own_temporary, join
+from shadowtree.system import folds_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class InotifyWatcher:
         self._identity = _identify(root)
         self._process = os.getpid()
         self._mounts = Mounts(os.fsencode(root))
+        self._holders = self._mounts.find_holders()
+        """Directories with a file that is mounted there, of which others are told."""
         self._queue = Inotify()
         self._limit = _read_limit()
         self._lock = allocate_lock()
@@ -110,7 +113,8 @@ class InotifyWatcher:
 
     def close(self) -> None:
         """Let go of the queue, which ends every watch."""
-        with self._lock:
+        # In a child that was forked the lock may be held for ever, by a thread that is not there.
+        with self._lock if os.getpid() == self._process else allocate_lock():
             self._queue.close()
             self._mounts.close()
 
@@ -149,6 +153,9 @@ class InotifyWatcher:
         with self._lock:
             if path in self._unarmable or (len(self._watches) >= self._limit and path not in self._watches):
                 return False
+            if not self._is_told_all(fd):
+                self._disarm(path)
+                return False
             try:
                 watch = self._queue.add(fd)
             except OSError:
@@ -183,6 +190,12 @@ class InotifyWatcher:
             del self._paths[watch]
             self._queue.remove(watch)
 
+    def _is_told_all(self, fd: int) -> bool:
+        if folds_names(fd):
+            return False
+        status = os.fstat(fd) if self._holders else None
+        return status is None or (status.st_dev, status.st_ino) not in self._holders
+
     def _leads_to(self, path: RelPath, fd: int) -> bool:
         try:
             there = os.stat(os.path.join(os.fsencode(self._root), path), follow_symlinks=False)
@@ -199,7 +212,7 @@ class InotifyWatcher:
         return "something was mounted or unmounted" if self._mounts.have_changed() else None
 
     def find_foreign(self) -> str | None:
-        """Name the type of a file system here on which others may make changes that nobody tells."""
+        """Name the type of a file system here of which not all changes are told."""
         return self._mounts.find_foreign()
 
     def _note(self, watch: int, mask: int, name: bytes) -> bool:
@@ -246,11 +259,11 @@ class BlindWatcher:
     count = 0
 
     def __init__(self, reason: str) -> None:
-        self._reason = reason
+        self.reason = reason
 
     def dirty(self) -> Dirty | Rescan:
         """Say why."""
-        return Rescan(self._reason)
+        return Rescan(self.reason)
 
     def drain(self) -> bool:
         """Know nothing."""
@@ -287,7 +300,7 @@ def open_watcher(root: str) -> Watcher:
     if foreign is None:
         return watcher
     watcher.close()
-    return BlindWatcher(f"a {foreign} file system does not tell of all changes")
+    return BlindWatcher(f"not all changes are told on this type of file system: {foreign}")
 
 
 def _identify(root: str) -> tuple[int, int] | None:
