@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
+import sys
 from collections.abc import Iterator
 
 from shadowtree.system import IS_LINUX, O_CLOEXEC, O_NONBLOCK
@@ -76,18 +77,23 @@ class Inotify:
         self._c.inotify_rm_watch(self._fd, watch)
 
     def read(self) -> Iterator[Event]:
-        """Give all that happened until now, in order."""
-        while True:
-            try:
-                content = os.read(self._fd, _READ_SIZE)
-            except BlockingIOError:
-                return
+        """Give all that happened until now, in order; of what goes on happening no more than has to be."""
+        left = self._count_waiting()
+        while left > 0:
+            content = os.read(self._fd, _READ_SIZE)
+            left -= len(content)
             at = 0
             while at < len(content):
                 watch, mask, _, size = _HEAD.unpack_from(content, at)
                 at += _HEAD.size
                 yield watch, mask, content[at : at + size].rstrip(b"\0")
                 at += size
+
+    def _count_waiting(self) -> int:
+        from fcntl import ioctl
+        from termios import FIONREAD
+
+        return int.from_bytes(ioctl(self._fd, FIONREAD, bytes(4)), sys.byteorder)
 
     def close(self) -> None:
         """Let go of the queue, and of every watch with it."""

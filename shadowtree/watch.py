@@ -21,7 +21,7 @@ from shadowtree.rulefiles import Surroundings
 from shadowtree.scan import Scan, scan_worktree
 from shadowtree.settings import Settings
 from shadowtree.statcache import StatCache
-from shadowtree.watcher import Rescan, open_watcher
+from shadowtree.watcher import BlindWatcher, Rescan, open_watcher
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,11 +74,12 @@ class Watch:
     @property
     def report(self) -> Watching:
         """Tell how well the worktree is in sight."""
-        census, watched = self._census, 0 if self._watcher is None else self._watcher.count
+        census, watcher = self._census, self._watcher  # another thread may be at work
+        watched = 0 if watcher is None else watcher.count
         return Watching(
             is_active=not self._is_doubtful and watched > 0,
             directories=watched,
-            unwatched=0 if census is None else len(census) - self._count_armed(census),
+            unwatched=0 if census is None else len(census.unwatched),
             rescans=self._rescans,
             reason=self._reason,
             missed=self._missed,
@@ -124,7 +125,7 @@ class Watch:
         assert census is not None
         for directory, is_changed in zip(scan.directories, scan.changed, strict=True):
             is_armed = self._watcher.is_armed(directory.path)
-            if is_changed or scan.is_whole or is_armed == (directory.path in census.restless):
+            if is_changed or scan.is_whole or is_armed == (directory.path in census.unwatched):
                 census.put(directory, is_watched=is_armed)
         for path in scan.gone:
             census.drop(path)
@@ -137,13 +138,14 @@ class Watch:
     # Events
 
     def drain(self) -> bool:
-        """Read what was told; True if something that is covered may have changed. For any thread."""
-        watcher = self._watcher
+        """Read what was told; True if something that is covered may have changed."""
+        watcher = self._watcher  # another thread may close it
         return watcher is None or watcher.drain()
 
     def fileno(self) -> int | None:
         """Give a descriptor that becomes readable when there is something to drain, if there is one."""
-        return None if self._watcher is None else self._watcher.fileno()
+        watcher = self._watcher
+        return None if watcher is None else watcher.fileno()
 
     def directories(self) -> list[RelPath]:
         """Name the directories that are watched."""
@@ -171,6 +173,8 @@ class Watch:
         if self._watcher is not None:
             self._watcher.close()
         self._watcher = open_watcher(self._worktree)
+        if isinstance(self._watcher, BlindWatcher):
+            self._reason = self._watcher.reason
         self._pending = Pending()
 
     def _outlook(self, census: Census) -> Outlook:
@@ -257,10 +261,6 @@ class Watch:
                 # A file that was to be read again in any case may be as it was.
                 self._missed += len(missed - _list_smudged(known))
                 self._pending.directories.add(known.path)
-
-    def _count_armed(self, census: Census) -> int:
-        assert self._watcher is not None
-        return sum(self._watcher.is_armed(path) for path in census.paths())
 
 
 def _find_other_names(scan: Scan, census: Census) -> set[RelPath]:
