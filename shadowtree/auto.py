@@ -77,6 +77,11 @@ class Auto:
         self._looked_s = 0.0
         """When the shadow was last asked what changed."""
 
+    def begin(self) -> None:
+        """Record where the first burst begins; what changes from now on is in one. `run` does it otherwise."""
+        if not self._is_ready:
+            self._try(self._begin)
+
     def run(self, stop: Event) -> None:
         """Record bursts until told to stop; the one that goes on then is recorded as it is."""
         try:
@@ -91,8 +96,7 @@ class Auto:
 
     def turn(self, stop: Event) -> None:
         """Wait once, and do what there is to do then."""
-        if not self._is_ready:
-            self._try(self._begin)
+        self.begin()
         waker = self._prepare_waker(stop)
         has_happened = waker.wait(self._find_timeout(waker))
         if stop.is_set():
@@ -113,6 +117,9 @@ class Auto:
             self._opened_s = self._clock()
             self._opened_for = self._directories
             self._waker = self._open_waker(sorted(self._directories), stop)
+            # What happened before there was a waker wakes nobody.
+            if self._shadow.drain() and self._is_told:
+                self._note()
         return self._waker
 
     def _is_waker_old(self, waker: Wakes) -> bool:

@@ -94,11 +94,13 @@ class Shadow:
         places = Places(os.environ)
         self._gate = Gate(worktree, store, Settings.of(settings), places, allow_broad=allow_broad)
         self._mutex = RLock()
+        self._cancellation = Cancellation()
+        self._news: object = None
         if watch:
             from shadowtree.watch import Watch
 
             self._gate.watch = Watch(self._gate.worktree)
-        self._cancellation = Cancellation()
+            self._news = self._gate.watch.news
 
     @classmethod
     def adopt(
@@ -165,6 +167,7 @@ class Shadow:
         other._gate = self._gate
         other._mutex = self._mutex
         other._cancellation = Cancellation()
+        other._news = None if self._gate.watch is None else self._gate.watch.news
         return other
 
     # Watching
@@ -192,9 +195,15 @@ class Shadow:
     def drain(self) -> bool:
         """Read what the watcher was told, lest its queue run over.
 
-        True if something that is covered may have changed since the last call; may be called by any thread.
+        True if something that is covered may have changed since the last call of this very shadow, whoever
+        read it. May be called by any thread.
         """
-        return self._gate.watch is None or self._gate.watch.drain()
+        watch = self._gate.watch
+        if watch is None:
+            return True
+        watch.drain()
+        known, self._news = self._news, watch.news
+        return known is not self._news
 
     def fileno(self) -> int | None:
         """Give a descriptor that becomes readable when there is something to drain, if there is one."""

@@ -63,6 +63,8 @@ class Watch:
         self._rescans = 0
         self._missed = 0
         self._round: Iterator[RelPath] | None = None
+        self.news = object()
+        """Another one whenever something was told: who keeps it can see whether anything was since."""
 
     def close(self) -> None:
         """Let go of every watch."""
@@ -138,9 +140,12 @@ class Watch:
     # Events
 
     def drain(self) -> bool:
-        """Read what was told; True if something that is covered may have changed."""
+        """Read what was told, for the next scan; True if something that is covered may have changed."""
         watcher = self._watcher  # another thread may close it
-        return watcher is None or watcher.drain()
+        has_news = watcher is None or watcher.drain()
+        if has_news:
+            self.news = object()
+        return has_news
 
     def fileno(self) -> int | None:
         """Give a descriptor that becomes readable when there is something to drain, if there is one."""
@@ -156,10 +161,16 @@ class Watch:
 
     def _listen(self, token: bytes | None) -> None:
         """Take in what the watcher tells, and find out whether it can be relied on."""
-        told = Rescan("nothing was watched yet") if self._watcher is None else self._watcher.dirty()
+        if self._watcher is None:
+            self._start_anew("nothing was watched yet")
+            return
+        told = self._watcher.dirty()
         if isinstance(told, Rescan):
+            self.news = object()
             self._start_anew(told.reason)
             return
+        if told.paths or told.trees:
+            self.news = object()
         self._pending.paths |= told.paths
         self._pending.trees |= told.trees
         self._pending.writing = told.writing

@@ -272,7 +272,7 @@ def test_what_cannot_be_watched_is_said_in_one_line(
     assert list_served() == []
 
 
-@pytest.mark.parametrize("words", [["--auto", "5s"], ["--set", "max_files=1"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["--auto", "soon"], ["--set", "max_files=1"]], ids=" ".join)
 def test_wrong_usage_starts_nothing(project: Path, terminal: Terminal, words: list[str]) -> None:
     terminal.run("watch", *words, exit_code=2)
 

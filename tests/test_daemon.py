@@ -475,7 +475,7 @@ def test_a_signal_ends_it_cleanly(worktree: Path, place: MeetingPlace, number: s
         process.send_signal(number)
 
         assert process.wait(PATIENCE_S) == 0
-        assert holder.wait() == "the daemon has ended"
+        assert holder.wait(lambda message: None) == "the daemon has ended"
         holder.close()
     assert not os.path.exists(place.socket)
 

@@ -22,16 +22,20 @@ if TYPE_CHECKING:
 
 
 def watch(shared: Shared, is_detached: bool = False, auto: str | None = None) -> int:
-    if auto is not None:
-        raise shadowtree.InvalidInput("watch --auto is not there yet")
+    auto_s = None if auto is None else shadowtree.parse_duration(auto)
     if shared.settings:
         raise shadowtree.InvalidInput("--set is for one command; what is watched has the usual settings")
     with reach_daemon(os.environ) as client:
         with ProgressBar("Reading files") as bar:
-            wish = {**_name_place(shared), "allow_broad": shared.allow_broad}
+            wish = {
+                **_name_place(shared),
+                "allow_broad": shared.allow_broad,
+                "auto_s": auto_s,
+                "session": shared.session,
+            }
             served = client.ask("serve", wish, is_detached, progress=bar)
         _tell_served(shared, served, is_detached)
-        return 0 if is_detached else _wait(client, served["worktree"])
+        return 0 if is_detached else _wait(client, served["worktree"], shared)
 
 
 def stop(shared: Shared, is_all: bool = False) -> int:
@@ -79,10 +83,16 @@ def _tell_served(shared: Shared, served: dict[str, Any], is_detached: bool) -> N
     sys.stdout.flush()
 
 
-def _wait(client: Client, worktree: str) -> int:
+def _wait(client: Client, worktree: str, shared: Shared) -> int:
     """Hold the worktree until somebody presses Ctrl-C; that is how it ends, and no failure."""
+
+    def tell_burst(message: shadowtree.Message) -> None:
+        if not shared.as_json:
+            write_lines([f"Message {escape(message.id)} changed {count(len(message.patch.files), 'file')}"])
+            sys.stdout.flush()
+
     try:
-        why = client.wait()
+        why = client.wait(tell_burst)
     except KeyboardInterrupt:
         return 0
     say(f"{worktree} is no longer watched: {why}")
@@ -131,6 +141,8 @@ def _to_json(found: dict[str, Any] | None) -> dict[str, Any]:  # Any: JSON
             "used": _to_iso(served["used_ms"]),
             "kept": served["is_kept"],
             "holders": served["holders"],
+            "auto": served["auto_s"],
+            "failure": served["failure"],
         }
         for served in found["worktrees"]
     ]
@@ -152,6 +164,10 @@ def _render_status(found: dict[str, Any]) -> Iterator[str]:  # Any: JSON
         yield f"{escape(served['worktree'])}: {count(served['requests'], 'request')}, used {used} ago"
         if served["watching"] is not None:
             yield from _render_watching(served["watching"])
+        if served["auto_s"] is not None:
+            yield f"  bursts of changes are recorded after {served['auto_s']:g} s of quiet"
+        if served["failure"] is not None:
+            yield f"  the last one could not be, and is tried again: {escape(served['failure'])}"
     if not found["worktrees"]:
         yield "It watches nothing"
 
@@ -220,9 +236,13 @@ A daemon keeps it warm, and the other commands use it by themselves. Without --d
 press Ctrl-C. With it, until 'shadowtree watch stop', or until no command has used it for an hour. One daemon
 serves all worktrees, and ends when there is none. The first time it wraps the current directory.
 
+With --auto each burst of changes that is followed by so much quiet becomes a message, marked as inferred, so
+that what any program did can be undone. While a message is open, what changes belongs to that one.
+
 \b
 Examples:
   shadowtree watch
+  shadowtree watch --auto 5s
   shadowtree watch --detach
   shadowtree watch status
   shadowtree watch stop

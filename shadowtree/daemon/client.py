@@ -121,14 +121,20 @@ class Client:
         except (Lost, OSError) as error:
             raise shadowtree.DaemonFailed("has ended, or does not answer") from error
 
-    def wait(self) -> str:
+    def wait(self, tell_burst: Callable[[shadowtree.Message], None]) -> str:
         """Wait until the daemon lets go of what this conversation holds; give the reason."""
         self._connection.settimeout(None)
-        try:
-            frame = self._channel.receive()
-        except OSError:
-            frame = None
-        return "the daemon has ended" if frame is None else str(frame[1])
+        while True:
+            try:
+                frame = self._channel.receive()
+            except OSError:
+                frame = None
+            if frame is None:
+                return "the daemon has ended"
+            kind, content = frame
+            if kind != "burst":
+                return str(content)
+            tell_burst(decode(content))
 
     def end(self) -> None:
         """End the daemon, of whatever version it is, and wait until it says no more."""

@@ -92,6 +92,13 @@ class Conversation:
         except OSError:
             return
 
+    def tell_burst(self, message: shadowtree.Message) -> None:
+        """Tell a holder that a burst was recorded."""
+        try:
+            self._channel.send("burst", encode(message))
+        except OSError:
+            return
+
     def hang_up(self) -> None:
         """Listen no more; what is being done is finished, unless it waits for a person."""
         self._is_hung_up = True

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], None]
 
+_LAST_BURST_S = 15.0
+"""How long the last burst may take to be recorded."""
 _GLANCE_S = 0.1
 """How often somebody who waits looks whether he is still to wait."""
 
@@ -31,6 +33,8 @@ class Wish:
     allow_broad: bool = False
     auto_s: float | None = None
     """Record what happens by itself, once it was quiet for so long; None: do not."""
+    session: str = "default"
+    """The session of what is recorded by itself."""
 
 
 class Gone(Exception):
@@ -51,7 +55,8 @@ class Served:
             self.store,
         )
         """Its store is the one that a command means which names none."""
-        self.auto_s = wish.auto_s
+        self.auto: Recording | None = None
+        """Records what happens by itself, if somebody wants that."""
         self.holders: set[object] = set()
         """The conversations that it is served for, as long as they last."""
         self.is_kept = False
@@ -76,6 +81,12 @@ class Served:
     def is_in_use(self) -> bool:
         """Whether something is being done with its shadow."""
         return self._mutex.locked()
+
+    @property
+    def turn(self) -> tuple[int, int]:
+        """What changes whenever the watcher may have another descriptor."""
+        watching = self.shadow.watching
+        return self.uses, 0 if watching is None else watching.rescans
 
     def note_change(self) -> None:
         """Note that the watcher told of a change."""
@@ -128,6 +139,7 @@ class Served:
     def drop(self) -> None:
         """Let go of it; if it is in use, that is done by whoever uses it."""
         self.is_dropped = True
+        self.stop_recording()
         if self._mutex.acquire(blocking=False):
             self._release()
 
@@ -139,6 +151,20 @@ class Served:
         if self.is_dropped and self._mutex.acquire(blocking=False):
             self.shadow.close()
             self._mutex.release()
+
+    def record_bursts(self, wish: Wish, holder: object, tell: Callable[[shadowtree.Message], None]) -> None:
+        """Record what happens by itself from now on, for as long as its holder wants that."""
+        assert wish.auto_s is not None
+        self.stop_recording()
+        shadow = self.shadow.for_session(wish.session)
+        self.auto = Recording(shadow, wish.auto_s, holder, tell)
+        self.auto.start()
+
+    def stop_recording(self) -> None:
+        """Record nothing by itself any more; a burst that goes on is recorded as it is."""
+        auto, self.auto = self.auto, None
+        if auto is not None:
+            auto.stop()
 
     def note_request(self, session: str) -> None:
         """Count a request."""
@@ -167,7 +193,47 @@ class Served:
             "used_ms": int(self.used_s * 1000),
             "is_kept": self.is_kept,
             "holders": len(self.holders),
+            "auto_s": None if self.auto is None else self.auto.quiet_s,
+            "failure": None if self.auto is None else self.auto.failure,
         }
+
+
+class Recording:
+    """Records the bursts of one worktree, in a thread of its own."""
+
+    def __init__(
+        self,
+        shadow: shadowtree.Shadow,
+        quiet_s: float,
+        holder: object,
+        tell: Callable[[shadowtree.Message], None],
+    ) -> None:
+        self.quiet_s = quiet_s
+        self.holder = holder
+        """Who wants it."""
+        self.failure: str | None = None
+        """Why the last burst could not be recorded; it is tried again."""
+        self._tell = tell
+        self._stop = threading.Event()
+        self._auto = shadowtree.Auto(shadow, quiet_s, on_message=self._note, on_failure=self._note_failure)
+        self._thread = threading.Thread(target=self._auto.run, args=(self._stop,), name="auto", daemon=True)
+
+    def start(self) -> None:
+        """Begin: what changes from now on is recorded."""
+        self._auto.begin()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, when a burst that goes on is recorded."""
+        self._stop.set()
+        self._thread.join(_LAST_BURST_S)
+
+    def _note(self, message: shadowtree.Message) -> None:
+        self.failure = None
+        self._tell(message)
+
+    def _note_failure(self, error: shadowtree.ShadowError) -> None:
+        self.failure = str(error)
 
 
 class Worktrees:
@@ -212,11 +278,15 @@ class Worktrees:
     def release(self, holder: object) -> list[Served]:
         """Forget a holder; give what is dropped because nobody else wants it."""
         with self._mutex:
-            unwanted = []
+            unwanted, silent = [], []
             for served in self._served.values():
                 served.holders.discard(holder)
+                if served.auto is not None and served.auto.holder is holder:
+                    silent.append(served)
                 if not served.holders and not served.is_kept:
                     unwanted.append(served)
+        for served in silent:
+            served.stop_recording()
         return [served for served in unwanted if self.drop(served)]
 
     def drop(self, served: Served) -> bool:

@@ -19,7 +19,7 @@ from shadowtree.daemon.conversation import Conversation
 from shadowtree.daemon.log import Log
 from shadowtree.daemon.protocol import PROTOCOL
 from shadowtree.daemon.served import Gone, Served, Wish, Worktrees
-from shadowtree.frozen import frozen
+from shadowtree.frozen import frozen, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Server:
         self._next_round_s = time.monotonic() + self._timing.round_s
         self._empty_since_s = time.monotonic()
         self._selector = selectors.DefaultSelector()
-        self._watched: dict[Served, tuple[int, int]] = {}
+        self._watched: dict[Served, tuple[int, tuple[int, int]]] = {}
         """Whose watcher is listened to: by which descriptor, and since which use."""
         self._bell, self._ringer = socket.socketpair()
         self._bell.setblocking(False)
@@ -123,9 +123,7 @@ class Server:
     ) -> dict[str, Any]:  # Any: plain values
         """Take a worktree in, and warm it up."""
         found = shadowtree.find_worktree(wish.worktree, store=wish.store) or wish.worktree
-        served = self._worktrees.add(
-            Wish(found, wish.store, allow_broad=wish.allow_broad, auto_s=wish.auto_s), holder
-        )
+        served = self._worktrees.add(replace(wish, worktree=found), holder)
         try:
             with served.in_use(shadowtree.Settings().lock_timeout):
                 snapshot = served.warm_up(progress)
@@ -134,6 +132,8 @@ class Server:
         finally:
             if not served.is_warm:
                 self._worktrees.drop(served)
+        if wish.auto_s is not None:
+            served.record_bursts(wish, holder, lambda message: self._tell_burst(served, message))
         self._log.write(f"serving {served.worktree}")
         return {
             "worktree": served.worktree,
@@ -142,6 +142,12 @@ class Server:
             "pid": os.getpid(),
             "watching": served.describe_watching(),
         }
+
+    def _tell_burst(self, served: Served, message: shadowtree.Message) -> None:
+        for holder in list(served.holders):
+            assert isinstance(holder, Conversation)
+            holder.tell_burst(message)
+        self._ring()
 
     def stop(self, start: str, store: str | None) -> list[str]:
         """Serve the worktree that a directory is in no longer; name it."""
@@ -245,7 +251,7 @@ class Server:
         """
         served = {each for each in self._worktrees.all() if each.is_warm}
         for each in [
-            old for old, (_, uses) in self._watched.items() if old not in served or old.uses != uses
+            old for old, (_, turn) in self._watched.items() if old not in served or old.turn != turn
         ]:
             self._selector.unregister(self._watched.pop(each)[0])
         for each in served - self._watched.keys():
@@ -260,7 +266,7 @@ class Server:
         fd = served.shadow.fileno()
         if fd is not None and fd >= 0:
             self._selector.register(fd, selectors.EVENT_READ, lambda: self._drain(served))
-            self._watched[served] = fd, served.uses
+            self._watched[served] = fd, served.turn
 
     def _drain(self, served: Served) -> None:
         """Take what a watcher has to tell, so that its queue does not run over."""
@@ -307,7 +313,11 @@ class Server:
         for served in self._worktrees.all():
             if served.is_warm and not served.is_there():
                 self._drop(served, "it is no longer there")
-            elif not served.holders and now - served.idle_since_s >= self._timing.unused_s:
+            elif (
+                not served.holders
+                and served.auto is None
+                and now - served.idle_since_s >= self._timing.unused_s
+            ):
                 self._drop(served, "it was not used for long")
         if not self._listening.is_found():
             self._log.write("the meeting place is no longer there")
