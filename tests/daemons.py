@@ -41,6 +41,7 @@ from shadowtree import faultpoint
 from shadowtree.daemon import frames, work
 
 is_armed = False
+writes = 0
 wanted = {at!r}
 run, send = work.Call.run, frames.Channel.send
 
@@ -53,7 +54,9 @@ def armed_run(self):
     return run(self)
 
 def before_write(act, path):
-    if is_armed and wanted in ("first", act):
+    global writes
+    writes += is_armed
+    if is_armed and wanted in ("first", act, writes):
         die()
 
 def dying_send(self, *frame):
@@ -63,7 +66,7 @@ def dying_send(self, *frame):
 
 work.Call.run, frames.Channel.send, faultpoint.before_write = armed_run, dying_send, before_write
 """
-"""Dies in the first call that it does: at its first write, at a certain one, or before it answers."""
+"""Dies in the first call that it does: at its n-th write, at the first of a kind, or before it answers."""
 
 HOLD_AT = """
 import threading

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,7 @@ from tests.daemons import (
     wait_until,
 )
 from tests.processes import surroundings
+from tests.referee import assert_sound_store
 from tests.trees import assert_tree, make_tree
 from tests.values import make_message, make_outcome
 
@@ -727,6 +729,29 @@ def test_an_act_is_done_once_whenever_the_daemon_dies(worktree: Path, at: str) -
     with Shadow(worktree) as shadow:
         assert shadow.status().undone == ["m1"]
         assert shadow.redo().messages == ["m1"]
+
+
+@pytest.mark.slow
+def test_an_act_is_done_once_at_whichever_write_the_daemon_dies(tmp_path: Path) -> None:
+    for number in count(1):
+        worktree = tmp_path / f"w{number}"
+        prepare_undo(worktree)
+        with daemon(KILL_AT.format(at=number)):
+            serve_kept(worktree)
+            with require(worktree) as remote:
+                try:
+                    assert remote.undo().messages == ["m1"]
+                except shadowtree.PerhapsDone:
+                    pass
+                has_survived = vars(remote)["_local"] is None
+
+        assert_tree(worktree, {"a": "1", "b": "1"})
+        with Shadow(worktree) as shadow:
+            assert shadow.status().undone == ["m1"]
+            assert_sound_store(shadow.store)
+        if has_survived:
+            break
+    assert number > 20
 
 
 def test_a_snapshot_that_may_have_been_recorded_is_not_recorded_again(worktree: Path) -> None:
