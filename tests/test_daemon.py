@@ -786,6 +786,8 @@ def test_what_a_dead_daemon_began_is_taken_back_and_told(worktree: Path) -> None
 
 # A daemon that hangs
 
+FAST_BEAT = "from shadowtree.daemon import conversation; conversation.BEAT_S = 0.1\n"
+
 
 def test_a_daemon_that_hangs_is_not_waited_for(worktree: Path) -> None:
     with daemon() as process:
@@ -800,10 +802,11 @@ def test_a_daemon_that_falls_silent_is_not_waited_for(
 ) -> None:
     """Nobody knows what it will do when it wakes up, so that the command does nothing itself."""
     prepare_undo(worktree)
-    monkeypatch.setattr("shadowtree.daemon.client.SILENCE_S", 0.5)
     held = tmp_path / "held"
-    with daemon(HOLD_AT.format(at="exchange", held=str(held), patience=PATIENCE_S)) as process:
+    code = FAST_BEAT + HOLD_AT.format(at="exchange", held=str(held), patience=PATIENCE_S)
+    with daemon(code) as process:
         serve_kept(worktree)
+        monkeypatch.setattr("shadowtree.daemon.client.SILENCE_S", 2.0)
 
         def stop() -> None:
             wait_until(held.exists)
@@ -823,20 +826,18 @@ def test_a_daemon_that_falls_silent_is_not_waited_for(
 
 
 def test_work_that_takes_long_is_not_silent(worktree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shadowtree.daemon.client.SILENCE_S", 0.5)
     slow = (
         "import time\n"
         "from shadowtree import Shadow\n"
-        "from shadowtree.daemon import conversation\n"
-        "conversation.BEAT_S = 0.1\n"
         "status = Shadow.status\n"
         "def slow_status(self):\n"
-        "    time.sleep(1.5)\n"
+        "    time.sleep(3)\n"
         "    return status(self)\n"
         "Shadow.status = slow_status\n"
     )
-    with daemon(slow):
+    with daemon(FAST_BEAT + slow):
         serve_kept(worktree)
+        monkeypatch.setattr("shadowtree.daemon.client.SILENCE_S", 2.0)
         with require(worktree) as remote:
             assert remote.status().changed == 0
             assert vars(remote)["_local"] is None
