@@ -48,7 +48,8 @@ how it is measured:
 
   Later snapshots are taken in this process. Files are rewritten, rest for {pause:g} s, and are then seen by
   all alike. OpenCode's store is filled by one `git add -A` before its own sequence of commands: that gives
-  the same index and objects as its first snapshot, whose time is quadratic, hours for 500,000 files.
+  the same index and objects as its first snapshot, whose time is quadratic, hours for 500,000 files. The
+  rivals keep their stores from one such work to the next.
 
   With the watcher on, the kernel tells shadowtree what changed; OpenCode does as ever. Snapshots should not
   grow with the tree: of the sizes from {growth_from:,} files on, the largest is set beside the smallest.
@@ -67,7 +68,7 @@ how it is measured:
 
 OpenCode's first snapshot of 100,000 files in a folder takes some 400 s: from 50,000 on it is taken once.
 
-All figures of the watcher and the daemon; 500,000 files need some 15 GB, and most of the time:
+All figures of the watcher and the daemon; 500,000 files need some 10 GB, and most of the time:
 
   python -m benchmarks --sizes 10000,100000,500000 \\
       --only watched --only watched-message --only watched-memory --only daemon"""
@@ -79,12 +80,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     works = [work for work in WORKS if not options.only or work.name in options.only]
     with tempfile.TemporaryDirectory(prefix="benchmarks-", dir=options.work) as work_area:
         rows = _measure(Path(work_area).resolve(), works, options)
-    print(render_table(rows))
+        # Told before the area is removed, which takes minutes if it is large.
+        _tell(rows, options)
+    return 0
+
+
+def _tell(rows: Sequence[Row], options: argparse.Namespace) -> None:
+    print(render_table(rows), flush=True)
     if options.json:
         options.json.write_text(json.dumps(to_json(rows), indent=2) + "\n")
     if options.plot:
         options.plot.write_text(render_plot(rows))
-    return 0
 
 
 def _measure(root: Path, works: Sequence[Work], options: argparse.Namespace) -> list[Row]:

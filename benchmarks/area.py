@@ -28,6 +28,7 @@ class Area:
         self._store_numbers = count(1)
         self._change_numbers = count(1)
         self._copy_numbers = count(1)
+        self._rival_stores: dict[str, Path] = {}
 
     @cached_property
     def folder(self) -> Path:
@@ -87,6 +88,12 @@ class Area:
         stores = self._root / "stores"
         stores.mkdir(exist_ok=True)
         return stores / str(next(self._store_numbers))
+
+    def store_of(self, rival: str) -> Path:
+        """Name the store of the folder that a rival keeps from work to work: filling it may take minutes."""
+        if rival not in self._rival_stores:
+            self._rival_stores[rival] = self.new_store()
+        return self._rival_stores[rival]
 
     def _build(self, name: str) -> Path:
         """Make a worktree; its timestamps are old, and its pages in memory, when it is handed out."""

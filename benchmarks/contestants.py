@@ -16,7 +16,7 @@ class Contestant(Protocol):
     """Something that turns one worktree into trees and keeps them in one store."""
 
     def prime(self) -> None:
-        """Bring a new store to where a first snapshot leaves it, by any way; not to be timed."""
+        """Bring the store to where a snapshot leaves it, by any way if it is new; not to be timed."""
 
     def track(self) -> str:
         """Take a snapshot, making the store if there is none, and return the tree id."""

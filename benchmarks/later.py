@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from benchmarks.area import Area
 from benchmarks.contestants import GIT_ADD, OPENCODE, OURS, Contestant, enter, enter_for_messages
@@ -64,7 +65,7 @@ WATCHED = Approach(
 def measure_snapshots(approach: Approach, area: Area, files: int, effort: Effort) -> list[Row]:
     """Measure further snapshots, with more and more files changed before each."""
     contestants = {
-        name: enter(name, area.folder, area.new_store(), watch=approach.watch)
+        name: enter(name, area.folder, _store_of(name, area), watch=approach.watch)
         for name in (OURS, *approach.rivals)
     }
     for contestant in contestants.values():
@@ -82,7 +83,7 @@ def measure_snapshots(approach: Approach, area: Area, files: int, effort: Effort
 def measure_messages(approach: Approach, area: Area, files: int, effort: Effort) -> list[Row]:
     """Measure all that recording a message takes, before and after files are changed."""
     contestants = {
-        name: enter_for_messages(name, area.folder, area.new_store(), watch=approach.watch)
+        name: enter_for_messages(name, area.folder, _store_of(name, area), watch=approach.watch)
         for name in (OURS, OPENCODE)
     }
     for contestant in contestants.values():
@@ -107,6 +108,10 @@ def measure_messages(approach: Approach, area: Area, files: int, effort: Effort)
     return [
         Row(title, files, Unit.SECONDS, samples, at_size(approach.messages, files), same_trees=same_trees)
     ]
+
+
+def _store_of(name: str, area: Area) -> Path:
+    return area.new_store() if name == OURS else area.store_of(name)
 
 
 def _measure_changes(

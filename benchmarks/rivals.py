@@ -147,8 +147,9 @@ class OpenCode:
 
     def prime(self) -> None:
         """Fill the store by one `git add -A`: its own way ends in the same one, but its time is quadratic."""
-        self._create()
-        self._git.run([*EXACT, *self._where, "add", "--all"], self._worktree)
+        if not self._store.exists():
+            self._create()
+            self._git.run([*EXACT, *self._where, "add", "--all"], self._worktree)
         self.track()
 
     def track(self) -> str:

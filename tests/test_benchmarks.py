@@ -70,6 +70,18 @@ def test_a_given_directory_is_copied_without_its_repository(tmp_path: Path, work
     assert not (area.folder / ".git").exists()
 
 
+def test_a_rival_keeps_its_store_from_work_to_work(tmp_path: Path) -> None:
+    area = Area(tmp_path / "area", files=60, tree=None, settle_s=0)
+    first = enter(OPENCODE, area.folder, area.store_of(OPENCODE))
+    first.prime()
+    area.change_folder(5)
+    second = enter(OPENCODE, area.folder, area.store_of(OPENCODE))
+    second.prime()
+
+    assert area.store_of(GIT_ADD) != area.store_of(OPENCODE)
+    assert second.track() == GitAdd(area.folder, area.new_store()).track()
+
+
 @pytest.mark.parametrize("is_repository", [False, True], ids=["folder", "repository"])
 def test_the_rivals_agree_on_the_tree_before_and_after_changes(
     tmp_path: Path, worktree: Path, is_repository: bool
