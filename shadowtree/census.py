@@ -99,6 +99,14 @@ class Census:
             for name in names:
                 yield join(path, name)
 
+    def is_checked(self, path: RelPath) -> bool:
+        """Tell whether each scan finds out by itself what changed in a directory."""
+        return path in self.restless or path in self.unwatched
+
+    def is_linked(self, path: RelPath) -> bool:
+        """Tell whether a file has other names too, or had."""
+        return path.rpartition(b"/")[2] in self._linked.get(parent_of(path), ())
+
     def find_inodes(self, inodes: set[int]) -> Iterator[RelPath]:
         """Name the covered files with one of these inodes."""
         for directory in self._directories.values():

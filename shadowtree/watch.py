@@ -261,17 +261,22 @@ class Watch:
             return
         for directory, is_changed in zip(scan.directories, scan.changed, strict=True):
             known = census.get(directory.path)
-            if known is None or not is_changed or known.path in census.restless:
+            if known is None or not is_changed or census.is_checked(known.path):
                 continue
             missed = {
                 name
                 for name in _list_differing(known, directory)
-                if not self._pending.explains(known.path, name)
+                if not self._is_expected(census, known.path, name)
             }
             if missed:
-                # A file that was to be read again in any case may be as it was.
-                self._missed += len(missed - _list_smudged(known))
+                self._missed += sum(_has_changed(known, directory, name) for name in missed)
                 self._pending.directories.add(known.path)
+
+    def _is_expected(self, census: Census, directory: RelPath, name: bytes) -> bool:
+        """Tell whether the next scan would have found a change by itself."""
+        path = join(directory, name)
+        is_suspect = path in self._pending.writing or census.is_linked(path)
+        return is_suspect or self._pending.explains(directory, name)
 
 
 def _find_other_names(scan: Scan, census: Census) -> set[RelPath]:
@@ -298,8 +303,14 @@ def _list_differing(known: Directory, seen: Directory) -> set[bytes]:
     return files | others | (set(known.excluded) ^ set(seen.excluded))
 
 
-def _list_smudged(known: Directory) -> set[bytes]:
-    return {name for row, name in enumerate(known.names) if not any(_stamp_at(known, row)[:4])}
+def _has_changed(known: Directory, seen: Directory, name: bytes) -> bool:
+    """Tell whether more than a new link to a file was found, or that it was to be read again anyway."""
+    before, after = known.find_file(name), seen.find_file(name)
+    if before is None or after is None:
+        return True
+    old, new = _stamp_at(known, before), _stamp_at(seen, after)
+    is_smudged = not any(old[:4])
+    return not is_smudged and (old[0], *old[2:]) != (new[0], *new[2:])
 
 
 def _stamp_at(directory: Directory, row: int) -> tuple[int, ...]:
