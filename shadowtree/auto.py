@@ -78,7 +78,7 @@ class Auto:
         """When the shadow was last asked what changed."""
 
     def begin(self) -> None:
-        """Record where the first burst begins; what changes from now on is in one. `run` does it otherwise."""
+        """Record where the first burst begins: what changes from now on is in one. Else `run` does it."""
         if not self._is_ready:
             self._try(self._begin)
 

@@ -17,11 +17,13 @@ from time import monotonic, time
 from shadowtree.errors import describe
 from shadowtree.paths import ROOT, RelPath, is_own_temporary, join
 from shadowtree.system import IS_LINUX, O_CLOEXEC
-from shadowtree.watcher import Dirty, Rescan
+from shadowtree.watcher import BlindWatcher, Dirty, Rescan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from watchfiles._rust_notify import RustNotify
+
+    from shadowtree.watcher import Watcher
 
     Told = set[tuple[int, str]]
     """What happened and the full path, as watchfiles gives them."""
@@ -320,6 +322,21 @@ class NoticeWatcher:
                 return None
             names.append(name)
         return RelPath(b"/".join(os.fsencode(name) for name in reversed(names)))
+
+
+def renew_notices(old: Watcher | None, root: str, cookies: str) -> Watcher:
+    """Begin to watch, or go on with one that begins anew by itself; a blind one stands in while it cannot be.
+
+    The directory of cookies is in the store, which a worktree that is not wrapped has not yet.
+    """
+    if isinstance(old, NoticeWatcher):
+        return old
+    if not os.path.isdir(os.path.dirname(cookies)):
+        return BlindWatcher("it is not wrapped yet")
+    try:
+        return NoticeWatcher(root, cookies)
+    except OSError as error:
+        return BlindWatcher(describe(error))
 
 
 class _Doubt(Exception):

@@ -99,7 +99,7 @@ class Shadow:
         if watch:
             from shadowtree.watch import Watch
 
-            self._gate.watch = Watch(self._gate.worktree)
+            self._gate.watch = Watch(self._gate.worktree, self._gate.store)
             self._news = self._gate.watch.news
 
     @classmethod

@@ -9,6 +9,7 @@ way is watched from then on.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from itertools import islice
 from time import monotonic
@@ -21,6 +22,7 @@ from shadowtree.rulefiles import Surroundings
 from shadowtree.scan import Scan, scan_worktree
 from shadowtree.settings import Settings
 from shadowtree.statcache import StatCache
+from shadowtree.system import IS_LINUX
 from shadowtree.watcher import BlindWatcher, Rescan, open_watcher
 
 TYPE_CHECKING = False
@@ -50,8 +52,10 @@ class Pending:
 class Watch:
     """The watcher of one worktree, what it told, and the census that this is measured against."""
 
-    def __init__(self, worktree: str) -> None:
+    def __init__(self, worktree: str, store: str) -> None:
         self._worktree = worktree
+        self._cookies = os.path.join(store, "cookies")
+        """Where a watcher that needs them puts files of its own."""
         self._watcher: Watcher | None = None
         self._census: Census | None = None
         self._token: bytes | None = None
@@ -181,12 +185,20 @@ class Watch:
         self._reason = reason
         self._is_doubtful = True
         self._census = self._round = None
-        if self._watcher is not None:
-            self._watcher.close()
-        self._watcher = open_watcher(self._worktree)
+        self._watcher = self._renew_watcher()
         if isinstance(self._watcher, BlindWatcher):
             self._reason = self._watcher.reason
         self._pending = Pending()
+
+    def _renew_watcher(self) -> Watcher:
+        """Begin to watch, or to watch anew; where there is no queue to read, watchfiles serves."""
+        if not IS_LINUX:
+            from shadowtree.notices import renew_notices
+
+            return renew_notices(self._watcher, self._worktree, self._cookies)
+        if self._watcher is not None:
+            self._watcher.close()
+        return open_watcher(self._worktree)
 
     def _outlook(self, census: Census) -> Outlook:
         pending = self._pending

@@ -16,7 +16,7 @@ _PAUSE_S = 0.05
 
 _CODE = """\
 import sys
-sys.path.append({place!r})
+sys.path.insert(0, {place!r})
 from shadowtree.daemon.start import run_detached
 run_detached({ready_fd})
 """
