@@ -130,6 +130,53 @@ def test_a_timeline_of_version_2_goes_on(shop: Shadow, worktree: Path) -> None:
     assert_tree(worktree, AFTER_M3)
 
 
+# A timeline of version 3: m1, m2 on a branch, m3 and m4; m1 was taken out from under them
+
+NOW: Tree = {
+    "notes.txt": file("first draft\nmore notes\n", 0o600),
+    "price": link("src/price.py"),
+    "src": {"price.py": "TAX = 0.19\n"},
+}
+WITH_M1: Tree = {**NOW, "src": {"price.py": "TAX = 0.21\n"}}
+
+
+@pytest.fixture
+def later_shop(worktree: Path, tmp_path: Path) -> Iterator[Shadow]:
+    """The shop whose timeline has version 3, as its last act left it."""
+    store = _put_in_place("timeline-3", tmp_path / "store")
+    make_tree(worktree, NOW)
+    with Shadow.adopt(worktree, store, settings={"min_free": 0}) as shadow:
+        yield shadow
+    assert_sound_store(shadow.store)
+
+
+def test_a_timeline_of_version_3_is_read(later_shop: Shadow) -> None:
+    assert [(message.id, message.state, message.branch) for message in later_shop.messages()] == [
+        ("m1", "undone", None),
+        ("m2", "archived", "add-a-shop-window"),
+        ("m3", "active", None),
+        ("m4", "active", None),
+    ]
+    status = later_shop.status()
+    assert (status.head, status.undone, status.changed, status.outside) == ("m4", [], 0, [])
+    assert later_shop.switch("m2", dry_run=True).messages == ["m3", "m4", "m1", "m2"]
+    assert _version_of(later_shop) == 3
+
+
+def test_a_timeline_of_version_3_goes_on(later_shop: Shadow, worktree: Path) -> None:
+    later_shop.unrevert()
+    assert_tree(worktree, WITH_M1)
+    with later_shop.message("m5", text="one more"):
+        make_tree(worktree, {"new": "5"})
+    later_shop.revert("m1")
+
+    assert_tree(worktree, {"notes.txt": file("first draft\n", 0o600), "src": {"price.py": "TAX = 0.19\n"}})
+    later_shop.switch("m2")
+    assert_tree(worktree, AFTER_M2)
+    later_shop.switch("m5")
+    assert_tree(worktree, {**WITH_M1, "new": "5"})
+
+
 def assert_read_and_going_on(worktree: Path, store: Path) -> None:
     with Shadow.adopt(worktree, store, settings={"min_free": 0}) as shadow:
         assert shadow.patch(FIRST).files == []

@@ -43,7 +43,11 @@ from shadowtree.tables import VERSION
 from tests.faults import in_child, sweep_kills
 
 STORES = Path(__file__).parent.parent / "fixtures" / "stores"
-OLD_TIMELINES = {1: STORES / "format-1" / "timeline.db", 2: STORES / "timeline-2" / "timeline.db"}
+OLD_TIMELINES = {
+    1: STORES / "format-1" / "timeline.db",
+    2: STORES / "timeline-2" / "timeline.db",
+    3: STORES / "timeline-3" / "timeline.db",
+}
 
 FILE = PathState(0o100644, b"a" * 20)
 PRIVATE_FILE = PathState(0o100600, b"b" * 20)
