@@ -86,13 +86,13 @@ class Capture:
         self.facts = facts
 
     def publish(self, time_s: int) -> RecordedDirectory:
-        """Make the objects durable and readable, and give what is there as a recorded tree.
+        """Make the objects readable, and give what is there as a recorded tree.
 
         The commit that keeps them goes along, so that `record` with the same time needs no pack of its own.
         """
         if self._pack.ids():
             self._opened.add_keeper(self._pack, self.tree, self.facts, time_s=time_s)
-            self._opened.objects.publish(self._pack)
+            self._opened.publish(self._pack)
             self._pack = self._opened.objects.start_pack()
         return open_recorded(self._opened.objects, self.tree, self.facts)
 
@@ -124,8 +124,9 @@ class Capture:
             self._watch.commit(self.scan, self._opened.cache)
 
     def abandon(self) -> None:
-        """Throw away what is not published."""
+        """Throw away what is not recorded."""
         self._pack.abandon()
+        self._opened.abandon()
 
 
 @contextmanager
@@ -170,7 +171,7 @@ def look(
     Of the contents of files up to `file_bytes` are kept.
     """
     scratch = Scratch(file_bytes)
-    objects = Objects(opened.layout.objects, scratch)
+    objects = opened.open_objects(scratch)
     try:
         objects.refresh()
         if scan is None:

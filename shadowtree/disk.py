@@ -7,7 +7,7 @@ the tests, which count, fail or kill at each call through the fault point.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from shadowtree import faultpoint
@@ -119,21 +119,50 @@ def remove_file(path: str) -> None:
             return
 
 
-def write_file(path: str, content: bytes) -> None:
-    """Replace a small file as a whole and durably: at any moment it has its old content or all of the new."""
-    temporary = name_temporary(os.path.dirname(path))
+def write_file(path: str, content: bytes, *, beside: str | None = None) -> None:
+    """Replace a small file as a whole and durably: at any moment it has its old content or all of the new.
+
+    The temporary is in the same directory, or in that of the file `beside`.
+    """
+    _replace(path, content, sync, name_temporary(os.path.dirname(beside or path)))
+    sync_names(os.path.dirname(path))
+
+
+def place_file(path: str, content: bytes) -> None:
+    """Replace a small file as a whole, and do not wait: after a power cut it may be torn, or not there."""
+    _replace(path, content, lambda fd, temporary: None, name_temporary(os.path.dirname(path)))
+
+
+def _replace(path: str, content: bytes, finish: Callable[[int, str], None], temporary: str) -> None:
     fd = create_file(temporary)
     try:
         try:
             write_all(fd, content, temporary)
-            sync(fd, temporary)
+            finish(fd, temporary)
         finally:
             os.close(fd)
         rename(temporary, path)
     except BaseException:
         remove_file(temporary)
         raise
-    sync_names(os.path.dirname(path))
+
+
+def overwrite_file(path: str, content: bytes) -> bool:
+    """Write over a small file in place, and do not wait; False if there is none with just as many bytes.
+
+    After a power cut it has its old content or the new. A file that is replaced could be empty then.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_BINARY)
+    except OSError:
+        return False
+    try:
+        if os.fstat(fd).st_size != len(content):
+            return False
+        overwrite_at(fd, content, 0, path)
+    finally:
+        os.close(fd)
+    return True
 
 
 def name_temporary(directory: str) -> str:
@@ -152,8 +181,8 @@ def remove_temporaries(directory: str) -> None:
 
 def read_file(path: str) -> bytes:
     """Read a small file of the store."""
-    with store_errors(path), open(path, "rb") as file:
-        return file.read()
+    with store_errors(path), open(path, "rb", buffering=0) as file:
+        return file.readall()
 
 
 def read_if_there(path: str) -> bytes | None:

@@ -123,6 +123,18 @@ class BranchRow:
 
 
 @frozen
+class PackRow:
+    """A journaled pack, without its bytes."""
+
+    number: int
+    name: str
+    boot: str
+    """In which time between two starts of the machine its files were known to be whole; may be empty."""
+    pack_size: int
+    index_size: int
+
+
+@frozen
 class Intent:
     """An act that is about to be done in the worktree, or was not finished."""
 

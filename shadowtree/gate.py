@@ -89,7 +89,7 @@ class Gate:
     def open(self) -> OpenStore:
         """Open the store to read; what was interrupted is made good first, unless it is still going on."""
         opened = self._open_store()
-        if opened.journal.open_intents():
+        if opened.has_to_recover():
             try:
                 with self.locked(timeout_s=0):
                     pass
@@ -98,7 +98,8 @@ class Gate:
                 return opened
             except (OutOfSpace, StoreFailed, WorktreeFailed) as error:
                 # Who only looks may go on; who writes is told.
-                self.recovered.append(f"an interrupted act is not made good yet: {error}")
+                if opened.journal.open_intents():
+                    self.recovered.append(f"an interrupted act is not made good yet: {error}")
         return self._open_store()
 
     @contextmanager

@@ -13,6 +13,7 @@ from hashlib import sha1
 from sys import byteorder
 
 from shadowtree.errors import StoreDamaged
+from shadowtree.frozen import frozen
 from shadowtree.paths import is_forbidden
 
 MODE_FILE = 0o100644
@@ -49,6 +50,25 @@ class TreeEntry:
         self.name = name
         self.mode = mode
         self.id = id
+
+
+@frozen
+class PackBytes:
+    """A whole pack in memory."""
+
+    name: str
+    """`pack-ID`, as its files are called but for their suffixes."""
+    pack: bytes
+    index: bytes
+
+    def is_whole(self) -> bool:
+        """Tell whether the checksums in it are right, by which it also has its name."""
+        checksum = sha1(self.pack[:-20], usedforsecurity=False).digest()
+        return (
+            self.name == f"pack-{checksum.hex()}"
+            and self.pack[-20:] == checksum == self.index[-40:-20]
+            and self.index[-20:] == sha1(self.index[:-20], usedforsecurity=False).digest()
+        )
 
 
 def blob_id(content: bytes) -> bytes:

@@ -1,8 +1,8 @@
 """The timeline of a store: what was recorded, in SQLite, durable when a call returns.
 
-Rows are only ever added, apart from intents, which are removed when they are done with, and the names of
-branches. A row names objects, so it is written last: whatever it names is complete and durable by then
-(invariant 2).
+Rows are only ever added, apart from intents and packs, which are removed when they are done with, and the
+names of branches. A row names objects, so it is written last: whatever it names is complete and durable by
+then, or becomes so in the same transaction (invariant 2).
 
 A timeline of an older version is read as it is, and holds no sessions then. Whoever writes upgrades it first.
 """
@@ -16,8 +16,9 @@ from contextlib import contextmanager, nullcontext
 
 from shadowtree import disk, faultpoint
 from shadowtree.errors import OutOfSpace, ShadowError, StoreDamaged, StoreFailed, StoreTooNew
-from shadowtree.events import BranchRow, Event, Intent, MessageRow, Position
+from shadowtree.events import BranchRow, Event, Intent, MessageRow, PackRow, Position
 from shadowtree.frozen import frozen
+from shadowtree.gitformat import PackBytes
 from shadowtree.state import Change
 from shadowtree.system import has_no_room
 from shadowtree.tables import (
@@ -29,15 +30,18 @@ from shadowtree.tables import (
     IS_WRAP,
     MESSAGES,
     OF_MESSAGE,
+    PACKS,
     SCHEMAS,
     TREES,
     VERSION,
     WITH_CHANGES,
     adapt,
+    check_pack_name,
     decode_branch,
     decode_change,
     decode_event,
     decode_message,
+    decode_pack,
     decode_skips,
     decode_text,
     encode_change,
@@ -53,7 +57,8 @@ if TYPE_CHECKING:
     Value = TypeVar("Value")
 
 _WITH_SESSIONS = 2
-"""The version that brought sessions, and all tables but that of trees."""
+"""The version that brought sessions, and all tables but those of trees and packs."""
+_WITH_PACKS = 4
 _CHUNK = 500
 """How many values one statement asks for; SQLite has a limit."""
 _PAGE = 20
@@ -95,10 +100,10 @@ class Journal:
         """Let go of the file."""
         self._connection.close()
 
-    def upgrade(self) -> None:
-        """Bring an older timeline to the present version, in one step."""
+    def upgrade(self) -> bool:
+        """Bring an older timeline to the present version, in one step; tell whether it was older."""
         if self._version == VERSION:
-            return
+            return False
         with self.transaction(), _errors(self._path):
             # Another process may have done it since.
             for version in range(self._read_version() + 1, VERSION + 1):
@@ -106,6 +111,7 @@ class Journal:
                     self._connection.execute(statement)
             self._connection.execute(f"PRAGMA user_version = {VERSION}")
         self._version = VERSION
+        return True
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -436,14 +442,57 @@ class Journal:
 
     def remove_intent(self, number: int) -> None:
         """Forget an intent of which nothing is left to do."""
-        self._announce("forget")
-        with _errors(self._path):
-            # Not waited for: if it comes back after a power cut, there is nothing left to do for it.
-            self._connection.execute("PRAGMA synchronous = NORMAL")
-            try:
-                self._connection.execute("DELETE FROM intents WHERE number = ?", (number,))
-            finally:
-                self._connection.execute("PRAGMA synchronous = FULL")
+        # If it comes back after a power cut, there is nothing left to do for it.
+        self._forget("DELETE FROM intents WHERE number = ?", number)
+
+    # Packs
+
+    def pack_rows(self) -> list[PackRow]:
+        """Give every journaled pack, oldest first."""
+        return self._decode(decode_pack, self._pack_rows(f"{PACKS} ORDER BY number"))
+
+    def read_pack(self, row: PackRow) -> PackBytes | None:
+        """Read a journaled pack; None if another process has just merged it, or if its row is damaged."""
+        select = "SELECT CAST(pack AS BLOB), CAST(pack_index AS BLOB) FROM packs WHERE number = ?"
+        for pack, index in self._pack_rows(select, row.number):
+            content = PackBytes(row.name, pack, index)
+            return content if content.is_whole() else None
+        return None
+
+    def read_packs(self) -> Iterator[PackBytes]:
+        """Read the journaled packs one by one, newest first."""
+        found = (self.read_pack(row) for row in reversed(self.pack_rows()))
+        return (content for content in found if content is not None)
+
+    def add_pack(self, content: PackBytes, boot: str) -> int:
+        """Journal a pack: its objects are durable with this transaction, whatever becomes of its files."""
+        return self._add("packs", name=content.name, boot=boot, pack=content.pack, pack_index=content.index)
+
+    def forget_packs(self, names: Collection[str]) -> None:
+        """Forget journaled packs whose objects are durable elsewhere."""
+        # Those that come back after a power cut get their files back, and are merged once more.
+        marks = ", ".join("?" * len(names))
+        self._forget(f"DELETE FROM packs WHERE name IN ({marks})", *names)
+
+    def note_boot(self, boot: str) -> None:
+        """Note that the files of every journaled pack are whole now."""
+        self._forget("UPDATE packs SET boot = ?", boot)
+
+    def announced_packs(self) -> list[str]:
+        """Name the packs that have files, and no record."""
+        rows = self._pack_rows("SELECT name FROM announced")
+        return self._decode(lambda row: check_pack_name(row[0]), rows)
+
+    def announce_pack(self, name: str) -> None:
+        """Say that a pack is about to have files, to be removed again if its record never comes."""
+        self._add("announced", name=name)
+
+    def forget_announced(self) -> None:
+        """Forget the announced packs: they are recorded, in the same transaction, or gone."""
+        self._update("DELETE FROM announced")
+
+    def _pack_rows(self, statement: str, *values: object) -> list[Any]:  # Any: rows of SQLite
+        return self._rows(statement, values) if self._has_tables_of(_WITH_PACKS) else []
 
     # How rows are read and written
 
@@ -461,13 +510,16 @@ class Journal:
 
     def _session_rows(self, statement: str, *values: object) -> list[Any]:  # Any: rows of SQLite
         """Read rows of the tables that came with sessions; before that there are none."""
+        if not self._has_tables_of(_WITH_SESSIONS):
+            return []
+        return self._rows(adapt(statement, self._version), values)
+
+    def _has_tables_of(self, version: int) -> bool:
         if self._version < VERSION:
             # Another process may have upgraded it since.
             with _errors(self._path):
                 self._version = self._read_version()
-            if self._version < _WITH_SESSIONS:
-                return []
-        return self._rows(adapt(statement, self._version), values)
+        return self._version >= version
 
     def _rows_of(
         self, statement: str, keys: Collection[object], end: str = "", *, values: Sequence[object] = ()
@@ -512,6 +564,16 @@ class Journal:
         self._announce("record")
         with _errors(self._path):
             self._connection.execute(statement, values)
+
+    def _forget(self, statement: str, *values: object) -> None:
+        """Change what need not be durable: a power cut may bring back what was there before."""
+        self._announce("forget")
+        with _errors(self._path):
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            try:
+                self._connection.execute(statement, values)
+            finally:
+                self._connection.execute("PRAGMA synchronous = FULL")
 
     def _announce(self, act: str) -> None:
         """Let the fault point know of a write that counts at once; one in a transaction counts with it."""

@@ -22,14 +22,15 @@ class StoreLayout:
 
     def __init__(self, store: str) -> None:
         self.store = store
-        self.objects = os.path.join(store, "objects")
-        self.packs = os.path.join(store, "objects", "pack")
-        self.ref = os.path.join(store, *KEEPER_REF.split("/"))
-        self.config = os.path.join(store, "config")
-        self.identity = os.path.join(store, "shadowtree.json")
-        self.timeline = os.path.join(store, "timeline.db")
-        self.cache = os.path.join(store, "cache.db")
-        self.lock = os.path.join(store, "lock")
+        # Plain text: it is made several times a command, and `os.path.join` takes ten times as long.
+        self.objects = f"{store}/objects"
+        self.packs = f"{store}/objects/pack"
+        self.ref = f"{store}/{KEEPER_REF}"
+        self.config = f"{store}/config"
+        self.identity = f"{store}/shadowtree.json"
+        self.timeline = f"{store}/timeline.db"
+        self.cache = f"{store}/cache.db"
+        self.lock = f"{store}/lock"
 
 
 def store_of(worktree: str, stores: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha1
 
 from shadowtree import disk
@@ -18,12 +18,14 @@ from shadowtree.errors import StoreDamaged, StoreFailed
 from shadowtree.gitformat import (
     EMPTY_TREE,
     KIND_NAMES,
+    PackBytes,
     TreeEntry,
     decode_tree,
     object_header,
     object_id,
 )
-from shadowtree.packs import Entry, Pack, PackStamp, PackWriter, merge_packs
+from shadowtree.layout import TEMPORARY_PREFIX
+from shadowtree.packs import Entry, Pack, PackStamp, PackWriter, merge_packs, stamp_of, write_pack
 
 _LOOSE_CHUNK = 1 << 16
 _MAX_DELTA_CHAIN = 5000
@@ -108,11 +110,22 @@ class Scratch:
 class Objects:
     """The object database of a store. Reading needs no lock; writing needs the store's."""
 
-    def __init__(self, directory: str, scratch: Scratch | None = None) -> None:
+    def __init__(
+        self,
+        directory: str,
+        scratch: Scratch | None = None,
+        journaled: Callable[[], Iterable[PackBytes]] = tuple,
+    ) -> None:
         self._directory = directory
         self._scratch = scratch
+        self._journaled = journaled
+        """Reads the packs that the journal holds, for when their files are not there or not whole."""
         self._pack_directory = os.path.join(directory, "pack")
         self._packs: dict[str, Pack] = {}
+        self._stamps: dict[str, PackStamp] = {}
+        """Of packs and indexes, by name, as they were when somebody last looked."""
+        self._held: dict[str, tuple[Pack, PackBytes]] = {}
+        """Packs that have no files yet."""
         self._fans: set[str] = set()
         """The directories of loose objects."""
         self._trees: dict[bytes, list[TreeEntry]] = {}
@@ -125,6 +138,7 @@ class Objects:
         for pack in self._packs.values():
             pack.close()
         self._packs = {}
+        self._held = {}
 
     # Reading
 
@@ -145,12 +159,12 @@ class Objects:
 
     def read_small(self, wanted: bytes, limit: int) -> bytes:
         """Read a blob of up to `limit` bytes; raise TooLarge if it has more, before it is read."""
+        if self._scratch is not None and self._scratch.has_dropped(wanted) and not self.has(wanted):
+            raise TooLarge
         for _, size, _ in self._all_sources(wanted):
             if size > limit:
                 raise TooLarge
             break
-        if self._scratch is not None and self._scratch.has_dropped(wanted) and not self.has(wanted):
-            raise TooLarge
         return self.read(b"blob", wanted)
 
     def stream_blob(self, wanted: bytes) -> Iterator[bytes]:
@@ -159,7 +173,7 @@ class Objects:
         What was read must not be used before the last piece came.
         """
         self.require_blob(wanted)
-        for kind, size, pieces in self._sources(wanted):
+        for kind, size, pieces in self._all_sources(wanted):
             digest = sha1(object_header(kind, size), usedforsecurity=False)
             for piece in pieces:
                 digest.update(piece)
@@ -172,11 +186,11 @@ class Objects:
     def prove(self, wanted: bytes) -> bool:
         """Tell whether an object is stored by reading it back now, whatever was seen of it before."""
         self._sound.discard(wanted)
-        return self.has(wanted) or (self.refresh() and self.has(wanted))
+        return self._has_anywhere(wanted)
 
     def require_blob(self, wanted: bytes) -> None:
         """Raise StoreDamaged unless a blob is stored, which is proved by reading it back."""
-        if not self.has(wanted) and not (self.refresh() and self.has(wanted)):
+        if not self._has_anywhere(wanted):
             raise StoreDamaged(f"blob {wanted.hex()} is missing or damaged")
 
     def size_of(self, wanted: bytes) -> int:
@@ -210,9 +224,21 @@ class Objects:
         """
         if wanted in self._sound:
             return True
-        if not self._packs and not self._fans and self._scratch is None:
+        if not self._packs and not self._fans and not self._held and self._scratch is None:
             return False
-        for kind, size, pieces in self._sources(wanted):
+        return self._proves(wanted, self._sources(wanted))
+
+    def _has_anywhere(self, wanted: bytes) -> bool:
+        """Do the same, and look too for what another process stored since, or has in the journal alone."""
+        return (
+            self.has(wanted)
+            or (self.refresh() and self.has(wanted))
+            or self._proves(wanted, self._from_journal(wanted))
+        )
+
+    def _proves(self, wanted: bytes, sources: Iterator[Source]) -> bool:
+        """Tell whether one of the copies of an object is whole."""
+        for kind, size, pieces in sources:
             digest = sha1(object_header(kind, size), usedforsecurity=False)
             try:
                 for piece in pieces:
@@ -228,25 +254,28 @@ class Objects:
         """Look for packs that came or went; tell whether any came."""
         with disk.store_errors(self._directory):
             self._fans = {name for name in os.listdir(self._directory) if len(name) == 2}
-            stamps = dict(_stamp_files(self._pack_directory, (".idx",)))
+            self._stamps = stamps = dict(_stamp_files(self._pack_directory))
         for name, pack in list(self._packs.items()):
             if stamps.get(name) != pack.stamp:
                 self._packs.pop(name).close()
-                # Whatever was in there has to be proved anew.
-                self._sound.clear()
-                self._trees.clear()
-        fresh = sorted(stamps.keys() - self._packs.keys(), key=stamps.__getitem__)
-        opened = [self._open_pack(name) for name in fresh]
+                self._doubt()
+        fresh = [name for name in stamps if name not in self._packs and _is_index(name)]
+        opened = [self._open_pack(name) for name in sorted(fresh, key=stamps.__getitem__)]
         return any(opened)
+
+    def _doubt(self) -> None:
+        """Have everything proved anew: where it was read from is gone."""
+        self._sound.clear()
+        self._trees.clear()
 
     def _sources(self, wanted: bytes) -> Iterator[Source]:
         """Give every stored copy of an object, newest first; a damaged one does not hide a sound one."""
         if self._scratch is not None:
             yield from self._scratch.find(wanted)
+        for pack, _ in self._held.values():
+            yield from self._in_pack(pack, wanted)
         for pack in reversed(list(self._packs.values())):
-            offset = pack.find(wanted)
-            if offset is not None:
-                yield from self._from_pack(pack, offset)
+            yield from self._in_pack(pack, wanted)
         if wanted[:1].hex() in self._fans:
             yield from self._from_loose(wanted)
 
@@ -255,8 +284,27 @@ class Objects:
         yield from self._sources(wanted)
         if self.refresh():
             yield from self._sources(wanted)
+        # Between a record and the files of its pack, and after a power cut.
+        yield from self._from_journal(wanted)
+        # A pack that went from the journal meanwhile was merged.
+        if self.refresh():
+            yield from self._sources(wanted)
 
-    def _from_pack(self, pack: Pack, offset: int) -> Iterator[Source]:
+    def _from_journal(self, wanted: bytes) -> Iterator[Source]:
+        for content in self._journaled():
+            try:
+                pack = Pack(self._path_of(content.name), content)
+            except StoreDamaged:
+                continue
+            yield from self._in_pack(pack, wanted)
+
+    def _path_of(self, pack: str) -> str:
+        return os.path.join(self._pack_directory, pack + ".idx")
+
+    def _in_pack(self, pack: Pack, wanted: bytes) -> Iterator[Source]:
+        offset = pack.find(wanted)
+        if offset is None:
+            return
         try:
             entry = pack.read_entry(offset)
             if entry.base is not None:
@@ -334,37 +382,72 @@ class Objects:
             pack.add(b"blob", wanted, len(content), deflate(content))
         return wanted
 
-    def publish(self, pack: PackWriter) -> bool:
-        """Make a pack durable and visible, so that its objects may be named; False if it is empty."""
-        name = pack.finish()
+    def publish(self, pack: PackWriter, announce: Callable[[str], None] | None = None) -> bool:
+        """Make a pack durable and visible, so that its objects may be named; False if it is empty.
+
+        `announce` is called with its name right before it can be seen.
+        """
+        name = pack.finish(announce)
         if name is None:
             return False
         self._open_pack(os.path.basename(name) + ".idx")
+        self._stamp_pack(os.path.basename(name))
         self._sound.update(pack.proven_ids())
         return True
+
+    def hold(self, content: PackBytes, proven: Iterable[bytes]) -> None:
+        """Let this process read a pack that has no files; the objects that are `proven` are sound."""
+        self._held[content.name] = Pack(self._path_of(content.name), content), content
+        self._sound.update(proven)
+
+    def write_held(self) -> None:
+        """Give every held pack its files, for others to see; it must be in the journal by now."""
+        for name, (pack, content) in list(self._held.items()):
+            write_pack(self._pack_directory, content)
+            self._stamp_pack(name)
+            pack.let_go(self._stamps[name + ".idx"])
+            self._packs[name + ".idx"] = pack
+            del self._held[name]
+
+    def drop_held(self) -> None:
+        """Forget the packs that have no files."""
+        if self._held:
+            self._held = {}
+            self._doubt()
+
+    def _stamp_pack(self, name: str) -> None:
+        for file in (name + ".idx", name + ".pack"):
+            path = os.path.join(self._pack_directory, file)
+            with disk.store_errors(path):
+                self._stamps[file] = stamp_of(os.stat(path))
 
     def remove_temporaries(self) -> None:
         """Remove what dead processes left behind. Only for the holder of the lock.
 
         An index without its pack is theirs too: they were about to add the pack, or had removed it.
         """
-        disk.remove_temporaries(self._pack_directory)
         with disk.store_errors(self._pack_directory):
             names = set(os.listdir(self._pack_directory))
         for name in names:
-            if _is_index(name) and name.removesuffix(".idx") + ".pack" not in names:
+            is_alone = _is_index(name) and name.removesuffix(".idx") + ".pack" not in names
+            if is_alone or name.startswith(TEMPORARY_PREFIX):
                 disk.remove_file(os.path.join(self._pack_directory, name))
 
     def stamp(self) -> dict[str, PackStamp]:
-        """Tell packs apart from changed ones: the stamps of packs and indexes by name."""
-        with disk.store_errors(self._pack_directory):
-            return dict(_stamp_files(self._pack_directory, (".pack", ".idx")))
+        """Give the stamps of packs and indexes by name, as `refresh` found them or this process made them."""
+        return dict(self._stamps)
 
-    def merge_small_packs(self) -> None:
+    def has_files(self, name: str, *, pack_size: int, index_size: int) -> bool:
+        """Tell whether a pack has files of just these sizes, as far as the last look tells."""
+        sizes = {suffix: self._stamps.get(name + suffix, (0, -1, 0))[1] for suffix in (".pack", ".idx")}
+        return sizes == {".pack": pack_size, ".idx": index_size}
+
+    def merge_small_packs(self, before_removal: Callable[[list[str]], None] | None = None) -> None:
         """Put small packs together once there are many, so that finding an object stays fast.
 
         Only packs smaller than all the smaller ones together are taken: an object is copied a number of
-        times that grows with the logarithm of the store, not with the number of snapshots.
+        times that grows with the logarithm of the store, not with the number of snapshots. `before_removal`
+        is called with the names of those that were put together, when the new one is durable.
         """
         candidates = [p for p in self._packs.values() if p.is_ours and p.size <= _LARGEST_MERGED]
         if len(candidates) < _MANY_PACKS:
@@ -376,20 +459,19 @@ class Objects:
                 break
             taken.append(pack)
             total += pack.size
-        merge_packs(taken, self.start_pack())
+        merge_packs(taken, self.start_pack(), before_removal)
         self.refresh()
 
 
-def _stamp_files(directory: str, suffixes: tuple[str, ...]) -> Iterator[tuple[str, PackStamp]]:
-    """Give the stamps of packs or indexes; one that another process removes meanwhile is passed over."""
+def _stamp_files(directory: str) -> Iterator[tuple[str, PackStamp]]:
+    """Give the stamps of packs and indexes; one that another process removes meanwhile is passed over."""
     with os.scandir(directory) as entries:
         for entry in entries:
-            if entry.name.startswith("pack-") and entry.name.endswith(suffixes):
+            if entry.name.startswith("pack-") and entry.name.endswith((".pack", ".idx")):
                 try:
-                    status = entry.stat()
+                    yield entry.name, stamp_of(entry.stat())
                 except FileNotFoundError:
                     continue
-                yield entry.name, (status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 def _is_index(name: str) -> bool:

@@ -1,9 +1,9 @@
 """An open store: its objects, its timeline and its cache, and the order in which they are written.
 
-    pack durable ──▶ keeper ref ──▶ row in the timeline ──▶ cache
+    objects published ──▶ rows in the timeline ──▶ files and ref ──▶ cache
 
-The row is the moment at which a tree counts (invariant 2). What comes before it is not seen without it, and
-what comes after it can be made again.
+The rows are the moment at which a tree counts, with all its objects (invariant 2). What comes before it is
+not seen without it, and what comes after it can be made again; how objects are published is `intake`'s.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from shadowtree import disk
-from shadowtree.errors import ShadowError, StoreDamaged
+from shadowtree.errors import StoreDamaged
 from shadowtree.gitformat import MODE_FILE, MODE_TREE, TreeEntry, encode_commit, encode_tree
+from shadowtree.intake import Intake
 from shadowtree.journal import Journal, TreeRecord
 from shadowtree.layout import StoreLayout
-from shadowtree.objects import Objects
+from shadowtree.objects import Objects, Scratch
 from shadowtree.packs import PackWriter
 from shadowtree.paths import RelPath
 from shadowtree.recorded import PathSearch
@@ -32,10 +33,15 @@ class OpenStore:
         self.layout = layout
         self._timeline = _identify(layout.timeline)
         self.journal = Journal(layout.timeline)
-        self.objects = Objects(layout.objects)
+        self.objects = self.open_objects()
+        self._intake = Intake(layout, self.objects, self.journal)
         self.cache = StatCache(layout.cache)
         self._searched: dict[bytes, int] = {}
         """For paths above the size limit the last recorded tree in which they were looked for."""
+
+    def open_objects(self, scratch: Scratch | None = None) -> Objects:
+        """Open the objects once more, to read them together with those of a scratch."""
+        return Objects(self.layout.objects, scratch, self.journal.read_packs)
 
     def is_current(self) -> bool:
         """Tell whether the open timeline is still the one in the store, which may have been made anew."""
@@ -60,13 +66,13 @@ class OpenStore:
             self.cache.forget()
 
     def prepare_to_write(self) -> None:
-        """Do the same as the holder of the lock, who also removes what dead processes left behind."""
+        """Do the same as the holder of the lock, who also makes good what dead processes left behind."""
+        self.abandon()
         self.objects.remove_temporaries()
-        self.journal.upgrade()
-        last = self.journal.last_tree()
-        if last is not None:
-            self._mend_ref(last)
-        self.objects.refresh()
+        if self.journal.upgrade():
+            # Earlier versions took objects for stored whose names a dead process had not made durable.
+            disk.sync_names(self.layout.packs)
+        self._intake.recover()
         self.cache.load()
         if not self._is_cache_sound():
             self.cache.discard()
@@ -75,6 +81,19 @@ class OpenStore:
         known = self.cache.info("packs") or {}
         now = self.objects.stamp()
         return all(now.get(name) == stamp for name, stamp in known.items())
+
+    def has_to_recover(self) -> bool:
+        """Tell whether something was interrupted that the next holder of the lock makes good."""
+        return bool(self.journal.open_intents()) or self._intake.has_to_recover()
+
+    def publish(self, pack: PackWriter) -> None:
+        """Make the objects of a pack readable, so that they may be compared and then recorded."""
+        self._intake.publish(pack)
+
+    def abandon(self) -> None:
+        """Throw away what was published and not recorded, and what memory holds of it."""
+        if self._intake.abandon():
+            self.cache.forget()
 
     @contextmanager
     def recording(
@@ -94,16 +113,13 @@ class OpenStore:
         """
         last = self.journal.last_tree()
         if last is not None and (last.tree, last.facts) == (tree, facts) and not also:
-            self.objects.publish(pack)
-            with self.journal.transaction():
+            self.publish(pack)
+            with self._intake.recording(None):
                 yield last
             return
         keeper = self.add_keeper(pack, tree, facts, time_s=time_s, also=also)
-        if not self.objects.publish(pack):
-            # All was there already, perhaps from a process that died before it made the names durable.
-            disk.sync_names(self.layout.packs)
-        self._keep(keeper)
-        with self.journal.transaction():
+        self.publish(pack)
+        with self._intake.recording(keeper):
             yield self.journal.add_tree(tree=tree, facts=facts, keeper=keeper, files=files, time_s=time_s)
 
     def add_keeper(
@@ -121,20 +137,8 @@ class OpenStore:
         return self.objects.put(pack, b"commit", commit)
 
     def tidy(self) -> None:
-        """Merge small packs. A failure is no failure of the snapshot, which is recorded by now."""
-        try:
-            self.objects.merge_small_packs()
-        except ShadowError:
-            self.objects.refresh()
-
-    def _keep(self, keeper: bytes) -> None:
-        """Let the store's ref end at a commit, durably: what `git gc` may prune is decided by it alone."""
-        disk.write_file(self.layout.ref, _ref_text(keeper))
-
-    def _mend_ref(self, last: TreeRecord) -> None:
-        """Let the ref end where the journal says: a kill may have left it one commit further."""
-        if disk.read_if_there(self.layout.ref) != _ref_text(last.keeper):
-            self._keep(last.keeper)
+        """Merge small packs once there are many."""
+        self._intake.tidy()
 
     def remember(self, scan: Scan) -> None:
         """Save what the scan found for the next one."""
@@ -175,7 +179,3 @@ def _identify(path: str) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino, os.getpid()
-
-
-def _ref_text(commit: bytes) -> bytes:
-    return commit.hex().encode() + b"\n"

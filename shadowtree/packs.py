@@ -1,6 +1,7 @@
 """Packs of git objects on disk: writing one crash-safely, finding and reading what is in one.
 
-A pack is written under a temporary name and synced, then its index; only then do both get their names.
+A pack is written under a temporary name and synced, then its index; only then do both get their names. A
+small one can be had as bytes instead, for the journal, which makes it durable before it has files at all.
 Whatever is found under a temporary name by the holder of the lock belongs to a process that died, and so
 does an index without its pack (invariant 10).
 """
@@ -23,6 +24,7 @@ from shadowtree.gitformat import (
     OFS_DELTA,
     PACK_HEADER_SIZE,
     REF_DELTA,
+    PackBytes,
     PackEntry,
     encode_pack_index,
     entry_header,
@@ -39,6 +41,8 @@ _INDEX_SUFFIX = ".idx"
 _PACK_SUFFIX = ".pack"
 _IDS = 8 + 4 * 256
 """Where the ids begin in an index."""
+_INDEX_SIZE = _IDS + 40
+"""How large an index is, but for 28 bytes an object, and some more in a pack of over 2 GiB."""
 _FEW_OBJECTS = 4096
 _BUFFER_SIZE = 1 << 20
 _CHUNK_SIZE = 1 << 18
@@ -46,6 +50,11 @@ _CHUNK_SIZE = 1 << 18
 
 PackStamp = tuple[int, int, int]
 """What tells that an index has not changed: mtime in ns, size, inode."""
+
+
+def stamp_of(status: os.stat_result) -> PackStamp:
+    """Give the stamp of a file."""
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 class PackWriter:
@@ -134,10 +143,24 @@ class PackWriter:
         self._flush_if_large()
         return zlib.crc32(deflated, crc)
 
-    def finish(self) -> str | None:
+    def seal(self, limit: int) -> PackBytes | None:
+        """Give the whole pack as bytes, and have no files; None if it is empty, or has more than `limit`.
+
+        What is left to do with any other pack is `finish`.
+        """
+        index_size = _INDEX_SIZE + 28 * len(self._entries)
+        if not self._entries or self._flushed or len(self._buffer) + 20 + index_size > limit:
+            return None
+        self._buffer[:PACK_HEADER_SIZE] = pack_header(len(self._entries))
+        checksum = sha1(self._buffer, usedforsecurity=False).digest()
+        pack, self._buffer = bytes(self._buffer) + checksum, bytearray()
+        return PackBytes(f"pack-{checksum.hex()}", pack, self._encode_index(checksum))
+
+    def finish(self, announce: Callable[[str], None] | None = None) -> str | None:
         """Make the pack durable and give it its name; None if it is empty.
 
-        Afterwards every object in it is complete and durable (invariant 2).
+        Afterwards every object in it is complete and durable (invariant 2). Right before anybody can see it,
+        `announce` is called with its name.
         """
         if not self._entries:
             self.abandon()
@@ -151,15 +174,15 @@ class PackWriter:
         self._fd = -1
         index_path = self._write_index(checksum)
         name = os.path.join(self._directory, f"pack-{checksum.hex()}")
+        if announce is not None:
+            announce(os.path.basename(name))
         # The index first: without its pack nobody looks at it, and it can be made again. A pack without an
         # index could be all that is left of somebody's work, so none may ever be taken for rubbish.
         disk.rename(index_path, name + _INDEX_SUFFIX)
         try:
             disk.rename(self._path, name + _PACK_SUFFIX)
         except BaseException:
-            # A pack of this name may be there already, with the same objects: then the index is its own.
-            if not os.path.lexists(name + _PACK_SUFFIX):
-                disk.remove_file(name + _INDEX_SUFFIX)
+            _remove_lone_index(name)
             raise
         disk.sync_names(self._directory)
         self._path = ""
@@ -176,10 +199,8 @@ class PackWriter:
             self._path = ""
 
     def _start(self) -> int:
-        """Open the temporary file when the first object comes, and give where the next entry begins."""
-        if self._fd < 0:
-            self._path = disk.name_temporary(self._directory)
-            self._fd = disk.create_file(self._path)
+        """Leave room for the header when the first object comes, and give where the next entry begins."""
+        if not self._flushed and not self._buffer:
             self._buffer += bytes(PACK_HEADER_SIZE)
         return self._flushed + len(self._buffer)
 
@@ -188,6 +209,9 @@ class PackWriter:
             self._flush()
 
     def _flush(self) -> None:
+        if self._fd < 0:
+            self._path = disk.name_temporary(self._directory)
+            self._fd = disk.create_file(self._path)
         disk.write_all(self._fd, self._buffer, self._path)
         self._flushed += len(self._buffer)
         self._buffer = bytearray()
@@ -213,33 +237,85 @@ class PackWriter:
         path = self._path + _INDEX_SUFFIX
         fd = disk.create_file(path)
         try:
-            disk.write_all(fd, encode_pack_index(sorted(self._entries.values()), checksum), path)
+            disk.write_all(fd, self._encode_index(checksum), path)
             disk.sync(fd, path)
         finally:
             os.close(fd)
         return path
 
+    def _encode_index(self, checksum: bytes) -> bytes:
+        return encode_pack_index(sorted(self._entries.values()), checksum)
+
+
+def write_pack(directory: str, content: PackBytes) -> None:
+    """Give a pack its files, and do not wait until they are durable; for one that is in the journal."""
+    name = os.path.join(directory, content.name)
+    disk.place_file(name + _INDEX_SUFFIX, content.index)
+    try:
+        disk.place_file(name + _PACK_SUFFIX, content.pack)
+    except BaseException:
+        _remove_lone_index(name)
+        raise
+
+
+def _remove_lone_index(name: str) -> None:
+    # A pack of this name may be there already, with the same objects: then the index is its own.
+    if not os.path.lexists(name + _PACK_SUFFIX):
+        disk.remove_file(name + _INDEX_SUFFIX)
+
+
+def is_written(directory: str, content: PackBytes) -> bool:
+    """Tell whether a pack has its files, and just these bytes in them."""
+    name = os.path.join(directory, content.name)
+    return (
+        disk.read_if_there(name + _INDEX_SUFFIX) == content.index
+        and disk.read_if_there(name + _PACK_SUFFIX) == content.pack
+    )
+
+
+def has_pack(directory: str, name: str) -> bool:
+    """Tell whether there is a pack of this name, whatever is in it."""
+    return os.path.lexists(os.path.join(directory, name + _PACK_SUFFIX))
+
+
+def remove_pack(directory: str, name: str) -> None:
+    """Remove the files of a pack, those that are there."""
+    path = os.path.join(directory, name)
+    disk.remove_file(path + _PACK_SUFFIX)
+    disk.remove_file(path + _INDEX_SUFFIX)
+
 
 class Pack:
-    """A finished pack, for reading."""
+    """A finished pack, for reading: from its files, or from memory as long as it has none."""
 
-    def __init__(self, index_path: str) -> None:
+    def __init__(self, index_path: str, content: PackBytes | None = None) -> None:
         self.path = index_path.removesuffix(_INDEX_SUFFIX) + _PACK_SUFFIX
         self._fd = -1
+        self._held = None if content is None else content.pack
+        self.stamp: PackStamp | None = None
+        self.is_ours = True
+        """Git makes its packs read-only, and they hold deltas."""
+        if content is None:
+            self._open(index_path)
+        else:
+            self._index, self.size = content.index, len(content.pack)
+        self.count = int.from_bytes(self._index[_IDS - 4 : _IDS], "big")
+        if self._index[:8] != INDEX_MAGIC or len(self._index) < _INDEX_SIZE + 28 * self.count:
+            raise StoreDamaged(f"{index_path} is no pack index, or not a whole one")
+
+    def _open(self, index_path: str) -> None:
         with disk.store_errors(index_path), open(index_path, "rb") as file:
-            status = os.fstat(file.fileno())
             # Not mapped: somebody who cuts a mapped file short kills the process that looks at it.
             self._index = file.read()
-        self.stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
-        count = int.from_bytes(self._index[8 + 4 * 255 : 8 + 4 * 256], "big")
-        if self._index[:8] != INDEX_MAGIC or len(self._index) < 8 + 1024 + 28 * count + 40:
-            raise StoreDamaged(f"{index_path} is no pack index, or not a whole one")
-        self.count = count
+            self.stamp = stamp_of(os.fstat(file.fileno()))
         with disk.store_errors(self.path):
             status = os.stat(self.path)
         self.size = status.st_size
         self.is_ours = bool(status.st_mode & 0o200)
-        """Git makes its packs read-only, and they hold deltas."""
+
+    def let_go(self, stamp: PackStamp) -> None:
+        """Read from the files from now on; `stamp` is that of the index."""
+        self._held, self.stamp = None, stamp
 
     def close(self) -> None:
         """Let go of the files."""
@@ -341,6 +417,8 @@ class Pack:
                 yield content
 
     def _pread(self, offset: int, size: int) -> bytes:
+        if self._held is not None:
+            return self._held[offset : offset + size]
         try:
             if self._fd < 0:
                 self._fd = os.open(self.path, os.O_RDONLY | O_CLOEXEC)
@@ -363,12 +441,15 @@ class Entry:
         """Of a delta: the offset or the id of what it changes."""
 
 
-def merge_packs(packs: Sequence[Pack], into: PackWriter) -> str | None:
+def merge_packs(
+    packs: Sequence[Pack], into: PackWriter, before_removal: Callable[[list[str]], None] | None = None
+) -> str | None:
     """Copy packs into one and remove them once it is durable; None if there was nothing to copy.
 
     Entries are copied as they are: nothing is inflated. A pack with damage or deltas is left alone.
+    `before_removal` is called with the names of what was copied, when the new one is durable.
     """
-    merged = []
+    merged: list[str] = []
     try:
         for pack in packs:
             try:
@@ -377,14 +458,18 @@ def merge_packs(packs: Sequence[Pack], into: PackWriter) -> str | None:
                 continue
             for object_id, raw in entries:
                 into.copy_entry(object_id, raw)
-            merged.append(pack)
-        name = into.finish()
+            merged.append(os.path.basename(pack.path).removesuffix(_PACK_SUFFIX))
+        path = into.finish()
     except BaseException:
         into.abandon()
         raise
-    for pack in merged:
+    if path is None:
+        return None
+    if before_removal is not None:
+        before_removal(merged)
+    directory, made = os.path.split(path)
+    for name in merged:
         # A merge that was killed may have left all these objects in one pack already: the same one again.
-        if pack.path != f"{name}{_PACK_SUFFIX}":
-            disk.remove_file(pack.path)
-            disk.remove_file(pack.path.removesuffix(_PACK_SUFFIX) + _INDEX_SUFFIX)
-    return name
+        if name != made:
+            remove_pack(directory, name)
+    return path

@@ -331,6 +331,15 @@ def is_process_alive(pid: int) -> bool:
     return True
 
 
+def boot_id() -> str:
+    """Name the time since this machine was started; empty where nobody can say, and then nothing is equal."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+            return file.read(64).decode("ascii", "replace").strip()
+    except OSError:
+        return ""
+
+
 def host_name() -> str:
     """Give the name of this machine."""
     return os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")

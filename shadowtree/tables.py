@@ -21,6 +21,7 @@ from shadowtree.events import (
     BranchRow,
     Event,
     MessageRow,
+    PackRow,
     Position,
     TakenOut,
 )
@@ -44,7 +45,7 @@ OF_MESSAGE = f"kind IN ({_list((BEGIN, END, SNAPSHOT, STEP, STEP_END))})"
 WITH_CHANGES = f"kind IN ({_list((END, SNAPSHOT, *ACTS))})"
 """What a step changed its message changed too, so the end of a step is not among them."""
 
-VERSION = 3
+VERSION = 4
 SCHEMAS = {
     1: """
 CREATE TABLE trees (
@@ -128,6 +129,16 @@ ALTER TABLE branches ADD COLUMN dropped INTEGER;
 DROP INDEX acts_by_session;
 CREATE INDEX acts_by_session ON events (session) WHERE {IS_ACT};
 """,
+    4: """
+CREATE TABLE packs (
+    number INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    boot TEXT NOT NULL,
+    pack BLOB NOT NULL,
+    pack_index BLOB NOT NULL
+);
+CREATE TABLE announced (number INTEGER PRIMARY KEY, name TEXT NOT NULL);
+""",
 }
 """What each version adds. Each index ends with the number of its rows, which SQLite adds by itself.
 
@@ -142,6 +153,7 @@ EVENTS = (
 )
 MESSAGES = "SELECT number, session, ordinal, id, role, text, meta, parent FROM messages"
 CHANGES = "SELECT event, path, old_mode, old_blob, new_mode, new_blob, reason, merged FROM changes"
+PACKS = "SELECT number, name, boot, length(pack), length(pack_index) FROM packs"
 BRANCHES = "SELECT number, session, name, fork, tip, event FROM branches"
 
 _NEW_IN_3 = {
@@ -152,6 +164,7 @@ _NEW_IN_3 = {
 """What statements say of columns that version 3 added, and what they say where those are not there yet."""
 
 _LARGE_BYTES = 512
+_HEX = set("0123456789abcdef")
 _UNKNOWN = -1
 """Stands for a mode that nobody can say."""
 
@@ -289,6 +302,19 @@ def decode_branch(row: Any) -> BranchRow:  # Any: a row of SQLite
     """Make a branch of a row of `BRANCHES`."""
     number, session, name, fork, tip, event = row
     return BranchRow(number, session, decode_text(name), fork, tip, event)
+
+
+def decode_pack(row: Any) -> PackRow:  # Any: a row of SQLite
+    """Make a pack of a row of `PACKS`."""
+    number, name, boot, pack_size, index_size = row
+    return PackRow(number, check_pack_name(name), str(boot), int(pack_size), int(index_size))
+
+
+def check_pack_name(name: Any) -> str:  # Any: whatever SQLite stores
+    """Give a name by which files may be written or removed; ValueError if it is none that a pack has."""
+    if not isinstance(name, str) or len(name) != 45 or set(name[5:]) - _HEX or not name.startswith("pack-"):
+        raise ValueError(name)
+    return name
 
 
 def encode_skips(pairs: list[tuple[str, str]]) -> tuple[bytes, bytes]:

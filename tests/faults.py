@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 import pytest
 
 from shadowtree import Conflict, DuplicateMessage, InvalidInput, Outcome, Shadow, faultpoint
-from shadowtree.gitformat import MODE_TREE
+from shadowtree.gitformat import MODE_TREE, PackBytes
 from shadowtree.journal import Journal
 from shadowtree.objects import Objects
 from tests.referee import git_tree
@@ -779,7 +779,8 @@ def assert_records_whole(store: Path) -> None:
 
     The timeline is read from a copy: the next command is to find it as the dead process left it.
     """
-    objects = Objects(str(store / "objects"))
+    packs = journaled_packs(store)
+    objects = Objects(str(store / "objects"), journaled=lambda: packs)
     seen: set[bytes] = set()
     try:
         for record in recorded_trees(store):
@@ -795,6 +796,13 @@ def recorded_trees(store: Path) -> list[Any]:  # Any: records of the journal
     if not (store / "timeline.db").exists():
         return []
     return read_timeline(store, lambda journal: list(journal.trees_after(0)))
+
+
+def journaled_packs(store: Path) -> list[PackBytes]:
+    """Give the packs that the journal of a store holds, without touching it."""
+    if not (store / "timeline.db").exists():
+        return []
+    return read_timeline(store, lambda journal: list(journal.read_packs()))
 
 
 def read_timeline(store: Path, read: Callable[[Journal], Read]) -> Read:

@@ -86,7 +86,12 @@ class Counted(sqlite3.Connection):
 
 @pytest.fixture
 def counting(shadow: Shadow, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let every connection that the shadow opens be one that counts."""
+    """Let every connection that the shadow opens be one that counts.
+
+    No pack is journaled, and none merged: that costs the same in any history, but comes at some acts.
+    """
+    monkeypatch.setattr("shadowtree.intake._SMALL", 0)
+    monkeypatch.setattr("shadowtree.objects._MANY_PACKS", 10_000)
     monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Counted))
     yield
     shadow.close()

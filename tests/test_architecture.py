@@ -33,6 +33,7 @@ FLOORS: tuple[tuple[str, set[str]], ...] = (
         {"journal", "lock", "packs", "staging", "statcache", "watcher"},
     ),
     ("edges: stores, and what watchfiles tells", {"notices", "objects", "store"}),
+    ("edges: what comes into a store", {"intake"}),
     ("rules: what is covered, and what is known", {"census", "coverage"}),
     ("rules: where they stand", {"rulefiles"}),
     ("rules: one directory", {"listing"}),

@@ -42,10 +42,12 @@ FULL_ONCE = pytest.param(errno.ENOSPC, False, id="ENOSPC-once")
 BROKEN_ONCE = pytest.param(errno.EIO, False, id="EIO-once")
 FULL_FROM_THEN_ON = pytest.param(errno.ENOSPC, True, id="ENOSPC-from-then-on")
 READ_ONLY_FROM_THEN_ON = pytest.param(errno.EROFS, True, id="EROFS-from-then-on")
+PACK_SIZES = [pytest.param(0, 9, id="small pack"), pytest.param(400_000, 15, id="large pack")]
+"""How much is written that does not deflate, and how many writes it takes at least."""
 
 
-def write_round(worktree: Path, number: int) -> None:
-    make_tree(worktree, {"a": f"{number}", "sub": {"b": f"round {number}"}})
+def write_round(worktree: Path, size: int, number: int) -> None:
+    make_tree(worktree, {"a": f"{number}" + os.urandom(size).hex(), "sub": {"b": f"round {number}"}})
 
 
 def make_big_file(worktree: Path, size: int) -> None:
@@ -95,10 +97,11 @@ def test_the_first_snapshot_can_fail_at_every_write(
 @pytest.mark.parametrize(
     ("code", "forever"), [FULL_ONCE, BROKEN_ONCE, FULL_FROM_THEN_ON, READ_ONLY_FROM_THEN_ON]
 )
+@pytest.mark.parametrize(("size", "least"), PACK_SIZES)
 def test_a_later_snapshot_can_fail_at_every_write(
-    worktree: Path, tmp_path: Path, code: int, forever: bool
+    worktree: Path, tmp_path: Path, code: int, forever: bool, size: int, least: int
 ) -> None:
-    rounds = Rounds(worktree, tmp_path, partial(write_round, worktree))
+    rounds = Rounds(worktree, tmp_path, partial(write_round, worktree, size))
     track(worktree)
 
     failures = sweep_errors(
@@ -108,15 +111,16 @@ def test_a_later_snapshot_can_fail_at_every_write(
         partial(Faults, code=code, forever=forever),
     )
 
-    assert failures >= 10
+    assert failures >= least
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO], ids=["ENOSPC", "EIO"])
+@pytest.mark.parametrize(("size", "least"), PACK_SIZES)
 def test_an_open_shadow_works_again_after_a_failure_at_any_write(
-    worktree: Path, tmp_path: Path, code: int
+    worktree: Path, tmp_path: Path, code: int, size: int, least: int
 ) -> None:
     """What it keeps in memory must not be ahead of the disk."""
-    rounds = Rounds(worktree, tmp_path, partial(write_round, worktree))
+    rounds = Rounds(worktree, tmp_path, partial(write_round, worktree, size))
     with Shadow(worktree, settings=SETTINGS) as shadow:
         shadow.track()
 
@@ -126,11 +130,14 @@ def test_an_open_shadow_works_again_after_a_failure_at_any_write(
             assert shadow.track() == rounds.expected
             assert_records_whole(shadow.store)
 
-        assert sweep_errors(rounds.begin, shadow.track, check, partial(Faults, code=code)) >= 10
+        assert sweep_errors(rounds.begin, shadow.track, check, partial(Faults, code=code)) >= least
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["first", "later"])
-def test_a_snapshot_that_fails_leaves_no_temporaries(worktree: Path, tmp_path: Path, is_first: bool) -> None:
+@pytest.mark.parametrize(("size", "least"), PACK_SIZES)
+def test_a_snapshot_that_fails_leaves_no_temporaries(
+    worktree: Path, tmp_path: Path, is_first: bool, size: int, least: int
+) -> None:
     """On a full disk they would take the room that is missing."""
     rounds = count()
     store = store_of(worktree)
@@ -139,7 +146,7 @@ def test_a_snapshot_that_fails_leaves_no_temporaries(worktree: Path, tmp_path: P
     def change() -> None:
         if is_first:
             shutil.rmtree(tmp_path / "stores", ignore_errors=True)
-        make_tree(worktree, {"a": f"{next(rounds)}", "sub": {"b": "2"}})
+        write_round(worktree, size, next(rounds))
 
     def check(outcome: object) -> None:
         assert leftovers(store) == []
@@ -147,7 +154,7 @@ def test_a_snapshot_that_fails_leaves_no_temporaries(worktree: Path, tmp_path: P
     def fail(number: int) -> Faults:
         return Faults(number, errno.ENOSPC, forever=True)
 
-    sweep_errors(change, lambda: track(worktree), check, fail)
+    assert sweep_errors(change, lambda: track(worktree), check, fail) >= least
 
 
 def test_the_error_names_the_file_and_keeps_the_cause(worktree: Path) -> None:

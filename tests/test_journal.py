@@ -8,6 +8,7 @@ import signal
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
+from hashlib import sha1
 from itertools import islice, product
 from pathlib import Path
 
@@ -33,9 +34,11 @@ from shadowtree.events import (
     Event,
     Intent,
     MessageRow,
+    PackRow,
     Position,
     TakenOut,
 )
+from shadowtree.gitformat import PackBytes
 from shadowtree.journal import Journal, TreeRecord, create_journal
 from shadowtree.paths import RelPath
 from shadowtree.state import DIRECTORY, MODE_LINK, Change, PathState, Unknown, is_file
@@ -163,6 +166,9 @@ def read_all(journal: Journal) -> list[object]:
         journal.story_of(b"a"),
         journal.paths_of([1]),
         journal.open_intents(),
+        journal.pack_rows(),
+        list(journal.read_packs()),
+        journal.announced_packs(),
     ]
 
 
@@ -1168,6 +1174,125 @@ def test_a_power_cut_while_upgrading_leaves_the_old_version_or_the_new_one(
     assert versions == [version] * (len(versions) - 1) + [VERSION]
 
 
+# A timeline of version 3
+
+
+def read_3(journal: Journal) -> None:
+    """Compare what the timeline of version 3 has with what was recorded in it."""
+    assert ids(journal.last_messages(1, None)) == ["m1", "m2", "m3", "m4"]
+    last = journal.last_event(1)
+    assert last is not None
+    assert (last.kind, last.position) == (REVERT, Position(head=4, tip=4, out=(TakenOut(1, 4),)))
+    assert [change.is_merged for change in journal.changes_of([last.number])[last.number]] == [False]
+    assert [branch.name for branch in journal.branches(1)] == ["add-a-shop-window"]
+    assert journal.pack_rows() == []
+    assert journal.announced_packs() == []
+
+
+def test_a_timeline_of_version_3_is_read_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "old" / "timeline.db"
+    put_old(path, 3)
+    before = path.read_bytes()
+
+    with closing(Journal(str(path))) as journal:
+        read_3(journal)
+
+    assert path.read_bytes() == before
+    assert version_of(path) == 3
+
+
+def test_an_upgraded_timeline_of_version_3_takes_packs(tmp_path: Path) -> None:
+    path = tmp_path / "old" / "timeline.db"
+    put_old(path, 3)
+    with closing(Journal(str(path))) as reader, closing(Journal(str(path))) as journal:
+        assert reader.pack_rows() == []
+        assert journal.upgrade()
+        assert not journal.upgrade()
+        read_3(journal)
+        journal.add_pack(PACK, "this boot")
+
+        assert list(reader.read_packs()) == [PACK]
+    assert version_of(path) == VERSION
+
+
+# Packs
+
+
+def make_pack(number: int) -> PackBytes:
+    pack = b"PACK" + bytes([number] * 5000)
+    checksum = sha1(pack).digest()
+    index = b"\xfftOc" + bytes(100) + checksum
+    return PackBytes(f"pack-{checksum.hex()}", pack + checksum, index + sha1(index).digest())
+
+
+PACK = make_pack(0)
+OTHER_PACK = make_pack(1)
+
+
+def test_a_journaled_pack_is_given_back(journal: Journal) -> None:
+    journal.add_pack(PACK, "a")
+    journal.add_pack(OTHER_PACK, "b")
+
+    assert journal.pack_rows() == [
+        PackRow(1, PACK.name, "a", len(PACK.pack), len(PACK.index)),
+        PackRow(2, OTHER_PACK.name, "b", len(OTHER_PACK.pack), len(OTHER_PACK.index)),
+    ]
+    assert list(journal.read_packs()) == [OTHER_PACK, PACK]
+    journal.note_boot("c")
+    assert [row.boot for row in journal.pack_rows()] == ["c", "c"]
+    journal.forget_packs([PACK.name])
+    assert list(journal.read_packs()) == [OTHER_PACK]
+    assert journal.read_pack(PackRow(1, PACK.name, "c", 0, 0)) is None
+
+
+@pytest.mark.parametrize("column", ["name", "pack", "pack_index"])
+def test_a_journaled_pack_whose_row_is_damaged_is_not_given(
+    journal: Journal, path: Path, column: str
+) -> None:
+    """It would be written over files that may be whole."""
+    journal.add_pack(PACK, "a")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        old = connection.execute(f"SELECT CAST({column} AS BLOB) FROM packs").fetchone()[0]
+        new = old[:-1] + bytes([old[-1] ^ 1])
+        value: object = new.decode() if column == "name" else new
+        connection.execute(f"UPDATE packs SET {column} = ?", (value,))
+
+    assert list(journal.read_packs()) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["", "pack-", "../" * 15, "pack-" + "/" * 40, "pack-" + "A" * 40, b"x" * 45, 7]
+)
+@pytest.mark.parametrize("table", ["packs", "announced"])
+def test_no_file_can_be_named_by_a_damaged_row(
+    journal: Journal, path: Path, table: str, name: object
+) -> None:
+    journal.add_pack(PACK, "a")
+    journal.announce_pack(PACK.name)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"UPDATE {table} SET name = ?", (name,))
+
+    with pytest.raises(StoreDamaged):
+        journal.pack_rows() if table == "packs" else journal.announced_packs()
+
+
+def test_announced_packs_are_forgotten_together(journal: Journal) -> None:
+    journal.announce_pack(PACK.name)
+    journal.announce_pack(OTHER_PACK.name)
+
+    assert journal.announced_packs() == [PACK.name, OTHER_PACK.name]
+    journal.forget_announced()
+    assert journal.announced_packs() == []
+
+
+def test_a_pack_in_a_transaction_that_fails_is_not_journaled(journal: Journal) -> None:
+    with suppress(RuntimeError), journal.transaction():
+        journal.add_pack(PACK, "a")
+        raise RuntimeError
+
+    assert journal.pack_rows() == []
+
+
 def assert_upgradable(path: Path, version: int) -> None:
     assert version_of(path) in (version, VERSION)
     with closing(Journal(str(path))) as journal:
@@ -1175,8 +1300,10 @@ def assert_upgradable(path: Path, version: int) -> None:
             if version == 1:
                 assert [tree.number for tree in journal.trees_after(0)] == [1, 2]
                 assert not any(read_all(journal))
-            else:
+            elif version == 2:
                 read_2(journal)
+            else:
+                read_3(journal)
             journal.upgrade()
         journal.add_session("new")
         assert list(journal.session_names().values())[-1] == "new"

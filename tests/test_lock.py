@@ -246,40 +246,51 @@ def directories_cannot_be_locked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "try_lock", try_lock_file)
 
 
+VISITS = pytest.mark.parametrize(
+    ("size", "when"),
+    [(10, "rename"), (300_000, "fsync"), (300_000, "rename"), (300_000, "fsync directory")],
+    ids=["small pack recorded", "large pack written", "large pack announced", "large pack named"],
+)
+
+
+@VISITS
 def test_a_lock_file_removed_while_held_lets_nobody_in(
-    worktree: Path, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    worktree: Path, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, when: str
 ) -> None:
     """The directory of the store is locked as well."""
-    visit = track_without_lock_file(worktree, store, tmp_path / "scratch", monkeypatch)
+    visit = track_without_lock_file(worktree, store, tmp_path / "scratch", monkeypatch, size, when)
 
     assert isinstance(visit, Raised)
     assert visit.names[0] == "Locked"
 
 
 # Not strict: only if both snapshots end within one second do they give their packs the same name.
+@VISITS
 def test_a_lock_file_removed_while_held_spoils_nothing(
     worktree: Path,
     store: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     directories_cannot_be_locked: None,
+    size: int,
+    when: str,
 ) -> None:
     """Two processes write at once then. Each does it right or fails; no record names what is not there."""
-    visit = track_without_lock_file(worktree, store, tmp_path / "scratch", monkeypatch)
+    visit = track_without_lock_file(worktree, store, tmp_path / "scratch", monkeypatch, size, when)
 
     assert visit == track(worktree)
 
 
 def track_without_lock_file(
-    worktree: Path, store: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
+    worktree: Path, store: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch, size: int, when: str
 ) -> object:
     """Take a snapshot in which the lock file goes and another process comes; give how that one fared."""
-    make_tree(worktree, {"a": "2", "sub": {"b": "3"}})
+    make_tree(worktree, {"a": "2", "sub": {"b": os.urandom(size)}})
     expected = git_tree(worktree, scratch)
     visits: list[object] = []
 
     def intrude(act: str, path: str) -> None:
-        if act == "fsync" and not visits:
+        if act == when and not visits:
             (store / "lock").unlink()
             visits.append(None)
             visits[0] = in_child(lambda: track_impatiently(worktree)).result
@@ -570,7 +581,7 @@ def test_a_first_snapshot_that_fails_does_not_remove_what_another_process_record
     others: list[object] = []
 
     def interfere(act: str, path: str) -> None:
-        if act == "fsync directory" and path.endswith("pack"):
+        if act == "commit":
             raise disk.as_store_error(path, OSError(5, "Input/output error"))
         if act == "remove tree" and not others:
             others.append(None)

@@ -249,7 +249,7 @@ def test_what_is_stored_is_not_put_again(objects: Objects) -> None:
 
 
 def test_temporaries_of_the_dead_are_removed(objects: Objects, repository: Path) -> None:
-    add(objects.start_pack(), b"x")
+    stream(objects.start_pack(), noise(3_000_000))
     packs = repository / "objects" / "pack"
     (packs / "tmp_pack_of_git").write_text("x")
     before = names_in(packs)
@@ -561,7 +561,7 @@ def test_a_merge_that_fails_does_not_fail_the_snapshot(
     """It is recorded by then, and whoever asked for it must be told so."""
     (worktree / "f").write_text("1")
 
-    def fail(objects: Objects) -> None:
+    def fail(objects: Objects, before_removal: object) -> None:
         raise error
 
     with monkeypatch.context() as patch:
@@ -589,8 +589,8 @@ def test_packs_that_vanish_while_they_are_listed_are_passed_over(
         yield listed
 
     monkeypatch.setattr(os, "scandir", list_too_early)
-    stamps = objects.stamp()
     objects.refresh()
+    stamps = objects.stamp()
 
     assert {name.partition(".")[0] for name in stamps} == {Path(kept).stem}
     assert objects.has(blob(b"kept"))

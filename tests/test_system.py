@@ -654,3 +654,23 @@ def test_faults_reach_what_writes_into_the_worktree(tmp_path: Path) -> None:
             assert faults.hits == [name]
 
     assert_tree(tmp_path / "place", {"a": "1", "b": "2"})
+
+
+# Boots
+
+
+@pytest.mark.skipif(not system.IS_LINUX, reason="other systems do not tell boots apart")
+def test_a_boot_is_the_same_for_every_process() -> None:
+    told = system.boot_id()
+
+    assert len(told) > 30
+    assert in_child(system.boot_id).value() == told
+
+
+def test_a_boot_that_nobody_can_name_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr("builtins.open", fail)
+
+    assert system.boot_id() == ""
