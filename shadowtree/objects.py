@@ -126,6 +126,8 @@ class Objects:
         """Of packs and indexes, by name, as they were when somebody last looked."""
         self._held: dict[str, tuple[Pack, PackBytes]] = {}
         """Packs that have no files yet."""
+        self._recalled: dict[str, Pack] = {}
+        """Packs that were read from the journal, because an object was not whole anywhere else."""
         self._fans: set[str] = set()
         """The directories of loose objects."""
         self._trees: dict[bytes, list[TreeEntry]] = {}
@@ -139,6 +141,7 @@ class Objects:
             pack.close()
         self._packs = {}
         self._held = {}
+        self._recalled = {}
 
     # Reading
 
@@ -272,7 +275,7 @@ class Objects:
         """Give every stored copy of an object, newest first; a damaged one does not hide a sound one."""
         if self._scratch is not None:
             yield from self._scratch.find(wanted)
-        for pack, _ in self._held.values():
+        for pack in (*self._recalled.values(), *(pack for pack, _ in self._held.values())):
             yield from self._in_pack(pack, wanted)
         for pack in reversed(list(self._packs.values())):
             yield from self._in_pack(pack, wanted)
@@ -291,12 +294,12 @@ class Objects:
             yield from self._sources(wanted)
 
     def _from_journal(self, wanted: bytes) -> Iterator[Source]:
+        """Give the copies that are in the journal; whoever asks again has them first."""
         for content in self._journaled():
-            try:
-                pack = Pack(self._path_of(content.name), content)
-            except StoreDamaged:
-                continue
-            yield from self._in_pack(pack, wanted)
+            pack = Pack(self._path_of(content.name), content)
+            if content.name not in self._recalled and pack.find(wanted) is not None:
+                self._recalled[content.name] = pack
+                yield from self._in_pack(pack, wanted)
 
     def _path_of(self, pack: str) -> str:
         return os.path.join(self._pack_directory, pack + ".idx")
@@ -410,9 +413,9 @@ class Objects:
             del self._held[name]
 
     def drop_held(self) -> None:
-        """Forget the packs that have no files."""
-        if self._held:
-            self._held = {}
+        """Forget the packs that have no files, and those that were recalled."""
+        if self._held or self._recalled:
+            self._held, self._recalled = {}, {}
             self._doubt()
 
     def _stamp_pack(self, name: str) -> None:

@@ -69,6 +69,12 @@ def aged(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def large_packs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no pack be a small one, so that nothing comes back from the journal."""
+    monkeypatch.setattr("shadowtree.intake._SMALL", 0)
+
+
+@pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with two files, as the current one, for command lines; stores are kept beside it."""
     monkeypatch.setenv("PYTHONPATH", PACKAGE_PLACE)

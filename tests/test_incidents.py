@@ -43,6 +43,7 @@ def unchecked(worktree: Path) -> Iterator[Shadow]:
 # I1: edited files deleted on undo, because the snapshots had been wiped
 
 
+@pytest.mark.usefixtures("large_packs")
 def test_i01_an_undo_with_wiped_objects_is_an_error_and_deletes_nothing(
     unchecked: Shadow, worktree: Path
 ) -> None:

@@ -340,6 +340,34 @@ def test_who_only_reads_goes_on_where_nothing_can_be_written(
     history.assert_whole()
 
 
+@pytest.mark.parametrize("is_same_process", [True, False], ids=["same process", "new process"])
+@pytest.mark.parametrize("step", [7, 50])
+def test_an_act_writes_what_only_the_journal_has_whole(
+    worktree: Path, is_same_process: bool, step: int
+) -> None:
+    """The files have their sizes and times, and other bytes; nobody had to look at them so far."""
+    contents: Tree = {f"f{number}": os.urandom(3000) for number in range(20)}
+    make_tree(worktree, contents)
+    before = read_tree(worktree)
+    with open_shadow(worktree) as shadow:
+        with shadow.message("m1"):
+            make_tree(worktree, dict.fromkeys(contents, "changed"))
+        after = read_tree(worktree)
+        if not is_same_process:
+            shadow.close()
+        for pack in (shadow.store / "objects" / "pack").glob("*.pack"):
+            content = bytearray(pack.read_bytes())
+            content[12:-20:step] = bytes(byte ^ 0xFF for byte in content[12:-20:step])
+            status = pack.stat()
+            pack.write_bytes(content)
+            os.utime(pack, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+        shadow.revert("m1")
+        assert read_tree(worktree) == before
+        shadow.unrevert()
+        assert read_tree(worktree) == after
+
+
 def test_a_damaged_row_is_not_written_over_whole_files(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:

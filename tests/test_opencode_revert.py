@@ -601,6 +601,7 @@ def test_e06_a_name_with_glob_characters_reverts_itself_alone(
     assert ((repository / changed).read_text(), (repository / sibling).read_text()) == ("old", "user")
 
 
+@pytest.mark.usefixtures("large_packs")
 def test_e07_a_lost_tree_is_an_error_and_deletes_nothing(worktree: Path) -> None:
     make_repository(worktree, BASE)
     with Shadow(worktree, settings=SETTINGS) as shadow:

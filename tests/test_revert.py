@@ -1150,6 +1150,7 @@ def flip(pack: Path) -> None:
     pack.write_bytes(content)
 
 
+@pytest.mark.usefixtures("large_packs")
 @pytest.mark.parametrize("harm", [remove_packs, truncate, empty, flip], ids=lambda harm: harm.__name__)
 @pytest.mark.parametrize("is_same_process", [True, False], ids=["same process", "new process"])
 def test_a_damaged_store_is_an_error_before_the_first_write(
@@ -1174,6 +1175,7 @@ def test_a_damaged_store_is_an_error_before_the_first_write(
     assert manifest(worktree) == before
 
 
+@pytest.mark.usefixtures("large_packs")
 @pytest.mark.parametrize("is_same_process", [True, False], ids=["same process", "new process"])
 def test_what_is_about_to_be_replaced_is_read_back_from_the_store_first(
     worktree: Path, is_same_process: bool
@@ -1207,6 +1209,7 @@ def rot(pack: Path, place: int) -> None:
     os.utime(pack, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
+@pytest.mark.usefixtures("large_packs")
 def test_one_lost_blob_is_an_error_before_the_first_write(worktree: Path) -> None:
     """The trees are whole, every other file could come back: still nothing is touched."""
     make_tree(worktree, {"a": "old a", "b": "old b", "z": "old z"})
@@ -1240,6 +1243,7 @@ def lose_blob(store: Path, blob: str) -> None:
     (store / "objects" / blob[:2] / blob[2:]).unlink()
 
 
+@pytest.mark.usefixtures("large_packs")
 def test_a_revert_that_needs_nothing_lost_still_works(worktree: Path) -> None:
     make_tree(worktree, {"a": "old a", "b": "old b"})
     with Shadow(worktree, settings=SETTINGS) as shadow:

@@ -161,6 +161,7 @@ def test_that_an_earlier_tree_covers_a_path_is_remembered(
     assert len(searched) == 1
 
 
+@pytest.mark.usefixtures("large_packs")
 def test_a_damaged_earlier_tree_covers_what_it_may_have_covered(worktree: Path) -> None:
     """Nobody can say that it did not; and it must not stop every snapshot from now on."""
     make_tree(worktree, {"other": "1"})

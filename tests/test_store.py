@@ -1185,7 +1185,7 @@ def damages(path: Path) -> Iterator[tuple[str, Callable[[], None]]]:
 
 
 @pytest.fixture
-def two_packs(worktree: Path) -> tuple[Path, str, str]:
+def two_packs(worktree: Path, large_packs: None) -> tuple[Path, str, str]:
     """A store of two packs, and the trees that were recorded in it."""
     make_tree(worktree, {"a": "1" * 50, "sub": {"b": "2", "c": {"d": "3"}}, "e": ""})
     first = track(worktree)
@@ -1264,6 +1264,7 @@ def test_damage_to_packs_that_does_not_show_is_found_by_whoever_reads(
             assert ended.result == last or ended.result.names[0] == "StoreDamaged", (what, ended.last_words)
 
 
+@pytest.mark.usefixtures("large_packs")
 def test_packs_that_go_under_an_open_shadow_are_written_again(worktree: Path, store: Path) -> None:
     """What a process has seen stored need not be there any more."""
     with Shadow(worktree, settings=SETTINGS) as shadow:
@@ -1292,6 +1293,7 @@ def test_a_merge_that_gives_a_pack_which_is_there_already_keeps_it(worktree: Pat
     objects.close()
 
 
+@pytest.mark.usefixtures("large_packs")
 def test_an_index_cut_under_an_open_shadow_does_not_kill_the_process(worktree: Path, store: Path) -> None:
     def go_on() -> str:
         with Shadow(worktree, settings=SETTINGS) as shadow:
