@@ -17,7 +17,7 @@ from time import monotonic, time
 from shadowtree.errors import describe
 from shadowtree.paths import ROOT, RelPath, is_own_temporary, join
 from shadowtree.system import IS_LINUX, O_CLOEXEC
-from shadowtree.watcher import BlindWatcher, Dirty, Rescan
+from shadowtree.watcher import INTERRUPTED, BlindWatcher, Dirty, Rescan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -120,6 +120,8 @@ class NoticeWatcher:
         self._retry_s = 0.0
         """When to try again, if the last try failed."""
         self._is_closed = False
+        self._is_reading = False
+        """What was told in a round is not noted yet. Stays so if Ctrl-C comes in between."""
         self._number = 0
         self._notify: RustNotify | None = None
         _remove_stale(self._cookies)
@@ -179,11 +181,15 @@ class NoticeWatcher:
                 return True
             try:
                 self._check_root()
+                if self._is_reading:
+                    raise _Doubt(INTERRUPTED)
                 known = len(self._came)
+                self._is_reading = True
                 has_news = self._make_round()
                 if len(self._came) > known:
                     # What is below them is watched only since they were told.
                     self._make_round()
+                self._is_reading = False
             except _Doubt as doubt:
                 self._stop(doubt.reason)
                 return True
@@ -216,6 +222,7 @@ class NoticeWatcher:
         self._doubt = self._doubt or reason
         self._armed, self._paths, self._trees = set(), set(), set()
         self._came, self._again = set(), set()
+        self._is_reading = False
         if self._notify is not None and os.getpid() == self._process:
             self._notify.close()
         self._notify = None

@@ -23,7 +23,7 @@ from shadowtree.scan import Scan, scan_worktree
 from shadowtree.settings import Settings
 from shadowtree.statcache import StatCache
 from shadowtree.system import IS_LINUX
-from shadowtree.watcher import BlindWatcher, Rescan, open_watcher
+from shadowtree.watcher import INTERRUPTED, BlindWatcher, Rescan, open_watcher
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ class Watch:
         self._pending = Pending()
         self._is_doubtful = True
         """Everything has to be looked at."""
+        self._is_listening = False
+        """What the watcher told is not taken in yet. Stays so if Ctrl-C comes in between."""
         self._reason: str | None = None
         self._rescans = 0
         self._missed = 0
@@ -125,6 +127,8 @@ class Watch:
     def commit(self, scan: Scan, cache: StatCache) -> None:
         """Take in a scan that was recorded, and is remembered in the cache."""
         assert self._watcher is not None
+        # If Ctrl-C comes in between, the census is neither the old one nor the new one.
+        self._is_doubtful = True
         if scan.is_whole:
             self._census = Census()
         census = self._census
@@ -138,8 +142,8 @@ class Watch:
             self._watcher.disarm(path)
         census.rules = dict(scan.rules)
         self._token = cache.token
-        self._is_doubtful = False
         self._pending = Pending()
+        self._is_doubtful = False
 
     # Events
 
@@ -168,6 +172,10 @@ class Watch:
         if self._watcher is None:
             self._start_anew("nothing was watched yet")
             return
+        if self._is_listening:
+            self._start_anew(INTERRUPTED)
+            return
+        self._is_listening = True
         told = self._watcher.dirty()
         if isinstance(told, Rescan):
             self.news = object()
@@ -178,6 +186,7 @@ class Watch:
         self._pending.paths |= told.paths
         self._pending.trees |= told.trees
         self._pending.writing = told.writing
+        self._is_listening = False
         if self._census is not None and (token is None or token != self._token):
             self._start_anew("the cache is another one")
 
@@ -189,6 +198,7 @@ class Watch:
         if isinstance(self._watcher, BlindWatcher):
             self._reason = self._watcher.reason
         self._pending = Pending()
+        self._is_listening = False
 
     def _renew_watcher(self) -> Watcher:
         """Begin to watch, or to watch anew; where there is no queue to read, watchfiles serves."""
@@ -223,9 +233,10 @@ class Watch:
                 changed.add(directory.path)
             if known is not None:
                 census.put(known, is_watched=self._watcher.is_armed(known.path))
-        self._census, self._token, self._is_doubtful = census, cache.token, False
         census.rules = dict(scan.rules)
         self._pending.directories |= changed
+        self._census, self._token = census, cache.token
+        self._is_doubtful = False
 
     # Looking over
 

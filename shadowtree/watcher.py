@@ -72,6 +72,7 @@ class Rescan:
     reason: str
 
 
+INTERRUPTED = "somebody was interrupted who took in what had been told"
 _MOST_PATHS = 200_000
 """With more dirty paths than this, looking at everything is no slower."""
 _SHARE = 3, 4
@@ -101,6 +102,8 @@ class InotifyWatcher:
         self._trees: set[RelPath] = set()
         self._writing: set[RelPath] = set()
         self._doubt: str | None = None
+        self._is_reading = False
+        """What was read from the queue is not noted yet. Stays so if Ctrl-C comes in between."""
 
     @property
     def count(self) -> int:
@@ -140,8 +143,12 @@ class InotifyWatcher:
         with self._lock:
             if self._queue.fileno() < 0:
                 return True
+            if self._is_reading:
+                self._doubt, has_news = INTERRUPTED, True
+            self._is_reading = True
             for watch, mask, name in self._queue.read():
                 has_news = self._note(watch, mask, name) or has_news
+            self._is_reading = False
         return has_news
 
     def is_armed(self, path: RelPath) -> bool:
