@@ -21,7 +21,15 @@ from shadowtree.errors import ShadowError, StoreFailed
 from shadowtree.journal import Journal
 from shadowtree.layout import StoreLayout
 from shadowtree.objects import Objects
-from shadowtree.packs import PackWriter, has_pack, is_written, remove_pack, write_pack
+from shadowtree.packs import (
+    PackWriter,
+    guard_pack,
+    has_pack,
+    is_written,
+    release_pack,
+    remove_pack,
+    write_pack,
+)
 from shadowtree.system import boot_id
 
 TYPE_CHECKING = False
@@ -49,6 +57,8 @@ class Intake:
         """Whether a large pack was published that is not yet recorded."""
         self._announced: set[str] = set()
         """Which of those were announced."""
+        self._guarded: set[str] = set()
+        """Large packs that `git gc` must leave alone, because the ref does not lead to them yet."""
 
     def publish(self, pack: PackWriter) -> None:
         """Make the objects of a pack readable, for this process at least, so that a record may name them."""
@@ -60,6 +70,8 @@ class Intake:
             self._has_large = True
 
     def _announce(self, name: str) -> None:
+        self._guarded.add(name)
+        guard_pack(self._layout.packs, name)
         # One that is there already, damaged perhaps, may hold what is recorded: it is never to be removed.
         if not has_pack(self._layout.packs, name):
             self._announced.add(name)
@@ -82,12 +94,18 @@ class Intake:
         self._forget_unrecorded()
         self._known.update(added)
         try:
+            self._release_guarded()
             self._objects.write_held()
             if keeper is not None:
                 self._follow(keeper)
         except ShadowError:
             # The record counts. Whoever holds the lock next makes the files.
             return
+
+    def _release_guarded(self) -> None:
+        guarded, self._guarded = self._guarded, set()
+        for name in guarded:
+            release_pack(self._layout.packs, name)
 
     def _record_announced(self) -> None:
         if not self._has_large:
@@ -108,6 +126,7 @@ class Intake:
         self._objects.drop_held()
         try:
             self._remove_announced()
+            self._release_guarded()
             self._objects.refresh()
         except ShadowError:
             # The journal says what is left to do.

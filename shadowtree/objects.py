@@ -427,13 +427,14 @@ class Objects:
     def remove_temporaries(self) -> None:
         """Remove what dead processes left behind. Only for the holder of the lock.
 
-        An index without its pack is theirs too: they were about to add the pack, or had removed it.
+        An index without its pack is theirs too: they were about to add the pack, or had removed it. And so is
+        what kept a pack from `git gc` until it was recorded.
         """
         with disk.store_errors(self._pack_directory):
             names = set(os.listdir(self._pack_directory))
         for name in names:
             is_alone = _is_index(name) and name.removesuffix(".idx") + ".pack" not in names
-            if is_alone or name.startswith(TEMPORARY_PREFIX):
+            if is_alone or name.endswith(".keep") or name.startswith(TEMPORARY_PREFIX):
                 disk.remove_file(os.path.join(self._pack_directory, name))
 
     def stamp(self) -> dict[str, PackStamp]:

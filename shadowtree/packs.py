@@ -39,6 +39,7 @@ from shadowtree.system import O_CLOEXEC
 
 _INDEX_SUFFIX = ".idx"
 _PACK_SUFFIX = ".pack"
+_KEEP_SUFFIX = ".keep"
 _IDS = 8 + 4 * 256
 """Where the ids begin in an index."""
 _INDEX_SIZE = _IDS + 40
@@ -278,11 +279,22 @@ def has_pack(directory: str, name: str) -> bool:
     return os.path.lexists(os.path.join(directory, name + _PACK_SUFFIX))
 
 
+def guard_pack(directory: str, name: str) -> None:
+    """Keep a pack that is about to come from `git gc`, which may run before the ref leads to it."""
+    disk.place_file(os.path.join(directory, name + _KEEP_SUFFIX), b"")
+
+
+def release_pack(directory: str, name: str) -> None:
+    """Let the ref alone decide whether `git gc` may remove a pack."""
+    disk.remove_file(os.path.join(directory, name + _KEEP_SUFFIX))
+
+
 def remove_pack(directory: str, name: str) -> None:
     """Remove the files of a pack, those that are there."""
     path = os.path.join(directory, name)
     disk.remove_file(path + _PACK_SUFFIX)
     disk.remove_file(path + _INDEX_SUFFIX)
+    disk.remove_file(path + _KEEP_SUFFIX)
 
 
 class Pack:

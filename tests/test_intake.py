@@ -498,6 +498,26 @@ def test_a_pack_whose_process_died_before_its_record_is_removed(worktree: Path) 
     assert_sound_store(store)
 
 
+def test_git_gc_takes_no_large_pack_that_the_ref_does_not_lead_to_yet(
+    worktree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be recorded all the same, and nobody would know that its objects are gone."""
+    make_tree(worktree, {"a": "1"})
+    track(worktree)
+    store = store_of(worktree)
+    (worktree / "large").write_bytes(os.urandom(300_000))
+
+    def run_gc(act: str, path: str) -> None:
+        if (act, path) == ("rename", str(store / "refs" / "heads" / "shadowtree")):
+            git("--git-dir", store, "gc", "--quiet", "--prune=now")
+
+    monkeypatch.setattr(faultpoint, "before_write", run_gc)
+    track(worktree)
+
+    assert_records_whole_on_disk(store)
+    assert not list(store.rglob("*.keep"))
+
+
 def test_a_pack_that_was_there_before_is_never_taken_for_one_without_a_record(worktree: Path) -> None:
     """It may be damaged, so that it is written again; what it holds was recorded long ago."""
     make_tree(worktree, {"a": "1"})
