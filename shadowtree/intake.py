@@ -125,6 +125,7 @@ class Intake:
         self._forget_unrecorded()
         self._objects.drop_held()
         try:
+            self._mend_ref()
             self._remove_announced()
             self._release_guarded()
             self._objects.refresh()
@@ -141,9 +142,7 @@ class Intake:
 
     def recover(self) -> None:
         """Remove what no record stands behind, and make the ref and the files of journaled packs whole."""
-        last = self._journal.last_tree()
-        if last is not None and disk.read_if_there(self._layout.ref) != _ref_text(last.keeper):
-            self._keep(last.keeper)
+        self._mend_ref()
         self._remove_announced()
         self._objects.drop_held()
         self._objects.refresh()
@@ -204,6 +203,12 @@ class Intake:
         return released
 
     # The ref
+
+    def _mend_ref(self) -> None:
+        """Let the ref end where the journal says: before what it may lead to is removed."""
+        last = self._journal.last_tree()
+        if last is not None and disk.read_if_there(self._layout.ref) != _ref_text(last.keeper):
+            self._keep(last.keeper)
 
     def _keep(self, keeper: bytes) -> None:
         """Let the store's ref end at a commit, durably."""

@@ -559,6 +559,7 @@ def test_a_shadow_whose_record_failed_goes_on(
             with pytest.raises(OSError, match="Input/output"):
                 shadow.end()
 
+        assert_sound_git(shadow.store)
         assert [file.path for file in shadow.diff()] == ["sub/b"]
         shadow.end()
         assert_records_whole(shadow.store)
