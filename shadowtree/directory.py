@@ -81,7 +81,7 @@ class Directory:
         self.missing: list[bytes] = []
         """Paths below it that an index tracks and the rules leave out, and that are not there."""
         self.linked: list[bytes] = []
-        """Covered files that have other names too, as far as they were looked at since the process began."""
+        """Covered files and rules that have other names too, if looked at since the process began."""
         self.ignore_stamp: tuple[int, ...] | None = None
         self.ignore_text: bytes | None = None
         """Its own `.gitignore`."""

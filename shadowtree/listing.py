@@ -72,6 +72,7 @@ class Lister:
         if depends or mode in (EXCLUDED, HEAVY):
             directory.tracked_key = policy.tracked_key
         _note_files(directory, files, cached)
+        directory.linked += _find_linked_rules(directory, fd)
         return directory, policy
 
     def _judge_file(
@@ -208,11 +209,22 @@ def look_again(cached: Directory, fd: int) -> Directory | None:
     except OSError:
         return None
     # Not part of what is recorded or remembered, so the cached one may know it at once.
-    cached.linked = linked
+    cached.linked = linked + _find_linked_rules(cached, fd)
     stats = array("q", numbers)
     if stats == cached.stats:
         return cached
     return _note_changes(cached, stats)
+
+
+def _find_linked_rules(directory: Directory, fd: int) -> list[bytes]:
+    """Name the rules of a directory that have other names too, if they are not among the covered files."""
+    if directory.ignore_stamp is None or directory.find_file(GIT_IGNORE) is not None:
+        return []
+    try:
+        status = os.stat(GIT_IGNORE, dir_fd=fd, follow_symlinks=False)
+    except OSError:
+        return []
+    return [GIT_IGNORE] if status.st_nlink > 1 and stat.S_ISREG(status.st_mode) else []
 
 
 def _note_changes(cached: Directory, stats: array[int]) -> Directory | None:

@@ -38,7 +38,7 @@ NO_HOOKS = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
 class Editor:
     """Edits a worktree at random, as people, editors and git do."""
 
-    def __init__(self, top: Path, seed: int) -> None:
+    def __init__(self, top: Path, seed: int, *, has_links: bool = False) -> None:
         self.random = Random(seed)
         self._top = top
         self._outside = top.parent / "outside"
@@ -59,9 +59,6 @@ class Editor:
             self.edit_outside,
             self.change_bits,
             self.link,
-            self.hard_link,
-            self.hard_link_outside,
-            self.write_outside,
             self.hold_open,
             self.write_open,
             self.become_other_kind,
@@ -72,6 +69,8 @@ class Editor:
             self.remove_repository,
             self.touch,
         ]
+        if has_links:
+            self._acts += [self.hard_link, self.hard_link, self.hard_link_outside, self.write_outside]
 
     def edit(self) -> None:
         """Do something; what the system refuses is not done."""
@@ -172,10 +171,7 @@ class Editor:
 
     def write_open(self) -> None:
         if self._open:
-            fd = self.random.choice(self._open)
-            # A file with no name any more, or one that had several, may be known by none that is told.
-            if os.fstat(fd).st_nlink == 1:
-                os.write(fd, b"more")
+            os.write(self.random.choice(self._open), b"more")
 
     def become_other_kind(self) -> None:
         path = self._file()
@@ -253,9 +249,9 @@ class Editor:
 
 
 @contextmanager
-def editing(watched: Watched, seed: int) -> Iterator[Editor]:
+def editing(watched: Watched, seed: int, *, has_links: bool = False) -> Iterator[Editor]:
     """Have an editor for a worktree; a failure tells its seed."""
-    editor = Editor(watched.top, seed)
+    editor = Editor(watched.top, seed, has_links=has_links)
     try:
         yield editor
     except BaseException as error:
@@ -272,6 +268,12 @@ def compare(watched: Watched, cold: Path, step: int) -> None:
     assert view(warm) == view(other), (step, warm, other)
 
 
+def look_over(watched: Watched) -> None:
+    """Look at all that nobody told of."""
+    while not watched.shadow.look_over(10):
+        pass
+
+
 def run(watched: Watched, tmp_path: Path, seed: int, steps: int) -> None:
     """Edit and compare, one after the other; at the end nothing may have been missed."""
     with editing(watched, seed) as editor:
@@ -285,8 +287,7 @@ def run(watched: Watched, tmp_path: Path, seed: int, steps: int) -> None:
             if editor.random.random() < 0.02:
                 watched.shadow.look_over(1)
             compare(watched, tmp_path / "cold", step)
-        while not watched.shadow.look_over(10):
-            pass
+        look_over(watched)
     assert watched.watching().missed == 0
     watched.check()
 
@@ -314,6 +315,44 @@ def test_thousands_of_random_edits(seed: int, watched: Watched, tmp_path: Path) 
 @pytest.mark.parametrize("seed", range(SEED, SEED + 10))
 def test_thousands_of_random_edits_of_old_files(seed: int, watched: Watched, tmp_path: Path) -> None:
     run(watched, tmp_path, 3000 + seed, 1000)
+
+
+# Files with several names
+
+
+def run_with_links(watched: Watched, tmp_path: Path, seed: int, steps: int) -> int:
+    """Edit with hard links to and from anywhere; give how often looking over was needed.
+
+    Who writes by a name in an ignored directory, or by one that is gone, may be told of by nobody.
+    """
+    needed = 0
+    with editing(watched, seed, has_links=True) as editor:
+        for step in range(steps):
+            editor.edit()
+            warm, cold = watched.shadow.take_snapshot(), take_cold(watched.top, tmp_path / "cold")
+            if view(warm) != view(cold):
+                needed += 1
+                missed = watched.watching().missed
+                look_over(watched)
+                assert watched.watching().missed > missed
+                compare(watched, tmp_path / "cold", step)
+    look_over(watched)
+    watched.check()
+    return needed
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + 2))
+def test_random_edits_of_files_with_several_names(seed: int, watched: Watched, tmp_path: Path) -> None:
+    assert run_with_links(watched, tmp_path, 8000 + seed, 150) <= 3
+
+
+@slow
+@pytest.mark.usefixtures("aged")
+@pytest.mark.parametrize("seed", range(SEED, SEED + 5))
+def test_thousands_of_random_edits_of_files_with_several_names(
+    seed: int, watched: Watched, tmp_path: Path
+) -> None:
+    assert run_with_links(watched, tmp_path, 9000 + seed, 1000) <= 20
 
 
 # Others
@@ -424,15 +463,13 @@ def test_looking_over_finds_what_nobody_told(watched: Watched, tmp_path: Path) -
     """A link from outside that was made after the file was looked at."""
     (tmp_path / "outside").hardlink_to(watched.top / "src/m.py")
     (tmp_path / "outside").write_text("by another name")
-    while not watched.shadow.look_over(10):
-        pass
+    look_over(watched)
 
     assert watched.watching().missed == 1
     watched.check_without_rescan()
     (tmp_path / "outside").write_text("once more, and it is known by now")
     watched.check_without_rescan()
-    while not watched.shadow.look_over(10):
-        pass
+    look_over(watched)
     assert watched.watching().missed == 1
 
 
@@ -449,8 +486,7 @@ def test_looking_over_counts_nothing_that_the_next_snapshot_finds_by_itself(
     (watched.top / "node_modules/link").hardlink_to(watched.top / "a.txt")
     with (watched.top / "c/x").open("ab", buffering=0) as file:
         file.write(b"2")
-        while not watched.shadow.look_over(10):
-            pass
+        look_over(watched)
 
     assert watched.watching().missed == 0
     watched.check_without_rescan()
@@ -471,8 +507,7 @@ def test_looking_over_takes_no_longer_than_it_may(watched: Watched) -> None:
 def test_looking_over_is_no_snapshot(watched: Watched) -> None:
     tree = watched.shadow.track()
     (watched.top / "a.txt").write_text("two\n")
-    while not watched.shadow.look_over(10):
-        pass
+    look_over(watched)
 
     assert watched.watching().missed == 0
     assert [change.path for change in watched.shadow.patch(tree).files] == ["a.txt"]

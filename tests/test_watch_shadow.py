@@ -162,6 +162,26 @@ def test_a_file_that_is_being_written_is_looked_at_for_what_a_mapping_writes(wat
         watched.check_without_rescan()
 
 
+@pytest.mark.usefixtures("aged")
+@pytest.mark.parametrize("text", [".gitignore\nm.py\n", "*\n", "m.py\n"])
+@pytest.mark.parametrize("is_known", [False, True], ids=["new", "cached"])
+def test_rules_that_had_a_name_outside_before_anybody_watched(
+    text: str, is_known: bool, watched: Watched, tmp_path: Path
+) -> None:
+    """Rules count where they are not covered themselves."""
+    outside = tmp_path / "outside"
+    outside.write_text(text)
+    (watched.top / "src/.gitignore").hardlink_to(outside)
+    if is_known:
+        watched.settle()
+    watched.shadow.close()
+    watched.settle()
+
+    for more in ("n.py\n" + text, "n.py\n", text):
+        outside.write_text(more)
+        watched.check_without_rescan()
+
+
 # Others at the same time
 
 
