@@ -17,9 +17,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     Progress = Callable[[int, int], None]
+    Tell = Callable[[shadowtree.Message], None]
+    Fail = Callable[[BaseException], None]
 
 _LAST_BURST_S = 15.0
 """How long the last burst may take to be recorded."""
+_AGAIN_S = 60.0
+"""After how long recording is tried again that a bug has ended."""
 _GLANCE_S = 0.1
 """How often somebody who waits looks whether he is still to wait."""
 
@@ -57,6 +61,9 @@ class Served:
         """Its store is the one that a command means which names none."""
         self.auto: Recording | None = None
         """Records what happens by itself, if somebody wants that."""
+        self._auto_wishes: dict[object | None, Wish] = {}
+        """Who wants that, and how: the last one has his way, and when he goes the one before him."""
+        self._auto_mutex = threading.Lock()
         self.holders: set[object] = set()
         """The conversations that it is served for, as long as they last."""
         self.is_kept = False
@@ -152,16 +159,36 @@ class Served:
             self.shadow.close()
             self._mutex.release()
 
-    def record_bursts(self, wish: Wish, holder: object, tell: Callable[[shadowtree.Message], None]) -> None:
+    def record_bursts(self, wish: Wish, holder: object | None, tell: Tell, fail: Fail) -> None:
         """Record what happens by itself from now on, for as long as its holder wants that."""
-        assert wish.auto_s is not None
-        self.stop_recording()
-        shadow = self.shadow.for_session(wish.session)
-        self.auto = Recording(shadow, wish.auto_s, holder, tell)
-        self.auto.start()
+        with self._auto_mutex:
+            self._auto_wishes.pop(holder, None)
+            self._auto_wishes[holder] = wish
+            self._record_as_wished(tell, fail)
+
+    def forget_wish(self, holder: object, tell: Tell, fail: Fail) -> None:
+        """Record nothing by itself for a holder any more; if somebody else wants that too, for him."""
+        with self._auto_mutex:
+            if self._auto_wishes.pop(holder, None) is not None:
+                self._record_as_wished(tell, fail)
 
     def stop_recording(self) -> None:
         """Record nothing by itself any more; a burst that goes on is recorded as it is."""
+        with self._auto_mutex:
+            self._auto_wishes.clear()
+            self._end_recording()
+
+    def _record_as_wished(self, tell: Tell, fail: Fail) -> None:
+        self._end_recording()
+        if not self._auto_wishes or self.is_dropped:
+            return
+        wish = list(self._auto_wishes.values())[-1]
+        assert wish.auto_s is not None
+        auto = Recording(self.shadow.for_session(wish.session), wish.auto_s, tell, fail)
+        auto.start()
+        self.auto = auto
+
+    def _end_recording(self) -> None:
         auto, self.auto = self.auto, None
         if auto is not None:
             auto.stop()
@@ -183,6 +210,7 @@ class Served:
 
     def to_dict(self) -> dict[str, Any]:  # Any: plain values
         """Give what `watch status` tells of it."""
+        auto = self.auto
         return {
             "worktree": self.worktree,
             "store": self.store,
@@ -193,30 +221,23 @@ class Served:
             "used_ms": int(self.used_s * 1000),
             "is_kept": self.is_kept,
             "holders": len(self.holders),
-            "auto_s": None if self.auto is None else self.auto.quiet_s,
-            "failure": None if self.auto is None else self.auto.failure,
+            "auto_s": None if auto is None else auto.quiet_s,
+            "failure": None if auto is None else auto.failure,
         }
 
 
 class Recording:
     """Records the bursts of one worktree, in a thread of its own."""
 
-    def __init__(
-        self,
-        shadow: shadowtree.Shadow,
-        quiet_s: float,
-        holder: object,
-        tell: Callable[[shadowtree.Message], None],
-    ) -> None:
+    def __init__(self, shadow: shadowtree.Shadow, quiet_s: float, tell: Tell, fail: Fail) -> None:
         self.quiet_s = quiet_s
-        self.holder = holder
-        """Who wants it."""
         self.failure: str | None = None
         """Why the last burst could not be recorded; it is tried again."""
         self._tell = tell
+        self._fail = fail
         self._stop = threading.Event()
         self._auto = shadowtree.Auto(shadow, quiet_s, on_message=self._note, on_failure=self._note_failure)
-        self._thread = threading.Thread(target=self._auto.run, args=(self._stop,), name="auto", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="auto", daemon=True)
 
     def start(self) -> None:
         """Begin: what changes from now on is recorded."""
@@ -227,6 +248,15 @@ class Recording:
         """End, when a burst that goes on is recorded."""
         self._stop.set()
         self._thread.join(_LAST_BURST_S)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._auto.run(self._stop)
+            except Exception as error:  # noqa: BLE001  # who is told that it is recorded must not be wrong
+                self.failure = f"{type(error).__name__}: {error}"
+                self._fail(error)
+                self._stop.wait(_AGAIN_S)
 
     def _note(self, message: shadowtree.Message) -> None:
         self.failure = None
@@ -276,18 +306,11 @@ class Worktrees:
             return served
 
     def release(self, holder: object) -> list[Served]:
-        """Forget a holder; give what is dropped because nobody else wants it."""
+        """Forget a holder; give what nobody else wants, which is to be dropped."""
         with self._mutex:
-            unwanted, silent = [], []
             for served in self._served.values():
                 served.holders.discard(holder)
-                if served.auto is not None and served.auto.holder is holder:
-                    silent.append(served)
-                if not served.holders and not served.is_kept:
-                    unwanted.append(served)
-        for served in silent:
-            served.stop_recording()
-        return [served for served in unwanted if self.drop(served)]
+            return [each for each in self._served.values() if not each.holders and not each.is_kept]
 
     def drop(self, served: Served) -> bool:
         """Serve a worktree no longer; False: somebody else has dropped it."""

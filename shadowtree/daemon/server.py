@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import shadowtree
 from shadowtree.daemon.conversation import Conversation
@@ -133,7 +134,7 @@ class Server:
             if not served.is_warm:
                 self._worktrees.drop(served)
         if wish.auto_s is not None:
-            served.record_bursts(wish, holder, lambda message: self._tell_burst(served, message))
+            served.record_bursts(wish, holder, partial(self._tell_burst, served), self.note_failure)
         self._log.write(f"serving {served.worktree}")
         return {
             "worktree": served.worktree,
@@ -182,7 +183,10 @@ class Server:
     def was_closed(self, conversation: Conversation) -> None:
         """Forget a conversation, and what it alone held."""
         for served in self._worktrees.release(conversation):
-            self._log.write(f"no longer serving {served.worktree}: nobody holds it")
+            if self._worktrees.drop(served):
+                self._log.write(f"no longer serving {served.worktree}: nobody holds it")
+        for served in self._worktrees.all():
+            served.forget_wish(conversation, partial(self._tell_burst, served), self.note_failure)
         with self._mutex:
             self._conversations.discard(conversation)
             self._empty_since_s = time.monotonic()
