@@ -13,6 +13,7 @@ object that a dead process left is ever taken for a stored one.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -163,6 +164,8 @@ class Intake:
         with self._journal.transaction():
             for name in self._journal.announced_packs():
                 remove_pack(self._layout.packs, name)
+            # If `git gc` ran meanwhile, it lists commits of theirs; git does without, and makes it anew.
+            disk.remove_file(os.path.join(self._layout.objects, "info", "commit-graph"))
             disk.sync_names(self._layout.packs)
             self._journal.forget_announced()
 

@@ -498,6 +498,21 @@ def test_a_pack_whose_process_died_before_its_record_is_removed(worktree: Path) 
     assert_sound_store(store)
 
 
+def test_git_gc_after_a_kill_remembers_nothing_of_what_was_not_recorded(worktree: Path) -> None:
+    """It lists the commits that it finds, and git would miss those that are removed afterwards."""
+    make_tree(worktree, {"a": "1"})
+    track(worktree)
+    store = store_of(worktree)
+    (worktree / "large").write_bytes(os.urandom(300_000))
+    in_child(lambda: _die_at("commit", lambda: track(worktree)))
+    git("--git-dir", store, "gc", "--quiet", "--prune=now")
+
+    make_tree(worktree, {"a": "2"})
+    track(worktree)
+
+    assert_records_whole_on_disk(store)
+
+
 def test_git_gc_takes_no_large_pack_that_the_ref_does_not_lead_to_yet(
     worktree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
