@@ -1,8 +1,10 @@
 """What the daemon and a command may say to each other.
 
     command                        daemon
-    hello PROTOCOL VERSION WHERE ▶
-                                 ◀ welcome WORKTREE   or: without WHY, other PROTOCOL VERSION PID
+    hello PROTOCOL VERSION HOW   ▶
+                                 ◀ welcome            or: other PROTOCOL VERSION PID WHY
+    find DIRECTORY STORE         ▶
+                                 ◀ found WORKTREE ... or: without WHY
     call METHOD ...              ▶
                                  ◀ mark, progress, working, confirm, recovered
     answer, cancel               ▶

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Tell = Callable[[shadowtree.Message], None]
     Fail = Callable[[BaseException], None]
 
-_LAST_BURST_S = 15.0
+_LAST_BURST_S = 5.0
 """How long the last burst may take to be recorded."""
 _AGAIN_S = 60.0
 """After how long recording is tried again that a bug has ended."""

@@ -269,6 +269,9 @@ class Server:
     def _hear(self, served: Served) -> None:
         fd = served.shadow.fileno()
         if fd is not None and fd >= 0:
+            # Whoever had this number before has closed it, without the selector's knowledge.
+            for other in [old for old, (number, _) in self._watched.items() if number == fd]:
+                self._selector.unregister(self._watched.pop(other)[0])
             self._selector.register(fd, selectors.EVENT_READ, lambda: self._drain(served))
             self._watched[served] = fd, served.turn
 
