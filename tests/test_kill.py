@@ -238,7 +238,7 @@ WRITING_CALLS = (
     "mkdir",
     "ftruncate",
 )
-ALWAYS_CALLED = ("write", "pwrite64", "fsync", "rename")
+ALWAYS_CALLED = ("write", "pwrite64", "fdatasync", "rename")
 
 
 def run_killed(worktree: Path, call: str, number: int) -> int:
