@@ -286,6 +286,9 @@ class Watch:
             known = census.get(directory.path)
             if known is None or not is_changed or census.is_checked(known.path):
                 continue
+            if (known.rules_key, known.tracked_key) != (directory.rules_key, directory.tracked_key):
+                # Each scan finds out by itself that the rules are others.
+                continue
             missed = {
                 name
                 for name in _list_differing(known, directory)

@@ -483,6 +483,7 @@ def test_looking_over_counts_nothing_that_the_next_snapshot_finds_by_itself(
     watched.settle()
     (tmp_path / "outside").write_text("by another name")
     (watched.top / "build/new").mkdir()
+    (watched.top / ".gitignore").write_text("*.log\nbuild/\nd/\n")
     (watched.top / "node_modules/link").hardlink_to(watched.top / "a.txt")
     with (watched.top / "c/x").open("ab", buffering=0) as file:
         file.write(b"2")
