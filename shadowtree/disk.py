@@ -45,6 +45,20 @@ def make_directory(path: str) -> None:
         os.chmod(path, 0o700)
 
 
+def make_directories(path: str) -> None:
+    """Make a directory and those above it that are missing; others may make them at the same time."""
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for each in reversed(missing):
+        try:
+            make_directory(each)
+        except StoreFailed:
+            if not os.path.isdir(each):
+                raise
+
+
 def create_file(path: str) -> int:
     """Make a file that only its owner can read, and open it for reading and writing."""
     faultpoint.before_write("create", path)

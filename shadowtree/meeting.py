@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from shadowtree import disk
-from shadowtree.errors import InvalidInput, ShadowError, StoreFailed
+from shadowtree.errors import InvalidInput, ShadowError
 from shadowtree.places import Places
 from shadowtree.system import (
     O_CLOEXEC,
@@ -135,17 +135,7 @@ class MeetingPlace:
 
     def _make(self) -> None:
         """Make the directory, and refuse one that others can write to."""
-        missing = []
-        directory = self.directory
-        while not os.path.isdir(directory):
-            missing.append(directory)
-            directory = os.path.dirname(directory)
-        for path in reversed(missing):
-            try:
-                disk.make_directory(path)
-            except StoreFailed:
-                if not os.path.isdir(path):
-                    raise
+        disk.make_directories(self.directory)
         disk.require_trusted_parent(os.path.dirname(self.directory))
         disk.require_private(self.directory)
 

@@ -73,7 +73,7 @@ def create(store: str, worktree: str, prepare: Callable[[StoreLayout], None]) ->
     `prepare` adds to the store what it needs before anybody can see it.
     """
     parent = os.path.dirname(store)
-    _make_parents(parent)
+    disk.make_directories(parent)
     disk.require_trusted_parent(parent)
     remove_unfinished(store)
     if os.path.lexists(store) and not _is_empty_directory(store):
@@ -150,7 +150,7 @@ def bind(store: str, worktree: str) -> None:
 
 def move(store: str, target: str) -> None:
     """Give a store another place on the same disk."""
-    _make_parents(os.path.dirname(target))
+    disk.make_directories(os.path.dirname(target))
     if os.path.lexists(target):
         raise StoreFailed(target, "a store is there already")
     disk.rename(store, target)
@@ -178,19 +178,6 @@ def _publish(building: str, store: str) -> None:
         disk.remove_tree(building)
         return
     disk.sync_names(os.path.dirname(store))
-
-
-def _make_parents(directory: str) -> None:
-    missing = []
-    while not os.path.isdir(directory):
-        missing.append(directory)
-        directory = os.path.dirname(directory)
-    for path in reversed(missing):
-        try:
-            disk.make_directory(path)
-        except StoreFailed:
-            if not os.path.isdir(path):
-                raise
 
 
 def remove_unfinished(store: str) -> None:
