@@ -86,7 +86,7 @@ class Area:
     def new_store(self) -> Path:
         """Name a store that does not exist yet."""
         stores = self._root / "stores"
-        stores.mkdir(exist_ok=True)
+        stores.mkdir(parents=True, exist_ok=True)
         return stores / str(next(self._store_numbers))
 
     def store_of(self, rival: str) -> Path:

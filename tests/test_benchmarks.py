@@ -370,3 +370,9 @@ def test_the_command_measures_what_it_is_asked_for(tmp_path: Path) -> None:
     ]
     assert "trees differ" not in result.stdout
     assert sorted(path.name for path in area.iterdir()) == ["out.json", "out.svg"]
+
+
+def test_a_work_that_builds_no_worktree_first_has_a_place_for_its_stores(tmp_path: Path) -> None:
+    area = Area(tmp_path / "area", files=1, tree=None, settle_s=0)
+
+    assert area.new_store().parent.is_dir()
