@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from shadowtree.errors import InvalidInput, NotRecorded
+from shadowtree.errors import ForgottenMessage, InvalidInput, NotRecorded
 from shadowtree.events import (
     HEAD_ONLY,
     REDO,
@@ -29,8 +29,8 @@ from shadowtree.patch import list_changes
 from shadowtree.paths import RelPath, ancestors, to_text
 from shadowtree.plan import Wish
 from shadowtree.recorded import RecordedDirectory, open_recorded
-from shadowtree.recorder import Ending
 from shadowtree.refs import find_tree
+from shadowtree.scribe import Ending
 from shadowtree.sessions import Session
 from shadowtree.state import DIRECTORY, Change, PathState
 from shadowtree.timeline import (
@@ -41,6 +41,7 @@ from shadowtree.timeline import (
     choose_revert,
     choose_switch,
     choose_undo,
+    find_gone,
     in_force,
     part_ways,
 )
@@ -53,7 +54,7 @@ from shadowtree.trace import (
     wish_states,
     wish_tree,
 )
-from shadowtree.ways import Way, Ways, paths_of
+from shadowtree.ways import Span, Way, Ways, paths_of
 
 
 @frozen
@@ -81,6 +82,8 @@ class Aim:
     """There is nothing to do."""
     is_only: bool = False
     """One message is taken out from under the later ones."""
+    forgotten: dict[bytes, MessageRow] = field(default_factory=dict)
+    """The contents that forgotten messages on the way left or found, which may be gone."""
 
 
 class Aims:
@@ -108,12 +111,12 @@ class Aims:
 
     def undo(self, turns: int) -> Aim:
         """Go back by turns."""
-        travel = choose_undo(self._position, turns, self._session.find)
+        travel = choose_undo(self._position, turns, self._session.find, self._session.first_live())
         return self._count_turns(UNDO, travel, turns, "undo")
 
     def redo(self, turns: int | None) -> Aim:
         """Go forward by turns, or to the end."""
-        travel = choose_redo(self._position, turns, self._session.find)
+        travel = choose_redo(self._position, turns, self._session.find, self._session.first_live())
         return self._count_turns(REDO, travel, turns, "redo")
 
     def revert(self, row: MessageRow) -> Aim:
@@ -135,15 +138,12 @@ class Aims:
 
         Only a message that is taken out whole leaves the line.
         """
-        newest = max((each.number for each in self._newest()), default=row.number)
+        newest = self._journal.newest_number(row.session)
         travel = choose_only(self._position, row, newest, self._session.find)
         if not travel.back:
             return self._nothing(REVERT, f"nothing to revert: {row.id!r} is not in force", is_only=True)
         aim = replace(self._follow(REVERT, travel, step=step, is_only=True), is_only=True)
         return aim if step is None and paths is None else self._narrow(aim, paths)
-
-    def _newest(self) -> list[MessageRow]:
-        return self._journal.last_messages(self._session.number, 1)
 
     def _narrow(self, aim: Aim, paths: Collection[RelPath] | None) -> Aim:
         """Leave out other paths than these, and leave the head where it is."""
@@ -254,9 +254,14 @@ class Aims:
     # Travelling over messages
 
     def _count_turns(self, kind: str, travel: Travel, turns: int | None, verb: str) -> Aim:
+        end = travel.stopped_at
+        gone = [] if end is None else [f"message {end.id!r} is forgotten, so that {verb} ends before it"]
         if not travel.messages:
-            return self._nothing(kind, f"nothing to {verb}", turns=0)
+            aim = self._nothing(kind, f"nothing to {verb}", turns=0)
+            # Beyond what was forgotten there is something to redo; below it there is nothing to undo.
+            return replace(aim, notes=[*aim.notes, *gone], is_short=bool(gone) and kind == REDO)
         aim = replace(self._follow(kind, travel), turns=travel.turns)
+        aim = replace(aim, notes=[*aim.notes, *gone], is_short=aim.is_short or bool(gone))
         if turns is None or travel.turns >= turns:
             return aim
         are = "was 1 turn" if travel.turns == 1 else f"were {travel.turns} turns"
@@ -267,6 +272,7 @@ class Aims:
 
     def _follow(self, kind: str, travel: Travel, step: str | None = None, *, is_only: bool = False) -> Aim:
         """Work out what each path is to become on the way."""
+        self._refuse_gone(travel)
         way = self._ways.walk(travel)
         if step is not None:
             way.spans[0] = self._ways.shorten(way.spans[0], step, is_only=is_only)
@@ -293,7 +299,13 @@ class Aims:
             first=travel.messages[0] if travel.messages else None,
             is_short=bool(holes),
             notes=[f"what message {span.row.id!r} changed is not known: {span.hole}" for span in holes],
+            forgotten=_list_forgotten(spans),
         )
+
+    def _refuse_gone(self, travel: Travel) -> None:
+        gone = find_gone(travel, self._session.first_live(), self._session.find)
+        if gone is not None and gone.forgotten_ms is not None:
+            raise ForgottenMessage(gone.id, gone.forgotten_ms, is_on_way=True)
 
     def _wish_directories_away(self, wishes: Sequence[Wish], travel: Travel) -> list[Wish]:
         """Wish that directories go, if nothing is left in them, that messages out of the line made."""
@@ -350,6 +362,8 @@ class Aims:
         if self._session.number is None:
             return None, cancelled
         for event in self._journal.acts_of(self._session.number):
+            if event.forgotten_ms is not None:
+                break
             if any(first <= event.number <= last for first, last in cancelled):
                 continue
             if event.kind == UNREVERT and event.takes_back is not None:
@@ -365,3 +379,14 @@ class Aims:
         has_moved = (position.head, position.tip, position.out) != (after.head, after.tip, after.out)
         changes = self._journal.changes_of([event.number])[event.number]
         return has_moved or any(change.old != change.new for change in changes)
+
+
+def _list_forgotten(spans: Sequence[Span]) -> dict[bytes, MessageRow]:
+    return {
+        side.blob: span.row
+        for span in spans
+        if span.row.forgotten_ms is not None
+        for change in span.changes
+        for side in (change.old, change.new)
+        if isinstance(side, PathState) and side.blob
+    }

@@ -14,26 +14,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
+from shadowtree.door import StrPath
+from shadowtree.figures import SessionFigure, Stats, Swept, Usage
 from shadowtree.handles import MessageHandle, StepHandle
-from shadowtree.model import (
-    BlameEntry,
-    Branch,
-    FileDiff,
-    Message,
-    Outcome,
-    Patch,
-    Plan,
-    Snapshot,
-    Status,
-    Step,
-    Watching,
-)
+from shadowtree.model import BlameEntry, Branch, FileDiff, Message, Patch, Snapshot, Status, Step, Watching
+from shadowtree.outcome import Outcome, Plan
+from shadowtree.reports import CheckReport, Forgotten, Purged
 from shadowtree.reverting import Confirm
 from shadowtree.settings import Settings
-from shadowtree.shadow import Shadow, StrPath
+from shadowtree.shadow import Shadow
 
 if TYPE_CHECKING:
-    from shadowtree.model import OnConflict
+    from shadowtree.outcome import OnConflict
 
 Result = TypeVar("Result")
 
@@ -79,6 +71,11 @@ class AsyncShadow:
     def is_wrapped(self) -> bool:
         """Whether there is a store already."""
         return self._shadow.is_wrapped
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force now: given ones, those of the environment, the project's and the user's."""
+        return self._shadow.settings
 
     @property
     def recovered(self) -> list[str]:
@@ -130,9 +127,9 @@ class AsyncShadow:
         """Stop what this shadow does or is about to do, as Ctrl-C would, where that does no harm."""
         self._shadow.cancel()
 
-    async def mark(self) -> int:
+    async def last_number(self) -> int:
         """Give a number that grows with everything that is recorded of messages and acts; 0: nothing is."""
-        return await _in_thread(self._shadow.mark)
+        return await _in_thread(self._shadow.last_number)
 
     # Snapshots
 
@@ -253,6 +250,57 @@ class AsyncShadow:
         """Take a branch from the list."""
         return await _in_thread(partial(self._shadow.drop_branch, name))
 
+    # Upkeep
+
+    async def tidy(self, seconds: float) -> bool:
+        """Spend up to so long on storing more tightly what was recorded; True when nothing is left to do."""
+        return await _in_thread(partial(self._shadow.tidy, seconds))
+
+    async def purge(
+        self,
+        what: StrPath,
+        *,
+        everywhere: bool = False,
+        dry_run: bool = False,
+        confirm: Callable[[Purged], bool] | None = None,
+    ) -> Purged:
+        """Remove a path, or a content by its id, from everything that is recorded, for good."""
+        purge = partial(self._shadow.purge, what, everywhere=everywhere, dry_run=dry_run, confirm=confirm)
+        return await _in_thread(purge)
+
+    async def allow(self, what: StrPath) -> list[str]:
+        """Cover a path or a content again that was purged, from the next snapshot on; tell what that is."""
+        return await _in_thread(partial(self._shadow.allow, what))
+
+    async def forget(
+        self,
+        *,
+        keep_last: int | None = None,
+        keep_within: float | str | None = None,
+        keep_sessions: Collection[str] = (),
+        dry_run: bool = False,
+        gc: bool = True,
+    ) -> Forgotten:
+        """Forget old messages of all sessions, and with `gc` free what only they needed."""
+        return await _in_thread(
+            partial(
+                self._shadow.forget,
+                keep_last=keep_last,
+                keep_within=keep_within,
+                keep_sessions=keep_sessions,
+                dry_run=dry_run,
+                gc=gc,
+            )
+        )
+
+    async def pin(self, id: str) -> Message:
+        """Keep a message from being forgotten."""
+        return await _in_thread(partial(self._shadow.pin, id))
+
+    async def unpin(self, id: str) -> Message:
+        """Let a message be forgotten when its time comes."""
+        return await _in_thread(partial(self._shadow.unpin, id))
+
     # Acts
 
     async def plan_revert(
@@ -345,6 +393,36 @@ class AsyncShadow:
     ) -> Outcome:
         """Make all that is covered equal to a tree."""
         return await _act(partial(self._shadow.restore, ref), on_conflict, markers, dry_run, confirm)
+
+    # Seeing
+
+    async def stats(self) -> Stats:
+        """Tell what the store holds, and what that takes."""
+        return await _in_thread(self._shadow.stats)
+
+    async def du(self, path: StrPath = ".", *, depth: int = 1) -> Usage:
+        """Tell what all versions of a path take in the store, and of the paths below it down to `depth`."""
+        return await _in_thread(partial(self._shadow.du, path, depth=depth))
+
+    async def du_by_session(self) -> list[SessionFigure]:
+        """Tell what each session alone needs, the most first; what several need is in none of them."""
+        return await _in_thread(self._shadow.du_by_session)
+
+    async def gc(self) -> Swept:
+        """Forget what the settings do not keep, and free what nothing that is left needs."""
+        return await _in_thread(self._shadow.gc)
+
+    async def destroy(self) -> int:
+        """Remove the store whole, with all that was recorded, and tell how many bytes that frees."""
+        return await _in_thread(self._shadow.destroy)
+
+    async def check(self, *, read_data: bool = False) -> CheckReport:
+        """Look whether the store holds what was put there, and name the messages that are hurt if not."""
+        return await _in_thread(partial(self._shadow.check, read_data=read_data))
+
+    async def repair(self, *, dry_run: bool = False, forget_lost: bool = False) -> CheckReport:
+        """Make good what a check finds, as far as that can be proved, and check again."""
+        return await _in_thread(partial(self._shadow.repair, dry_run=dry_run, forget_lost=forget_lost))
 
 
 async def _act(

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from shadowtree.errors import Conflict, ShadowError, WorktreeFailed
 from shadowtree.frozen import frozen
-from shadowtree.model import ConflictingPath
+from shadowtree.outcome import ConflictingPath
 from shadowtree.paths import TEMPORARY_PREFIX, RelPath, join, parent_of, to_text
 from shadowtree.staging import NO_FILE, THIRD_SUFFIX, Bench, FileId
 from shadowtree.state import DIRECTORY, Change, PathState, Unknown
@@ -247,6 +247,8 @@ def clean_up(
             bench.remove(place)
         elif not _discard(place, bench.see(place, is_settled=True), [move.old], bench):
             left.append(place)
+    # Before the intent goes: by that alone the next command knows of what a power cut brings back.
+    _sync_homes(moves, bench)
     return left
 
 
@@ -305,9 +307,14 @@ def take_back(moves: Sequence[Move], bench: Bench, read_blob: ReadBlob) -> list[
                 bench.remove_directory(place)
     if failure is not None:
         raise failure
+    _sync_homes(moves, bench)
+    return left
+
+
+def _sync_homes(moves: Iterable[Move], bench: Bench) -> None:
+    """Make the names durable in those directories that are still there."""
     homes = {parent_of(path) for move in moves for path in (move.path, move.temporary)}
     bench.sync_directories({home for home in homes if bench.list_names(home) is not None})
-    return left
 
 
 def list_left(moves: Sequence[Move], bench: Bench) -> list[RelPath]:

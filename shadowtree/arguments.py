@@ -11,7 +11,7 @@ from shadowtree.paths import ROOT, RelPath
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shadowtree.model import OnConflict
+    from shadowtree.outcome import OnConflict
 
 
 def check_name(name: str, what: str) -> str:

@@ -65,21 +65,31 @@ class Blame:
         if self._number <= since or event.kind in ACTS:
             self._add(self._last, change.old, None, event.time_ms)
         if event.kind not in ACTS:
-            self._add(change.old, change.new, self._messages[event.number], event.time_ms)
+            message = self._messages.get(event.number)
+            self._add(change.old, change.new, message, event.time_ms, is_forgotten=message is None)
         self._last, self._number = change.new, event.number
 
-    def _add(self, old: Answer, new: Answer, message: Message | None, time_ms: int | None) -> None:
+    def _add(
+        self,
+        old: Answer,
+        new: Answer,
+        message: Message | None,
+        time_ms: int | None,
+        *,
+        is_forgotten: bool = False,
+    ) -> None:
         if old == new or isinstance(old, Unknown) or isinstance(new, Unknown):
             return
         for changed in make_patch("", [Change(self._path, old, new)]).files:
-            entry = BlameEntry(changed.status, message, time_ms, changed.old_blob, changed.new_blob)
-            self._entries.append(entry)
+            blobs = changed.old_blob, changed.new_blob
+            self._entries.append(BlameEntry(changed.status, message, time_ms, *blobs, is_forgotten))
 
     def _read_messages(self) -> dict[int, Message]:
-        """Give the message that each event ended."""
+        """Give the message that each event ended, if it was not forgotten."""
         names = self._journal.session_names()
         found: dict[int, Message] = {}
-        ends = [event for event in self._events.values() if event.kind not in ACTS]
+        events = self._events.values()
+        ends = [event for event in events if event.kind not in ACTS and event.forgotten_ms is None]
         for number in {event.session for event in ends}:
             own = [event for event in ends if event.session == number]
             session = Session(self._journal, names[number])

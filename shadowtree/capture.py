@@ -12,23 +12,28 @@ from contextlib import contextmanager
 from shadowtree import disk
 from shadowtree.census import Outlook
 from shadowtree.errors import OutOfSpace, WorktreeTooBig
+from shadowtree.events import TreeRecord
 from shadowtree.frozen import frozen
-from shadowtree.journal import TreeRecord
 from shadowtree.model import Skipped
-from shadowtree.objects import Objects, Scratch
+from shadowtree.objects import Objects
 from shadowtree.opened import OpenStore
-from shadowtree.packs import PackWriter
+from shadowtree.packwriter import PackWriter
 from shadowtree.paths import RelPath
 from shadowtree.recorded import RecordedDirectory, open_recorded
 from shadowtree.rulefiles import Surroundings
 from shadowtree.scan import Scan, scan_worktree
 from shadowtree.settings import Settings
+from shadowtree.shelving import shelf_size
+from shadowtree.sink import Scratch
 from shadowtree.snapshot import Progress, build_trees, read_files, settle
 from shadowtree.system import free_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shadowtree.watch import Watch
+
+_DEFLATED = 3
+"""About how much smaller texts become when they are stored."""
 
 
 @frozen
@@ -40,6 +45,8 @@ class Site:
     surroundings: Surroundings
     watch: Watch | None = None
     """What keeps the worktree in sight, if anything does."""
+    warnings: tuple[str, ...] = ()
+    """What a user should know of the settings."""
 
 
 def scan_site(site: Site, opened: OpenStore, only: Collection[RelPath] | None = None) -> Scan:
@@ -47,12 +54,13 @@ def scan_site(site: Site, opened: OpenStore, only: Collection[RelPath] | None = 
 
     Who watches the worktree knows by itself where to look.
     """
+    surroundings = opened.surround(site.surroundings)
     if site.watch is not None:
-        return site.watch.scan(site.settings, site.surroundings, opened.cache, opened.was_covered)
+        return site.watch.scan(site.settings, surroundings, opened.cache, opened.was_covered)
     return scan_worktree(
         site.worktree,
         site.settings,
-        site.surroundings,
+        surroundings,
         opened.cache,
         opened.was_covered,
         indexes=opened.cache.info("indexes"),
@@ -79,6 +87,7 @@ class Capture:
         self, site: Site, opened: OpenStore, scan: Scan, pack: PackWriter, tree: bytes, facts: bytes
     ) -> None:
         self._watch = site.watch
+        self._warnings = site.warnings
         self._opened = opened
         self._pack = pack
         self.scan = scan
@@ -91,7 +100,9 @@ class Capture:
         The commit that keeps them goes along, so that `record` with the same time needs no pack of its own.
         """
         if self._pack.ids():
-            self._opened.add_keeper(self._pack, self.tree, self.facts, time_s=time_s)
+            self._opened.add_keeper(
+                self._pack, self.tree, self.facts, time_s=time_s, after=self._opened.last_keeper()
+            )
             self._opened.publish(self._pack)
             self._pack = self._opened.objects.start_pack()
         return open_recorded(self._opened.objects, self.tree, self.facts)
@@ -103,8 +114,8 @@ class Capture:
 
     @property
     def warnings(self) -> list[str]:
-        """What a user should know of the rules."""
-        return list_warnings(self.scan)
+        """What a user should know of the settings and the rules."""
+        return [*self._warnings, *list_warnings(self.scan)]
 
     def put_stream(self, size: int, pieces: Iterator[bytes]) -> bytes:
         """Store the content of a file that no rule covers, and give its id; `record` has to be told of it."""
@@ -148,7 +159,7 @@ def capture(
         refuse_too_big(site, scan)
     if any(scan.changed):
         refuse_full(opened.layout.store, scan.pending_bytes, site.settings)
-    pack = opened.objects.start_pack()
+    pack = opened.objects.start_pack(shelf_size(scan.pending_bytes // _DEFLATED))
     taken = None
     try:
         if is_first:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator
 
 from shadowtree.directory import FORCED, NORMAL, STAMP_SIZE, Directory, DirectoryStamp
+from shadowtree.facts import GIT_IGNORE
 from shadowtree.paths import ROOT, RelPath, ancestors, join, parent_of
 
 RulesKey = tuple[bytes, bytes]
@@ -108,8 +109,10 @@ class Census:
         return path.rpartition(b"/")[2] in self._linked.get(parent_of(path), ())
 
     def find_inodes(self, inodes: set[int]) -> Iterator[RelPath]:
-        """Name the covered files with one of these inodes."""
+        """Name the covered files, and the rules, with one of these inodes."""
         for directory in self._directories.values():
+            if directory.ignore_stamp and directory.ignore_stamp[3] in inodes:
+                yield join(directory.path, GIT_IGNORE)
             if not inodes.isdisjoint(directory.stats[3::STAMP_SIZE]):
                 for row, name in enumerate(directory.names):
                     if directory.file_inode(row) in inodes:

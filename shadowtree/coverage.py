@@ -185,6 +185,7 @@ class Policy:
         heavy_dirs: frozenset[bytes],
         max_file_size: int,
         indexes: Sequence[tuple[TrackedNames, bytes]] = (),
+        purged_key: bytes = b"",
     ) -> Policy:
         """Make the rules at the root of a worktree.
 
@@ -202,6 +203,9 @@ class Policy:
         policy.rules_key = _digest(
             own_text, global_text, *flat, exclude_text, ignore_text, heavy_key, b"%d" % max_file_size
         )
+        if purged_key:
+            # What was purged is left out like what a rule leaves out, so that a cached listing knows of it.
+            policy.rules_key = _digest(policy.rules_key, purged_key)
         policy._sources = (own_text, global_text, around)
         return policy
 

@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 
 
 _LEVEL = 1
+_QUICK = 0 if _library.__name__.startswith("isal") else 1
+"""isal's lowest level compresses, unlike zlib's: a quarter less, in a fifth of the time."""
+
+
+def deflate_quickly(content: bytes) -> bytes:
+    """Compress what will soon be compressed once more, or become a delta."""
+    return _library.compress(content, _QUICK)
 
 
 def deflate(content: bytes) -> bytes:

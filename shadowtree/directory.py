@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from stat import S_ISLNK
 
 from shadowtree.paths import RelPath
@@ -11,6 +12,7 @@ from shadowtree.paths import RelPath
 STAMP_SIZE = 5
 """How many numbers make a file's stamp: mtime, ctime, size, inode, mode."""
 ID_SIZE = 20
+NO_ID = bytes(ID_SIZE)
 SMUDGED = (0, 0, 0, 0, 0)
 """The stamp of a file that has to be read again: no file has it."""
 
@@ -75,6 +77,7 @@ class Directory:
         self.subdirectories: list[tuple[bytes, int]] = []
         """The directories to look into, sorted, each with the rules it is under."""
         self.excluded: list[bytes] = []
+        """What the rules leave out, sorted."""
         self.skipped: list[tuple[bytes, str]] = []
         self.tracked: list[bytes] = []
         """Names that are covered only because an index tracks them."""
@@ -92,7 +95,7 @@ class Directory:
         self.tree: bytes | None = None
         self.facts: bytes | None = None
         self.below_ids = b""
-        """The trees and facts of its subdirectories that its own were built from."""
+        """The trees and then the facts of its subdirectories, the last one first, that its own came from."""
         self.is_stale = True
         """Something in it is not as it was when its tree and facts were built."""
 
@@ -101,7 +104,7 @@ class Directory:
 
         What is changed in place, stamps and ids of files, is still shared.
         """
-        other = Directory(self.path, self.mode)
+        other = Directory.__new__(Directory)
         for slot in Directory.__slots__:
             setattr(other, slot, getattr(self, slot))
         return other
@@ -142,6 +145,15 @@ class Directory:
         row = bisect_left(self.names, name)
         return row if row < len(self.names) and self.names[row] == name else None
 
+    def is_excluded(self, name: bytes) -> bool:
+        """Tell whether the rules leave out a name."""
+        row = bisect_left(self.excluded, name)
+        return row < len(self.excluded) and self.excluded[row] == name
+
+    def uncovered(self) -> list[bytes]:
+        """Name what is left out here, directories among them."""
+        return [*self.excluded, *(name for name, _ in self.skipped if name)]
+
     def set_file(self, row: int, stamp: tuple[int, ...], object_id: bytes) -> None:
         """Note what a covered file holds, and with which stamp."""
         if stamp[4] != self.file_mode(row):
@@ -174,8 +186,31 @@ class Directory:
         self.stats[row * STAMP_SIZE : (row + 1) * STAMP_SIZE] = array("q", (*SMUDGED[:4], mode))
 
 
+def join_ids(directories: Iterable[Directory]) -> bytes:
+    """Put the trees of directories and then their facts together, as `below_ids` holds them."""
+    found = list(directories)
+    trees = [directory.tree or NO_ID for directory in found]
+    return b"".join(trees + [directory.facts or NO_ID for directory in found])
+
+
 def git_mode(mode: int) -> int:
     """Give the mode that a tree has for a file with this `st_mode`."""
     if S_ISLNK(mode):
         return 0o120000
     return 0o100755 if mode & 0o100 else 0o100644
+
+
+class _GitModes(dict[int, int]):
+    """The mode in a tree by `st_mode`; there are few, and files are many."""
+
+    def __missing__(self, mode: int) -> int:
+        self[mode] = found = git_mode(mode)
+        return found
+
+
+_GIT_MODES = _GitModes()
+
+
+def git_modes(modes: Iterable[int]) -> Iterator[int]:
+    """Do the same for many files."""
+    return map(_GIT_MODES.__getitem__, modes)

@@ -13,7 +13,11 @@ from contextlib import contextmanager
 from shadowtree import faultpoint
 from shadowtree.errors import OutOfSpace, ShadowError, StoreFailed, UnsafePath, describe, is_full
 from shadowtree.layout import TEMPORARY_PREFIX
-from shadowtree.system import O_BINARY, O_CLOEXEC, O_NOFOLLOW, sync_directory, user_id
+from shadowtree.system import O_BINARY, O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK, sync_directory, user_id
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from io import FileIO
 
 
 def before_write(act: str, path: str) -> None:
@@ -179,6 +183,38 @@ def overwrite_file(path: str, content: bytes) -> bool:
     return True
 
 
+def copy_file(source: str, target: str) -> None:
+    """Copy a file of the store, durably, to where nothing is."""
+    import shutil
+
+    fd = create_file(target)
+    try:
+        faultpoint.before_write("write", target)
+        with store_errors(target), open_to_read(source) as file, os.fdopen(os.dup(fd), "wb") as copy:
+            shutil.copyfileobj(file, copy)
+        sync(fd, target)
+    finally:
+        os.close(fd)
+    sync_names(os.path.dirname(target))
+
+
+def set_mode(path: str, mode: int) -> None:
+    """Give a file or directory of the store its permission bits."""
+    faultpoint.before_write("chmod", path)
+    with store_errors(path):
+        os.chmod(path, mode)
+
+
+def sync_file(path: str) -> None:
+    """Make the content of a file durable that somebody else wrote."""
+    with store_errors(path):
+        fd = os.open(path, os.O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_BINARY)
+    try:
+        sync(fd, path)
+    finally:
+        os.close(fd)
+
+
 def name_temporary(directory: str) -> str:
     """Make up a name that nobody has, for a file that is not finished."""
     return os.path.join(directory, f"{TEMPORARY_PREFIX}{os.getpid()}-{os.urandom(6).hex()}")
@@ -195,13 +231,36 @@ def remove_temporaries(directory: str) -> None:
 
 def read_file(path: str) -> bytes:
     """Read a small file of the store."""
-    with store_errors(path), open(path, "rb", buffering=0) as file:
-        return file.readall()
+    with store_errors(path), open_to_read(path) as file:
+        return file.readall() or b""
+
+
+def open_to_read(path: str) -> FileIO:
+    """Open a file of the store; if somebody put a pipe in its place, nobody waits for its other end."""
+    return open(path, "rb", buffering=0, opener=_open_at_once)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | O_NONBLOCK)
 
 
 def read_if_there(path: str) -> bytes | None:
     """Read a small file of the store; None if there is none."""
-    return read_file(path) if os.path.lexists(path) else None
+    with store_errors(path):
+        try:
+            with open_to_read(path) as file:
+                return file.readall() or b""
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+
+def size_if_there(path: str) -> int:
+    """Tell how large a file of the store is; 0 if there is none."""
+    with store_errors(path):
+        try:
+            return os.stat(path).st_size
+        except FileNotFoundError:
+            return 0
 
 
 def remove_tree(directory: str) -> None:
@@ -217,16 +276,41 @@ def remove_tree(directory: str) -> None:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def require_private(path: str) -> None:
-    """Refuse a store that another user owns or can write to."""
-    user = user_id()
-    if user is None:
-        return
+def measure_tree(path: str) -> int:
+    """Tell how many bytes a file has, or all files below a directory; what is not there has none."""
+    try:
+        with os.scandir(path) as entries:
+            return sum(
+                measure_tree(entry.path) if entry.is_dir(follow_symlinks=False) else _measure(entry.path)
+                for entry in entries
+            )
+    except NotADirectoryError:
+        return _measure(path)
+    except OSError:
+        return 0
+
+
+def _measure(path: str) -> int:
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        # Others may remove what is not needed any more.
+        return 0
+
+
+def require_own(path: str) -> os.stat_result:
+    """Refuse a store that another user owns, and give its status."""
     with store_errors(path):
         status = os.lstat(path)
-    if status.st_uid != user:
+    if user_id() not in (None, status.st_uid):
         raise UnsafePath(path, f"user {status.st_uid} owns it")
-    if status.st_mode & 0o022:
+    return status
+
+
+def require_private(path: str) -> None:
+    """Refuse a store that another user owns or can write to."""
+    status = require_own(path)
+    if user_id() is not None and status.st_mode & 0o022:
         raise UnsafePath(path, "other users can write to it")
 
 

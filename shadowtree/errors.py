@@ -8,8 +8,10 @@
     ├── UnknownName           the caller: a name that the store does not know
     │   ├── UnknownMessage
     │   │   ├── AmbiguousMessage  several messages could be meant
+    │   │   ├── ForgottenMessage  retention took it away
     │   │   └── UnknownBranch
     │   └── UnknownTree
+    │       ├── ForgottenTree     retention took it away
     │       └── NotRecorded       the snapshot failed, so that nobody knows the state
     ├── Conflict              the user: somebody else changed what would be replaced
     │   └── NotConfirmed          nobody said yes to what deletes much
@@ -17,6 +19,8 @@
     ├── BroadWorktree         the user: too much would be wrapped
     │   └── WorktreeTooBig
     ├── OutOfSpace            the machine: the disk is full, or would be
+    │   ├── OverBudget            the newest turns alone take more than a store may
+    │   └── OverTotalBudget       the newest turns of all stores take more than these may together
     ├── UnsafePath            the machine: a path that cannot be trusted
     ├── StoreFailed           the machine: reading or writing the store failed
     ├── WorktreeFailed        the machine: reading or writing the worktree failed
@@ -49,6 +53,25 @@ def describe(error: OSError) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def describe_size(size_bytes: int) -> str:
+    """Write a number of bytes as people do: `512 bytes`, `2.0 GiB`."""
+    if size_bytes < 1024:
+        return _count(size_bytes, "byte")
+    size, unit = size_bytes / 1024, "KiB"
+    for larger in ("MiB", "GiB", "TiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:,.1f} {unit}"
+
+
+def _tell_forgetting(forgotten_ms: int) -> str:
+    from datetime import UTC, datetime
+
+    when = datetime.fromtimestamp(forgotten_ms / 1000, UTC)
+    return f"retention forgot it on {when:%Y-%m-%d at %H:%M} UTC"
 
 
 def is_full(error: OSError) -> bool:
@@ -117,6 +140,17 @@ class AmbiguousMessage(UnknownMessage):
         super().__init__(name, f"{name!r} could mean {len(self.candidates)} messages: {listed}")
 
 
+class ForgottenMessage(UnknownMessage):
+    """Retention took a message away."""
+
+    def __init__(self, name: str, forgotten_ms: int, *, is_on_way: bool = False) -> None:
+        self.forgotten_ms = forgotten_ms
+        """When that was, in milliseconds since 1970."""
+        gone = f"message {name!r}, which is gone" if is_on_way else f"message {name!r} is gone"
+        sentence = f"{gone}: {_tell_forgetting(forgotten_ms)}"
+        super().__init__(name, f"the way there leads over {sentence}" if is_on_way else sentence)
+
+
 class UnknownBranch(UnknownMessage):
     """No branch has this name."""
 
@@ -127,6 +161,15 @@ class UnknownTree(UnknownName):
     """No tree in the store has this id."""
 
     kind = "tree"
+
+
+class ForgottenTree(UnknownTree):
+    """Retention took a tree away."""
+
+    def __init__(self, name: str, forgotten_ms: int) -> None:
+        self.forgotten_ms = forgotten_ms
+        """When that was, in milliseconds since 1970."""
+        super().__init__(name, f"tree {name!r} is gone: {_tell_forgetting(forgotten_ms)}")
 
 
 class NotRecorded(UnknownTree):
@@ -159,10 +202,14 @@ class Conflict(ShadowError):
 class NotConfirmed(Conflict):
     """Nobody said yes to an act that deletes much; nothing was touched."""
 
-    def __init__(self, outcome: Any) -> None:  # Any: an Outcome, which is above the errors
+    def __init__(self, outcome: Any, what: str | None = None) -> None:  # Any: an Outcome, which is above
+        self.what = what
+        """What would be done, if it is no act on files; the outcome is what that would have come to."""
         super().__init__([], outcome)
 
     def _describe(self) -> str:
+        if self.what is not None:
+            return f"this would {self.what}, nobody confirmed it, nothing was changed"
         deleted, restored = len(self.outcome.deleted), len(self.outcome.restored)
         parts = [f"delete {deleted:,} of {_count(self.outcome.covered, 'file')}"] if deleted else []
         parts += [f"replace {_count(restored, 'file')}"] if restored or not deleted else []
@@ -218,6 +265,38 @@ class OutOfSpace(ShadowError):
                 f"{needed} needed, {min_free} must stay free"
             )
         super().__init__(text)
+
+
+class OverBudget(OutOfSpace):
+    """What a store never forgets takes more than its budget; nothing was recorded."""
+
+    def __init__(self, store: str, used: int, budget: int, largest: Sequence[tuple[str, int]]) -> None:
+        self.used = used
+        self.budget = budget
+        self.largest = list(largest)
+        """The paths that take most, with the bytes of all their recorded contents."""
+        super().__init__(store)
+        listed = ", ".join(f"{path} ({describe_size(size)})" for path, size in self.largest)
+        self.args = (
+            f"the store {store} takes {describe_size(used)}, its budget is {describe_size(budget)}, and "
+            f"there is nothing left to forget; the largest are {listed or 'none'}",
+        )
+
+
+class OverTotalBudget(OutOfSpace):
+    """What all stores of a user never forget takes more than their budget; nothing was recorded."""
+
+    def __init__(self, directory: str, used: int, budget: int, largest: Sequence[tuple[str, int]]) -> None:
+        self.used = used
+        self.budget = budget
+        self.largest = list(largest)
+        """The stores that take most, with their bytes."""
+        super().__init__(directory)
+        listed = ", ".join(f"{store} ({describe_size(size)})" for store, size in self.largest)
+        self.args = (
+            f"all stores in {directory} take {describe_size(used)}, their budget is {describe_size(budget)}, "
+            f"and there is nothing left to forget; the largest are {listed}",
+        )
 
 
 class UnsafePath(ShadowError):

@@ -1,8 +1,9 @@
 """What the journal holds of sessions: messages, and what happened to them, as plain rows.
 
 Numbers count up over all sessions of a store; order is by number, because clocks go back. Rows are never
-changed, but for those of branches: where a session stands is a fold over its events (`timeline`), and each
-event carries the position that the fold had come to, so that nobody has to begin at the first one.
+changed, but for those of branches, and to mark what was forgotten: where a session stands is a fold over its
+events (`timeline`), and each event carries the position that the fold had come to, so that nobody has to
+begin at the first one.
 """
 
 from __future__ import annotations
@@ -60,6 +61,22 @@ class Position:
 
 
 @frozen
+class TreeRecord:
+    """One recorded tree."""
+
+    number: int
+    """Counts up; order is by number, because clocks go back."""
+    tree: bytes
+    facts: bytes
+    keeper: bytes
+    """The commit that keeps tree and facts from `git gc`."""
+    files: int
+    time_s: int
+    forgotten_ms: int | None = None
+    """When retention took it away; its objects may be gone."""
+
+
+@frozen
 class MessageRow:
     """What was said of a message when it began."""
 
@@ -74,6 +91,8 @@ class MessageRow:
     """The caller's JSON object, as text."""
     parent: int | None
     """The message that was in force when it began."""
+    forgotten_ms: int | None = None
+    """When retention took it away: of its text, its JSON and its trees nothing is left."""
 
 
 @frozen
@@ -105,6 +124,8 @@ class Event:
     """The act that an unrevert takes back."""
     skips: int | None = None
     """Where the journal keeps what the snapshot left out."""
+    forgotten_ms: int | None = None
+    """When its trees were forgotten."""
 
 
 @frozen
@@ -132,6 +153,48 @@ class PackRow:
     """In which time between two starts of the machine its files were known to be whole; may be empty."""
     pack_size: int
     index_size: int
+
+
+@frozen
+class Age:
+    """A message that is not forgotten, as retention looks at it."""
+
+    number: int
+    session: int
+    role: str | None
+    event: int
+    """The event that it began with; it tells what came before it, and what after."""
+    time_ms: int
+    is_pinned: bool
+
+
+@frozen
+class Act:
+    """An act that is not forgotten, as retention looks at it."""
+
+    number: int
+    """Of its event."""
+    session: int
+    time_ms: int
+
+
+@frozen
+class Named:
+    """The trees that one event of a message, or one act, names."""
+
+    event: int
+    message: int | None
+    """None: it is an act."""
+    trees: tuple[int, ...]
+
+
+@frozen
+class Tombstone:
+    """Something that was removed from every tree of the store for good."""
+
+    path: bytes | None
+    blob: bytes | None
+    time_ms: int
 
 
 @frozen

@@ -20,6 +20,7 @@ Equal subtrees have equal ids, so comparing and storing facts costs what changed
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 from shadowtree.directory import Directory
 from shadowtree.errors import StoreDamaged
@@ -131,6 +132,25 @@ def decode_directory(content: bytes, of: str) -> DirectoryFacts:
     return DirectoryFacts(
         is_directory, plain, executable, modes, frozenset(tracked), frozenset(missing), skipped
     )
+
+
+def leave_out(content: bytes, names: Collection[bytes], reason: str, *, has_entry: bool) -> bytes:
+    """Change what is recorded of a directory: nothing is known of some names in it, for a reason.
+
+    Unless it `has_entry`, it is recorded that it is there, though the tree has no entry for it.
+    """
+    records = [] if has_entry else [b"directory"]
+    skipped = {name: b"skipped %b/%b" % (name, reason.encode()) for name in names}
+    for record in content.split(b"\0")[:-1]:
+        key, _, value = record.partition(b" ")
+        if key == b"skipped":
+            skipped.setdefault(value.partition(b"/")[0], record)
+            continue
+        name = value.partition(b" ")[2] if key == b"mode" else value
+        if record not in records and not (key in (b"mode", b"tracked") and name in names):
+            records.append(record)
+    records += [skipped[name] for name in sorted(skipped)]
+    return b"".join([record + b"\0" for record in records])
 
 
 def encode_rules(rules: RootRules) -> bytes:

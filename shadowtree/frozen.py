@@ -9,6 +9,7 @@ about one (`is_dataclass`, `fields`, `asdict`, `replace`) gets the true answer, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import repeat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,8 +64,9 @@ def _make_methods(names: tuple[str, ...], defaults: dict[str, object]) -> dict[s
     def __init__(self: object, *values: object, **named: object) -> None:
         if named or len(values) != len(names):
             values = complete(self, values, named)
-        for name, value in zip(names, values, strict=True):
-            set_field(self, name, value)
+        # Nearly twice as fast as a loop that calls it: a message makes a hundred of these.
+        for _ in map(set_field, repeat(self), names, values):
+            pass
 
     def complete(self: object, values: tuple[object, ...], named: dict[str, object]) -> tuple[object, ...]:
         """Put named values and defaults behind those that came by their place."""

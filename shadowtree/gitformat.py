@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha1
+from struct import iter_unpack, unpack_from
 from sys import byteorder
 
 from shadowtree.errors import StoreDamaged
@@ -32,13 +33,18 @@ REF_DELTA = 7
 
 PACK_HEADER_SIZE = 12
 INDEX_MAGIC = b"\xfftOc\x00\x00\x00\x02"
-_INDEX_IDS = 8 + 4 * 256
+PACK_INDEX_IDS = 8 + 4 * 256
 """Where the ids begin in an index: after the magic number and the fan-out table."""
+PACK_INDEX_SIZE = PACK_INDEX_IDS + 40
+"""How large an index is, but for 28 bytes an object, and some more in a pack of over 2 GiB."""
 _LARGE_OFFSET = 0x8000_0000
 
 
 PackEntry = tuple[bytes, int, int]
 """Where one object is in a pack: id, offset, CRC. Sorts by id, as an index does."""
+
+Source = tuple[bytes, int, Iterator[bytes]]
+"""The kind, the size and the content of one stored copy of an object, not yet checked."""
 
 
 class TreeEntry:
@@ -88,6 +94,15 @@ def object_id(kind: bytes, content: bytes) -> bytes:
     return digest.digest()
 
 
+def hash_source(source: Source) -> bytes:
+    """Read a copy of an object to its end; give the id that it has, whatever it is called."""
+    kind, size, pieces = source
+    digest = sha1(object_header(kind, size), usedforsecurity=False)
+    for piece in pieces:
+        digest.update(piece)
+    return digest.digest()
+
+
 def encode_tree(entries: Iterable[TreeEntry]) -> bytes:
     """Make a tree object of entries in any order."""
     ordered = sorted(entries, key=_tree_order)
@@ -101,15 +116,15 @@ def encode_rows(
 
     The same as `encode_tree`, for the many files of a snapshot.
     """
+    texts = map(_MODE_TEXTS.__getitem__, modes)
     rows = [
-        _MODE_TEXTS[mode] + name + b"\0" + ids[at : at + 20]
-        for name, mode, at in zip(names, modes, range(0, len(ids), 20), strict=True)
+        text + name + b"\0" + id
+        for text, name, (id,) in zip(texts, names, iter_unpack("20s", ids), strict=True)
     ]
-    keys: list[bytes] = list(names)
-    for name, id in subtrees:
-        keys.append(name + b"/")
-        rows.append(_MODE_TEXTS[MODE_TREE] + name + b"\0" + id)
-    if len(keys) > len(names):
+    below = list(subtrees)
+    if below:
+        keys = [*names, *[name + b"/" for name, _ in below]]
+        rows += [b"40000 " + name + b"\0" + id for name, id in below]
         rows = [row for _, row in sorted(zip(keys, rows, strict=True))]
     return b"".join(rows)
 
@@ -143,6 +158,23 @@ def decode_tree(content: bytes, of: str) -> list[TreeEntry]:
     return entries
 
 
+def split_tree(content: bytes) -> dict[bytes, bytes]:
+    """Give mode and id of each entry by its name, as they stand there: `40000` or `100644`, and 20 bytes.
+
+    Unlike `decode_tree` it checks nothing, for who walks a whole store and makes no file of what it finds.
+    """
+    found = {}
+    position, end = 0, len(content)
+    while position < end:
+        zero = content.find(b"\0", position)
+        mode, _, name = content[position:zero].partition(b" ")
+        position = zero + 21
+        found[name] = mode + content[zero + 1 : position]
+        if zero < 0:
+            raise StoreDamaged("a tree ends too early")
+    return found
+
+
 def _is_possible_name(name: bytes) -> bool:
     return bool(name) and b"/" not in name and name not in (b".", b"..") and not is_forbidden(name)
 
@@ -155,6 +187,29 @@ def encode_commit(tree: bytes, parent: bytes | None, time_s: int, text: str) -> 
         lines.append(b"parent " + parent.hex().encode())
     lines += [b"author " + who, b"committer " + who, b"", text.encode("utf-8", "replace"), b""]
     return b"\n".join(lines)
+
+
+@frozen
+class Keeper:
+    """What a commit that keeps a recorded tree says."""
+
+    tree: bytes
+    parent: bytes | None
+
+
+def parse_keeper(content: bytes) -> Keeper:
+    """Read a commit that keeps a recorded tree; StoreDamaged if it is none."""
+    lines = content.split(b"\n", 2)
+    try:
+        kind, tree = lines[0].split(b" ")
+        parent = lines[1].removeprefix(b"parent ") if lines[1].startswith(b"parent ") else None
+        if kind != b"tree":
+            raise ValueError(kind)
+        return Keeper(
+            bytes.fromhex(tree.decode()), None if parent is None else bytes.fromhex(parent.decode())
+        )
+    except (IndexError, ValueError) as error:
+        raise StoreDamaged("a commit that should keep a tree is none") from error
 
 
 def pack_header(count: int) -> bytes:
@@ -199,6 +254,17 @@ def parse_delta_offset(head: bytes, position: int) -> tuple[int, int]:
         distance = ((distance + 1) << 7) | (byte & 0x7F)
         position += 1
     return distance, position
+
+
+def encode_delta_offset(distance: int) -> bytes:
+    """Say how far back the base of a delta is."""
+    encoded = bytearray([distance & 0x7F])
+    distance >>= 7
+    while distance:
+        distance -= 1
+        encoded.append(0x80 | (distance & 0x7F))
+        distance >>= 7
+    return bytes(reversed(encoded))
 
 
 def encode_pack_index(entries: Sequence[PackEntry], pack_checksum: bytes) -> bytes:
@@ -246,7 +312,7 @@ def row_in_index(wanted: bytes, index: bytes) -> int | None:
     high = int.from_bytes(index[8 + 4 * first : 12 + 4 * first], "big")
     while low < high:
         middle = (low + high) // 2
-        place = _INDEX_IDS + 20 * middle
+        place = PACK_INDEX_IDS + 20 * middle
         found = index[place : place + 20]
         if found == wanted:
             return middle
@@ -259,9 +325,23 @@ def row_in_index(wanted: bytes, index: bytes) -> int | None:
 
 def offset_in_index(row: int, count: int, index: bytes) -> int:
     """Give where the object in a row of the index is in its pack."""
-    offsets = _INDEX_IDS + 24 * count
+    offsets = PACK_INDEX_IDS + 24 * count
     offset = int.from_bytes(index[offsets + 4 * row : offsets + 4 * row + 4], "big")
     if offset < _LARGE_OFFSET:
         return offset
     large = offsets + 4 * count + 8 * (offset - _LARGE_OFFSET)
     return int.from_bytes(index[large : large + 8], "big")
+
+
+def offsets_in_index(count: int, index: bytes) -> list[int]:
+    """Give where the object in each row of the index is in its pack."""
+    start = PACK_INDEX_IDS + 24 * count
+    found = list(unpack_from(f">{count}I", index, start))
+    if found and max(found) >= _LARGE_OFFSET:
+        return [offset_in_index(row, count, index) for row in range(count)]
+    return found
+
+
+def crcs_in_index(count: int, index: bytes) -> tuple[int, ...]:
+    """Give the CRC in each row of the index."""
+    return unpack_from(f">{count}I", index, PACK_INDEX_IDS + 20 * count)

@@ -14,15 +14,16 @@ object that a dead process left is ever taken for a stored one.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from shadowtree import disk
-from shadowtree.errors import ShadowError, StoreFailed
+from shadowtree.deflate import deflate
+from shadowtree.errors import ShadowError, StoreDamaged, StoreFailed
 from shadowtree.journal import Journal
-from shadowtree.layout import StoreLayout
+from shadowtree.layout import KEEPER_REF, StoreLayout
 from shadowtree.objects import Objects
-from shadowtree.packs import (
+from shadowtree.packwriter import (
     PackWriter,
     guard_pack,
     has_pack,
@@ -31,6 +32,8 @@ from shadowtree.packs import (
     remove_pack,
     write_pack,
 )
+from shadowtree.shelf import NoShelf
+from shadowtree.shelving import Shelving, merge_fresh
 from shadowtree.system import boot_id
 
 TYPE_CHECKING = False
@@ -40,6 +43,23 @@ if TYPE_CHECKING:
 
 _SMALL = 256 << 10
 """How many bytes a journaled pack has at most, with its index."""
+_FEW_VERSIONS = 4
+"""A large pack is fresh if at least one object in so many came in place of another."""
+_LEAST_IDLY = 64 << 10
+_MUCH_IDLY = 96
+"""In idle time fresh packs go to the shelves from this many bytes on, and this part of what those have."""
+_MANY_PACKS = 4
+_VERY_MANY_PACKS = 24
+"""From this many journaled packs on they are put on shelves, or, where that takes too long, together."""
+_LARGE = 1 << 20
+_MUCH = 24
+"""A fresh pack is large if it has this many bytes, and this part of what the shelves have."""
+_MOST_AT_ONCE = 250
+_LARGEST_AT_ONCE = 16 << 20
+_WEIGHT_AT_ONCE = 6 << 20
+_SHELVED_AT_ONCE = 64 << 20
+"""What a command does: how many objects it puts on a shelf, and how large that one, those that it writes anew
+and all of them may be; some 50 ms of work."""
 
 
 class Intake:
@@ -50,6 +70,8 @@ class Intake:
         self._objects = objects
         self._journal = journal
         self._boot = boot_id()
+        self._removed: list[str] = []
+        """Packs whose files are gone, or about to go, and whose rows are not."""
         self._known: set[int] = set()
         """Rows whose files this process wrote or compared, so that no power cut came in between."""
         self._unrecorded: list[PackBytes] = []
@@ -58,8 +80,21 @@ class Intake:
         """Whether a large pack was published that is not yet recorded."""
         self._announced: set[str] = set()
         """Which of those were announced."""
+        self._fresh: dict[str, list[tuple[bytes, bytes]]] = {}
+        """The packs that are not on shelves, and which of their objects came in place of which."""
+        self._has_news = False
+        """Whether something was recorded since the store was last tidied."""
+        self._foreign: set[str] = set()
+        """Packs that real git made, and that do not look so."""
         self._guarded: set[str] = set()
         """Large packs that `git gc` must leave alone, because the ref does not lead to them yet."""
+        self._has_failed = False
+        """Something is left to do for the next holder of the lock."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that was published is recorded, and all that was recorded is as it should be."""
+        return not (self._unrecorded or self._has_large or self._removed or self._has_failed)
 
     def publish(self, pack: PackWriter) -> None:
         """Make the objects of a pack readable, for this process at least, so that a record may name them."""
@@ -67,8 +102,15 @@ class Intake:
         if content is not None:
             self._objects.hold(content, pack.proven_ids())
             self._unrecorded.append(content)
-        elif self._objects.publish(pack, self._announce):
+            self._fresh[content.name] = pack.versions
+            return
+        known = set(self._guarded)
+        if self._objects.publish(pack, self._announce):
             self._has_large = True
+            # Where hardly anything has an older version, there is nothing to gain on other shelves; and where
+            # there is so much, it would take too long.
+            if _FEW_VERSIONS * len(pack.versions) >= len(pack.ids()) and pack.size <= _SHELVED_AT_ONCE:
+                self._fresh.update((name, pack.versions) for name in self._guarded - known)
 
     def _announce(self, name: str) -> None:
         self._guarded.add(name)
@@ -91,17 +133,20 @@ class Intake:
         with self._journal.transaction():
             added = [self._journal.add_pack(content, self._boot) for content in self._unrecorded]
             self._record_announced()
+            for name, versions in self._fresh.items():
+                self._journal.add_fresh(name, versions)
             yield
+        self._has_news = bool(self._fresh)
         self._forget_unrecorded()
         self._known.update(added)
         try:
             self._release_guarded()
-            self._objects.write_held()
+            self._objects.stock.write_held()
             if keeper is not None:
                 self._follow(keeper)
         except ShadowError:
             # The record counts. Whoever holds the lock next makes the files.
-            return
+            self._has_failed = True
 
     def _release_guarded(self) -> None:
         guarded, self._guarded = self._guarded, set()
@@ -117,14 +162,14 @@ class Intake:
         self._journal.forget_announced()
 
     def _forget_unrecorded(self) -> None:
-        self._unrecorded, self._has_large, self._announced = [], False, set()
+        self._unrecorded, self._has_large, self._announced, self._fresh = [], False, set(), {}
 
     def abandon(self) -> bool:
         """Throw away what was published and is not recorded; tell whether there was anything."""
         if not self._unrecorded and not self._has_large:
             return False
         self._forget_unrecorded()
-        self._objects.drop_held()
+        self._objects.stock.drop_held()
         try:
             self._mend_ref()
             self._remove_announced()
@@ -132,7 +177,7 @@ class Intake:
             self._objects.refresh()
         except ShadowError:
             # The journal says what is left to do.
-            return True
+            self._has_failed = True
         return True
 
     # After a kill or a power cut
@@ -141,11 +186,19 @@ class Intake:
         """Tell whether the machine was started anew since the files of journaled packs were whole."""
         return any(row.boot not in ("", self._boot) for row in self._journal.pack_rows())
 
-    def recover(self) -> None:
-        """Remove what no record stands behind, and make the ref and the files of journaled packs whole."""
+    def recover(self, *, doubts_ref: bool = True) -> None:
+        """Remove what no record stands behind, and make the ref and the files of journaled packs whole.
+
+        If one `doubts_ref`, StoreDamaged is raised where it shows that the journal has lost records.
+        """
+        self._has_failed = False
+        if doubts_ref:
+            self._require_records()
+        # Removed packs that still have rows come back, and these stay with them.
+        self._removed = []
         self._mend_ref()
         self._remove_announced()
-        self._objects.drop_held()
+        self._objects.stock.drop_held()
         self._objects.refresh()
         rows = [row for row in self._journal.pack_rows() if not self._is_as_it_was(row)]
         made = [self._make_whole(row) for row in rows]
@@ -160,18 +213,28 @@ class Intake:
         if not names:
             return
         # A commit that failed may still be found on the disk after a power cut, unless another one follows.
-        self._journal.announce_pack(names[0])
+        self._journal.confirm_announced()
         with self._journal.transaction():
             for name in self._journal.announced_packs():
                 remove_pack(self._layout.packs, name)
-            # If `git gc` ran meanwhile, it lists commits of theirs; git does without, and makes it anew.
-            disk.remove_file(os.path.join(self._layout.objects, "info", "commit-graph"))
+            self.remove_lists()
             disk.sync_names(self._layout.packs)
             self._journal.forget_announced()
 
+    def remove_lists(self) -> None:
+        """Remove what `git gc` lists packs, commits and refs in, which are gone by now; it does without."""
+        for name in ("info/commit-graph", "info/packs", "pack/multi-pack-index"):
+            disk.remove_file(os.path.join(self._layout.objects, name))
+        disk.remove_file(os.path.join(self._layout.store, "info", "refs"))
+        packed = os.path.join(self._layout.store, "packed-refs")
+        if KEEPER_REF.encode() in (disk.read_if_there(packed) or b"") and os.path.exists(self._layout.ref):
+            disk.remove_file(packed)
+
     def _is_as_it_was(self, row: PackRow) -> bool:
         """Tell whether a pack has files of the right sizes, and no power cut can have spoilt them."""
-        has_files = self._objects.has_files(row.name, pack_size=row.pack_size, index_size=row.index_size)
+        has_files = self._objects.stock.has_files(
+            row.name, pack_size=row.pack_size, index_size=row.index_size
+        )
         return has_files and (row.number in self._known or row.boot == self._boot != "")
 
     def _make_whole(self, row: PackRow) -> bool:
@@ -185,25 +248,154 @@ class Intake:
     # Merging
 
     def tidy(self) -> None:
-        """Merge small packs. A failure is no failure of the snapshot, which is recorded by now."""
-        merged: list[str] = []
+        """Put fresh packs together once there are some, and on shelves what is worth it: a moment's work.
+
+        A failure is no failure of the snapshot, which is recorded by now.
+        """
+        if not self._has_news:
+            return
+        self._has_news = False
         try:
-            self._objects.merge_small_packs(lambda names: merged.extend(self._release(names)))
-            if merged:
-                # Not before they are gone for good: torn files without a row would be damage to real git.
-                disk.sync_names(self._layout.packs)
-                self._journal.forget_packs(merged)
+            self._tidy_if_due()
         except ShadowError:
+            self._has_failed = True
             self._objects.refresh()
 
-    def _release(self, names: list[str]) -> list[str]:
-        """Let the ref keep what journaled packs kept so far, now that it is durable elsewhere; name them."""
+    def _tidy_if_due(self) -> None:
+        names = set(self._journal.fresh_packs())
+        fresh = [pack for pack in self._objects.packs() if pack.name in names]
+        shelved = sum(pack.size for pack in self._objects.packs()) - sum(pack.size for pack in fresh)
+        waiting = len(self._journal.pack_rows())
+        if shelved > _SHELVED_AT_ONCE:
+            # Where everything is would take long to find out: shelves are left to idle time, and to `gc`.
+            if waiting >= _VERY_MANY_PACKS:
+                self._finish_removal(merge_fresh(self._objects, fresh, self._release))
+            return
+        has_large = max((pack.size for pack in fresh), default=0) > max(_LARGE, shelved // _MUCH)
+        if waiting >= _MANY_PACKS or has_large:
+            shelving = self._make_shelving()
+            shelving.shelve_due(largest=_LARGEST_AT_ONCE, most=_MOST_AT_ONCE, at_once=_WEIGHT_AT_ONCE)
+            self._finish_removal(shelving.merge())
+
+    def shelve_some(self) -> bool:
+        """Put some of what is fresh on a shelf, if that is worth it in idle time; True if there is more."""
+        fresh, shelved = self._weigh_packs()
+        if fresh <= max(_LEAST_IDLY, shelved // _MUCH_IDLY):
+            return False
+        return self._step(largest=_SHELVED_AT_ONCE, most=_MOST_AT_ONCE)
+
+    def _weigh_packs(self) -> tuple[int, int]:
+        """Tell how many bytes fresh packs have, and all others."""
+        names = set(self._journal.fresh_packs())
+        fresh = sum(pack.size for pack in self._objects.packs() if pack.name in names)
+        return fresh, sum(pack.size for pack in self._objects.packs()) - fresh
+
+    def shelve(
+        self,
+        live: set[bytes],
+        before: Mapping[bytes, bytes],
+        *,
+        is_thorough: bool,
+        is_over: Callable[[], bool],
+    ) -> bool:
+        """Write a shelf anew with nothing but what is live, and more until it `is_over`; True: there is more.
+
+        Unless it `is_thorough`, a shelf of which nearly all is live stays as it is. `before` tells which
+        versions are of the same thing. All packs become shelves, those of git too, and so do loose objects.
+        """
+        if self._take_loose(live):
+            return True
+        while True:
+            try:
+                return self._step(
+                    live=live,
+                    spares=not is_thorough,
+                    before=before,
+                    others=self._list_foreign(),
+                    is_over=is_over,
+                )
+            except NoShelf as error:
+                if error.pack in self._foreign:
+                    raise
+                self._foreign.add(error.pack)
+
+    def require_shelvable(self, live: set[bytes], before: Mapping[bytes, bytes]) -> int:
+        """Raise StoreDamaged if `shelve` could not be done; give how many bytes it may take for a while."""
+        loose = live.intersection(self._objects.loose.ids())
+        lost = next((id for id in loose if not self._objects.prove(id)), None)
+        if lost is not None:
+            raise StoreDamaged(f"object {lost.hex()} is damaged")
+        shelving = self._make_shelving(live=live, spares=True, before=before, others=self._list_foreign())
+        return shelving.require_whole() + sum(map(self._objects.stored_size, loose))
+
+    def _list_foreign(self) -> list[str]:
+        """Name the packs that should be no shelves: those of git."""
+        # They are told by their modes, which a copy of the store may have lost.
+        return [*self._foreign.union(pack.name for pack in self._objects.packs() if not pack.is_ours)]
+
+    def _step(
+        self,
+        *,
+        live: set[bytes] | None = None,
+        spares: bool = False,
+        before: Mapping[bytes, bytes] | None = None,
+        others: Sequence[str] = (),
+        largest: int | None = None,
+        most: int | None = None,
+        is_over: Callable[[], bool] = lambda: True,
+    ) -> bool:
+        """Let `Shelving` do a step."""
+        shelving = self._make_shelving(live=live, spares=spares, before=before, others=others)
+        has_more = shelving.step(largest, most, is_over)
+        self._finish_removal()
+        return has_more
+
+    def _make_shelving(
+        self,
+        *,
+        live: set[bytes] | None = None,
+        spares: bool = False,
+        before: Mapping[bytes, bytes] | None = None,
+        others: Sequence[str] = (),
+    ) -> Shelving:
+        fresh = [*others, *self._journal.fresh_packs()]
+        versions = {**(before or {}), **self._journal.versions()}
+        return Shelving(self._objects, fresh, versions, self._release, live=live, spares=spares)
+
+    def _take_loose(self, live: set[bytes]) -> bool:
+        """Put loose objects that are live into a pack, and remove them all; tell whether there were any."""
+        loose = self._objects.loose.ids()
+        if not loose:
+            return False
+        pack = self._objects.start_pack()
+        for id in loose:
+            if id in live:
+                kind, content = self._objects.read_any(id)
+                pack.add(kind, id, len(content), deflate(content))
+        self.publish(pack)
+        with self.recording(None):
+            pass
+        self._objects.remove_loose(loose)
+        return True
+
+    def _finish_removal(self, merged: str | None = None) -> None:
+        """Forget the rows of packs that were removed, or were `merged` into another one."""
+        removed, self._removed = self._removed, []
+        if removed:
+            # Not before they are gone for good: torn files without a row would be damage to real git.
+            disk.sync_names(self._layout.packs)
+            held = {id for pack in self._objects.packs() if pack.name == merged for id in pack.ids()}
+            self._journal.remove_packs(removed, merged, held)
+
+    def _release(self, names: Sequence[str]) -> None:
+        """Let the ref keep what journaled packs kept so far, now that it is durable elsewhere."""
         journaled = {row.name for row in self._journal.pack_rows()}
-        released = [name for name in names if name in journaled]
         last = self._journal.last_tree()
-        if released and last is not None:
+        if journaled.intersection(names) and last is not None:
             self._keep(last.keeper)
-        return released
+        # To real git a list of packs that names one that is gone is damage.
+        self.remove_lists()
+        self._removed += names
 
     # The ref
 
@@ -212,6 +404,28 @@ class Intake:
         last = self._journal.last_tree()
         if last is not None and disk.read_if_there(self._layout.ref) != _ref_text(last.keeper):
             self._keep(last.keeper)
+
+    def _require_records(self) -> None:
+        """Raise StoreDamaged if the ref leads to recorded trees of which the journal knows nothing.
+
+        It alone shows that: when it is put back, nobody can tell any more.
+        """
+        last = self._journal.last_tree()
+        if last is not None and disk.read_if_there(self._layout.ref) == _ref_text(last.keeper):
+            return
+        # The ref moves before the record of a large pack, whose name is announced until then.
+        if self._journal.announced_packs():
+            return
+        from shadowtree.chain import find_beyond, read_ref, tell_beyond
+
+        self._objects.refresh()
+        records = [*self._journal.live_trees(), *self._journal.forgotten_trees()]
+        known = {record.keeper: record.time_s for record in records}
+        beyond = find_beyond(
+            self._objects, read_ref(self._layout), known, None if last is None else last.keeper
+        )
+        if beyond:
+            raise StoreDamaged(f"{KEEPER_REF} leads to {tell_beyond(beyond)}")
 
     def _keep(self, keeper: bytes) -> None:
         """Let the store's ref end at a commit, durably."""

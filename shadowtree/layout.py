@@ -13,6 +13,14 @@ FORMAT = 1
 KEEPER_REF = "refs/heads/shadowtree"
 """The one ref of a store: a chain of commits that keeps every recorded tree from `git gc`."""
 
+PACK_SUFFIX = ".pack"
+INDEX_SUFFIX = ".idx"
+KEEP_SUFFIX = ".keep"
+"""What the names of a pack's files end with: itself, its index, and what keeps it from `git gc`."""
+
+OVER_NOTE = "budget.over"
+"""What is in the directory of stores while these have no room for more, and nothing to forget."""
+
 TEMPORARY_PREFIX = "shadowtree-tmp-"
 """Whatever bears it and is found by the holder of the lock belongs to a process that died."""
 

@@ -25,6 +25,7 @@ from shadowtree.facts import GIT_IGNORE
 from shadowtree.paths import ROOT, RelPath, is_dot_git, is_forbidden, is_own_temporary, join
 from shadowtree.rulefiles import RuleFiles, stamp_gitignore
 from shadowtree.settings import Settings
+from shadowtree.tombstones import PURGED
 from shadowtree.worktree import INODE_MASK, stamp_of, why_unreadable
 
 TOO_BIG = "too big"
@@ -41,6 +42,7 @@ class Lister:
         self._settings = settings
         self._rule_files = rule_files
         self._was_covered = was_covered
+        self._purged = rule_files.tombstones.names_by_directory()
 
     def list_directory(
         self, path: RelPath, mode: int, above: Policy | None, fd: int, cached: Directory | None
@@ -57,10 +59,13 @@ class Lister:
         directory.rules_key = policy.rules_key
         directory.exclude_text = policy.exclude_text if path != ROOT else None
         files: list[tuple[bytes, os.stat_result]] = []
+        purged = self._purged.get(path, ())
         for name, entry in listed:
             if is_dot_git(name) or is_own_temporary(name):
                 continue
-            if entry.is_dir(follow_symlinks=False):
+            if name in purged:
+                _leave_purged(directory, policy, name, is_directory=entry.is_dir(follow_symlinks=False))
+            elif entry.is_dir(follow_symlinks=False):
                 _judge_directory(directory, policy, name)
             else:
                 self._judge_file(directory, policy, name, fd, files)
@@ -71,7 +76,7 @@ class Lister:
         depends = directory.excluded or directory.skipped or directory.tracked or directory.missing
         if depends or mode in (EXCLUDED, HEAVY):
             directory.tracked_key = policy.tracked_key
-        _note_files(directory, files, cached)
+        _note_files(directory, files, cached, self._rule_files.tombstones.blobs)
         directory.linked += _find_linked_rules(directory, fd)
         return directory, policy
 
@@ -121,6 +126,18 @@ class Lister:
         return None
 
 
+def _leave_purged(directory: Directory, policy: Policy, name: bytes, *, is_directory: bool) -> None:
+    """Leave out what was purged; if the rules would have covered it, it is listed as skipped."""
+    if is_directory:
+        is_left_out = policy.judge_directory(name)[0] not in (NORMAL, FORCED)
+    else:
+        is_left_out = policy.judge_file(name) == LEFT_OUT
+    if not is_left_out:
+        directory.skipped.append((name, PURGED))
+    elif directory.mode in (NORMAL, FORCED):
+        directory.excluded.append(name)
+
+
 def _judge_directory(directory: Directory, policy: Policy, name: bytes) -> None:
     mode, is_entered = policy.judge_directory(name)
     if is_entered and is_forbidden(name, is_directory=True):
@@ -134,7 +151,10 @@ def _judge_directory(directory: Directory, policy: Policy, name: bytes) -> None:
 
 
 def _note_files(
-    directory: Directory, files: list[tuple[bytes, os.stat_result]], cached: Directory | None
+    directory: Directory,
+    files: list[tuple[bytes, os.stat_result]],
+    cached: Directory | None,
+    purged: Collection[bytes],
 ) -> None:
     """Put the covered files in order; those that are as they were when last read keep their id."""
     files.sort(key=_by_name)
@@ -145,16 +165,20 @@ def _note_files(
     directory.ids = bytearray(ID_SIZE * len(files))
     directory.pending = list(range(len(files)))
     if cached is not None:
-        _take_over_ids(directory, cached)
+        _take_over_ids(directory, cached, purged)
 
 
-def _take_over_ids(directory: Directory, cached: Directory) -> None:
+def _take_over_ids(directory: Directory, cached: Directory, purged: Collection[bytes]) -> None:
     known = {name: row for row, name in enumerate(cached.names)}
     pending = []
     for row, name in enumerate(directory.names):
         old = known.get(name)
-        if old is not None and _stamp_at(cached, old) == _stamp_at(directory, row):
-            directory.set_id(row, bytes(cached.ids[old * ID_SIZE : (old + 1) * ID_SIZE]))
+        if (
+            old is not None
+            and _stamp_at(cached, old) == _stamp_at(directory, row)
+            and cached.file_id(old) not in purged
+        ):
+            directory.set_id(row, cached.file_id(old))
         else:
             pending.append(row)
     directory.pending = pending
@@ -224,7 +248,29 @@ def _find_linked_rules(directory: Directory, fd: int) -> list[bytes]:
         status = os.stat(GIT_IGNORE, dir_fd=fd, follow_symlinks=False)
     except OSError:
         return []
-    return [GIT_IGNORE] if status.st_nlink > 1 and stat.S_ISREG(status.st_mode) else []
+    return [GIT_IGNORE] if _has_other_names(status) else []
+
+
+def find_aliases(directory: Directory, names: Collection[bytes], fd: int) -> set[int]:
+    """Give the inodes of the files that have other names too, by the names here that are not covered.
+
+    A covered file may be one of them, and change by such a name.
+    """
+    inodes = set()
+    for name in names:
+        if directory.find_file(name) is not None:
+            continue
+        try:
+            status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        except OSError:
+            continue
+        if _has_other_names(status):
+            inodes.add(status.st_ino & INODE_MASK)
+    return inodes
+
+
+def _has_other_names(status: os.stat_result) -> bool:
+    return status.st_nlink > 1 and stat.S_ISREG(status.st_mode)
 
 
 def _note_changes(cached: Directory, stats: array[int]) -> Directory | None:
@@ -241,13 +287,14 @@ def _note_changes(cached: Directory, stats: array[int]) -> Directory | None:
 
 def look_at_names(
     cached: Directory, policy: Policy, told: Collection[bytes], suspects: Collection[bytes], fd: int
-) -> Directory | None:
-    """Look at some names only; None: the directory has to be listed.
+) -> tuple[Directory, set[int]] | None:
+    """Look at some names only, and find the aliases among them; None: the directory has to be listed.
 
     Files of which something was `told` have to be read, whatever their stamps say. Of `suspects` nothing was
     told, and their stamps count.
     """
     found: dict[int, os.stat_result] = {}
+    aliases = set()
     for name in {*told, *suspects}:
         if is_own_temporary(name) or (is_dot_git(name) and not cached.path):
             continue
@@ -264,11 +311,13 @@ def look_at_names(
         if row is None:
             if not _is_no_matter(cached, policy, name, status):
                 return None
+            if status is not None and name in told and _has_other_names(status):
+                aliases.add(status.st_ino & INODE_MASK)
         elif status is None or not _is_same_kind(cached.file_mode(row), status):
             return None
         elif name in told or stamp_of(status) != tuple(_stamp_at(cached, row)):
             found[row] = status
-    return _with_found(cached, found) if found else cached
+    return _with_found(cached, found) if found else cached, aliases
 
 
 def _with_found(cached: Directory, found: dict[int, os.stat_result]) -> Directory:
@@ -285,17 +334,19 @@ def _with_found(cached: Directory, found: dict[int, os.stat_result]) -> Director
 
 def _is_no_matter(cached: Directory, policy: Policy, name: bytes, status: os.stat_result | None) -> bool:
     """Tell whether what happened at a name that is not covered changes nothing in a listing."""
-    is_listed = (
-        name in cached.excluded
-        or any(sub == name for sub, _ in cached.subdirectories)
-        or any(skipped == name for skipped, _ in cached.skipped)
-    )
-    if status is None:
-        # It came and went; what an index tracks and is missing is missing still.
-        return not is_listed
-    if name not in cached.excluded or any(sub == name for sub, _ in cached.subdirectories):
+    if status is not None:
+        is_left_out = cached.is_excluded(name) and not _is_looked_into(cached, name)
+        return is_left_out and not stat.S_ISDIR(status.st_mode) and policy.judge_file(name) == LEFT_OUT
+    if cached.mode not in (NORMAL, FORCED):
+        # What is left out there is not listed: it may have been there, and an index may track it.
         return False
-    return not stat.S_ISDIR(status.st_mode) and policy.judge_file(name) == LEFT_OUT
+    # It came and went; what an index tracks and is missing is missing still.
+    is_skipped = any(skipped == name for skipped, _ in cached.skipped)
+    return not (is_skipped or cached.is_excluded(name) or _is_looked_into(cached, name))
+
+
+def _is_looked_into(cached: Directory, name: bytes) -> bool:
+    return any(sub == name for sub, _ in cached.subdirectories)
 
 
 def _is_same_kind(mode: int, status: os.stat_result) -> bool:

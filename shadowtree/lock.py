@@ -1,8 +1,8 @@
 """The lock of a store: one process at a time writes, and the kernel frees it when its owner dies.
 
-The lock file is never removed, so that everybody locks the same one; what is written in it only tells a
-person who holds it. Should somebody remove it all the same, the store's directory is locked too, where the
-file system allows that.
+The lock file is never removed, so that everybody locks the same one; what is written in it tells a person
+who holds it, and the next holder whether anybody else did since it was the last one. Should somebody remove
+it all the same, the store's directory is locked too, where the file system allows that.
 """
 
 from __future__ import annotations
@@ -16,14 +16,21 @@ from shadowtree.system import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, free_lock, hos
 
 _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.05
+_SIGNED_BYTES = 200
 
 
 class Lock:
-    """The exclusive lock on one file, as a context manager."""
+    """The exclusive lock on one file, as a context manager.
 
-    def __init__(self, path: str, timeout_s: float) -> None:
+    Who signs with a `signature` of its own can tell afterwards whether it was the last one to hold it.
+    """
+
+    def __init__(self, path: str, timeout_s: float, signature: str = "") -> None:
         self._path = path
         self._timeout_s = timeout_s
+        self._signature = signature
+        self.was_mine = False
+        """Nobody else has held it since this process did with the same signature."""
         self._fd = -1
         self._directory_fd = -1
 
@@ -94,16 +101,18 @@ class Lock:
             return False
 
     def _sign(self) -> None:
-        faultpoint.before_write("sign", self._path)
-        owner = f"{os.getpid()} {host_name()}".encode()
+        owner = f"{os.getpid()} {host_name()} {self._signature}".encode().ljust(_SIGNED_BYTES)
         with disk.store_errors(self._path):
-            os.pwrite(self._fd, owner.ljust(200), 0)
+            self.was_mine = bool(self._signature) and os.pread(self._fd, len(owner) + 1, 0) == owner
+            if not self.was_mine:
+                faultpoint.before_write("sign", self._path)
+                os.pwrite(self._fd, owner, 0)
 
 
 def read_owner(path: str) -> tuple[int | None, str | None]:
     """Read who holds, or last held, a lock."""
     try:
-        pid, host = disk.read_file(path).decode().split()
+        pid, host, *_ = disk.read_file(path).decode().split()
         return int(pid), host
     except (ValueError, ShadowError):
         return None, None

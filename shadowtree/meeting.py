@@ -19,7 +19,7 @@ from contextlib import contextmanager
 
 from shadowtree import disk
 from shadowtree.errors import InvalidInput, ShadowError
-from shadowtree.places import Places
+from shadowtree.places import VARIABLE_PREFIX, Places
 from shadowtree.system import (
     O_CLOEXEC,
     O_DIRECTORY,
@@ -47,10 +47,12 @@ class MeetingPlace:
     """The directory in which commands and the daemon meet."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        stores = Places(environ).stores
+        places = Places(environ)
+        stores = places.stores
         if stores is None:
             raise InvalidInput("there is no home directory to meet the daemon in")
         self._environ = environ
+        self._places = places
         self._stores = stores
         self.directory = os.path.join(stores, _DIRECTORY)
         self.lock = os.path.join(self.directory, "lock")
@@ -80,6 +82,8 @@ class MeetingPlace:
             "HOME": self._environ.get("HOME"),
             "XDG_CONFIG_HOME": self._environ.get("XDG_CONFIG_HOME"),
             "stores": self._stores,
+            "file of settings": self._places.user_config,
+            "settings": _find_settings(self._places.variables),
             "umask": umask,
             "groups": [os.getegid(), *sorted(os.getgroups())],
             "encoding of names": sys.getfilesystemencoding(),
@@ -163,6 +167,16 @@ class MeetingPlace:
             yield short_path(fd, self.directory, _SOCKET)
         finally:
             os.close(fd)
+
+
+def _find_settings(variables: Mapping[str, str]) -> dict[str, str]:
+    """Choose the variables that are settings; without any, as nearly always, nothing is imported for it."""
+    if not variables:
+        return {}
+    from shadowtree.settings import Settings
+
+    names = [f"{VARIABLE_PREFIX}{key.upper()}" for key in Settings.__match_args__]
+    return {name: variables[name] for name in names if name in variables}
 
 
 class Listening:

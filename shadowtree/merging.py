@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 
 from shadowtree.frozen import replace
 from shadowtree.gitformat import blob_id
-from shadowtree.model import Hunk
+from shadowtree.outcome import Hunk
 from shadowtree.paths import RelPath
 from shadowtree.plan import Merged
 from shadowtree.state import Change, PathState, Unknown

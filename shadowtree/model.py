@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     """What happened to a path; `type`: a file became a link, or a link a file."""
     MessageState = Literal["open", "active", "undone", "archived"]
     BranchState = Literal["active", "archived"]
-    OnConflict = Literal["abort", "keep", "overwrite", "merge"]
 
 
 @frozen
@@ -157,6 +156,7 @@ class Status:
     skipped: list[Skipped]
     outside: list[ChangedPath] = field(default_factory=list)
     """What changed since the session recorded last, and is no message's."""
+    warnings: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON."""
@@ -172,6 +172,7 @@ class Status:
             "watching": self.watching,
             "skipped": [skipped.to_dict() for skipped in self.skipped],
             "outside": [changed.to_dict() for changed in self.outside],
+            "warnings": list(self.warnings),
         }
 
 
@@ -191,6 +192,8 @@ class Step:
     """What it changed; empty while it is open."""
     skipped: list[Skipped] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    is_inferred: bool = False
+    """Nobody said that it was over: a later one ended it, or the end of the message."""
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON of `step`."""
@@ -243,12 +246,14 @@ class Message:
     """The id of the message that it came after; None: it was the first of its line."""
     is_out: bool = False
     """It was undone alone, and later ones stayed: redo passes it by."""
+    is_pinned: bool = False
+    """It is never forgotten."""
     warnings: list[str] = field(default_factory=list)
 
     @property
     def time(self) -> datetime:
         """When it began."""
-        return _as_datetime(self.time_ms)
+        return as_datetime(self.time_ms)
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON, an entry of `log`; `files` is null where there is a hole."""
@@ -269,6 +274,7 @@ class Message:
             "burst": self.is_burst,
             "parent": self.parent,
             "out": self.is_out,
+            "pinned": self.is_pinned,
         }
         if self.hole is not None:
             result["hole"] = self.hole
@@ -296,7 +302,7 @@ class Branch:
     @property
     def time(self) -> datetime:
         """When it was archived."""
-        return _as_datetime(self.time_ms)
+        return as_datetime(self.time_ms)
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON."""
@@ -317,11 +323,13 @@ class BlameEntry:
 
     status: ChangeStatus
     message: Message | None
-    """The message that made it; None: it was made outside any message."""
+    """The message that made it; None: it was made outside any message, or by one that is forgotten."""
     time_ms: int | None
     """When it was recorded, in milliseconds since 1970; None: it is not recorded yet."""
     old_blob: str | None
     new_blob: str | None
+    is_forgotten: bool = False
+    """A message made it that was forgotten since."""
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON; what belongs to a message is null where there is none."""
@@ -333,172 +341,15 @@ class BlameEntry:
             "branch": None if message is None else message.branch,
             "text": None if message is None else message.text,
             "status": self.status,
-            "time": None if time_ms is None else _as_datetime(time_ms).isoformat(timespec="milliseconds"),
+            "time": None if time_ms is None else as_datetime(time_ms).isoformat(timespec="milliseconds"),
             "old_blob": self.old_blob,
             "new_blob": self.new_blob,
+            "forgotten": self.is_forgotten,
         }
 
 
-@frozen
-class Hunk:
-    """A place at which texts collide: what each side has there."""
-
-    line: int
-    """Where it is in the present file, from 1 on."""
-    ours: str
-    """What is there now."""
-    base: str
-    """What both come from."""
-    theirs: str
-    """What was to be there."""
-
-    def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON."""
-        return {"line": self.line, "ours": self.ours, "base": self.base, "theirs": self.theirs}
-
-
-@frozen
-class ConflictingPath:
-    """A path that somebody else changed, or that something is in the way of."""
-
-    path: str
-    reason: str
-    advice: str
-    """What the user can do."""
-    hunks: list[Hunk] = field(default_factory=list)
-    """Where the texts collide, if they were to be merged."""
-
-    def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON."""
-        plain = {"path": self.path, "reason": self.reason, "advice": self.advice}
-        return {**plain, "hunks": [hunk.to_dict() for hunk in self.hunks]} if self.hunks else {**plain}
-
-
-@frozen
-class Outcome:
-    """What a revert, unrevert, undo, redo, switch or restore did, or would do, and what it left alone."""
-
-    act: str
-    """Which of them it was."""
-    messages: list[str]
-    """The ids of the messages undone or redone, oldest first; those undone come before those redone."""
-    restored: list[str]
-    """The paths that have their earlier content, kind or permission bits again."""
-    deleted: list[str]
-    kept: list[str]
-    """The paths in conflict that were left as they are because the caller asked for it."""
-    conflicts: list[ConflictingPath]
-    """Why nothing was done."""
-    skipped: list[Skipped]
-    """The paths that could not be taken back, because nobody knows what they were."""
-    before: str
-    """The tree before the act."""
-    after: str
-    """The tree after it."""
-    complete: bool
-    """Whether all was done that was asked for."""
-    dry_run: bool
-    mode: Literal["back", "only"]
-    """`only`: one message was taken out from under the later ones."""
-    notes: list[str]
-    turns: int | None = None
-    """How many turns were undone or redone; None for acts that do not count in turns."""
-    covered: int = 0
-    """How many files were covered before the act."""
-    head: str | None = None
-    """The last message in force after it."""
-    redone: list[str] = field(default_factory=list)
-    """Those of the messages that are in force after it."""
-    undone: list[str] = field(default_factory=list)
-    """The ids of the messages beyond the head after it, oldest first: redo can bring them back."""
-    merged: list[str] = field(default_factory=list)
-    """Those of the restored paths in which later changes are kept: they are as they never were before."""
-    marked: list[str] = field(default_factory=list)
-    """Those of the merged paths in which conflict markers stand."""
-
-    def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON."""
-        result: dict[str, Any] = {  # Any: JSON
-            "messages": list(self.messages),
-            "restored": list(self.restored),
-            "deleted": list(self.deleted),
-            "kept": list(self.kept),
-            "conflicts": [conflict.to_dict() for conflict in self.conflicts],
-            "skipped": [skipped.to_dict() for skipped in self.skipped],
-            "before": self.before,
-            "after": self.after,
-            "complete": self.complete,
-            "dry_run": self.dry_run,
-            "mode": self.mode,
-            "notes": list(self.notes),
-            "redone": list(self.redone),
-            "head": self.head,
-            "undone": list(self.undone),
-            "merged": list(self.merged),
-            "marked": list(self.marked),
-        }
-        if self.turns is not None:
-            result["turns"] = self.turns
-        return result
-
-
-@frozen
-class PlannedChange:
-    """What a plan does to one path. A blob id or mode is None where the path is, or will be, absent."""
-
-    path: str
-    old_blob: str | None
-    new_blob: str | None
-    old_mode: int | None
-    """Kind and exact permission bits, as in `st_mode`."""
-    new_mode: int | None
-
-
-@frozen
-class Plan:
-    """What a revert would do to each path, conflicts included, before anything is done."""
-
-    outcome: Outcome
-    """What it would come to."""
-    changes: list[PlannedChange]
-    """Directories too; sorted by path."""
-
-    @property
-    def messages(self) -> list[str]:
-        """The ids of the messages that would be undone or redone."""
-        return self.outcome.messages
-
-    @property
-    def restored(self) -> list[str]:
-        """The paths that would be put back."""
-        return self.outcome.restored
-
-    @property
-    def deleted(self) -> list[str]:
-        """The paths that would be unlinked."""
-        return self.outcome.deleted
-
-    @property
-    def kept(self) -> list[str]:
-        """The paths in conflict that would be left as they are."""
-        return self.outcome.kept
-
-    @property
-    def conflicts(self) -> list[ConflictingPath]:
-        """What stands in the way."""
-        return self.outcome.conflicts
-
-    @property
-    def skipped(self) -> list[Skipped]:
-        """The paths that nobody knows enough of."""
-        return self.outcome.skipped
-
-    def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON: the outcome, with `dry_run` true."""
-        return self.outcome.to_dict()
-
-
-def _as_datetime(time_ms: int) -> datetime:
+def as_datetime(time_ms: int) -> datetime:
+    """Turn milliseconds since 1970 into an aware time."""
     from datetime import UTC, datetime
 
     return datetime.fromtimestamp(time_ms / 1000, UTC)

@@ -93,6 +93,17 @@ class Mounts:
         return table
 
 
+def is_mount_point(path: str) -> bool:
+    """Tell whether something is mounted just here, a directory of the same file system included."""
+    if os.path.ismount(path):
+        return True
+    try:
+        with open("/proc/self/mountinfo", "rb") as file:
+            return any(place == os.fsencode(path) for place, _, _ in _parse(file.read()))
+    except OSError:
+        return False
+
+
 def _parse(table: bytes) -> list[Mount]:
     """Read lines like `36 35 98:0 /root /where rw,noatime master:1 - ext3 /dev/root rw`."""
     mounts = []

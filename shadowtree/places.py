@@ -10,7 +10,13 @@ from collections.abc import Mapping
 
 from shadowtree.errors import InvalidInput
 from shadowtree.layout import store_of
-from shadowtree.system import user_data_home
+from shadowtree.system import user_config_home, user_data_home
+
+VARIABLE_PREFIX = "SHADOWTREE_"
+_OTHER_VARIABLES = frozenset(
+    VARIABLE_PREFIX + name for name in ("CONFIG", "DEBUG", "HOME", "RUN", "SESSION", "STORE")
+)
+"""Variables of ours that are no settings."""
 
 
 class Places:
@@ -25,6 +31,17 @@ class Places:
         given = environ.get("SHADOWTREE_HOME") or (data_home and os.path.join(data_home, "shadowtree"))
         self.stores = os.path.realpath(given) if given else None
         """The directory of stores; None without a home."""
+        config_home = user_config_home(environ)
+        self.user_config = environ.get("SHADOWTREE_CONFIG") or (
+            config_home and os.path.join(config_home, "shadowtree", "config.toml")
+        )
+        """The user's file of settings, which need not be there; None without a home."""
+        self.variables = {
+            name: value
+            for name, value in environ.items()
+            if name.startswith(VARIABLE_PREFIX) and name not in _OTHER_VARIABLES
+        }
+        """The variables that may be settings."""
 
     def given_store(self, store: str | os.PathLike[str] | None) -> str | None:
         """Name the store that somebody asked for, by argument or by environment."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from shadowtree.frozen import field, frozen
-from shadowtree.model import ConflictingPath, Hunk, Skipped
+from shadowtree.model import Skipped
+from shadowtree.outcome import ConflictingPath, Hunk
 from shadowtree.paths import RelPath, ancestors, to_text
 from shadowtree.state import DIRECTORY, Change, PathState, Unknown, is_file
 
@@ -19,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
 
-    from shadowtree.model import OnConflict
+    from shadowtree.outcome import OnConflict
     from shadowtree.state import Answer
 
     class Sight(Protocol):
@@ -174,9 +175,9 @@ class _Planner:
             del self._changes[wish.path]
             return
         if not wish.edits or not wish.can_merge:
-            # No message changed it, or nobody can tell what one changed.
-            assert reason is not None
-            if not is_overwriting:
+            # No message changed it, or nobody can tell what one changed. A directory goes if it is empty.
+            assert reason is not None or _is_harmless(wish, present)
+            if reason is not None and not is_overwriting:
                 self._refuse(wish.path, reason, KEEP_OR_OVERWRITE)
             return
         merged = self._merger.merge(wish.path, ours, wish.edits)

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from shadowtree.errors import AmbiguousMessage, InvalidInput, NotRecorded, UnknownMessage, UnknownTree
-from shadowtree.events import MessageRow
-from shadowtree.journal import Journal, TreeRecord
+from shadowtree.errors import (
+    AmbiguousMessage,
+    ForgottenMessage,
+    ForgottenTree,
+    InvalidInput,
+    NotRecorded,
+    UnknownMessage,
+    UnknownTree,
+)
+from shadowtree.events import MessageRow, TreeRecord
+from shadowtree.journal import Journal
 from shadowtree.sessions import MessageEvents, Session
 
 
@@ -15,10 +23,10 @@ def find_tree(journal: Journal, session: Session, name: str) -> TreeRecord:
         return record
     try:
         row, is_before = _find_side(session, name)
-    except AmbiguousMessage:
+    except (AmbiguousMessage, ForgottenMessage):
         raise
     except UnknownMessage as error:
-        raise UnknownTree(name) from error
+        raise _unknown_tree(journal, name) from error
     events = MessageEvents(journal.events_of([row.number]))
     begin, end = events.begins[row.number], events.ends.get(row.number)
     number = begin.before if is_before else end.after if end is not None else None
@@ -36,5 +44,15 @@ def _find_side(session: Session, name: str) -> tuple[MessageRow, bool]:
 
 
 def _find_tree_by_id(journal: Journal, tree: str) -> TreeRecord | None:
-    is_id = len(tree) == 40 and not set(tree) - set("0123456789abcdef")
-    return journal.find_tree(bytes.fromhex(tree)) if is_id else None
+    return journal.find_tree(bytes.fromhex(tree)) if _is_id(tree) else None
+
+
+def _unknown_tree(journal: Journal, name: str) -> UnknownTree:
+    gone = journal.find_forgotten_tree(bytes.fromhex(name)) if _is_id(name) else None
+    if gone is None or gone.forgotten_ms is None:
+        return UnknownTree(name)
+    return ForgottenTree(name, gone.forgotten_ms)
+
+
+def _is_id(name: str) -> bool:
+    return len(name) == 40 and not set(name) - set("0123456789abcdef")

@@ -11,7 +11,8 @@ aside.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from time import time
 
 from shadowtree.aims import Aim, Aims
@@ -19,22 +20,28 @@ from shadowtree.apply import Move, carry_out, clean_up, list_left, order_moves, 
 from shadowtree.arguments import Manner
 from shadowtree.blobs import Blobs, read_content
 from shadowtree.capture import Site, capture, refuse_full
-from shadowtree.errors import Conflict, NotConfirmed, ShadowError, WorktreeFailed
-from shadowtree.events import HEAD_ONLY, RESTORE, Position
+from shadowtree.errors import (
+    Conflict,
+    ForgottenMessage,
+    NotConfirmed,
+    ShadowError,
+    StoreDamaged,
+    WorktreeFailed,
+)
+from shadowtree.events import HEAD_ONLY, RESTORE, Position, TreeRecord
 from shadowtree.frozen import frozen, replace
 from shadowtree.intents import decode_intent, encode_intent
 from shadowtree.interrupts import Cancellation, HeldInterrupts
-from shadowtree.journal import TreeRecord
 from shadowtree.merging import Merging
-from shadowtree.model import Outcome, Plan, PlannedChange
 from shadowtree.objects import Objects
 from shadowtree.opened import OpenStore
+from shadowtree.outcome import Outcome, Plan, PlannedChange
 from shadowtree.patch import list_changes
 from shadowtree.paths import ROOT, RelPath, ancestors, parent_of, to_text
 from shadowtree.plan import PathPlan, make_plan
 from shadowtree.recorded import RecordedDirectory, open_recorded
-from shadowtree.recorder import Ending, Recorder
 from shadowtree.scan import Scan
+from shadowtree.scribe import Ending, Scribe
 from shadowtree.sight import DiskSight
 from shadowtree.staging import Bench
 from shadowtree.state import DIRECTORY, Change, PathState, Unknown, is_file
@@ -73,7 +80,7 @@ class Prepared:
 
 
 def prepare(
-    recorder: Recorder,
+    scribe: Scribe,
     objects: Objects,
     root: RecordedDirectory,
     bench: Bench,
@@ -84,22 +91,23 @@ def prepare(
     git_head: str | None,
 ) -> Prepared:
     """Work out what an act would do to the present state, which `root` is. Changes nothing."""
-    journal = recorder.journal
+    journal = scribe.journal
 
     def changes_since(before: int) -> list[Change]:
         record = journal.tree(before)
         return list_changes(open_recorded(objects, record.tree, record.facts), root)
 
-    ending = recorder.prepare_ending(changes_since)
-    aim = choose(Aims(journal, objects, recorder.session, root, ending))
-    sight = DiskSight(root, bench, scan.find)
+    ending = scribe.prepare_ending(changes_since)
+    aim = choose(Aims(journal, objects, scribe.session, root, ending))
+    sight = DiskSight(root, bench, scan.find, scan.rule_files.tombstones)
     merging = Merging(read_content(objects, bench), theirs_label=aim.kind if manner.has_markers else None)
     if manner.has_files:
-        plan = make_plan(aim.wishes, sight, merging, manner.on_conflict)
+        with _telling_forgotten(aim, objects):
+            plan = make_plan(aim.wishes, sight, merging, manner.on_conflict)
     else:
         aim, plan = _without_files(aim), PathPlan([], [], [], [])
-    outcome = _foresee(recorder, aim, plan, root, scan.files)
-    notes = [*_tell_head(recorder, aim, git_head), *_tell_rest(aim, sight, manner)]
+    outcome = _foresee(scribe, aim, plan, root, scan.files)
+    notes = [*_tell_head(scribe, aim, git_head), *_tell_rest(aim, sight, manner)]
     outcome = replace(outcome, notes=[*outcome.notes, *notes])
     return Prepared(aim, plan, ending, sight.uncovered, merging.made, outcome, manner.has_files)
 
@@ -107,7 +115,7 @@ def prepare(
 def run(
     opened: OpenStore,
     site: Site,
-    recorder: Recorder,
+    scribe: Scribe,
     choose: Choose,
     manner: Manner,
     confirm: Confirm | None,
@@ -118,9 +126,9 @@ def run(
     """Do an act, all of it or nothing. Only for the holder of the lock."""
     progress = cancellation.heed()
     with capture(site, opened, progress=progress) as taken, Bench(site.worktree) as bench:
-        root = taken.publish(recorder.time_s)
+        root = taken.publish(scribe.time_s)
         prepared = prepare(
-            recorder,
+            scribe,
             opened.objects,
             root,
             bench,
@@ -132,22 +140,23 @@ def run(
         if prepared.aim.is_nothing:
             taken.abandon()
             return replace(prepared.outcome, dry_run=False)
-        _refuse(prepared, recorder, confirm)
+        _refuse(prepared, scribe, confirm)
         cancellation.check()
         moves = order_moves(prepared.plan.changes, os.urandom(6).hex())
         blobs = Blobs(opened.objects, prepared.made)
-        blobs.verify(moves, bench, taken)
+        with _telling_forgotten(prepared.aim, opened.objects):
+            blobs.verify(moves, bench, taken)
         if not moves:
-            with taken.record(recorder.time_s) as record:
-                _add_act(recorder, prepared, [], record, record, None)
-            return _with_warnings(_finish(prepared.outcome, [], record.tree.hex()), recorder)
+            with taken.record(scribe.time_s) as record:
+                _add_act(scribe, prepared, [], record, record, None)
+            return _with_warnings(_finish(prepared.outcome, [], record.tree.hex()), scribe)
         refuse_full(site.worktree, blobs.bytes_to_write, site.settings)
         planned = {change.path for change in prepared.plan.changes}
         also = [state.blob for path, state in prepared.uncovered.items() if path in planned]
         also += blobs.put_made(taken)
-        with taken.record(recorder.time_s, also=also) as before:
+        with taken.record(scribe.time_s, also=also) as before:
             intent = opened.journal.add_intent(encode_intent(prepared.aim.kind, moves))
-        act = _Act(opened, site, recorder, prepared, bench, blobs, cancellation)
+        act = _Act(opened, site, scribe, prepared, bench, blobs, cancellation)
         return act.run(moves, intent, before)
 
 
@@ -158,7 +167,7 @@ class _Act:
         self,
         opened: OpenStore,
         site: Site,
-        recorder: Recorder,
+        scribe: Scribe,
         prepared: Prepared,
         bench: Bench,
         blobs: Blobs,
@@ -166,7 +175,7 @@ class _Act:
     ) -> None:
         self._opened = opened
         self._site = site
-        self._recorder = recorder
+        self._scribe = scribe
         self._prepared = prepared
         self._bench = bench
         self._blobs = blobs
@@ -182,7 +191,7 @@ class _Act:
                 notes = self._give_up(moves, intent)
                 if isinstance(error, Conflict):
                     outcome = replace(self._prepared.outcome, conflicts=error.conflicts)
-                    raise Conflict(error.conflicts, _as_untouched(outcome, self._recorder, notes)) from error
+                    raise Conflict(error.conflicts, _as_untouched(outcome, self._scribe, notes)) from error
                 for note in notes:
                     error.add_note(note)
                 raise
@@ -190,14 +199,17 @@ class _Act:
             if interrupts.is_pending:
                 notes.append("interrupted when it was done already")
         outcome = _finish(self._prepared.outcome, carried.moves, after)
-        return _with_warnings(replace(outcome, notes=[*outcome.notes, *notes]), self._recorder)
+        return _with_warnings(replace(outcome, notes=[*outcome.notes, *notes]), self._scribe)
 
     def _record(self, done: list[Move], intent: int, before: TreeRecord) -> str:
         touched = {ROOT, *(above for move in done for above in ancestors(move.path))}
         touched |= {move.path for move in done if DIRECTORY in (move.old, move.new)}
         with capture(self._site, self._opened, only=touched) as taken:
-            with taken.record(self._recorder.time_s) as record:
-                _add_act(self._recorder, self._prepared, done, before, record, intent)
+            # What the act put where no rule covers it is in no tree, but part of what it changed.
+            written = ((move.path, move.new) for move in done if isinstance(move.new, PathState))
+            also = [new.blob for path, new in written if new.blob and not _is_covered(taken.scan, path)]
+            with taken.record(self._scribe.time_s, also=also) as record:
+                _add_act(self._scribe, self._prepared, done, before, record, intent)
         return taken.tree.hex()
 
     def _finish(self, moves: list[Move], intent: int, known: Mapping[RelPath, FileStamp]) -> list[str]:
@@ -221,6 +233,11 @@ class _Act:
             self._opened.journal.remove_intent(intent)
         # Else a directory is out of reach, swapped for a link perhaps: the next command tries again.
         return notes
+
+
+def _is_covered(scan: Scan, path: RelPath) -> bool:
+    directory = scan.find(parent_of(path))
+    return directory is not None and directory.find_file(path.rpartition(b"/")[2]) is not None
 
 
 def recover(opened: OpenStore, site: Site) -> list[str]:
@@ -286,10 +303,22 @@ def rescue(opened: OpenStore, site: Site, bench: Bench, places: Collection[RelPa
     return [f"a version saved meanwhile is in the store as blob {blob.hex()}" for blob in blobs.values()]
 
 
+@contextmanager
+def _telling_forgotten(aim: Aim, objects: Objects) -> Iterator[None]:
+    """Name the forgotten message on the way of which something is missing: it is gone, not damaged."""
+    try:
+        yield
+    except StoreDamaged as error:
+        for blob, row in aim.forgotten.items():
+            if row.forgotten_ms is not None and not objects.prove(blob):
+                raise ForgottenMessage(row.id, row.forgotten_ms, is_on_way=True) from error
+        raise
+
+
 # Outcomes
 
 
-def _foresee(recorder: Recorder, aim: Aim, plan: PathPlan, root: RecordedDirectory, covered: int) -> Outcome:
+def _foresee(scribe: Scribe, aim: Aim, plan: PathPlan, root: RecordedDirectory, covered: int) -> Outcome:
     """Say what an act would come to."""
     assert root.tree is not None
     tree = root.tree.hex()
@@ -311,14 +340,14 @@ def _foresee(recorder: Recorder, aim: Aim, plan: PathPlan, root: RecordedDirecto
         notes=[*aim.notes],
         turns=aim.turns,
         covered=covered,
-        **_tell_position(recorder.session.position if aim.is_nothing else aim.position, recorder),
+        **_tell_position(scribe.session.position if aim.is_nothing else aim.position, scribe),
         merged=[to_text(change.path) for change in changes if change.is_merged and is_file(change.new)],
         marked=[to_text(path) for path in plan.marked],
     )
 
 
-def _tell_position(position: Position, recorder: Recorder) -> dict[str, Any]:  # Any: fields of an outcome
-    find = recorder.session.find
+def _tell_position(position: Position, scribe: Scribe) -> dict[str, Any]:  # Any: fields of an outcome
+    find = scribe.session.find
     head = next((row for row in in_force(position, find) if row.number != position.open), None)
     return {
         "head": None if head is None else head.id,
@@ -347,33 +376,33 @@ def _tell_rest(aim: Aim, sight: DiskSight, manner: Manner) -> list[str]:
     return [f"no file was touched, and {differ} now from what the timeline says"]
 
 
-def _with_warnings(outcome: Outcome, recorder: Recorder) -> Outcome:
+def _with_warnings(outcome: Outcome, scribe: Scribe) -> Outcome:
     """Say what became of branches."""
-    return replace(outcome, notes=[*outcome.notes, *recorder.branches.warnings])
+    return replace(outcome, notes=[*outcome.notes, *scribe.branches.warnings])
 
 
-def _tell_head(recorder: Recorder, aim: Aim, git_head: str | None) -> list[str]:
+def _tell_head(scribe: Scribe, aim: Aim, git_head: str | None) -> list[str]:
     """Say if the user's repository stood elsewhere at the first of the messages."""
     if aim.first is None:
         return []
-    then = recorder.git_head_of(aim.first)
+    then = scribe.git_head_of(aim.first)
     if then is None or git_head is None or then == git_head:
         return []
     return [f"the repository's HEAD moved since: it was {then[:12]}, it is {git_head[:12]}"]
 
 
-def _refuse(prepared: Prepared, recorder: Recorder, confirm: Confirm | None) -> None:
+def _refuse(prepared: Prepared, scribe: Scribe, confirm: Confirm | None) -> None:
     outcome = replace(prepared.outcome, dry_run=False)
     if outcome.conflicts:
-        raise Conflict(outcome.conflicts, _as_untouched(outcome, recorder))
+        raise Conflict(outcome.conflicts, _as_untouched(outcome, scribe))
     is_much = 2 * len(outcome.deleted) > outcome.covered
     is_restore = prepared.aim.kind == RESTORE and bool(prepared.plan.changes)
     if (is_much or is_restore) and confirm is not None and not confirm(prepared.to_plan()):
-        standing = _tell_position(recorder.session.position, recorder)
+        standing = _tell_position(scribe.session.position, scribe)
         raise NotConfirmed(replace(outcome, complete=False, **standing))
 
 
-def _as_untouched(outcome: Outcome, recorder: Recorder, notes: Sequence[str] = ()) -> Outcome:
+def _as_untouched(outcome: Outcome, scribe: Scribe, notes: Sequence[str] = ()) -> Outcome:
     """Say that nothing was done."""
     return replace(
         outcome,
@@ -387,7 +416,7 @@ def _as_untouched(outcome: Outcome, recorder: Recorder, notes: Sequence[str] = (
         marked=[],
         after=outcome.before,
         complete=False,
-        **_tell_position(recorder.session.position, recorder),
+        **_tell_position(scribe.session.position, scribe),
     )
 
 
@@ -403,7 +432,7 @@ def _finish(outcome: Outcome, done: list[Move], after: str) -> Outcome:
 
 
 def _add_act(
-    recorder: Recorder,
+    scribe: Scribe,
     prepared: Prepared,
     done: list[Move],
     before: TreeRecord,
@@ -412,9 +441,9 @@ def _add_act(
 ) -> None:
     """Add to the journal that an act was done, and before that the end of the message that was open."""
     if prepared.ending is not None:
-        recorder.add_ending(prepared.ending, before, None, is_inferred=True)
+        scribe.add_ending(prepared.ending, before, None, is_inferred=True)
     merged = {change.path for change in prepared.plan.changes if change.is_merged}
-    recorder.add_act(
+    scribe.add_act(
         prepared.aim.kind if prepared.has_files else HEAD_ONLY,
         prepared.aim.position,
         before=before,

@@ -13,13 +13,17 @@ from shadowtree.directory import Directory
 from shadowtree.errors import WorktreeFailed
 from shadowtree.facts import GIT_IGNORE, RootRules
 from shadowtree.frozen import frozen
+from shadowtree.gitformat import blob_id
 from shadowtree.paths import ROOT, from_text, to_text
 from shadowtree.repositories import Repository, find_around, find_at, read_exclude, read_global_excludes
 from shadowtree.settings import HEAVY_DIRS, Settings
+from shadowtree.tombstones import NO_TOMBSTONES, Tombstones
 from shadowtree.worktree import Cursor, Unreadable, read_small_file, stamp_of
 
 OWN_IGNORE = b".shadowtreeignore"
 _MAX_RULES_SIZE = 1 << 20
+ANYTHING = b"*\n"
+"""Stands for rules whose text was purged: what a tree does not hold they may have left out."""
 
 IndexState = tuple[tuple[int, ...] | None, bytes, str | None]
 """The stamp of an index, the digest of the names it tracks, and why it could not be read."""
@@ -33,6 +37,8 @@ class Surroundings:
     config_home: str | None
     private: frozenset[tuple[int, int]]
     """Device and inode of directories that are never covered: the store, and the directory of stores."""
+    tombstones: Tombstones = NO_TOMBSTONES
+    """What was purged."""
 
 
 class RuleFiles:
@@ -45,6 +51,7 @@ class RuleFiles:
         self._settings = settings
         self._surroundings = surroundings
         self._known_indexes = known
+        self.tombstones = surroundings.tombstones
         self.root_rules: RootRules | None = None
         """What has to be recorded beside the tree."""
         self.around: TrackedNames | None = None
@@ -94,10 +101,10 @@ class RuleFiles:
         )
         heavy_dirs = sorted({*HEAVY_DIRS, *self._settings.heavy_dirs})
         self.root_rules = RootRules(
-            own_text=to_text(own),
-            global_text=to_text(global_text),
-            exclude_text=None if exclude_text is None else to_text(exclude_text),
-            around=[(to_text(name), to_text(text)) for name, text in around],
+            own_text=to_text(self.veil(own)),
+            global_text=to_text(self.veil(global_text)),
+            exclude_text=None if exclude_text is None else to_text(self.veil(exclude_text)),
+            around=[(to_text(name), to_text(self.veil(text))) for name, text in around],
             heavy_dirs=heavy_dirs,
             max_file_size=self._settings.max_file_size,
         )
@@ -110,7 +117,18 @@ class RuleFiles:
             heavy_dirs=frozenset(from_text(name) for name in heavy_dirs),
             max_file_size=self._settings.max_file_size,
             indexes=[(index, self._note_index(index)) for index in indexes],
+            purged_key=self.tombstones.key(),
         )
+
+    def veil(self, text: bytes) -> bytes:
+        """Give the text of rules as it may be recorded: if it was purged, it is not said what it was."""
+        blobs = self.tombstones.blobs
+        return ANYTHING if blobs and blob_id(text) in blobs else text
+
+    def tells_purged(self, directory: Directory) -> bool:
+        """Tell whether the rules of a directory have a text that was purged."""
+        texts = (directory.ignore_text, directory.exclude_text)
+        return any(text is not None and self.veil(text) != text for text in texts)
 
     def _note_index(self, index: TrackedNames | None) -> bytes:
         """Tell which names an index tracks, without reading it again if it has not changed."""

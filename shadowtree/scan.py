@@ -16,14 +16,22 @@ such a scan does not even pass by what it need not look at.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from time import time_ns
 
 from shadowtree.census import Census, Outlook, RulesKey
 from shadowtree.coverage import Policy
 from shadowtree.directory import FORCED, NORMAL, STAMP_SIZE, Directory
 from shadowtree.errors import WorktreeFailed
-from shadowtree.listing import Lister, are_rules_same, doubt, is_listing_good, look_again, look_at_names
+from shadowtree.listing import (
+    Lister,
+    are_rules_same,
+    doubt,
+    find_aliases,
+    is_listing_good,
+    look_again,
+    look_at_names,
+)
 from shadowtree.paths import ROOT, RelPath, join, parent_of, to_text
 from shadowtree.rulefiles import IndexState, RuleFiles, Surroundings
 from shadowtree.settings import Settings
@@ -46,10 +54,14 @@ class Scan:
         """Those that were passed by, every one after the one above it."""
         self.changed: list[bool] = []
         """Whether a directory differs from what is known."""
-        self.gone: list[RelPath] = []
+        self.only_built: set[RelPath] = set()
+        """Directories that differ from what is known in nothing but what is built from those below them."""
+        self.gone: frozenset[RelPath] = frozenset()
         """Directories that are known and not there any more."""
         self.rules: dict[RelPath, RulesKey] = {}
         """What is in force at the root and at the top of each repository."""
+        self.aliases: set[int] = set()
+        """The inodes of files with several names that something may have happened to by an uncovered one."""
         self._numbers: dict[RelPath, int] = {}
         self._rest = rest
         """What was not passed by is as it is there; None: there is nothing else."""
@@ -65,6 +77,10 @@ class Scan:
         number = self._numbers.get(path)
         if number is not None:
             return self.directories[number]
+        return None if self._rest is None or path in self.gone else self._rest.get(path)
+
+    def known(self, path: RelPath) -> Directory | None:
+        """Give a directory as it was last recorded, if the scan was made on top of a census."""
         return None if self._rest is None else self._rest.get(path)
 
     def has_passed(self, path: RelPath) -> bool:
@@ -78,6 +94,12 @@ class Scan:
             self.directories[number] = self.directories[number].copy()
             self.changed[number] = True
         return self.directories[number]
+
+    def take_to_build(self, path: RelPath) -> Directory:
+        """Give such a directory to set nothing but its tree, its facts and what they were built from."""
+        if not self.changed[self._numbers[path]]:
+            self.only_built.add(path)
+        return self.take(path)
 
     def children(self, directory: Directory) -> Iterator[Directory]:
         """Give the directories in a directory, the last one first."""
@@ -207,7 +229,7 @@ class _Scanner:
                 below = join(path, name)
                 if is_whole or has_new_rules or self._leads_to(below, sub_mode):
                     waiting.append((below, sub_mode, policy, is_whole, has_new_rules))
-        self._scan.gone = list(self._find_gone())
+        self._scan.gone = frozenset(self._find_gone())
         return self._scan
 
     def _leads_to(self, path: RelPath, mode: int) -> bool:
@@ -263,7 +285,7 @@ class _Scanner:
                 trusted = self._trust(cached, above)
                 if trusted is not None:
                     return trusted
-            return self._look(path, mode, above, cached)
+            return self._look(path, mode, above, cached, is_whole=is_whole)
         except Vanished:
             self._lose(path, CHANGED_TYPE if self._is_there(path) else None)
         except Unreadable as error:
@@ -288,11 +310,15 @@ class _Scanner:
         told, suspects = self._outlook.names.get(path, ()), self._outlook.suspects.get(path, ())
         if not told and not suspects:
             return cached, policy, False
-        again = look_at_names(cached, policy, told, suspects, self._cursor.enter(path))
-        return None if again is None else (again, policy, again is not cached)
+        looked_at = look_at_names(cached, policy, told, suspects, self._cursor.enter(path))
+        if looked_at is None:
+            return None
+        again, aliases = looked_at
+        self._scan.aliases |= aliases
+        return again, policy, again is not cached
 
     def _look(
-        self, path: RelPath, mode: int, above: Policy | None, cached: Directory | None
+        self, path: RelPath, mode: int, above: Policy | None, cached: Directory | None, *, is_whole: bool
     ) -> tuple[Directory, Policy, bool] | None:
         fd = self._cursor.enter(path)
         status = os.fstat(fd)
@@ -304,17 +330,33 @@ class _Scanner:
             self._arm(path, fd)
             status = os.fstat(fd)
         stamp = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-        if cached is not None and self._outlook is not None:
-            cached = doubt(cached, self._outlook.names.get(path, ()))
+        told = () if self._outlook is None else self._outlook.names.get(path, ())
+        if cached is not None and told:
+            cached = doubt(cached, told)
         if cached is not None and is_listing_good(cached, stamp, mode, fd):
             policy = self._rule_files.make_policy(above, cached, fd)
             if are_rules_same(cached, policy):
                 again = look_again(cached, fd)
                 if again is not None:
+                    self._note_aliases(again, told, fd)
                     return again, policy, again is not cached
         directory, policy = self._lister.list_directory(path, mode, above, fd, cached)
         directory.stamp = stamp
+        is_told_all = not is_whole and self._is_in_sight(path, mode)
+        self._note_aliases(directory, told if is_told_all else directory.uncovered(), fd)
         return directory, policy, True
+
+    def _is_in_sight(self, path: RelPath, mode: int) -> bool:
+        """Tell whether a directory was watched since it was recorded, so that every name was told."""
+        if self._rest is None or path in self._rest.unwatched:
+            return False
+        known = self._rest.get(path)
+        return known is not None and known.mode == mode
+
+    def _note_aliases(self, directory: Directory, names: Collection[bytes], fd: int) -> None:
+        """Note what may have changed by uncovered names; a whole scan looks at all files anyway."""
+        if names and self._rest is not None:
+            self._scan.aliases |= find_aliases(directory, names, fd)
 
     def _is_there(self, path: RelPath) -> bool:
         """Tell whether something is at the path of a directory that could not be opened as one."""

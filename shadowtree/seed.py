@@ -17,7 +17,8 @@ import os
 from shadowtree.coverage import TrackedNames
 from shadowtree.directory import STAMP_SIZE, Directory
 from shadowtree.errors import StoreDamaged, StoreFailed
-from shadowtree.packs import Pack, PackWriter
+from shadowtree.packs import Pack
+from shadowtree.packwriter import PackWriter
 from shadowtree.paths import join
 from shadowtree.repositories import has_attributes_outside
 from shadowtree.scan import Scan

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
-from shadowtree.errors import AmbiguousMessage, UnknownBranch, UnknownMessage
+from shadowtree.errors import (
+    AmbiguousMessage,
+    ForgottenMessage,
+    StoreDamaged,
+    UnknownBranch,
+    UnknownMessage,
+)
 from shadowtree.events import BEGIN, END, SNAPSHOT, STEP, STEP_END, BranchRow, Event, MessageRow, Position
 from shadowtree.journal import Journal
 from shadowtree.model import Branch, Message, Patch, Skipped, Step
@@ -32,12 +39,24 @@ class Session:
     def __init__(self, journal: Journal, name: str) -> None:
         self._journal = journal
         self.name = name
-        self.number = journal.session_number(name)
-        self.last_event = None if self.number is None else journal.last_event(self.number)
-        self.position = self.last_event.position if self.last_event is not None else Position()
         self._rows: dict[int, MessageRow] = {}
         self._lines: dict[int, int] = {}
         """How far back each line was read, by its last message."""
+
+    @cached_property
+    def number(self) -> int | None:
+        """The number of the session; None if nothing was recorded in it."""
+        return self._journal.session_number(self.name)
+
+    @cached_property
+    def last_event(self) -> Event | None:
+        """What happened last."""
+        return None if self.number is None else self._journal.last_event(self.number)
+
+    @cached_property
+    def position(self) -> Position:
+        """Where the session stands."""
+        return self.last_event.position if self.last_event is not None else Position()
 
     def require_number(self) -> int:
         """Give the number of a session that has recorded something."""
@@ -68,18 +87,21 @@ class Session:
     # Names
 
     def resolve(self, name: str) -> MessageRow:
-        """Tell which message a name means: an id, `#7`, `@`, `@~2`, or the beginning of one id."""
-        return self.find_exact(name) or self.resolve_prefix(name)
+        """Tell which message a name means: an id, `#7`, `@`, `@~2`, or the beginning of one id.
+
+        ForgottenMessage if it was forgotten.
+        """
+        return require_live(self.find_exact(name) or self.resolve_prefix(name))
 
     def resolve_ref(self, name: str) -> tuple[MessageRow, BranchRow | None]:
         """Tell which message a name means, or which branch, whose last message it is then."""
         row = self.find_exact(name)
         branch = self.find_branch(name) if row is None else None
         if branch is not None:
-            return self.find(self.tip_of(branch)), branch
+            return require_live(self.find(self.tip_of(branch))), branch
         try:
-            return row or self.resolve_prefix(name), None
-        except AmbiguousMessage:
+            return require_live(row or self.resolve_prefix(name)), None
+        except (AmbiguousMessage, ForgottenMessage):
             raise
         except UnknownMessage as error:
             raise UnknownMessage(name, f"no message or branch is called {name!r}") from error
@@ -95,6 +117,8 @@ class Session:
         if self.number is None or not name:
             raise UnknownMessage(name)
         candidates = self._journal.find_prefix(self.number, name)
+        live = [row for row in candidates if row.forgotten_ms is None]
+        candidates = live or candidates
         if len(candidates) > 1:
             raise AmbiguousMessage(name, [row.id for row in candidates])
         if not candidates:
@@ -169,8 +193,9 @@ class Session:
         rows = list(walk_back(self.tip_of(branch), self.find, branch.fork))[::-1]
         if not is_active:
             rows = [row for row in rows if row.number not in on_line]
-        ends = MessageEvents(self._journal.events_of([row.number for row in rows])).ends.values()
         fork = rows[0].parent
+        rows = [row for row in rows if row.forgotten_ms is None] or rows[-1:]
+        ends = MessageEvents(self._journal.events_of([row.number for row in rows])).ends.values()
         return Branch(
             name=branch.name,
             fork=None if fork is None else self.find(fork).id,
@@ -202,6 +227,10 @@ class Session:
         """List the messages after the head that redo brings back."""
         return redoable_messages(self.position, self.find)
 
+    def first_live(self) -> int:
+        """Give the number of the oldest message that is left; nothing is known of those before it."""
+        return 0 if self.number is None else self._journal.first_live(self.number)
+
     def read_messages(self, rows: Sequence[MessageRow]) -> list[Message]:
         """Make values of some messages of this session."""
         if not rows:
@@ -210,6 +239,7 @@ class Session:
         first = min(row.number for row in rows)
         events = MessageEvents(self._journal.events_of([row.number for row in rows]))
         changes = self._journal.changes_of([event.number for event in events.ends.values()])
+        pins = self._journal.pins()
         on_line = {row.number for row in self._walk_to(self.position.tip, first)}
         active = {row.number for row in self._walk_to(self.position.head, first)}
         undone = on_line - active
@@ -224,22 +254,23 @@ class Session:
                 changes,
                 state=state_of(row, self.position, active, undone),
                 branch=branches.get(row.number),
+                is_pinned=row.number in pins,
             )
             for row in rows
         ]
 
     def read_message(self, row: MessageRow) -> Message:
-        """Make the value of one message."""
-        return self.read_messages([row])[0]
+        """Make the value of one message; ForgottenMessage if it was forgotten."""
+        return self.read_messages([require_live(row)])[0]
 
     def _walk_to(self, number: int | None, first: int) -> Iterable[MessageRow]:
         """Go back until before `first`: a message is always younger than the one above it."""
-        if number is not None and number >= first:
+        if number is not None and number > first:
             self.load_line(number, first)
-        for row in walk_back(number, self.find):
-            if row.number < first:
-                return
+        while number is not None and number >= first:
+            row = self.find(number)
             yield row
+            number = row.parent
 
     def _make_message(
         self,
@@ -249,6 +280,7 @@ class Session:
         *,
         state: str,
         branch: str | None,
+        is_pinned: bool,
     ) -> Message:
         begin, end = events.begins[row.number], events.ends.get(row.number)
         before = self.tree_id(begin.before)
@@ -274,6 +306,7 @@ class Session:
             git_head=begin.git_head,
             parent=None if row.parent is None else self.find(row.parent).id,
             is_out=self.position.is_out(row.number),
+            is_pinned=is_pinned,
         )
 
     def read_step(self, row: MessageRow, begin: Event, end: Event | None) -> Step:
@@ -290,6 +323,7 @@ class Session:
             after=self.tree_id(end.after) if end else None,
             patch=patch,
             skipped=self.read_skipped(end or begin, patch),
+            is_inferred=end is not None and end.is_inferred,
         )
 
     def read_skipped(self, event: Event, patch: Patch) -> list[Skipped]:
@@ -304,11 +338,18 @@ class Session:
         return None if number is None else self._journal.tree(number).tree.hex()
 
 
+class _Begins(dict[int, Event]):
+    """How messages began. Each did: a row that is not there, or cannot be one, is damage."""
+
+    def __missing__(self, number: int) -> Event:
+        raise StoreDamaged(f"the timeline does not say how message {number} began")
+
+
 class MessageEvents:
     """What happened to some messages, by their numbers."""
 
     def __init__(self, events: Iterable[Event]) -> None:
-        self.begins: dict[int, Event] = {}
+        self.begins: dict[int, Event] = _Begins()
         self.ends: dict[int, Event] = {}
         self.steps: dict[tuple[int, str], Event] = {}
         self.step_ends: dict[tuple[int, str], Event] = {}
@@ -320,9 +361,17 @@ class MessageEvents:
             if event.kind in (END, SNAPSHOT):
                 self.ends[event.message] = event
             if event.kind in (STEP, STEP_END):
-                assert event.step is not None
+                if event.step is None:
+                    raise StoreDamaged(f"the timeline does not name the step of event {event.number}")
                 steps = self.steps if event.kind == STEP else self.step_ends
                 steps[event.message, event.step] = event
+
+
+def require_live(row: MessageRow) -> MessageRow:
+    """Give a message that is asked for by its name; ForgottenMessage if it was forgotten."""
+    if row.forgotten_ms is not None:
+        raise ForgottenMessage(row.id, row.forgotten_ms)
+    return row
 
 
 def _is_number(text: str) -> bool:

@@ -27,7 +27,17 @@ HEAVY_DIRS = (
 )
 """Dependency and cache directories: left out wherever they are, unless a git index tracks them."""
 
+PROJECT_SETTINGS = frozenset({"heavy_dirs", "max_file_size"})
+"""What a project's files may set; all others are the user's alone, those too that are yet to come.
+
+A project says what of it is worth covering, as its `.shadowtreeignore` does. It says nothing of how much of
+the user's disk is taken, how long history is kept, or how long others are waited for.
+"""
+
 _MOST_DIGITS = 18
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+_MOST_SECONDS = 1e11
+"""Some thousands of years; more is a slip of the pen."""
 _UNITS = {"": 1, "B": 1} | {
     letter + suffix: factor
     for letter, factor in {"K": KIB, "M": MIB, "G": GIB, "T": 1024 * GIB}.items()
@@ -55,6 +65,16 @@ class Settings:
     """From how many branches on a session is told."""
     lock_timeout: float = 10.0
     """How long to wait for another process."""
+    keep_within: float = 30 * 86400.0
+    """Messages that are not older are kept."""
+    keep_last: int = 1000
+    """So many of the newest messages of each session are kept, however old they are."""
+    keep_turns: int = 20
+    """So many of the newest turns are kept, however much room they take."""
+    store_budget: int = 2 * GIB
+    """When a store takes more, its oldest messages are forgotten; 0: it may take anything."""
+    total_budget: int = 10 * GIB
+    """The same for all stores of a user together."""
 
     @classmethod
     def of(cls, given: Mapping[str, object] | Settings | None) -> Settings:
@@ -63,19 +83,37 @@ class Settings:
             return cls()
         if isinstance(given, Settings):
             return given
-        read: Any = {key: _read(key, value) for key, value in given.items()}  # Any: of the fields' own types
+        read: Any = {
+            key: read_setting(key, value) for key, value in given.items()
+        }  # Any: of the fields' own types
         return cls(**read)
 
 
-def _read(key: str, value: object) -> object:
+def read_setting(key: str, value: object) -> object:
+    """Read the value of a setting, which may be text; raise InvalidInput, with its key."""
     if key not in Settings.__match_args__:
         raise InvalidInput(f"no setting is called {key!r}")
     default = getattr(Settings(), key)
     if isinstance(default, tuple):
         return _read_names(key, value)
     if isinstance(default, float):
-        return _read_seconds(key, value)
+        return read_seconds(key, value)
     return _read_number(key, value)
+
+
+def read_seconds(key: str, value: object) -> float:
+    """Read a time: a number of seconds, or `90s`, `10m`, `12h`, `30d`, `2w`."""
+    text = value.strip() if isinstance(value, str) else value
+    unit = 1.0
+    if isinstance(text, str) and text[-1:] in _SECONDS:
+        text, unit = text[:-1], _SECONDS[text[-1]]
+    try:
+        seconds = float(text) * unit  # type: ignore[arg-type]  # anything that is no number is refused below
+    except (TypeError, ValueError, OverflowError):
+        seconds = -1.0
+    if isinstance(value, bool) or not 0 <= seconds < _MOST_SECONDS:
+        raise InvalidInput(f"{key} must be a number of seconds, or a time such as 12h or 30d, not {value!r}")
+    return seconds
 
 
 def _read_number(key: str, value: object) -> int:
@@ -88,16 +126,6 @@ def _read_number(key: str, value: object) -> int:
     if not digits.isdecimal() or len(digits) > _MOST_DIGITS or unit not in _UNITS:
         raise InvalidInput(f"{key} must be a whole number such as 1000 or 10M, not {value!r}")
     return int(digits) * _UNITS[unit]
-
-
-def _read_seconds(key: str, value: object) -> float:
-    try:
-        seconds = float(value)  # type: ignore[arg-type]  # anything that is no number is refused below
-    except (TypeError, ValueError):
-        seconds = -1.0
-    if isinstance(value, bool) or not 0 <= seconds < float("inf"):
-        raise InvalidInput(f"{key} must be a number of seconds, not {value!r}")
-    return seconds
 
 
 def _read_names(key: str, value: object) -> tuple[str, ...]:

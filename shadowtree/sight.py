@@ -13,7 +13,8 @@ from shadowtree.directory import Directory
 from shadowtree.paths import RelPath, is_own_temporary, join, parent_of
 from shadowtree.recorded import RecordedDirectory
 from shadowtree.staging import Bench
-from shadowtree.state import DIRECTORY, MODE_LINK, PathState
+from shadowtree.state import DIRECTORY, MODE_LINK, PathState, Unknown
+from shadowtree.tombstones import NO_TOMBSTONES, PURGED, Tombstones
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,9 +25,14 @@ class DiskSight:
     """The present state of a worktree, recorded a moment ago."""
 
     def __init__(
-        self, root: RecordedDirectory, bench: Bench, find: Callable[[RelPath], Directory | None]
+        self,
+        root: RecordedDirectory,
+        bench: Bench,
+        find: Callable[[RelPath], Directory | None],
+        tombstones: Tombstones = NO_TOMBSTONES,
     ) -> None:
         self._root = root
+        self._tombstones = tombstones
         self._find = find
         """Gives a directory as it was scanned for the recorded state: it answers at once."""
         self._bench = bench
@@ -42,6 +48,8 @@ class DiskSight:
         return self._seen[key]
 
     def _see(self, path: RelPath, *, as_directory: bool) -> Answer:
+        if self._tombstones.covers(path):
+            return Unknown(PURGED)
         here = self._find(path)
         if here is not None and here.tree is not None:
             return DIRECTORY
@@ -57,6 +65,8 @@ class DiskSight:
         if answer is None and self._bench.identify(path) is None:
             return None
         found = self._bench.see(path)
+        if isinstance(found, PathState) and found.blob in self._tombstones.blobs:
+            return Unknown(PURGED)
         if isinstance(found, PathState) and found != DIRECTORY:
             self.uncovered[path] = found
         return found

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from hashlib import sha1
 from time import sleep, time_ns
 
-from shadowtree.directory import FORCED, ID_SIZE, NORMAL, STAMP_SIZE, Directory, git_mode
+from shadowtree.directory import FORCED, NORMAL, STAMP_SIZE, Directory, git_modes, join_ids
 from shadowtree.facts import (
     DIRECTORY_BLOB,
     EXCLUDE_BLOB,
@@ -28,14 +28,16 @@ from shadowtree.gitformat import (
     MODE_FILE,
     MODE_TREE,
     TreeEntry,
+    blob_id,
     encode_rows,
     encode_tree,
     object_header,
     object_id,
 )
 from shadowtree.objects import Objects
-from shadowtree.paths import RelPath
+from shadowtree.paths import ROOT, RelPath
 from shadowtree.scan import CHANGED_TYPE, Scan
+from shadowtree.tombstones import PURGED
 from shadowtree.worktree import (
     Cursor,
     FileStamp,
@@ -54,14 +56,13 @@ from shadowtree.worktree import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shadowtree.objects import ObjectSink
+    from shadowtree.sink import ObjectSink
 
 _STREAM_SIZE = 2 << 20
 """A file above this is never held in memory."""
 _STREAM_TRIES = 10
 _REST_S = 0.05
 """How long a large file must have rested: a single call may still be writing one that looks finished."""
-_NO_ID = bytes(ID_SIZE)
 _KEPT_CHANGING = "kept changing while it was read"
 
 Progress = Callable[[int, int], None]
@@ -75,7 +76,7 @@ def read_files(scan: Scan, root: str, objects: Objects, pack: ObjectSink, progre
     """
     total = scan.pending_files
     done = 0
-    reader = _Reader(objects, pack)
+    reader = _Reader(objects, pack, scan.rule_files.tombstones.blobs)
     with Cursor(root) as cursor:
         for directory in scan.directories:
             if not directory.pending:
@@ -129,9 +130,11 @@ class _Reader:
     (docs/decisions/0002-isal.md).
     """
 
-    def __init__(self, objects: Objects, pack: ObjectSink) -> None:
+    def __init__(self, objects: Objects, pack: ObjectSink, purged: Collection[bytes]) -> None:
         self._objects = objects
         self._pack = pack
+        self._purged = purged
+        """Contents that are not to be stored again."""
 
     def read_regular(self, directory_fd: int, name: bytes, known: bytes) -> tuple[FileStamp, bytes]:
         """Read a file; `known` is the id of what it held before, which is stored."""
@@ -139,6 +142,7 @@ class _Reader:
             stamp, content = read_file(directory_fd, name, _STREAM_SIZE)
         except TooLong:
             return self.read_stream(directory_fd, name)
+        self._refuse_purged(content)
         if name == GIT_IGNORE:
             # Whoever compares trees has to know the rules, so these are kept even where files are not.
             return stamp, self._objects.put(self._pack, b"blob", content)
@@ -147,6 +151,7 @@ class _Reader:
     def read_link(self, directory_fd: int, name: bytes) -> tuple[FileStamp, bytes]:
         """Read where a symbolic link points."""
         stamp, target = read_link(directory_fd, name)
+        self._refuse_purged(target)
         return stamp, self._objects.put(self._pack, b"blob", target)
 
     def read_stream(self, directory_fd: int, name: bytes) -> tuple[FileStamp, bytes]:
@@ -159,7 +164,9 @@ class _Reader:
                     sleep(_REST_S)
                     continue
                 pieces = _stable_pieces(fd, status)
-                found = self._pack.add_stream(status.st_size, pieces, self._objects.has)
+                found = self._pack.add_stream(status.st_size, pieces, self._is_not_wanted)
+                if found in self._purged:
+                    raise Unreadable(PURGED)
                 if _has_id(fd, status, started_ns, found):
                     return stamp_of(status), found
             except _Changed:
@@ -169,6 +176,14 @@ class _Reader:
             finally:
                 os.close(fd)
         raise Unreadable(_KEPT_CHANGING)
+
+    def _refuse_purged(self, content: bytes) -> None:
+        if self._purged and blob_id(content) in self._purged:
+            raise Unreadable(PURGED)
+
+    def _is_not_wanted(self, blob: bytes) -> bool:
+        """Tell whether a blob is stored, or must not be."""
+        return blob in self._purged or self._objects.has(blob)
 
 
 class _Changed(Exception):
@@ -207,11 +222,13 @@ def build_trees(scan: Scan, objects: Objects, pack: ObjectSink) -> tuple[bytes, 
     for number in reversed(range(len(scan.directories))):
         directory = scan.directories[number]
         subdirectories = list(scan.children(directory))
-        below_ids = b"".join([(sub.tree or _NO_ID) + (sub.facts or _NO_ID) for sub in subdirectories])
+        below_ids = join_ids(subdirectories)
         if directory.is_stale or below_ids != directory.below_ids:
-            directory = scan.take(directory.path)
-            directory.tree = _build_tree(directory, subdirectories, objects, pack)
-            directory.facts = _build_facts(directory, subdirectories, scan, objects, pack)
+            directory = scan.take_to_build(directory.path)
+            before, directory.tree = directory.tree, _build_tree(directory, subdirectories, objects, pack)
+            is_there_still = (before is None) == (directory.tree is None)
+            if not is_there_still or not _has_same_facts(directory, below_ids):
+                directory.facts = _build_facts(directory, subdirectories, scan, objects, pack)
             directory.below_ids = below_ids
             directory.is_stale = False
     root = scan.directories[0]
@@ -227,7 +244,19 @@ def _build_tree(
     subtrees = [(child.name, child.tree) for child in subdirectories if child.tree is not None]
     if not directory.names and not subtrees:
         return None
-    return objects.put(pack, b"tree", encode_rows(directory.names, map(git_mode, modes), ids, subtrees))
+    tree = encode_rows(directory.names, git_modes(modes), ids, subtrees)
+    return objects.put(pack, b"tree", tree, directory.tree)
+
+
+def _has_same_facts(directory: Directory, below_ids: bytes) -> bool:
+    """Tell whether nothing changed in a directory, nor in the facts of those below it.
+
+    So it is with most on the way up from a file that was edited.
+    """
+    if directory.is_stale or directory.path == ROOT or len(directory.below_ids) != len(below_ids):
+        return False
+    half = len(below_ids) // 2
+    return directory.below_ids[half:] == below_ids[half:]
 
 
 def _build_facts(
@@ -241,9 +270,9 @@ def _build_facts(
     if records:
         blobs[DIRECTORY_BLOB] = records
     if not _holds_rules(directory):
-        blobs[IGNORE_BLOB] = directory.ignore_text or b""
+        blobs[IGNORE_BLOB] = scan.rule_files.veil(directory.ignore_text or b"")
     if directory.exclude_text:
-        blobs[EXCLUDE_BLOB] = directory.exclude_text
+        blobs[EXCLUDE_BLOB] = scan.rule_files.veil(directory.exclude_text)
     if is_root:
         assert scan.rule_files.root_rules is not None
         blobs[RULES_BLOB] = encode_rules(scan.rule_files.root_rules)
@@ -253,7 +282,7 @@ def _build_facts(
     for child in subdirectories:
         if child.facts is not None:
             entries.append(TreeEntry(SUBTREE_PREFIX + child.name, MODE_TREE, child.facts))
-    return objects.put(pack, b"tree", encode_tree(entries)) if entries else None
+    return objects.put(pack, b"tree", encode_tree(entries), directory.facts) if entries else None
 
 
 def _holds_rules(directory: Directory) -> bool:

@@ -12,7 +12,8 @@ import os
 import sqlite3
 import zlib
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import closing
 
 from shadowtree import disk
 from shadowtree.directory import Directory
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 _VERSION = 4
 _MARSHAL_VERSION = 4
 """The layout of plain values is the same in every Python that knows this version."""
+_WAL_PAGES = 64
+"""How many pages may wait in the log before they are put into the file, which waits for nothing: 512 KiB."""
+_WAL_BYTES = 512 << 10
+"""What the log keeps of its room when nothing waits in it."""
 _SCHEMA = f"""
 PRAGMA page_size = 8192;
 CREATE TABLE directories (path BLOB PRIMARY KEY, row BLOB NOT NULL);
@@ -54,6 +59,10 @@ _FIELDS = (
     "below_ids",
 )
 """What is stored as it is; `stats` and `ids` follow as bytes."""
+_SAVE = "INSERT INTO directories VALUES (?, ?) ON CONFLICT (path) DO UPDATE SET row = excluded.row"
+"""Not `INSERT OR REPLACE`, which would write the index of paths anew, too."""
+_BUILT = ("tree", "facts", "below_ids")
+"""Those that are made of what is in a directory and below it."""
 
 
 class StatCache:
@@ -68,6 +77,8 @@ class StatCache:
         self._rows: dict[RelPath, bytes] = {}
         """As they are in the database, not yet decoded."""
         self._directories: dict[RelPath, Directory] = {}
+        self._unbuilt: set[RelPath] = set()
+        """Directories whose rows in the database tell of no tree; in memory they may have one."""
         self._info: dict[str, Any] = {}  # Any: plain values, each known to who asks for it
 
     def close(self) -> None:
@@ -83,6 +94,7 @@ class StatCache:
         self._has_rows = False
         self._rows = {}
         self._directories = {}
+        self._unbuilt = set()
         self._info = {}
 
     def load(self) -> None:
@@ -113,6 +125,11 @@ class StatCache:
         token = self._info.get(_TOKEN)
         return token if isinstance(token, bytes) else None
 
+    def renew_token(self) -> None:
+        """Let what others have in memory count no longer; the rows do."""
+        if self.token is not None:
+            self.save((), (), {_TOKEN: _make_token()})
+
     def paths(self) -> list[RelPath]:
         """Name every directory that is remembered."""
         if not self._has_rows:
@@ -130,33 +147,71 @@ class StatCache:
                 self._directories[path] = known
         return known
 
+    def named_ids(self) -> Iterator[bytes]:
+        """Give the id of every object that is remembered as stored, some more than once."""
+        for path in self.paths():
+            directory = self.get(path)
+            if directory is not None:
+                yield from _ids_in(directory)
+
     def info(self, key: str) -> Any:  # Any: whatever was put there
         """Give a value that was saved beside the directories."""
         return self._info.get(key)
 
-    def save(self, directories: Iterable[Directory], gone: Sequence[RelPath], info: dict[str, Any]) -> None:
-        """Remember directories, and forget those that are gone."""
+    def save(
+        self,
+        directories: Iterable[Directory],
+        gone: Collection[RelPath],
+        info: dict[str, Any],
+        *,
+        only_built: Collection[Directory] = (),
+    ) -> None:
+        """Remember directories, and forget those that are gone.
+
+        Those that are `only_built` are saved as what they are without their trees, which is done once.
+        """
         changed = list(directories)
         for path in gone:
             self._rows.pop(path, None)
             self._directories.pop(path, None)
-        self._directories.update((directory.path, directory) for directory in changed)
+        self._directories.update((directory.path, directory) for directory in (*changed, *only_built))
+        unbuilt = [directory for directory in only_built if directory.path not in self._unbuilt]
         new_info = {key: value for key, value in info.items() if self._info.get(key) != value}
         self._info.update(new_info)
-        if not changed and not gone and not new_info:
+        if not changed and not unbuilt and not gone and not new_info:
             return
         try:
             connection = self._connect()
             connection.execute("BEGIN IMMEDIATE")
             connection.executemany("DELETE FROM directories WHERE path = ?", [(path,) for path in gone])
-            connection.executemany(
-                "INSERT OR REPLACE INTO directories VALUES (?, ?)", ((d.path, _encode(d)) for d in changed)
-            )
+            connection.executemany(_SAVE, ((d.path, _encode(d)) for d in changed))
+            connection.executemany(_SAVE, [(d.path, _encode(d, is_built=False)) for d in unbuilt])
             connection.executemany(
                 "INSERT OR REPLACE INTO info VALUES (?, ?)",
                 [(key, _encode_value(value)) for key, value in new_info.items()],
             )
             connection.execute("COMMIT")
+        except (sqlite3.Error, ShadowError):
+            self.discard()
+            return
+        # Not before: of a row that was not written, nobody may think that it tells of no tree.
+        self._unbuilt.difference_update(gone, [directory.path for directory in changed])
+        self._unbuilt.update([directory.path for directory in unbuilt])
+
+    def wipe(self) -> None:
+        """Forget everything, so that nothing of it is left in the file; others who have it open notice."""
+        self.forget()
+        try:
+            connection = self._connect()
+            connection.execute("PRAGMA secure_delete = ON")
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("DELETE FROM directories")
+            connection.execute("DELETE FROM info")
+            connection.execute("INSERT INTO info VALUES (?, ?)", (_TOKEN, _encode_value(os.urandom(16))))
+            connection.execute("COMMIT")
+            connection.execute("VACUUM")
+            if connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+                self.discard()
         except (sqlite3.Error, ShadowError):
             self.discard()
 
@@ -183,14 +238,57 @@ class StatCache:
                 raise sqlite3.DatabaseError("another version")
             if version == 0:
                 connection.executescript(_SCHEMA)
-                token = _encode_value(os.urandom(16))
+                token = _encode_value(_make_token())
                 connection.execute("INSERT INTO info VALUES (?, ?)", (_TOKEN, token))
             connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
+            connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
         return self._connection
 
 
-def _encode(directory: Directory) -> bytes:
-    values = [getattr(directory, name) for name in _FIELDS]
+def find_faults(path: str, is_stored: Callable[[bytes], bool]) -> Iterator[str]:
+    """Say what is wrong with a cache, and change nothing; it relies on objects that `is_stored` knows."""
+    if not os.path.exists(path):
+        return
+    from urllib.parse import quote
+
+    try:
+        with closing(sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=rw", uri=True)) as connection:
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version != _VERSION:
+                yield "it has another version"
+                return
+            if connection.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+                yield "SQLite finds it damaged"
+                return
+            rows = connection.execute("SELECT path, row FROM directories").fetchall()
+            info = connection.execute("SELECT value FROM info").fetchall()
+        if any(_decode_value(value) is None for (value,) in info):
+            yield "a value in it is torn"
+        directories = [_decode(directory, row) for directory, row in rows]
+    except _UNREADABLE as error:
+        yield str(error)
+        return
+    if None in directories:
+        yield "a row in it is torn"
+    named = {id for directory in directories if directory is not None for id in _ids_in(directory)}
+    missing = [id for id in sorted(named) if not is_stored(id)]
+    if missing:
+        yield f"it relies on object {missing[0].hex()}, which is not stored"
+
+
+def _ids_in(directory: Directory) -> Iterator[bytes]:
+    yield from (id for id in (directory.tree, directory.facts) if id)
+    ids = bytes(directory.ids)
+    yield from (ids[at : at + 20] for at in range(0, len(ids), 20) if any(ids[at : at + 20]))
+
+
+def _make_token() -> bytes:
+    return os.urandom(16)
+
+
+def _encode(directory: Directory, *, is_built: bool = True) -> bytes:
+    values = [getattr(directory, name) if is_built or name not in _BUILT else None for name in _FIELDS]
     values += [directory.stats.tobytes(), bytes(directory.ids)]
     return _encode_value(values)
 
@@ -214,9 +312,10 @@ def _decode(path: RelPath, row: bytes) -> Directory | None:
     if values is None:
         return None
     directory = Directory(path, 0)
-    directory.is_stale = False
     for name, value in zip(_FIELDS, values, strict=False):
         setattr(directory, name, value)
+    directory.is_stale = values[_FIELDS.index("below_ids")] is None
+    directory.below_ids = directory.below_ids or b""
     directory.stats = array("q", values[-2])
     directory.ids = bytearray(values[-1])
     return directory

@@ -45,9 +45,8 @@ DIRECTORY = PathState(stat.S_IFDIR)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    State = PathState | None
-    """None: nothing is there."""
     Answer = PathState | None | Unknown
+    """None: nothing is there."""
 
 
 @frozen

@@ -7,7 +7,8 @@ timeline, and a cache that may be thrown away.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from shadowtree import disk
 from shadowtree.errors import (
@@ -15,46 +16,29 @@ from shadowtree.errors import (
     ShadowError,
     StoreDamaged,
     StoreFailed,
-    StoreTooNew,
     UnsafePath,
-    WorktreeFailed,
     WorktreeReplaced,
-    describe,
 )
-from shadowtree.frozen import frozen
-from shadowtree.layout import FORMAT, KEEPER_REF, StoreLayout
-from shadowtree.system import directory_generation, host_name, is_process_alive
+from shadowtree.identity import add_checksum, encode_identity, encode_note, identify, read_identity
+from shadowtree.layout import KEEPER_REF, StoreLayout
+from shadowtree.system import host_name, is_process_alive
 
 _NEW_SUFFIX = ".new"
-
-
-@frozen
-class Identity:
-    """Which directory a store belongs to. Device numbers change between boots and are no part of it."""
-
-    worktree: str
-    inode: int
-    generation: int | None
-    """Tells two directories apart that got the same inode number one after the other."""
-
-    def is_same_directory(self, other: Identity) -> bool:
-        """Tell whether both are the same directory, wherever it is now."""
-        same_generation = None in (self.generation, other.generation) or self.generation == other.generation
-        return self.inode == other.inode and same_generation
-
-
-def identify(worktree: str) -> Identity:
-    """Look at the directory that is at this path now."""
-    try:
-        inode = os.stat(worktree).st_ino
-    except OSError as error:
-        raise WorktreeFailed(worktree, describe(error)) from error
-    return Identity(worktree, inode, directory_generation(worktree))
+_NAMED = 10
+"""How many names a sentence lists."""
+_DIRECTORIES = ("objects", "objects/pack", "objects/info", "refs", "refs/heads", "info")
+_HEAD = f"ref: {KEEPER_REF}\n".encode()
 
 
 def exists(store: str) -> bool:
-    """Tell whether a store is here. A directory that holds no identity is none."""
-    return os.path.lexists(StoreLayout(store).identity)
+    """Tell whether a store is here. One whose identity is lost has its timeline: it is no free place.
+
+    Nor is a directory that cannot be entered.
+    """
+    layout = StoreLayout(store)
+    if os.path.lexists(layout.identity) or os.path.lexists(layout.timeline):
+        return True
+    return os.path.isdir(store) and not os.access(store, os.X_OK)
 
 
 def find_around(path: str) -> str | None:
@@ -97,11 +81,44 @@ def remove_temporaries(layout: StoreLayout) -> None:
     disk.remove_temporaries(os.path.dirname(layout.ref))
 
 
+def upgrade(layout: StoreLayout) -> None:
+    """Give the identity of an older store its checksum and its note; only for the holder of the lock."""
+    content = disk.read_file(layout.identity)
+    upgraded = add_checksum(content)
+    if upgraded != content:
+        config = disk.read_if_there(layout.config) or b""
+        note = encode_note(identify(read_identity(layout.store).worktree))
+        if note not in config:
+            disk.write_file(layout.config, config + note)
+        disk.write_file(layout.identity, upgraded)
+
+
 def remove(store: str) -> None:
     """Remove a store so that at any moment there is all of it or none."""
     unwanted = f"{_building_prefix(store)}{os.getpid()}-{os.urandom(4).hex()}{_NEW_SUFFIX}"
     disk.rename(store, unwanted)
+    disk.sync_names(os.path.dirname(store))
     disk.remove_tree(unwanted)
+
+
+def list_foreign(store: str) -> list[str]:
+    """Name what is in a store and neither shadowtree nor git put there."""
+    from shadowtree.inventory import list_files
+
+    return [
+        file.name
+        for file in list_files(store)
+        if not file.is_plain or not (file.is_known or file.is_temporary)
+    ]
+
+
+def require_own(store: str) -> None:
+    """Refuse to remove a store in which somebody else keeps something."""
+    foreign = list_foreign(store)
+    if foreign:
+        more = f" and {len(foreign) - _NAMED} more" if len(foreign) > _NAMED else ""
+        named = ", ".join(foreign[:_NAMED])
+        raise StoreFailed(store, f"not all in it is shadowtree's: {named}{more}; nothing was removed")
 
 
 def open_store(store: str, worktree: str) -> StoreLayout:
@@ -110,9 +127,12 @@ def open_store(store: str, worktree: str) -> StoreLayout:
     if not exists(store):
         raise NotWrapped(worktree)
     disk.require_private(store)
+    content = disk.read_if_there(layout.identity)
+    if content is None:
+        raise StoreDamaged(f"{layout.identity} is missing")
     disk.require_private(layout.identity)
     # Reading the file as JSON is left to the case in which it is not just what it should be.
-    is_expected = disk.read_file(layout.identity) == _encode_identity(identify(worktree))
+    is_expected = content == encode_identity(identify(worktree))
     if not is_expected and not belongs_to(store, worktree):
         raise WorktreeReplaced(worktree, store)
     return layout
@@ -126,26 +146,104 @@ def belongs_to(store: str, worktree: str) -> bool:
     return found.worktree == worktree and found.is_same_directory(identify(worktree))
 
 
-def read_identity(store: str) -> Identity:
-    """Read which directory a store belongs to."""
-    import json
-
-    path = StoreLayout(store).identity
-    try:
-        content = json.loads(disk.read_file(path))
-        version = content.pop("format")
-        if version > FORMAT:
-            raise StoreTooNew(store, version, FORMAT)
-        return Identity(**content)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise StoreDamaged(f"{path} cannot be read") from error
-
-
 def bind(store: str, worktree: str) -> None:
     """Let a store belong to the directory that is at this path now."""
     layout = StoreLayout(store)
     disk.write_file(layout.config, _git_config(worktree))
-    disk.write_file(layout.identity, _encode_identity(identify(worktree)))
+    disk.write_file(layout.identity, encode_identity(identify(worktree)))
+
+
+def refuse_another(store: str, worktree: str) -> None:
+    """Raise WorktreeReplaced if the store says that it belongs to another directory.
+
+    An identity that can be read is the truth: whoever wants it otherwise adopts the store.
+    """
+    with suppress(StoreDamaged, StoreFailed):
+        if not belongs_to(store, worktree):
+            raise WorktreeReplaced(worktree, store)
+
+
+def find_faults(store: str, worktree: str) -> Iterator[tuple[str, str]]:
+    """Look at the small files that make it a git repository and tell whose it is; name what is wrong."""
+    looks = {
+        "shadowtree.json": _find_identity_fault,
+        "config": _find_config_fault,
+        "HEAD": _find_head_fault,
+    }
+    for file, look in looks.items():
+        try:
+            why = look(store, worktree)
+        except ShadowError as error:
+            why = error.what if isinstance(error, StoreDamaged) else str(error)
+        if why is not None:
+            yield file, why
+    missing = [part for part in _DIRECTORIES if not os.path.isdir(os.path.join(store, part))]
+    yield from ((part, "is missing") for part in missing)
+
+
+def _find_identity_fault(store: str, worktree: str) -> str | None:
+    read_identity(store)
+    return None
+
+
+def _find_config_fault(store: str, worktree: str) -> str | None:
+    lines = (disk.read_if_there(StoreLayout(store).config) or b"").splitlines()
+    # Somebody may have added something of theirs.
+    is_told = all(line in lines for line in _core_config(worktree).splitlines())
+    return None if is_told else "does not say what git has to know of the store"
+
+
+def _find_head_fault(store: str, worktree: str) -> str | None:
+    is_named = disk.read_if_there(os.path.join(store, "HEAD")) == _HEAD
+    return None if is_named else f"does not name {KEEPER_REF}"
+
+
+def has_other_notes(store: str, worktree: str) -> bool:
+    """Tell whether the directory, or what is above it, is not what was written down; older stores did not."""
+    config = disk.read_if_there(StoreLayout(store).config) or b""
+    lines = config.splitlines()
+    is_as_now = all(line in lines for line in _git_config(worktree).splitlines())
+    core, note = _core_config(worktree), encode_note(identify(worktree))
+    return not is_as_now and config not in (core, core + note)
+
+
+def proves_to_belong(store: str, worktree: str) -> bool:
+    """Tell whether a store can be shown to belong to a worktree, also if its identity cannot be read.
+
+    What git was told must name this path then, and the note there this very directory: another project at
+    the path has the path alone in common with it.
+    """
+    with suppress(StoreDamaged, StoreFailed):
+        return belongs_to(store, worktree)
+    with suppress(StoreFailed):
+        lines = (disk.read_if_there(StoreLayout(store).config) or b"").splitlines()
+        note = encode_note(identify(worktree)).splitlines()
+        return all(line in lines for line in (_worktree_line(worktree), *note))
+    return False
+
+
+def open_up(store: str) -> Iterator[str]:
+    """Let the owner of a store use all of it again, from the top down; say of each file what was done."""
+    from shadowtree.inventory import list_files
+
+    for file in list_files(store, passes_closed=True):
+        if file.is_plain and not file.is_usable and not file.is_of_others:
+            disk.set_mode(os.path.join(store, file.name), file.wanted_mode)
+            yield f"{file.name or 'the store'} has mode {file.wanted_mode:o} again"
+
+
+def mend(store: str, file: str, worktree: str) -> None:
+    """Write one of those files, or make one of those directories, anew."""
+    layout = StoreLayout(store)
+    if file in _DIRECTORIES:
+        disk.make_directories(os.path.join(store, file))
+        return
+    contents = {
+        "shadowtree.json": lambda: encode_identity(identify(worktree)),
+        "config": lambda: _git_config(worktree),
+        "HEAD": lambda: _HEAD,
+    }
+    disk.write_file(os.path.join(layout.store, file), contents[file]())
 
 
 def move(store: str, target: str) -> None:
@@ -159,13 +257,13 @@ def move(store: str, target: str) -> None:
 
 def _fill(layout: StoreLayout, worktree: str, prepare: Callable[[StoreLayout], None]) -> None:
     """Make what git wants to see, then what we add; the identity comes last: without it there is no store."""
-    for part in ("objects", "objects/pack", "objects/info", "refs", "refs/heads", "info"):
+    for part in _DIRECTORIES:
         disk.make_directory(os.path.join(layout.store, part))
     disk.sync_names(layout.objects)
-    disk.write_file(os.path.join(layout.store, "HEAD"), f"ref: {KEEPER_REF}\n".encode())
+    disk.write_file(os.path.join(layout.store, "HEAD"), _HEAD)
     disk.write_file(layout.config, _git_config(worktree))
     prepare(layout)
-    disk.write_file(layout.identity, _encode_identity(identify(worktree)))
+    disk.write_file(layout.identity, encode_identity(identify(worktree)))
 
 
 def _publish(building: str, store: str) -> None:
@@ -186,19 +284,37 @@ def remove_unfinished(store: str) -> None:
     Whatever cannot be removed stays: it is in nobody's way.
     """
     parent, prefix = os.path.split(_building_prefix(store))
+    for entry in _list_unfinished(parent):
+        if entry.startswith(prefix):
+            _remove_if_dead(parent, entry, entry[len(prefix) :])
+
+
+def remove_all_unfinished(directory: str) -> None:
+    """Do the same for every store in a directory of stores."""
+    for entry in _list_unfinished(directory):
+        _, mark, owner = entry.rpartition(f".{host_name()}-")
+        if mark:
+            _remove_if_dead(directory, entry, owner)
+
+
+def is_unfinished(store: str) -> bool:
+    """Tell whether this is a store that is being made, or removed."""
+    return store.endswith(_NEW_SUFFIX)
+
+
+def _list_unfinished(directory: str) -> list[str]:
     try:
-        entries = os.listdir(parent)
+        return [entry for entry in os.listdir(directory) if entry.endswith(_NEW_SUFFIX)]
     except OSError:
-        return
-    for entry in entries:
-        if entry.startswith(prefix) and entry.endswith(_NEW_SUFFIX):
-            pid = entry[len(prefix) :].partition("-")[0]
-            if pid.isdecimal() and not is_process_alive(int(pid)):
-                try:
-                    disk.require_private(os.path.join(parent, entry))
-                    disk.remove_tree(os.path.join(parent, entry))
-                except ShadowError:
-                    continue
+        return []
+
+
+def _remove_if_dead(directory: str, entry: str, owner: str) -> None:
+    pid = owner.partition("-")[0]
+    if pid.isdecimal() and not is_process_alive(int(pid)):
+        with suppress(ShadowError):
+            disk.require_private(os.path.join(directory, entry))
+            disk.remove_tree(os.path.join(directory, entry))
 
 
 def _building_prefix(store: str) -> str:
@@ -210,29 +326,23 @@ def _is_empty_directory(path: str) -> bool:
     return os.path.isdir(path) and not os.path.islink(path) and not os.listdir(path)
 
 
-def _encode_identity(identity: Identity) -> bytes:
-    generation = "null" if identity.generation is None else identity.generation
-    text = (
-        f'{{\n "format": {FORMAT},\n "worktree": {_quote(identity.worktree)},\n'
-        f' "inode": {identity.inode},\n "generation": {generation}\n}}\n'
-    )
-    return text.encode()
-
-
-def _quote(text: str) -> str:
-    """Write text as JSON; what is plain, and that is nearly every path, needs no import for it."""
-    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
-        return f'"{text}"'
-    import json
-
-    return json.dumps(text)
-
-
 def _git_config(worktree: str) -> bytes:
-    """Write the configuration that real git reads: it never packs by itself, and what it makes is private."""
-    quoted = os.fsencode(worktree).replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
+    """Write the configuration that real git reads, and behind it the directory and what is above it."""
+    # Loads more than other commands need.
+    from shadowtree.anchor import encode_anchor
+
+    return _core_config(worktree) + encode_note(identify(worktree)) + encode_anchor(worktree)
+
+
+def _core_config(worktree: str) -> bytes:
+    """Tell git what it has to know: it never packs by itself, and what it makes is private."""
     return (
         b"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n"
-        b'\tworktree = "' + quoted + b'"\n'
-        b"\tautocrlf = false\n\tsharedRepository = 0600\n[gc]\n\tauto = 0\n"
+        + _worktree_line(worktree)
+        + b"\n\tautocrlf = false\n\tsharedRepository = 0600\n[gc]\n\tauto = 0\n"
     )
+
+
+def _worktree_line(worktree: str) -> bytes:
+    quoted = os.fsencode(worktree).replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
+    return b'\tworktree = "' + quoted + b'"'

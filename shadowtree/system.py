@@ -21,6 +21,7 @@ IS_MAC = sys.platform == "darwin"
 
 O_BINARY = getattr(os, "O_BINARY", 0)
 O_CLOEXEC = getattr(os, "O_CLOEXEC", 0)
+O_NONBLOCK = getattr(os, "O_NONBLOCK", 0)
 O_DIRECTORY = getattr(os, "O_DIRECTORY", 0)
 O_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 O_NONBLOCK = getattr(os, "O_NONBLOCK", 0)
@@ -300,6 +301,16 @@ def free_bytes(path: str) -> int:
     return shutil.disk_usage(path).free
 
 
+def file_system_id(path: str) -> int | None:
+    """Give a number that the file system of a path keeps, on most for ever; None where it has none."""
+    if not hasattr(os, "statvfs"):
+        return None
+    try:
+        return os.statvfs(path).f_fsid or None
+    except OSError:
+        return None
+
+
 def has_no_room(directory: str) -> bool:
     """Tell whether a disk is so full, in bytes or in files, that a small file does not fit any more."""
     if not hasattr(os, "statvfs"):
@@ -394,6 +405,19 @@ def user_data_home(environ: Mapping[str, str]) -> str | None:
     if os.path.isabs(given):
         return given
     return home and os.path.join(home, ".local", "share")
+
+
+def user_config_home(environ: Mapping[str, str]) -> str | None:
+    """Name the directory in which this platform keeps a user's settings; None without a home."""
+    home = environ.get("USERPROFILE" if IS_WINDOWS else "HOME") or None
+    if IS_WINDOWS:
+        return environ.get("APPDATA") or (home and os.path.join(home, "AppData", "Roaming"))
+    if IS_MAC:
+        return home and os.path.join(home, "Library", "Application Support")
+    given = environ.get("XDG_CONFIG_HOME", "")
+    if os.path.isabs(given):
+        return given
+    return home and os.path.join(home, ".config")
 
 
 _C_ARGUMENTS = {

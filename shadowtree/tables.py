@@ -8,7 +8,7 @@ SQLite's own text cannot hold them. Bytes also sort and compare as they are, whi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from shadowtree.events import (
     ACTS,
@@ -18,13 +18,19 @@ from shadowtree.events import (
     STEP,
     STEP_END,
     WRAP,
+    Age,
     BranchRow,
     Event,
     MessageRow,
+    Named,
     PackRow,
     Position,
     TakenOut,
+    Tombstone,
+    TreeRecord,
 )
+from shadowtree.paths import RelPath
+from shadowtree.seals import SEALED, UNSEALED, seal_of, select, unseal
 from shadowtree.state import Change, PathState, Unknown
 
 TYPE_CHECKING = False
@@ -45,7 +51,7 @@ OF_MESSAGE = f"kind IN ({_list((BEGIN, END, SNAPSHOT, STEP, STEP_END))})"
 WITH_CHANGES = f"kind IN ({_list((END, SNAPSHOT, *ACTS))})"
 """What a step changed its message changed too, so the end of a step is not among them."""
 
-VERSION = 4
+VERSION = 5
 SCHEMAS = {
     1: """
 CREATE TABLE trees (
@@ -139,6 +145,16 @@ CREATE TABLE packs (
 );
 CREATE TABLE announced (number INTEGER PRIMARY KEY, name TEXT NOT NULL);
 """,
+    5: f"""
+ALTER TABLE trees ADD COLUMN forgotten INTEGER;
+ALTER TABLE messages ADD COLUMN forgotten INTEGER;
+ALTER TABLE events ADD COLUMN forgotten INTEGER;
+ALTER TABLE events ADD COLUMN change_count INTEGER;
+CREATE TABLE pins (message INTEGER PRIMARY KEY, time INTEGER NOT NULL);
+CREATE TABLE purged (number INTEGER PRIMARY KEY, path BLOB, blob BLOB, time INTEGER NOT NULL, done INTEGER);
+CREATE TABLE fresh (number INTEGER PRIMARY KEY, name TEXT NOT NULL, versions BLOB NOT NULL);
+{"".join(f"ALTER TABLE {table} ADD COLUMN seal INTEGER;" for table in SEALED)}
+""",
 }
 """What each version adds. Each index ends with the number of its rows, which SQLite adds by itself.
 
@@ -146,25 +162,61 @@ Intents are removed when they are done with, and AUTOINCREMENT never gives a num
 not make a new intent look committed.
 """
 
-TREES = "SELECT number, tree, facts, keeper, files, time FROM trees"
-EVENTS = (
-    "SELECT number, session, kind, time, head, tip, open, open_step, message, step, before_tree, after_tree,"
-    " since, hole, inferred, git_head, takes_back, skips, out FROM events"
-)
-MESSAGES = "SELECT number, session, ordinal, id, role, text, meta, parent FROM messages"
-CHANGES = "SELECT event, path, old_mode, old_blob, new_mode, new_blob, reason, merged FROM changes"
-PACKS = "SELECT number, name, boot, length(pack), length(pack_index) FROM packs"
-BRANCHES = "SELECT number, session, name, fork, tip, event FROM branches"
+TREES = select("trees")
+SESSIONS = select("sessions")
+EVENTS = select("events")
+MESSAGES = select("messages")
+CHANGES = select("changes")
+BRANCHES = select("branches")
+INTENTS = select("intents")
+TOMBSTONES = select("purged")
+PACKS = "SELECT number, name, CAST(boot AS BLOB), length(pack), length(pack_index) FROM packs"
+SKIPS = "SELECT digest, content FROM skips"
+INSERT_CHANGE = f"INSERT INTO changes ({SEALED['changes']}, seal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+REPLACE_CHANGE = INSERT_CHANGE.replace("INSERT", "INSERT OR REPLACE", 1)
+CHANGE_COUNTS = "SELECT number, coalesce(change_count, 0) FROM events WHERE forgotten IS NULL"
+"""How many changes each event has; those of a forgotten one may have been removed."""
 
-_NEW_IN_3 = {
-    ", out FROM events": ", NULL FROM events",
-    ", merged FROM changes": ", NULL FROM changes",
-    " AND dropped IS NULL": "",
+IS_LIVE = "forgotten IS NULL"
+LIVE_FIRST = "forgotten IS NOT NULL"
+"""Sorts what was forgotten behind all else."""
+AGES = f"""SELECT messages.number, messages.session, role, min(events.number), events.time, pins.message
+    FROM messages JOIN events ON events.message = messages.number AND kind IN ('{BEGIN}', '{SNAPSHOT}')
+    LEFT JOIN pins ON pins.message = messages.number
+    WHERE messages.forgotten IS NULL GROUP BY messages.number ORDER BY messages.number"""
+NAMED = f"SELECT number, message, before_tree, after_tree FROM events WHERE NOT ({IS_WRAP})"
+BARE_TREES = f"""SELECT number, time FROM trees WHERE {IS_LIVE} AND number NOT IN (
+    SELECT before_tree FROM events WHERE before_tree IS NOT NULL
+    UNION SELECT after_tree FROM events WHERE after_tree IS NOT NULL AND NOT ({IS_WRAP})) ORDER BY number"""
+
+_NO_SEAL = f"'{UNSEALED}' FROM"
+_NEW = {
+    5: {
+        CHANGE_COUNTS: "SELECT 0, 0 FROM events WHERE 0",
+        **{f"{table}.seal FROM": _NO_SEAL for table in SEALED},
+        f", change_count, forgotten, {_NO_SEAL}": f", NULL, NULL, {_NO_SEAL}",
+        f", forgotten, {_NO_SEAL}": f", NULL, {_NO_SEAL}",
+        f" AND {IS_LIVE}": "",
+        f" WHERE {IS_LIVE}": "",
+        f" {LIVE_FIRST},": "",
+    },
+    3: {
+        f", out, NULL, NULL, {_NO_SEAL} events": f", NULL, NULL, NULL, {_NO_SEAL} events",
+        f", merged, {_NO_SEAL} changes": f", NULL, {_NO_SEAL} changes",
+        f", dropped, {_NO_SEAL} branches": f", NULL, {_NO_SEAL} branches",
+        " AND dropped IS NULL": "",
+    },
 }
-"""What statements say of columns that version 3 added, and what they say where those are not there yet."""
+"""By version, what statements say of columns that it added, and what they say where those are not there yet.
 
+The newest version comes first, so that each finds the words that the ones after it left.
+"""
+
+_NUMBERS = {int, type(None)}
 _LARGE_BYTES = 512
 _HEX = set("0123456789abcdef")
+_BLOB_SIZES = {0o100000: 20, 0o120000: 20, 0o040000: 0}
+"""The kinds of what can be at a path, and how long the id of its content is."""
 _UNKNOWN = -1
 """Stands for a mode that nobody can say."""
 
@@ -175,9 +227,10 @@ IS_COUNTED = f"""old_mode IS NOT {_UNKNOWN} AND new_mode IS NOT {_UNKNOWN}
 
 def adapt(statement: str, version: int) -> str:
     """Make a statement that reads from tables of an older version too."""
-    if version < 3:
-        for words, older in _NEW_IN_3.items():
-            statement = statement.replace(words, older)
+    for added in _NEW:
+        if version < added:
+            for words, older in _NEW[added].items():
+                statement = statement.replace(words, older)
     return statement
 
 
@@ -191,9 +244,22 @@ def decode_text(content: Any) -> Any:  # Any: text, or None where a column may b
     return None if content is None else content.decode("utf-8", "surrogatepass")
 
 
+def decode_tree(row: Any) -> TreeRecord:  # Any: a row of SQLite
+    """Make a record of a row of `TREES`."""
+    return TreeRecord(*unseal(row))
+
+
+def decode_session(row: Any) -> tuple[int, str]:  # Any: a row of SQLite
+    """Give number and name of a row of `SESSIONS`."""
+    number, name = unseal(row)
+    return number, decode_text(name)
+
+
 def decode_message(row: Any) -> MessageRow:  # Any: a row of SQLite
     """Make a message of a row of `MESSAGES`."""
-    number, session, ordinal, id_, role, text, meta, parent = row
+    number, session, ordinal, id_, role, text, meta, parent, forgotten = unseal(row)
+    if not {type(value) for value in (session, ordinal, parent, forgotten)} <= _NUMBERS:
+        raise ValueError("something else than a number")
     return MessageRow(
         number,
         session,
@@ -203,6 +269,7 @@ def decode_message(row: Any) -> MessageRow:  # Any: a row of SQLite
         decode_text(text),
         decode_text(meta),
         parent,
+        forgotten,
     )
 
 
@@ -244,8 +311,25 @@ def _decode_out(content: bytes | None) -> tuple[TakenOut, ...]:
 
 def decode_event(row: Any) -> Event:  # Any: a row of SQLite
     """Make an event of a row of `EVENTS`."""
-    number, session, kind, time_ms, head, tip, open_, open_step, message, step, before, after, *rest = row
-    since, hole, inferred, git_head, takes_back, skips, out = rest
+    columns = unseal(row)
+    number, session, kind, time_ms, head, tip, open_, open_step, message, step, before, after, *rest = columns
+    since, hole, inferred, git_head, takes_back, skips, out, _, forgotten = rest
+    numbers = (
+        session,
+        time_ms,
+        head,
+        tip,
+        open_,
+        message,
+        before,
+        after,
+        since,
+        takes_back,
+        skips,
+        forgotten,
+    )
+    if not {type(value) for value in numbers} <= _NUMBERS:
+        raise ValueError("something else than a number")
     return Event(
         number,
         session,
@@ -262,26 +346,31 @@ def decode_event(row: Any) -> Event:  # Any: a row of SQLite
         decode_text(git_head),
         takes_back,
         skips,
+        forgotten,
     )
 
 
 def encode_change(event: int, change: Change) -> tuple[object, ...]:
-    """Give the columns of a change, in the order of `CHANGES`."""
+    """Give the columns of a change, in the order of `CHANGES`, and its seal."""
     reasons = [side.reason for side in (change.old, change.new) if isinstance(side, Unknown)]
     # No reason holds a NUL, so two of them can be told apart.
     reason = encode_text("\0".join(reasons)) if reasons else None
     merged = int(change.is_merged) or None
-    return event, change.path, *_encode_state(change.old), *_encode_state(change.new), reason, merged
+    states = *_encode_state(change.old), *_encode_state(change.new)
+    columns = event, bytes(change.path), *states, reason, merged
+    return *columns, seal_of(*columns)
 
 
 def decode_change(row: Any) -> tuple[int, Change]:  # Any: a row of SQLite
     """Make a change of a row of `CHANGES`, with the event that it belongs to."""
-    event, path, old_mode, old_blob, new_mode, new_blob, reason, merged = row
+    event, path, old_mode, old_blob, new_mode, new_blob, reason, merged = unseal(row)
+    if not isinstance(path, bytes):
+        raise ValueError("a path that is no path")  # noqa: TRY004 - what cannot be decoded is a ValueError
     text = decode_text(reason or b"")
     old_reason, _, new_reason = text.partition("\0") if old_mode == new_mode else (text, "", text)
     old = _decode_state(old_mode, old_blob, old_reason)
     new = _decode_state(new_mode, new_blob, new_reason)
-    return event, Change(path, old, new, bool(merged))
+    return event, Change(RelPath(path), old, new, bool(merged))
 
 
 def _encode_state(state: PathState | Unknown | None) -> tuple[int | None, bytes | None]:
@@ -295,19 +384,45 @@ def _encode_state(state: PathState | Unknown | None) -> tuple[int | None, bytes 
 def _decode_state(mode: int | None, blob: bytes | None, reason: str) -> PathState | Unknown | None:
     if mode is None:
         return None
-    return Unknown(reason) if mode == _UNKNOWN else PathState(mode, blob or b"")
+    if mode == _UNKNOWN:
+        return Unknown(reason)
+    # What a flipped bit makes of a row would come into somebody's worktree.
+    if mode & ~0o777 not in _BLOB_SIZES or len(blob or b"") != _BLOB_SIZES[mode & ~0o777]:
+        raise ValueError(f"mode {mode:o}")
+    return PathState(mode, blob or b"")
 
 
 def decode_branch(row: Any) -> BranchRow:  # Any: a row of SQLite
     """Make a branch of a row of `BRANCHES`."""
-    number, session, name, fork, tip, event = row
+    number, session, name, fork, tip, event, _ = unseal(row)
     return BranchRow(number, session, decode_text(name), fork, tip, event)
+
+
+def decode_age(row: Any) -> Age:  # Any: a row of SQLite
+    """Make a value of a row of `AGES`."""
+    number, session, role, event, time_ms, pin = row
+    return Age(number, session, decode_text(role), event, time_ms, pin is not None)
+
+
+def decode_named(row: Any) -> Named:  # Any: a row of SQLite
+    """Make a value of a row of `NAMED`."""
+    event, message, *trees = row
+    return Named(event, message, tuple(int(tree) for tree in trees if tree is not None))
+
+
+def decode_tombstone(row: Any) -> Tombstone:  # Any: a row of SQLite
+    """Make a value of a row of `TOMBSTONES`."""
+    _, path, blob, time_ms, _ = unseal(row)
+    return Tombstone(path, blob, int(time_ms))
 
 
 def decode_pack(row: Any) -> PackRow:  # Any: a row of SQLite
     """Make a pack of a row of `PACKS`."""
     number, name, boot, pack_size, index_size = row
-    return PackRow(number, check_pack_name(name), str(boot), int(pack_size), int(index_size))
+    # If it is not the one that was written, the files are compared, and it is written anew.
+    return PackRow(
+        number, check_pack_name(name), boot.decode(errors="replace"), int(pack_size), int(index_size)
+    )
 
 
 def check_pack_name(name: Any) -> str:  # Any: whatever SQLite stores
@@ -315,6 +430,19 @@ def check_pack_name(name: Any) -> str:  # Any: whatever SQLite stores
     if not isinstance(name, str) or len(name) != 45 or set(name[5:]) - _HEX or not name.startswith("pack-"):
         raise ValueError(name)
     return name
+
+
+def encode_versions(versions: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Write which objects came in place of which: ids of 20 bytes, in pairs."""
+    return b"".join([new + old for new, old in versions])
+
+
+def decode_versions(row: Any) -> list[tuple[bytes, bytes]]:  # Any: a row of SQLite
+    """Read which objects came in place of which."""
+    (content,) = row
+    if len(content) % 40:
+        raise ValueError("versions are pairs of ids")
+    return [(content[at : at + 20], content[at + 20 : at + 40]) for at in range(0, len(content), 40)]
 
 
 def encode_skips(pairs: list[tuple[str, str]]) -> tuple[bytes, bytes]:
@@ -329,15 +457,18 @@ def encode_skips(pairs: list[tuple[str, str]]) -> tuple[bytes, bytes]:
 
 
 def decode_skips(row: Any) -> list[tuple[str, str]]:  # Any: a row of SQLite
-    """Make a list of paths and reasons of its content."""
+    """Make a list of paths and reasons of a row of `SKIPS`."""
     import json
     import zlib
+    from hashlib import sha256
 
-    (content,) = row
+    digest, content = row
     # A list begins with a bracket, and what zlib made never does.
     if not content.startswith(b"["):
         try:
             content = zlib.decompress(content)
         except zlib.error as error:
             raise ValueError(error) from error
+    if sha256(content).digest() != digest:
+        raise ValueError("it is not what was written")
     return [(path, reason) for path, reason in json.loads(content)]

@@ -70,6 +70,8 @@ class Travel:
     removed: list[MessageRow] = field(default_factory=list)
     """Those that are taken out of the line again, as they were out of it at the end of the way."""
     turns: int = 0
+    stopped_at: MessageRow | None = None
+    """A forgotten message before which it ends, because nobody knows any more what that one did."""
 
     @property
     def messages(self) -> list[MessageRow]:
@@ -128,48 +130,95 @@ def starts_turn(row: MessageRow) -> bool:
     return row.role is None or row.role == "user"
 
 
-def choose_undo(position: Position, turns: int, find: FindMessage) -> Travel:
-    """Go back by turns, as many as there are."""
+def choose_undo(position: Position, turns: int, find: FindMessage, first_live: int = 0) -> Travel:
+    """Go back by turns, as many as there are.
+
+    Forgotten messages are passed on the way to a live one, and are no turns; none is before `first_live`:
+
+        p1 ── f2 ── f3 ── m4          p1 is pinned: the first turn back is m4, the second f3, f2 and p1
+    """
     _require_count(turns)
     messages: list[MessageRow] = []
     passed: list[MessageRow] = []
+    forgotten: list[MessageRow] = []
     done = 0
     has_begun = False
+    stopped_at = None
     for row in walk_back(position.head, find):
+        if row.number < first_live:
+            stopped_at = row
+            break
         if position.is_out(row.number):
             passed.append(row)
+        elif row.forgotten_ms is not None:
+            forgotten.append(row)
         else:
-            messages.append(row)
+            messages += [*forgotten, row]
+            forgotten = []
             done += not has_begun
             has_begun = True
         if has_begun and starts_turn(row):
             has_begun = False
             if done == turns:
+                stopped_at = row if forgotten else None
                 break
     if not messages:
-        return Travel(position)
+        return Travel(position, stopped_at=stopped_at)
     passed = [row for row in passed if row.number > messages[-1].number]
-    return Travel(_move(position, messages[-1].parent), messages[::-1], passed=passed[::-1], turns=done)
+    moved = _move(position, messages[-1].parent)
+    return Travel(moved, messages[::-1], passed=passed[::-1], turns=done, stopped_at=stopped_at)
 
 
-def choose_redo(position: Position, turns: int | None, find: FindMessage) -> Travel:
-    """Go forward by turns, or to the end."""
+def choose_redo(position: Position, turns: int | None, find: FindMessage, first_live: int = 0) -> Travel:
+    """Go forward by turns, or to the end; forgotten messages are passed on the way to a live one."""
     _require_count(1 if turns is None else turns)
     messages: list[MessageRow] = []
+    forgotten: list[MessageRow] = []
     done = 0
     has_begun = False
     for row in undone_messages(position, find):
+        if row.number < first_live:
+            return Travel(position, stopped_at=row)
         has_begun = has_begun and not starts_turn(row)
         if position.is_out(row.number):
+            continue
+        if row.forgotten_ms is not None:
+            forgotten.append(row)
             continue
         if not has_begun:
             if done == turns:
                 break
             done += 1
             has_begun = True
-        messages.append(row)
+        messages += [*forgotten, row]
+        forgotten = []
     head = messages[-1].number if messages else position.head
     return Travel(_move(position, head), forward=messages, turns=done)
+
+
+def find_gone(travel: Travel, first_live: int, find: FindMessage) -> MessageRow | None:
+    """Find the first message on the way of which nobody knows any more what it did."""
+    on_way = _in_order(
+        [
+            *travel.back,
+            *travel.passed,
+            *travel.forward,
+            *travel.rejoined,
+            *travel.removed,
+            *_list_under(travel, find),
+        ]
+    )
+    return next((row for row in on_way if row.number < first_live), None)
+
+
+def _list_under(travel: Travel, find: FindMessage) -> list[MessageRow]:
+    """List the messages that stay out of the line, where those on the way hold what they did."""
+    numbers = [row.number for row in (*travel.back, *travel.forward)]
+    return [
+        find(taken.message)
+        for taken in travel.position.out
+        if any(taken.message < number <= taken.newest for number in numbers)
+    ]
 
 
 def choose_revert(position: Position, target: MessageRow, find: FindMessage) -> Travel:

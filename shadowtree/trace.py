@@ -16,6 +16,7 @@ from shadowtree.frozen import frozen, replace
 from shadowtree.paths import RelPath, is_among
 from shadowtree.plan import Wish
 from shadowtree.state import Change, Unknown
+from shadowtree.tombstones import PURGED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -151,6 +152,8 @@ class _Path:
         self.first = first
         self.last: Answer = first.new
         """What was last recorded for it; where that is unknown, what was known before."""
+        self._left = first.new
+        """What the last happening left, known or not."""
         self.label = label
         self.edits: list[Change] = []
         """What the way does to it, in the order of the way."""
@@ -182,9 +185,10 @@ class _Path:
         if happening.is_act and change.old == change.new:
             # The act found it as it was wished: whoever made it so, it is agreed upon.
             self._edited.pop(change.old, None)
-            self.last, self.label = change.new, happening.label
+            self.last, self._left, self.label = change.new, change.new, happening.label
             return
         reason = self._find_edit(change, happening)
+        self._left = change.new
         if reason is not None:
             self._mark(change.old, reason)
         if reason is not None and (change.is_merged or not happening.is_act):
@@ -200,7 +204,8 @@ class _Path:
         if change.old in self._edited:
             return self._edited[change.old]
         if isinstance(change.old, Unknown):
-            if change.new == self.last:
+            if change.new == self.last or change.old == self._left == Unknown(PURGED):
+                # What one left and the next one found was the same, before it was purged.
                 return None
             # Whoever changed it while no rule covered it, it may have been the user.
             return f"nobody knows what it was between {self.label} and {happening.label}"

@@ -15,7 +15,7 @@ from itertools import islice
 from time import monotonic
 
 from shadowtree.census import Census, Outlook
-from shadowtree.directory import STAMP_SIZE, Directory
+from shadowtree.directory import STAMP_SIZE, Directory, join_ids
 from shadowtree.model import Watching
 from shadowtree.paths import ROOT, RelPath, join
 from shadowtree.rulefiles import Surroundings
@@ -220,7 +220,8 @@ class Watch:
     def _note_whole(self, scan: Scan, cache: StatCache | None) -> None:
         """Keep what a whole scan found to be as it is remembered, so that a look need not be repeated.
 
-        What it found changed is not stored yet: that has to be looked at again.
+        What it found changed is not stored yet: that has to be looked at again. And so has a directory whose
+        tree was built from others than those below it: its row in the cache is an old one.
         """
         assert self._watcher is not None
         self._census = None
@@ -229,7 +230,7 @@ class Watch:
         census, changed = Census(), set()
         for directory, is_changed in zip(scan.directories, scan.changed, strict=True):
             known = cache.get(directory.path) if is_changed else directory
-            if is_changed:
+            if is_changed or directory.below_ids != join_ids(scan.children(directory)):
                 changed.add(directory.path)
             if known is not None:
                 census.put(known, is_watched=self._watcher.is_armed(known.path))
@@ -306,18 +307,23 @@ class Watch:
 
 
 def _find_other_names(scan: Scan, census: Census) -> set[RelPath]:
-    """Name the files that a new hard link made visible by another name: what was told of one is true of all.
+    """Name the files and rules of which something was told by another name: what is true of one is of all.
 
-    A file that is to be read again has no inode in the census, so it may be one of them.
+        src/a.txt ── inode 7 ── logs/x.log     a.txt is covered, and nobody tells of it; x.log is ignored
+
+    A file that is to be read again has no inode in the census, so it may be one of them. What is known to
+    have other names is looked at each time anyway.
     """
-    inodes = set()
+    inodes = scan.aliases.copy()
     for directory, is_changed in zip(scan.directories, scan.changed, strict=True):
         known = census.get(directory.path) if is_changed else directory
         for name in set(directory.linked) - set(() if known is None else known.linked):
             row = directory.find_file(name)
             if row is not None:
                 inodes.add(directory.file_inode(row))
-    return set(census.find_inodes({*inodes, 0})) if inodes else set()
+    if not inodes:
+        return set()
+    return {path for path in census.find_inodes({*inodes, 0}) if not census.is_linked(path)}
 
 
 def _list_differing(known: Directory, seen: Directory) -> set[bytes]:

@@ -15,7 +15,7 @@ from shadowtree.objects import Objects
 from shadowtree.patch import list_changes
 from shadowtree.paths import RelPath
 from shadowtree.recorded import RecordedDirectory, open_recorded
-from shadowtree.recorder import Ending
+from shadowtree.scribe import Ending
 from shadowtree.sessions import MessageEvents, Session
 from shadowtree.state import Change
 from shadowtree.timeline import Travel

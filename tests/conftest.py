@@ -27,7 +27,8 @@ def _own_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("SHADOWTREE_HOME", str(tmp_path / "stores"))
-    for name in ("SHADOWTREE_STORE", "SHADOWTREE_SESSION", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+    ours = ("SHADOWTREE_CONFIG", "SHADOWTREE_SESSION", "SHADOWTREE_STORE")
+    for name in (*ours, "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
@@ -72,6 +73,12 @@ def aged(monkeypatch: pytest.MonkeyPatch) -> None:
 def large_packs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no pack be a small one, so that nothing comes back from the journal."""
     monkeypatch.setattr("shadowtree.intake._SMALL", 0)
+
+
+@pytest.fixture
+def no_tidying(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let packs stay as snapshots add them."""
+    monkeypatch.setattr("shadowtree.intake.Intake.tidy", lambda intake: None)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from shadowtree import Shadow, faultpoint
 from shadowtree.census import Outlook
 from shadowtree.journal import Journal
 from shadowtree.scan import scan_worktree
+from shadowtree.seals import SEAL_FUNCTION, SEALED, compute, seal_of
 from tests.trees import make_tree
 
 MANY = 2000
@@ -88,10 +89,11 @@ class Counted(sqlite3.Connection):
 def counting(shadow: Shadow, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let every connection that the shadow opens be one that counts.
 
-    No pack is journaled, and none merged: that costs the same in any history, but comes at some acts.
+    No pack is journaled or fresh, none merged: that costs the same in any history, but comes at some acts.
     """
     monkeypatch.setattr("shadowtree.intake._SMALL", 0)
-    monkeypatch.setattr("shadowtree.objects._MANY_PACKS", 10_000)
+    monkeypatch.setattr("shadowtree.intake._FEW_VERSIONS", 0)
+    monkeypatch.setattr("shadowtree.intake._MANY_PACKS", 10_000)
     monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Counted))
     yield
     shadow.close()
@@ -112,6 +114,9 @@ def copy_messages(shadow: Shadow, up_to: int) -> None:
     shadow.close()
     with sqlite3.connect(str(shadow.store / "timeline.db")) as connection:
         _copy_last(connection, up_to)
+        connection.create_function(SEAL_FUNCTION, -1, seal_of)
+        for table in SEALED:
+            connection.execute(f"UPDATE {table} SET seal = {compute(table)}")
     connection.close()
 
 
@@ -219,7 +224,7 @@ def test_recording_and_undoing_cost_the_same_in_a_long_session(shadow: Shadow, w
     early = _count_acts(shadow, worktree, 10)
     record(shadow, worktree, 11)
     copy_messages(shadow, 500)
-    shadow.status()  # opens the store again
+    shadow.track()  # opens the store again, and is at rest
     late = _count_acts(shadow, worktree, 501)
 
     assert {act: statements for act, (statements, _) in late.items()} == {

@@ -41,8 +41,12 @@ def run(story: Callable[[], Coroutine[None, None, None]]) -> None:
     asyncio.run(timed())
 
 
+def members(kind: type) -> dict[str, object]:
+    return {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}
+
+
 def public(kind: type) -> dict[str, object]:
-    return {name: value for name, value in vars(kind).items() if not name.startswith("_")}
+    return {name: value for name, value in members(kind).items() if not name.startswith("_")}
 
 
 # The same names
@@ -75,7 +79,7 @@ def test_a_name_is_of_the_same_kind(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["__init__", *NAMES])
 def test_a_name_takes_the_same_arguments(name: str) -> None:
-    theirs, ours = vars(Shadow)[name], vars(AsyncShadow)[name]
+    theirs, ours = members(Shadow)[name], members(AsyncShadow)[name]
     if isinstance(theirs, property):
         return
 

@@ -20,7 +20,7 @@ from shadowtree.paths import ROOT, RelPath
 from tests.trees import make_tree
 
 if TYPE_CHECKING:
-    from shadowtree.model import OnConflict
+    from shadowtree.outcome import OnConflict
 
 # Names
 

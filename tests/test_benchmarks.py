@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -17,9 +18,10 @@ from benchmarks.holding import count_held
 from benchmarks.measure import disk_usage, measure_first, take_turns
 from benchmarks.ours import Daemon, NotServed, NotWatched
 from benchmarks.report import Row, Unit, compare_sizes, render_plot, render_table, to_json
-from benchmarks.rivals import GitAdd, OpenCode, commit_all
+from benchmarks.rivals import GitAdd, OpenCode, collect_garbage, commit_all, take_over_branch
 from benchmarks.works import WORKS
 from shadowtree import Shadow, Watching
+from shadowtree.layout import KEEPER_REF
 
 PROJECT = Path(__file__).resolve().parent.parent
 
@@ -60,6 +62,47 @@ def test_change_files_rewrites_as_many_files_as_asked_for(worktree: Path) -> Non
 
     assert before.keys() == after.keys()
     assert sum(before[path] != after[path] for path in before) == 10
+
+
+def test_edit_files_changes_few_lines_of_as_many_texts_as_asked_for(worktree: Path) -> None:
+    (worktree / "noise.bin").write_bytes(b"\0\n" * 100)
+    before = contents(worktree)
+    paths = trees.list_files(worktree)
+    written = sum(trees.edit_files(worktree, paths, edits=10, seed=seed) for seed in range(3))
+    after = contents(worktree)
+
+    edited = [path for path in before if before[path] != after[path]]
+    assert 10 <= len(edited) <= 30
+    assert after["noise.bin"] == before["noise.bin"]
+    assert written >= sum(len(after[path][0]) for path in edited)
+    for path in edited:
+        old, new = (side[path][0].splitlines() for side in (before, after))
+        assert len(set(new) - set(old)) <= 3 * 6
+        assert len(set(old) - set(new)) <= 3 * 6
+
+
+def test_git_gc_of_a_store_with_the_branch_of_another_leaves_what_that_one_has(
+    tmp_path: Path, worktree: Path
+) -> None:
+    """Only then has git the same to do as shadowtree, which forgets in its timeline."""
+    long, short = tmp_path / "long", tmp_path / "short"
+    with Shadow(worktree, store=long) as shadow:
+        for seed in range(4):
+            with shadow.message(f"m{seed}"):
+                trees.edit_files(worktree, trees.list_files(worktree), edits=5, seed=seed)
+    shutil.copytree(long, short)
+    with Shadow(worktree, store=short) as shadow:
+        shadow.forget(keep_last=1)
+    take_over_branch(long, short, KEEPER_REF)
+    collect_garbage(long, aggressive=False)
+
+    assert list_objects(long) == list_objects(short)
+
+
+def list_objects(store: Path) -> list[str]:
+    command = ["git", "--git-dir", str(store), "cat-file", "--batch-all-objects", "--batch-check"]
+    output = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
+    return output.splitlines()
 
 
 def test_a_given_directory_is_copied_without_its_repository(tmp_path: Path, worktree: Path) -> None:
@@ -335,7 +378,7 @@ def test_the_command_measures_what_it_is_asked_for(tmp_path: Path) -> None:
     works = [f"--only={name}" for name in names]
     area = tmp_path / "area"
     area.mkdir()
-    quick = ["--settle=0", "--idle=0.1"]
+    quick = ["--settle=0", "--idle=0.1", "--messages=10"]
     outputs = [f"--work={area}", f"--json={area / 'out.json'}", f"--plot={area / 'out.svg'}"]
     result = subprocess.run(
         [sys.executable, "-m", "benchmarks", "--sizes=50", "--runs=1", *quick, *works, *outputs],
@@ -364,6 +407,18 @@ def test_the_command_measures_what_it_is_asked_for(tmp_path: Path) -> None:
         "watching: processor time in an idle minute",
         "watching: threads and descriptors left by close",
         "revert, 10 changed",
+        "growth by 2 turns of 5 edits, as left",
+        "growth by 2 turns of 5 edits, as left: on disk",
+        "growth by 2 turns of 5 edits, after idle time",
+        "growth by 2 turns of 5 edits, after idle time: on disk",
+        "growth by 2 turns of 5 edits, after gc",
+        "growth by 2 turns of 5 edits, after gc: on disk",
+        "largest moment of the store",
+        "message 10 of 5 edits, watched",
+        "message 10 of 5 edits, watched: mean of 100",
+        "gc, 10 messages, half of them forgotten",
+        "gc, 10 messages, half of them forgotten: peak memory",
+        "gc, 10 messages, half of them forgotten: objects left",
         "one-shot command",
         "begin with the daemon",
         "end with the daemon",

@@ -24,7 +24,7 @@ from tests.referee import assert_sound_store
 from tests.trees import Tree, assert_tree, executable, file, link, make_tree, read_tree
 
 if TYPE_CHECKING:
-    from shadowtree.model import OnConflict
+    from shadowtree.outcome import OnConflict
 
 SETTINGS = {"min_free": 0}
 

@@ -944,7 +944,7 @@ def test_blame_lists_who_changed_a_file(
     found = terminal.run_json("blame", "../a.txt")
 
     assert list(found[0]) == [
-        "id", "session", "state", "branch", "text", "status", "time", "old_blob", "new_blob",
+        "id", "session", "state", "branch", "text", "status", "time", "old_blob", "new_blob", "forgotten",
     ]  # fmt: skip
     assert [entry["id"] for entry in found] == [None, "o1", "m3", "m2", "m1"]
     assert (found[0]["time"], found[0]["session"]) == (None, None)

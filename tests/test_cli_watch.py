@@ -222,9 +222,11 @@ def test_one_daemon_serves_all_and_is_stopped_at_once(
 
     assert first["pid"] == second["pid"]
     assert (first["files"], second["files"]) == (2, 1)
-    assert terminal.run_json("watch", "stop", "--all") == {"stopped": [str(project), str(other)]}
+    told = terminal.run_json("watch", "stop", "--all")
+    assert told == {"stopped": [str(project), str(other)], "ended": True}
     wait_until(lambda: find_pid() is None)
     assert terminal.run("watch", "stop", "--all") == "Nothing was watched\n"
+    assert terminal.run_json("watch", "stop", "--all") == {"stopped": [], "ended": False}
 
 
 def test_many_who_watch_at_once_start_one_daemon(project: Path, tmp_path: Path) -> None:
@@ -284,9 +286,28 @@ def test_a_daemon_of_another_version_is_named_and_can_be_stopped(project: Path, 
         terminal.run("track")
         terminal.run("watch", "--detach", exit_code=1)
         assert f"process {process.pid}, is of version 0.0.1" in terminal.err
+        terminal.run("watch", "status", exit_code=1)
+        assert terminal.err.endswith("; try 'shadowtree watch stop --all'\n")
 
-        terminal.run("watch", "stop", "--all")
+        assert terminal.run("watch", "stop", "--all") == "The daemon has ended\n"
         assert process.wait(PATIENCE_S) == 0
+
+
+@pytest.mark.parametrize("ways", [["stop"], ["stop", "--all"]], ids=" ".join)
+def test_a_daemon_with_other_settings_tells_its_status_and_can_be_stopped(
+    project: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch, ways: list[str]
+) -> None:
+    terminal.run("watch", "--detach")
+    monkeypatch.setenv("SHADOWTREE_MAX_FILES", "1000")
+
+    terminal.run("watch", "--detach", exit_code=1)
+
+    assert terminal.err.endswith(
+        "differs from this command in its settings; try 'shadowtree watch stop --all'\n"
+    )
+    assert [each["worktree"] for each in terminal.run_json("watch", "status")["worktrees"]] == [str(project)]
+    assert terminal.run("watch", *ways) == f"{project} is no longer watched\n"
+    wait_until(lambda: find_pid() is None)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

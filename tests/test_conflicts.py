@@ -344,6 +344,25 @@ def test_a_message_of_another_session_that_is_undone_is_no_conflict(
     assert_tree(worktree, {"x": "0", "calm": "0"})
 
 
+def test_a_directory_that_another_session_saw_too_is_no_conflict_when_its_message_is_taken_out(
+    shadow: Shadow, worktree: Path
+) -> None:
+    other = shadow.for_session("other")
+    shadow.wrap()
+    other.snapshot("o1")
+    with shadow.message("m1"):
+        make_tree(worktree, {"d": {"x": "x"}})
+    make_tree(worktree, {"d": {"x": "x", "y": "y"}})
+    other.snapshot("o2")
+
+    with pytest.raises(Conflict) as caught:
+        shadow.revert("m1", only=True)
+    shadow.revert("m1", only=True, on_conflict="overwrite")
+
+    assert [conflict.path for conflict in caught.value.conflicts] == ["d/x"]
+    assert_tree(worktree, {"d": {"y": "y"}})
+
+
 def test_an_earlier_message_of_another_session_is_no_conflict(
     shadow: Shadow, other: Shadow, worktree: Path
 ) -> None:

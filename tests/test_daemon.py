@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 
@@ -39,6 +40,7 @@ from shadowtree.daemon.log import Log
 from shadowtree.daemon.remote import find_remote
 from shadowtree.daemon.start import find_daemon
 from shadowtree.daemon.values import decode, decode_error, encode, encode_error
+from shadowtree.journal import Journal
 from tests.daemons import (
     HOLD_AT,
     KILL_AT,
@@ -411,7 +413,7 @@ def test_many_sessions_of_one_worktree_take_their_places(worktree: Path) -> None
 
 
 def test_what_is_not_used_is_dropped_and_a_daemon_without_work_ends(worktree: Path) -> None:
-    with daemon(timing="unused_s=0.0, round_s=0.05, linger_s=0.05") as process:
+    with daemon(timing="unused_s=0.5, round_s=0.05, linger_s=0.05") as process:
         serve_kept(worktree)
 
         assert process.wait(PATIENCE_S) == 0
@@ -468,6 +470,22 @@ def test_a_quiet_worktree_is_looked_over(worktree: Path) -> None:
             remote.take_snapshot()
 
         wait_until(mark.exists)
+
+
+def test_the_store_of_a_quiet_worktree_is_tidied(worktree: Path) -> None:
+    make_tree(worktree, {"a": "1"})
+    at_once = "from shadowtree import intake\nintake._LEAST_IDLY = 0\nintake._MUCH_IDLY = 1_000_000\n"
+    with daemon(at_once, timing="tidy_after_s=0.0, look_pause_s=0.01"):
+        serve_kept(worktree)
+        with require(worktree) as remote:
+            for number in range(4):
+                (worktree / "a").write_text(f"{number}\n" * 100)
+                remote.take_snapshot()
+            store = remote.store
+
+        with closing(Journal(f"{store}/timeline.db")) as journal:
+            wait_until(lambda: not journal.fresh_packs())
+            wait_until(lambda: not journal.pack_rows())
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

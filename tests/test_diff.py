@@ -7,7 +7,6 @@ import os
 import random
 import stat
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 
 from shadowtree import diff
 from shadowtree.diff import MAX_DIFF_BYTES, MAX_DIFF_LINES, TextDiff, diff_text, match_lines
+from tests.patience import comes_back
 
 FILE = 0o100644
 SCRIPT = 0o100755
@@ -333,15 +333,13 @@ HARD: dict[str, Callable[[], tuple[list[bytes], list[bytes]]]] = {
 
 
 @pytest.mark.parametrize("kind", HARD)
-def test_thirty_thousand_lines_take_seconds_at_worst(tmp_path: Path, kind: str) -> None:
-    """Three seconds at worst; the bound leaves room for a busy machine. Without a budget it is minutes."""
+def test_thirty_thousand_lines_come_back(tmp_path: Path, kind: str) -> None:
+    """Without a budget it is minutes, and more with every line."""
     old, new = HARD[kind]()
 
-    start = time.perf_counter()
-    compare(b"".join(old), b"".join(new))
-    took_s = time.perf_counter() - start
+    with comes_back():
+        compare(b"".join(old), b"".join(new))
 
-    assert took_s < 10
     assert_applies(tmp_path, "x", (b"".join(old), FILE), (b"".join(new), FILE))
 
 

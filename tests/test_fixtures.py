@@ -177,6 +177,46 @@ def test_a_timeline_of_version_3_goes_on(later_shop: Shadow, worktree: Path) -> 
     assert_tree(worktree, {**WITH_M1, "new": "5"})
 
 
+# A timeline of version 4, with its packs: m1, m2 on a branch, m3, and m4, which is undone
+
+AFTER_STEP: Tree = {**AFTER_M1, "price": link("src/price.py")}
+
+
+@pytest.fixture
+def journaled_shop(worktree: Path, tmp_path: Path) -> Iterator[Shadow]:
+    """The shop whose timeline has version 4, as its last undo left it."""
+    store = _put_in_place("timeline-4", tmp_path / "store")
+    make_tree(worktree, AFTER_STEP)
+    with Shadow.adopt(worktree, store, settings={"min_free": 0}) as shadow:
+        yield shadow
+    assert_sound_store(shadow.store)
+
+
+def test_a_timeline_of_version_4_is_read(journaled_shop: Shadow) -> None:
+    assert [(message.id, message.state, message.branch) for message in journaled_shop.messages()] == [
+        ("m1", "active", None),
+        ("m2", "archived", "add-a-shop-window"),
+        ("m3", "active", None),
+        ("m4", "undone", None),
+    ]
+    status = journaled_shop.status()
+    assert (status.head, status.undone, status.changed, status.outside) == ("m3", ["m4"], 0, [])
+    assert journaled_shop.switch("m2", dry_run=True).messages == ["m3", "m2"]
+    assert journaled_shop.revert("m3", step="link", dry_run=True).deleted == ["price"]
+
+
+def test_a_timeline_of_version_4_goes_on(journaled_shop: Shadow, worktree: Path) -> None:
+    journaled_shop.redo()
+    assert_tree(worktree, {**AFTER_STEP, "notes.txt": file("first draft\nmore notes\n", 0o600)})
+    with journaled_shop.message("m5", text="one more"):
+        make_tree(worktree, {"new": "5"})
+    journaled_shop.revert("m1")
+
+    assert_tree(worktree, {"notes.txt": file("first draft\n", 0o600), "src": {"price.py": "TAX = 0.19\n"}})
+    journaled_shop.switch("m2")
+    assert_tree(worktree, AFTER_M2)
+
+
 def assert_read_and_going_on(worktree: Path, store: Path) -> None:
     with Shadow.adopt(worktree, store, settings={"min_free": 0}) as shadow:
         assert shadow.patch(FIRST).files == []

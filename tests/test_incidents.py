@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from shadowtree import Conflict, NotConfirmed, OutOfSpace, Shadow, ShadowError, StoreDamaged
-from shadowtree.model import Plan
+from shadowtree.outcome import Plan
 from tests.faults import SETTINGS, in_child, leftovers, sweep_kills
 from tests.processes import surroundings
 from tests.referee import assert_sound_store, git, init
@@ -256,6 +256,7 @@ def test_i06_the_store_borrows_nothing_and_survives_the_users_gc(shadow: Shadow,
     assert not (shadow.store / "objects" / "info" / "alternates").exists()
 
 
+@pytest.mark.usefixtures("no_tidying")
 def test_i06_temporaries_of_a_dead_process_are_removed_by_the_next(shadow: Shadow, worktree: Path) -> None:
     """Killed at every write of a recording, whatever it leaves does not pile up."""
     numbers = count()

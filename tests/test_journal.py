@@ -14,7 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from shadowtree import OutOfSpace, ShadowError, StoreDamaged, StoreFailed, StoreTooNew, faultpoint
+from shadowtree import (
+    ForgottenTree,
+    OutOfSpace,
+    ShadowError,
+    StoreDamaged,
+    StoreTooNew,
+    faultpoint,
+)
 from shadowtree.events import (
     ACTS,
     BEGIN,
@@ -37,10 +44,13 @@ from shadowtree.events import (
     PackRow,
     Position,
     TakenOut,
+    Tombstone,
+    TreeRecord,
 )
 from shadowtree.gitformat import PackBytes
-from shadowtree.journal import Journal, TreeRecord, create_journal
+from shadowtree.journal import Journal
 from shadowtree.paths import RelPath
+from shadowtree.rows import create_journal
 from shadowtree.state import DIRECTORY, MODE_LINK, Change, PathState, Unknown, is_file
 from shadowtree.tables import VERSION
 from tests.faults import in_child, sweep_kills
@@ -50,6 +60,7 @@ OLD_TIMELINES = {
     1: STORES / "format-1" / "timeline.db",
     2: STORES / "timeline-2" / "timeline.db",
     3: STORES / "timeline-3" / "timeline.db",
+    4: STORES / "timeline-4" / "timeline.db",
 }
 
 FILE = PathState(0o100644, b"a" * 20)
@@ -199,7 +210,7 @@ def test_sessions_are_told_apart_by_their_exact_names(journal: Journal) -> None:
 def test_a_session_is_added_once(journal: Journal) -> None:
     journal.add_session("default")
 
-    with pytest.raises(StoreFailed):
+    with pytest.raises(StoreDamaged):
         journal.add_session("default")
 
 
@@ -228,7 +239,7 @@ def test_each_session_counts_its_own_messages(journal: Journal) -> None:
 def test_a_message_id_is_used_once_in_a_session(journal: Journal) -> None:
     add_message(journal, 1)
 
-    with pytest.raises(StoreFailed):
+    with pytest.raises(StoreDamaged):
         add_message(journal, 1)
     assert len(journal.last_messages(None, None)) == 1
 
@@ -509,7 +520,7 @@ def test_changes_of_very_many_events_are_told_apart(journal: Journal) -> None:
 
 
 def test_changes_without_a_transaction_count_all_or_none(journal: Journal) -> None:
-    with pytest.raises(StoreFailed):
+    with pytest.raises(StoreDamaged):
         journal.add_changes(
             1, [change_at(b"a", None, FILE), change_at(b"b", None, FILE), change_at(b"a", FILE, None)]
         )
@@ -794,7 +805,7 @@ def test_a_failed_row_takes_its_transaction_with_it(journal: Journal) -> None:
 
     add_message(journal, 1)
 
-    with pytest.raises(StoreFailed):
+    with pytest.raises(StoreDamaged):
         act()
     assert journal.last_event(1) is None
 
@@ -903,6 +914,88 @@ def test_what_was_added_survives_a_kill_right_after(path: Path) -> None:
 # What is read
 
 
+def pass_packs(journal: Journal, rounds: int) -> None:
+    """Journal packs and forget them again, as their objects reach larger ones."""
+    for number in range(rounds):
+        name = f"pack-{number:040x}"
+        journal.add_pack(PackBytes(name, bytes(100 << 10), b""), "boot")
+        journal.remove_packs([name])
+
+
+def test_the_log_stays_small_while_the_timeline_is_open(journal: Journal, path: Path) -> None:
+    pass_packs(journal, 60)
+
+    assert os.stat(f"{path}-wal").st_size < 2 << 20
+
+
+def test_the_log_gives_back_the_room_of_one_large_transaction(journal: Journal, path: Path) -> None:
+    with journal.transaction():
+        for number in range(60):
+            journal.add_pack(PackBytes(f"pack-{number:040x}", bytes(100 << 10), b""), "boot")
+    pass_packs(journal, 15)
+
+    assert os.stat(f"{path}-wal").st_size < 2 << 20
+
+
+def test_the_log_is_as_long_as_it_gets_after_a_few_records(journal: Journal, path: Path) -> None:
+    """A flush that makes a file longer takes several times as long as one that does not."""
+    lengths = []
+    for number in range(30):
+        with journal.transaction():
+            journal.add_session(f"session {number}")
+        lengths.append(os.stat(f"{path}-wal").st_size)
+
+    assert lengths[0] < 64 << 10
+    assert lengths[-1] < 2 << 20
+    assert len(set(lengths[5:])) == 1
+
+
+def test_what_is_in_a_long_log_is_read_after_a_kill(journal: Journal, path: Path, tmp_path: Path) -> None:
+    """The room behind the last record is no record."""
+    for number in range(10):
+        with journal.transaction():
+            journal.add_session(f"session {number}")
+    copy = tmp_path / "copy" / path.name
+    copy.parent.mkdir()
+    for suffix in ("", "-wal"):
+        shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
+
+    with closing(Journal(str(copy))) as copied:
+        names = copied.session_names()
+
+    assert list(names.values()) == [f"session {number}" for number in range(10)]
+
+
+def test_a_log_that_cannot_be_made_longer_does_no_harm(
+    journal: Journal, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(act: str, path: str) -> None:
+        if act == "overwrite":
+            raise OutOfSpace(path)
+
+    monkeypatch.setattr(faultpoint, "before_write", fail)
+    for number in range(10):
+        with journal.transaction():
+            journal.add_session(f"session {number}")
+
+    assert len(journal.session_names()) == 10
+    assert os.stat(f"{path}-wal").st_size < 256 << 10
+
+
+def test_what_packs_took_in_the_timeline_is_given_back(journal: Journal, path: Path) -> None:
+    journal.add_session("kept")
+    with journal.transaction():
+        for number in range(4):
+            journal.add_pack(PackBytes(f"pack-{number:040x}", bytes(100 << 10), b""), "boot")
+    journal.remove_packs([f"pack-{number:040x}" for number in range(4)])
+    before = journal.measure()
+    journal.compact()
+    journal.close()
+
+    assert path.stat().st_size == before < 200 << 10
+    assert reopened(path, Journal.session_names) == {1: "kept"}
+
+
 @pytest.fixture(scope="module")
 def long_timeline(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """10,000 messages in two sessions, their events and changes, and an act at the very beginning."""
@@ -982,6 +1075,7 @@ def test_adding_a_message_does_not_read_the_others(long_timeline: Path, tmp_path
     path = tmp_path / "timeline.db"
     shutil.copy(long_timeline, path)
     with closing(Journal(str(path))) as journal:
+        add_message(journal, 1, "first")
         steps = count_steps(journal, lambda: add_message(journal, 1, "new"))
 
     assert steps < 500
@@ -1240,7 +1334,7 @@ def test_a_journaled_pack_is_given_back(journal: Journal) -> None:
     assert list(journal.read_packs()) == [OTHER_PACK, PACK]
     journal.note_boot("c")
     assert [row.boot for row in journal.pack_rows()] == ["c", "c"]
-    journal.forget_packs([PACK.name])
+    journal.remove_packs([PACK.name])
     assert list(journal.read_packs()) == [OTHER_PACK]
     assert journal.read_pack(PackRow(1, PACK.name, "c", 0, 0)) is None
 
@@ -1293,6 +1387,176 @@ def test_a_pack_in_a_transaction_that_fails_is_not_journaled(journal: Journal) -
     assert journal.pack_rows() == []
 
 
+# A timeline of version 4
+
+
+def read_4(journal: Journal) -> None:
+    """Compare what the timeline of version 4 has with what was recorded in it."""
+    assert ids(journal.last_messages(1, None)) == ids(journal.find_prefix(1, "m")) == ["m1", "m2", "m3", "m4"]
+    last = journal.last_event(1)
+    assert last is not None
+    assert (last.kind, last.position) == (UNDO, Position(head=3, tip=4))
+    trees = list(journal.live_trees())
+    assert len(trees) == len(journal.pack_rows()) == 7
+    assert (journal.first_tree(), journal.last_tree()) == (trees[0], trees[-1])
+    assert journal.find_tree(trees[2].tree) == journal.tree(trees[2].number) == trees[2]
+    assert journal.find_forgotten_tree(trees[2].tree) is None
+    assert (journal.pins(), journal.purged(), journal.newest_number(1)) == (set(), [], 4)
+
+
+def test_a_timeline_of_version_4_is_read_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "old" / "timeline.db"
+    put_old(path, 4)
+    before = path.read_bytes()
+
+    with closing(Journal(str(path))) as journal:
+        read_4(journal)
+
+    assert path.read_bytes() == before
+    assert version_of(path) == 4
+
+
+def test_an_upgraded_timeline_of_version_4_is_as_a_new_one_with_its_rows_kept(
+    tmp_path: Path, path: Path
+) -> None:
+    old = tmp_path / "old" / "timeline.db"
+    put_old(old, 4)
+
+    with closing(Journal(str(old))) as journal:
+        journal.upgrade()
+        read_4(journal)
+        journal.pin(2, 7)
+
+        assert journal.pins() == {2}
+        assert [(age.number, age.is_pinned) for age in journal.ages()] == [
+            (1, False),
+            (2, True),
+            (3, False),
+            (4, False),
+        ]
+    assert version_of(old) == VERSION
+    assert schema_of(old) == schema_of(path)
+
+
+# Forgetting
+
+
+@pytest.fixture
+def four(tmp_path: Path) -> Iterator[Journal]:
+    """The timeline of the store of version 4, upgraded."""
+    path = tmp_path / "four" / "timeline.db"
+    put_old(path, 4)
+    with closing(Journal(str(path))) as journal:
+        journal.upgrade()
+        yield journal
+
+
+def test_a_forgotten_message_keeps_its_place_and_loses_what_was_said(four: Journal) -> None:
+    parents = [row.parent for row in four.last_messages(1, None)]
+    four.forget_messages([4], 99)
+
+    row = four.find_message(1, "m4")
+    assert row is not None
+    assert (row.number, row.ordinal, row.parent) == (4, 4, parents[3])
+    assert (row.text, row.meta, row.forgotten_ms) == ("", None, 99)
+    assert ids(four.last_messages(1, None)) == ["m1", "m2", "m3"]
+    assert ids(four.find_prefix(1, "m")) == ["m1", "m2", "m3", "m4"]
+    four.forget_messages([1], 100)
+    assert ids(four.find_prefix(1, "m")) == ["m2", "m3", "m1", "m4"]
+    assert [age.number for age in four.ages()] == [2, 3]
+    assert four.newest_number(1) == 4
+
+
+def test_a_message_that_is_forgotten_again_was_forgotten_the_first_time(four: Journal) -> None:
+    four.forget_messages([1], 99)
+    four.forget_messages([1, 2], 100)
+
+    assert [four.message(number).forgotten_ms for number in (1, 2, 3)] == [99, 100, None]
+
+
+def test_what_a_forgotten_message_changed_stays_while_something_older_is_left(four: Journal) -> None:
+    ends = {event.message: event.number for event in four.events_of([1, 2, 3, 4]) if event.kind == END}
+    four.forget_messages([2, 3], 99)
+    four.forget_changes([1])
+    assert all(four.changes_of([ends[2], ends[3]]).values())
+
+    four.forget_messages([1], 99)
+    four.forget_changes([1])
+
+    assert not any(four.changes_of([ends[1], ends[2]]).values())
+    undo = four.live_acts()[0].number
+    assert four.changes_of([ends[3], undo, ends[4]]).keys() == {ends[3], undo, ends[4]}
+    assert all(four.changes_of([ends[3], undo, ends[4]]).values())
+    four.forget_acts([undo], 99)
+    four.forget_changes([1])
+    assert not any(four.changes_of([ends[3], undo]).values())
+    assert all(four.changes_of([ends[4]]).values())
+
+
+def test_what_a_step_of_a_forgotten_message_changed_goes_at_once(four: Journal) -> None:
+    (step,) = [event.number for event in four.events_of([3]) if event.kind == STEP_END]
+    assert all(four.changes_of([step]).values())
+    four.forget_messages([3], 99)
+
+    assert not any(four.changes_of([step]).values())
+
+
+def test_a_forgotten_tree_is_not_found_and_says_so(four: Journal) -> None:
+    first, second, *_, last = four.live_trees()
+    four.forget_trees([first.number], 5_000_000)
+
+    assert four.first_tree() == second
+    assert four.last_tree() == last
+    assert four.find_tree(first.tree) is None
+    assert first.number not in [record.number for record in four.trees_after(0)]
+    gone = four.find_forgotten_tree(first.tree)
+    assert gone is not None
+    assert gone.forgotten_ms == 5_000_000
+    with pytest.raises(ForgottenTree, match="retention forgot it on 1970-01-01 at 01:23 UTC"):
+        four.tree(first.number)
+
+
+def test_a_tree_that_was_recorded_again_is_not_forgotten(four: Journal) -> None:
+    first = next(four.live_trees())
+    four.forget_trees([first.number], 99)
+    again = four.add_tree(tree=first.tree, facts=first.facts, keeper=b"k", files=1, time_s=1)
+
+    assert four.find_tree(first.tree) == again
+    assert four.find_forgotten_tree(first.tree) is None
+
+
+def test_keepers_are_replaced(four: Journal) -> None:
+    first, second, *_ = four.live_trees()
+    four.set_keepers({first.number: b"1" * 20, second.number: b"2" * 20})
+
+    assert [record.keeper for record in four.live_trees()][:2] == [b"1" * 20, b"2" * 20]
+
+
+def test_trees_are_bare_that_no_message_and_no_act_names(four: Journal) -> None:
+    # The first one was taken by `wrap`, and the first message began with it.
+    assert four.bare_trees() == []
+    bare = four.add_tree(tree=b"t" * 20, facts=b"f" * 20, keeper=b"k" * 20, files=1, time_s=7)
+
+    assert four.bare_trees() == [(bare.number, 7)]
+    assert bare.number not in {tree for named in four.named_trees() for tree in named.trees}
+
+
+def test_a_pin_goes_with_unpin_and_with_the_message(four: Journal) -> None:
+    for number in (1, 1, 2, 3):
+        four.pin(number, 7)
+    four.unpin(1)
+    four.forget_messages([2], 99)
+
+    assert four.pins() == {3}
+
+
+def test_what_was_purged_is_listed(four: Journal) -> None:
+    four.add_purged(b"key.pem", None, 7)
+    four.add_purged(None, b"b" * 20, 8)
+
+    assert four.purged() == [Tombstone(b"key.pem", None, 7), Tombstone(None, b"b" * 20, 8)]
+
+
 def assert_upgradable(path: Path, version: int) -> None:
     assert version_of(path) in (version, VERSION)
     with closing(Journal(str(path))) as journal:
@@ -1302,8 +1566,10 @@ def assert_upgradable(path: Path, version: int) -> None:
                 assert not any(read_all(journal))
             elif version == 2:
                 read_2(journal)
-            else:
+            elif version == 3:
                 read_3(journal)
+            else:
+                read_4(journal)
             journal.upgrade()
         journal.add_session("new")
         assert list(journal.session_names().values())[-1] == "new"

@@ -108,11 +108,15 @@ def test_the_first_snapshot_can_be_killed_at_every_write(worktree: Path, tmp_pat
     assert kills >= 30
 
 
+@pytest.mark.usefixtures("no_tidying")
 @pytest.mark.parametrize("is_large", [False, True], ids=["small pack", "large pack"])
 def test_a_later_snapshot_can_be_killed_at_every_write(
     worktree: Path, tmp_path: Path, is_large: bool
 ) -> None:
-    """The store goes on from kill to kill: what one of them spoils, a later check finds."""
+    """The store goes on from kill to kill: what one of them spoils, a later check finds.
+
+    Packs are put together elsewhere: here, where that never comes to its end, there would be more each time.
+    """
 
     def write(number: int) -> None:
         make_files(worktree, f"round {number}")
@@ -131,7 +135,7 @@ def test_a_snapshot_that_merges_packs_can_be_killed_at_every_write(
     worktree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Six packs are many here: each of them is removed in the same way."""
-    monkeypatch.setattr("shadowtree.objects._MANY_PACKS", 6)
+    monkeypatch.setattr("shadowtree.intake._MANY_PACKS", 6)
     make_tree(worktree, {"kept.txt": "kept", "sub": {"kept.txt": "kept too"}})
     store, saved = store_of(worktree), tmp_path / "saved"
     packs = go_to_the_brink_of_a_merge(worktree, saved)
@@ -143,6 +147,40 @@ def test_a_snapshot_that_merges_packs_can_be_killed_at_every_write(
 
     assert packs < 10
     assert kills >= packs + 10
+
+
+@pytest.mark.parametrize("first", [1, *(pytest.param(each, marks=pytest.mark.slow) for each in (0, 2))])
+def test_snapshots_that_shelve_can_be_killed_at_every_write(
+    worktree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    """From kill to kill packs are merged, shelves written anew, and fresh packs removed."""
+    monkeypatch.setattr("shadowtree.intake._MANY_PACKS", 3)
+    monkeypatch.setattr("shadowtree.shelving._SMALLEST_SHELF", 1_000)
+    monkeypatch.setattr("shadowtree.shelving._LEAST_WAITING", 300)
+    monkeypatch.setattr("shadowtree.intake._LARGE", 300)
+    lines = "".join(f"a line with the number {number}\n" for number in range(60))
+
+    def write(number: int) -> None:
+        for name in range(first, first + 3):
+            (worktree / f"{name}.txt").write_text(f"{lines}{number}\n{lines}{number * name}\n")
+
+    rounds = Rounds(worktree, tmp_path, write)
+    for number in range(first):
+        write(number)
+        track(worktree)
+    trees = set()
+
+    def check() -> None:
+        check_next(worktree, rounds.expected)
+        trees.add(rounds.expected)
+
+    kills = sweep_kills(rounds.begin, lambda: track(worktree), check)
+
+    assert kills >= 15
+    with Shadow(worktree, settings=SETTINGS) as shadow:
+        for tree in trees:
+            shadow.restore(tree)
+            assert git_tree(worktree, tmp_path / "scratch") == tree
 
 
 def go_to_the_brink_of_a_merge(worktree: Path, saved: Path) -> int:

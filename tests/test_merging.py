@@ -10,7 +10,7 @@ import pytest
 
 from shadowtree.gitformat import blob_id
 from shadowtree.merging import Merging
-from shadowtree.model import Hunk
+from shadowtree.outcome import Hunk
 from shadowtree.paths import RelPath
 from shadowtree.plan import Merged
 from shadowtree.state import DIRECTORY, MODE_LINK, Change, PathState, Unknown

@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from shadowtree import Shadow, disk, faultpoint
+from shadowtree import Shadow, disk, faultpoint, packs
 from shadowtree.deflate import deflate
 from shadowtree.errors import StoreDamaged, StoreFailed
 from shadowtree.gitformat import EMPTY_TREE, MODE_FILE, TreeEntry, encode_tree, object_id
 from shadowtree.objects import Objects
-from shadowtree.packs import Pack, PackWriter, merge_packs
+from shadowtree.packs import Pack
+from shadowtree.packwriter import PackWriter
+from shadowtree.shelving import Shelving, merge_packs
 from tests.referee import git
 
 
@@ -53,8 +55,7 @@ def stream(writer: PackWriter, *pieces: bytes) -> bytes:
 
 
 def finish(writer: PackWriter) -> Pack:
-    name = writer.finish()
-    assert name is not None
+    [name] = writer.finish()
     return Pack(name + ".idx")
 
 
@@ -197,14 +198,14 @@ def test_a_stream_that_fails_first_leaves_an_empty_pack(tmp_path: Path) -> None:
     with pytest.raises(_Interrupted):
         writer.add_stream(3_000_000, _raising(noise(2_000_000)), lambda id: False)
 
-    assert writer.finish() is None
+    assert writer.finish() == []
     assert names_in(tmp_path / "packs") == []
 
 
 def test_an_empty_pack_is_none(tmp_path: Path) -> None:
     (tmp_path / "packs").mkdir()
 
-    assert PackWriter(str(tmp_path / "packs")).finish() is None
+    assert PackWriter(str(tmp_path / "packs")).finish() == []
     assert names_in(tmp_path / "packs") == []
 
 
@@ -253,7 +254,7 @@ def test_temporaries_of_the_dead_are_removed(objects: Objects, repository: Path)
     packs = repository / "objects" / "pack"
     (packs / "tmp_pack_of_git").write_text("x")
     before = names_in(packs)
-    objects.remove_temporaries()
+    objects.stock.remove_temporaries()
 
     assert len(before) == 2
     assert names_in(packs) == ["tmp_pack_of_git"]
@@ -310,6 +311,23 @@ def test_loose_objects_are_read(tmp_path: Path) -> None:
     assert {id: objects.read(b"blob", id) for id in contents} == contents
     assert [entry.name for entry in objects.read_tree(tree)] == [b"file"]
     objects.close()
+
+
+def test_a_loose_object_that_is_gone_is_not_stored_any_more(tmp_path: Path) -> None:
+    """`git prune` takes it away, and no pack tells of that."""
+    objects = Objects(str(tmp_path / "objects"))
+    (tmp_path / "objects" / "pack").mkdir(parents=True)
+    wanted = object_id(b"blob", b"content")
+    path = tmp_path / "objects" / wanted.hex()[:2] / wanted.hex()[2:]
+    path.parent.mkdir()
+    path.write_bytes(zlib.compress(b"blob 7\0content"))
+    objects.refresh()
+    was_there = objects.has(wanted)
+    path.unlink()
+    objects.refresh()
+
+    assert was_there
+    assert not objects.has(wanted)
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "garbage", "other content"])
@@ -459,9 +477,9 @@ def test_packs_put_together_keep_every_object(repository: Path) -> None:
     merged = merge_packs(several, PackWriter(str(packs)))
 
     assert merged is not None
-    git("verify-pack", merged + ".pack")
-    assert sorted(os.listdir(packs)) == sorted(os.path.basename(merged) + end for end in (".idx", ".pack"))
-    pack = Pack(merged + ".idx")
+    git("verify-pack", packs / f"{merged}.pack")
+    assert sorted(os.listdir(packs)) == [f"{merged}.idx", f"{merged}.pack"]
+    pack = Pack(str(packs / f"{merged}.idx"))
     assert pack.count == 13
     for content in {content for few in contents for content in few}:
         assert content_of(pack, blob(content)) == content
@@ -476,7 +494,7 @@ def test_packs_of_the_same_objects_put_together_keep_them(count: int, tmp_path: 
     merged = merge_packs(packs, PackWriter(str(tmp_path)))
 
     assert merged is not None
-    pack = Pack(merged + ".idx")
+    pack = Pack(str(tmp_path / f"{merged}.idx"))
     assert [content_of(pack, blob(content)) for content in (b"a", b"b")] == [b"a", b"b"]
 
 
@@ -515,22 +533,45 @@ def test_many_small_packs_become_few(objects: Objects, repository: Path) -> None
         writer = objects.start_pack()
         ids.append(objects.put(writer, b"blob", noise(200, number)))
         objects.publish(writer)
-        objects.merge_small_packs()
+        fresh_names = [pack.name for pack in objects.packs()]
+        if len(fresh_names) > 5:
+            Shelving(objects, fresh_names, {}, lambda names: None).merge()
 
     fresh = Objects(str(repository / "objects"))
     fresh.refresh()
 
-    assert len(list((repository / "objects" / "pack").glob("*.pack"))) < 30
+    assert len(list((repository / "objects" / "pack").glob("*.pack"))) <= 5
     assert all(fresh.has(id) for id in ids)
     fresh.close()
     for pack in (repository / "objects" / "pack").glob("*.pack"):
         git("verify-pack", pack)
 
 
+@pytest.mark.parametrize("few", [4096, 2], ids=["small", "large"])
+def test_what_another_process_stores_moves_and_removes_is_known_after_a_refresh(
+    few: int, objects: Objects, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packs, "_FEW_OBJECTS", few)
+    place = repository / "objects" / "pack"
+    assert not objects.has(blob(b"a"))
+    sources = [write_pack(place, b"a", b"b", b"c"), write_pack(place, b"d", b"e", b"f")]
+    ids = [blob(content) for content in (b"a", b"b", b"c", b"d", b"e", b"f")]
+    objects.refresh()
+
+    assert all(objects.has(id) for id in ids)
+    merge_packs(sources, PackWriter(str(place)))
+    objects.refresh()
+    assert all(objects.has(id) for id in ids)
+    for path in place.iterdir():
+        path.unlink()
+    objects.refresh()
+    assert not any(objects.has(id) for id in ids)
+
+
 def test_a_pack_that_cannot_be_read_is_left_alone_and_fails_no_snapshot(
     shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shadowtree.objects._MANY_PACKS", 4)
+    monkeypatch.setattr("shadowtree.intake._MANY_PACKS", 4)
     (worktree / "f").write_text("first")
     shadow.track()
     packs = shadow.store / "objects" / "pack"
@@ -561,11 +602,12 @@ def test_a_merge_that_fails_does_not_fail_the_snapshot(
     """It is recorded by then, and whoever asked for it must be told so."""
     (worktree / "f").write_text("1")
 
-    def fail(objects: Objects, before_removal: object) -> None:
+    def fail(*arguments: object) -> None:
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(Objects, "merge_small_packs", fail)
+        patch.setattr("shadowtree.intake._MANY_PACKS", 1)
+        patch.setattr("shadowtree.intake.Shelving.merge", fail)
         tree = shadow.track()
 
     assert shadow.patch(tree).files == []
@@ -590,7 +632,7 @@ def test_packs_that_vanish_while_they_are_listed_are_passed_over(
 
     monkeypatch.setattr(os, "scandir", list_too_early)
     objects.refresh()
-    stamps = objects.stamp()
+    stamps = objects.stock.stamps()
 
     assert {name.partition(".")[0] for name in stamps} == {Path(kept).stem}
     assert objects.has(blob(b"kept"))
@@ -623,3 +665,21 @@ def test_a_pack_that_git_took_away_is_not_missed_if_its_objects_are_elsewhere(re
     assert fresh.read(b"blob", blob(b"b")) == b"b"
     fresh.close()
     objects.close()
+
+
+def test_a_large_pack_that_is_asked_often_answers_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It prepares a table of the beginnings of ids then."""
+    monkeypatch.setattr(packs, "_FEW_OBJECTS", 2)
+    contents = [b"%d" % number for number in range(300)]
+    written = write_pack(tmp_path, *contents)
+    ids = [blob(content) for content in contents]
+    alike = [id[:8] + bytes(12) for id in ids] + [id[:8] + b"\xff" * 12 for id in ids]
+    seldom = [written.find(id) for id in ids[:50]]
+    monkeypatch.setattr(packs, "_MANY_QUESTIONS", 0)
+
+    assert [written.find(id) for id in ids[:50]] == seldom
+    assert None not in [written.find(id) for id in ids]
+    assert {written.find(id) for id in (*alike, blob(b"other"), bytes(20), b"\xff" * 20)} == {None}
+    written.close()

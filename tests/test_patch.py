@@ -11,9 +11,9 @@ import pytest
 from shadowtree import NotWrapped, Shadow, UnknownTree, capture
 from shadowtree import shadow as door
 from shadowtree.gitformat import object_id
-from shadowtree.objects import Scratch
 from shadowtree.patch import make_patch
 from shadowtree.paths import RelPath
+from shadowtree.sink import Scratch
 from shadowtree.state import DIRECTORY, Change, PathState, Unknown
 from tests.referee import assert_sound_store, git, init
 from tests.trees import executable, file, link, make_tree

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from shadowtree.apply import Move, order_moves
 from shadowtree.frozen import replace
-from shadowtree.model import Hunk
+from shadowtree.outcome import Hunk
 from shadowtree.paths import ROOT, TEMPORARY_PREFIX, RelPath, ancestors, parent_of, to_text
 from shadowtree.plan import KEEP_OR_MOVE, KEEP_OR_OVERWRITE, MARK_OR_KEEP, Merged, PathPlan, Wish, make_plan
 from shadowtree.state import DIRECTORY, Change, PathState, Unknown
 
 if TYPE_CHECKING:
-    from shadowtree.model import OnConflict
+    from shadowtree.outcome import OnConflict
 
 State = PathState | None
 Answer = PathState | Unknown | None

@@ -12,7 +12,7 @@ from shadowtree import Conflict, Shadow
 from tests.trees import assert_tree, make_tree
 
 if TYPE_CHECKING:
-    from shadowtree.model import OnConflict
+    from shadowtree.outcome import OnConflict
 
 BIG = "x" * 100
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pwd
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from shadowtree.repositories import (
     read_head,
     read_tracked,
 )
+from tests.patience import comes_back
 
 VERSIONS = pytest.mark.parametrize("version", [2, 3, 4])
 ENTRY_HEAD = b"\0" * 24 + (0o100644).to_bytes(4, "big") + b"\0" * 32
@@ -479,17 +479,14 @@ def test_the_stamp_changes_with_the_index_and_only_then(git: Git) -> None:
     assert before == still != index_stamp(at(git.top))
 
 
-def test_a_large_index_is_read_quickly(git: Git) -> None:
-    """About 80 ms for 100,000 names; the bound leaves room for a busy machine."""
+def test_a_large_index_is_read(git: Git) -> None:
     git.add_names([b"src/package_%03d/file_%06d.py" % (n % 300, n) for n in range(100_000)])
     repository = at(git.top)
 
-    start = time.perf_counter()
-    tracked = read_tracked(repository)
-    took_s = time.perf_counter() - start
+    with comes_back():
+        tracked = read_tracked(repository)
 
     assert len(tracked.names) == 100_000
-    assert took_s < 1.0
 
 
 # The names themselves.

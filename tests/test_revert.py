@@ -27,7 +27,7 @@ from shadowtree import (
     UnknownName,
     UnsafePath,
 )
-from shadowtree.model import Plan
+from shadowtree.outcome import Plan
 from tests.faults import SETTINGS, in_child
 from tests.referee import git
 from tests.trees import Tree, assert_tree, executable, file, link, make_tree, read_tree

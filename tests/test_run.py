@@ -15,8 +15,10 @@ import pytest
 
 from shadowtree import Message, Shadow
 from shadowtree.cli import quick
+from shadowtree.cli.relay import Relay
 from shadowtree.layout import StoreLayout
 from shadowtree.lock import Lock
+from tests.faults import in_child
 from tests.processes import COMMAND
 from tests.terminal import Shell, Terminal
 from tests.trees import assert_tree
@@ -310,7 +312,12 @@ def test_the_command_runs_where_we_are_told_to_start(project: Path, tmp_path: Pa
 # Signals
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"])
+ENDING = ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGVTALRM", "SIGPROF"]
+ENDING += ["SIGXCPU", "SIGXFSZ", "SIGPIPE", "SIGABRT", "SIGSYS", "SIGTRAP", "SIGIO"]
+ENDING += ["SIGPWR", "SIGSTKFLT", "SIGRTMIN", "SIGRTMAX"] if sys.platform == "linux" else []
+
+
+@pytest.mark.parametrize("name", ENDING)
 def test_a_signal_to_us_alone_reaches_the_command_once(project: Path, name: str) -> None:
     with start("--", sys.executable, "-c", LISTENER, name) as process:
         assert process.stdout is not None
@@ -323,6 +330,17 @@ def test_a_signal_to_us_alone_reaches_the_command_once(project: Path, name: str)
     assert out == ""
     assert process.returncode == 7
     assert [message.state for message in messages(project)] == ["active"]
+
+
+def test_a_timer_that_was_set_before_we_began_ends_the_command() -> None:
+    """It outlives a change of the program, and is how some limit the time of a command."""
+
+    def run_for_a_moment() -> int:
+        with Relay() as relay:
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            return relay.run("/bin/sh", ("sh", "-c", "exec sleep 600"), os.environ)
+
+    assert in_child(run_for_a_moment).value() == -signal.SIGALRM
 
 
 def test_told_to_stop_we_end_the_message(project: Path) -> None:
@@ -514,7 +532,7 @@ def test_only_the_message_is_undone_and_not_what_was_there_before(terminal: Term
     assert [message.state for message in messages(project)] == ["active", "undone"]
 
 
-def test_if_it_cannot_be_undone_one_line_says_so(project: Path) -> None:
+def test_if_it_cannot_be_undone_the_paths_are_listed_and_the_last_line_says_so(project: Path) -> None:
     """Another session changed the same file while the command ran."""
     other = f"{' '.join(COMMAND)} --session other"
     script = f"{other} begin o1; echo x > a.txt; {other} end o1; echo y > a.txt; exit 3"
@@ -523,9 +541,10 @@ def test_if_it_cannot_be_undone_one_line_says_so(project: Path) -> None:
 
     (message,) = messages(project)
     assert done.returncode == 3
-    assert done.stderr.splitlines()[-1] == (
-        f"shadowtree: message {message.id} is not undone: 1 path in conflict, nothing was changed"
-    )
+    *_, path, advice, last = done.stderr.splitlines()
+    assert path.startswith("  a.txt: ")
+    assert advice.startswith("    ")
+    assert last == f"shadowtree: message {message.id} is not undone: 1 path in conflict, nothing was changed"
     assert message.state == "active"
     assert (project / "a.txt").read_text() == "y\n"
 
@@ -584,15 +603,35 @@ def test_a_run_inside_a_run_is_a_step_of_it(terminal: Terminal, project: Path) -
     assert_tree(project, {"a.txt": "x\n", "b.txt": "two\n", "late": ""})
 
 
-def test_a_failed_run_inside_a_run_is_not_undone(project: Path) -> None:
+def test_a_run_inside_a_step_ends_that_step(project: Path) -> None:
+    """Steps stand side by side, so what the inner one did is not the middle one's."""
+    inner = f'{SHADOWTREE} run --id inner -- sh -c "echo x > b.txt"'
+    middle = f"{SHADOWTREE} run --id middle -- sh -c '{inner}'"
+    done = run("--id", "outer", "--", "sh", "-c", middle)
+
+    assert "step inner of message outer changed 1 file\n" in done.stderr
+    assert "step middle of message outer, which a later one ended, changed nothing\n" in done.stderr
+    assert [changes(message) for message in messages(project)] == [[("b.txt", "modified")]]
+
+
+def test_a_run_inside_a_run_that_could_not_be_undone_is_not_begun(project: Path) -> None:
     """To undo is to end the open message, which is not over."""
     inner = f"{SHADOWTREE} run --undo-on-fail -- sh -c 'echo x > b.txt; exit 5'"
     done = run("--id", "outer", "--", "sh", "-c", inner)
 
     (message,) = messages(project)
+    assert done.returncode == 2
+    assert "--undo-on-fail is not for a run inside the run of message 'outer'" in done.stderr
+    assert changes(message) == []
+    assert_tree(project, {"a.txt": "one\n", "b.txt": "two\n"})
+
+
+def test_a_run_of_another_session_inside_a_run_is_undone(project: Path) -> None:
+    inner = f"{SHADOWTREE} run --session other --undo-on-fail -- sh -c 'echo x > b.txt; exit 5'"
+    done = run("--id", "outer", "--", "sh", "-c", inner)
+
     assert done.returncode == 5
-    assert "is not undone: it is a step of message 'outer', which is still open" in done.stderr
-    assert changes(message) == [("b.txt", "modified")]
+    assert_tree(project, {"a.txt": "one\n", "b.txt": "two\n"})
 
 
 def test_a_run_inside_a_run_of_another_session_is_a_message(project: Path) -> None:

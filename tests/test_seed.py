@@ -13,7 +13,7 @@ import pytest
 
 from shadowtree import Shadow, seed, snapshot
 from shadowtree.gitformat import object_id
-from shadowtree.packs import PackWriter
+from shadowtree.packwriter import PackWriter
 from shadowtree.worktree import read_file
 from tests.referee import files_in, git, git_tree, init
 from tests.trees import Tree, executable, link, make_tree

@@ -36,6 +36,17 @@ def count_recorders() -> int:
     return sum(thread.name == "auto" for thread in threading.enumerate())
 
 
+def test_to_ask_for_the_status_is_no_use(served: Served) -> None:
+    """It would keep an unused worktree served, and put off what is done in idle time."""
+    before = served.idle_since_s, served.uses, served.used_s
+
+    told = served.to_dict()["watching"]
+
+    assert told is not None
+    assert told["active"]
+    assert (served.idle_since_s, served.uses, served.used_s) == before
+
+
 def test_what_is_dropped_while_recording_begins_is_not_recorded(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

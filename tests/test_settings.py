@@ -81,14 +81,43 @@ def test_what_is_no_number_is_refused(key: str, given: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "seconds"), [(0, 0.0), (1.5, 1.5), ("1.5", 1.5), ("10", 10.0), ("1e1", 10.0)]
+    ("given", "seconds"),
+    [
+        (0, 0.0),
+        (1.5, 1.5),
+        ("1.5", 1.5),
+        ("10", 10.0),
+        ("1e1", 10.0),
+        ("90s", 90.0),
+        ("2h", 7200.0),
+        ("30d", 2592000.0),
+        (" 2w ", 1209600.0),
+        ("1.5m", 90.0),
+    ],
 )
 def test_seconds_are_read(given: object, seconds: float) -> None:
     assert Settings.of({"lock_timeout": given}).lock_timeout == seconds
 
 
 @pytest.mark.parametrize(
-    "given", ["", "x", -1, "-0.1", "nan", "inf", float("inf"), float("nan"), None, True, [], "1s"]
+    "given",
+    [
+        "",
+        "x",
+        -1,
+        "-0.1",
+        "nan",
+        "inf",
+        float("inf"),
+        float("nan"),
+        None,
+        True,
+        [],
+        "s",
+        "1 y",
+        "1e20d",
+        10**400,
+    ],
 )
 def test_what_are_no_seconds_is_refused(given: object) -> None:
     with pytest.raises(InvalidInput, match="lock_timeout"):

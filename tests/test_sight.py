@@ -22,7 +22,7 @@ from shadowtree.state import DIRECTORY, MODE_LINK, PathState, Unknown
 from tests.trees import assert_tree, file, link, make_tree
 
 if TYPE_CHECKING:
-    from shadowtree.model import OnConflict
+    from shadowtree.outcome import OnConflict
 
 
 def state(content: bytes, mode: int = 0o644) -> PathState:

@@ -28,6 +28,7 @@ TOO_SLOW = {
     "socket",
     "subprocess",
     "tempfile",
+    "tomllib",
     "unittest",
     "urllib",
     "uuid",
@@ -60,6 +61,7 @@ def worktree(tmp_path: Path) -> Path:
     root = tmp_path / "project"
     root.mkdir()
     (root / "a.txt").write_text("one\n")
+    (root / "pyproject.toml").write_text("[project]\nname = 'project'\n")
     return root
 
 

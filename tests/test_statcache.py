@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -10,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from shadowtree import Shadow
+from shadowtree.paths import RelPath
+from shadowtree.statcache import StatCache
 from tests.faults import store_of, track
 from tests.referee import assert_sound_store, git_tree
 from tests.trees import make_tree
@@ -108,3 +113,48 @@ def test_rows_of_wrong_bytes_or_types_only_cost_time(
     assert track(worktree) == expected
     assert track(worktree) == expected
     assert_sound_store(store)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
+@pytest.mark.parametrize("is_watched", [False, True], ids=["scanned", "watched"])
+@pytest.mark.parametrize("is_looked_at", [False, True], ids=["at once", "after a look"])
+def test_who_watches_saves_no_trees_above_what_changed_and_the_next_process_builds_them(
+    worktree: Path, tmp_path: Path, is_looked_at: bool, is_watched: bool
+) -> None:
+    """An old tree in a row could be one that was swept since, and be taken for a stored one."""
+    store = tmp_path / "store"
+    make_tree(worktree, {"top": "t", "sub": {"f": "1", "deep": {"g": "1"}}})
+    rows = []
+    with Shadow(worktree, store=store, watch=True) as shadow:
+        for content in ("2", "3", "4"):
+            shadow.track()
+            rows.append({path: read_row(store, path) for path in (b"", b"sub", b"sub/deep")})
+            make_tree(worktree, {"sub": {"deep": {"g": content}}})
+        after = shadow.track()
+    changed = [{path for path in old if old[path] != new[path]} for old, new in itertools.pairwise(rows)]
+    cache = StatCache(str(store / "cache.db"))
+    cache.load()
+    known = [cache.get(RelPath(path)) for path in (b"", b"sub")]
+    cache.close()
+
+    assert changed == [{b"", b"sub", b"sub/deep"}, {b"sub/deep"}]
+    assert all(
+        row is not None and (row.tree, row.facts, row.names != []) == (None, None, True) for row in known
+    )
+    assert after == git_tree(worktree, tmp_path / "scratch")
+    with Shadow(worktree, store=store, watch=is_watched) as other:
+        if is_looked_at:
+            assert other.status().changed == 0
+        assert other.track() == other.track() == after
+    assert_sound_store(store)
+
+
+def test_the_log_of_the_cache_stays_small_while_it_is_open(worktree: Path) -> None:
+    make_tree(worktree, {f"d{number}": {f"f{at}": "1" for at in range(100)} for number in range(40)})
+    with Shadow(worktree) as shadow:
+        for turn in range(8):
+            for number in range(40):
+                (worktree / f"d{number}" / "f0").write_text(f"turn {turn}")
+            shadow.track()
+        size = (store_of(worktree) / "cache.db-wal").stat().st_size
+    assert size < 1 << 20

@@ -35,10 +35,12 @@ from shadowtree import (
 )
 from shadowtree import store as stores
 from shadowtree.cli import main
+from shadowtree.identity import read_identity
 from shadowtree.layout import FORMAT
 from shadowtree.layout import store_of as name_store
 from shadowtree.objects import Objects
-from shadowtree.packs import Pack, merge_packs
+from shadowtree.packs import Pack
+from shadowtree.shelving import merge_packs
 from shadowtree.system import directory_generation, host_name
 from tests.faults import (
     SETTINGS,
@@ -795,7 +797,7 @@ def test_the_device_number_is_no_part_of_the_identity(
     """It changes between boots."""
     identity = json.loads((store / "shadowtree.json").read_text())
 
-    assert set(identity) == {"format", "worktree", "inode", "generation"}
+    assert set(identity) == {"format", "worktree", "inode", "generation", "check"}
 
 
 # Real git and the user's repository
@@ -1283,7 +1285,7 @@ def test_a_merge_that_gives_a_pack_which_is_there_already_keeps_it(worktree: Pat
     first = objects.put(one, b"blob", b"first")
     objects.put(two, b"blob", b"first")
     second = objects.put(two, b"blob", b"second")
-    names = [name for name in (one.finish(), two.finish()) if name is not None]
+    names = [*one.finish(), *two.finish()]
 
     merge_packs([Pack(name + ".idx") for name in names], objects.start_pack())
 
@@ -1397,7 +1399,7 @@ def test_a_store_that_another_process_just_made_is_as_good(worktree: Path, tmp_p
     stores.create(str(place), str(worktree), race)
 
     assert [path.name for path in place.parent.iterdir()] == ["store"]
-    assert stores.read_identity(str(place)).worktree == str(worktree)
+    assert read_identity(str(place)).worktree == str(worktree)
 
 
 def test_a_store_whose_making_fails_leaves_nothing(worktree: Path, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from collections.abc import Callable, Sequence
 from itertools import groupby, islice
 from pathlib import Path
@@ -24,6 +23,7 @@ from shadowtree.textmerge import (
     merge_text,
     write_markers,
 )
+from tests.patience import comes_back
 
 Case = tuple[bytes, bytes, bytes]
 """Base, ours, theirs."""
@@ -571,15 +571,12 @@ TOO_DIFFERENT = {"shuffled", "two values", "fifty values", "a collision at every
 
 
 @pytest.mark.parametrize("kind", HARD)
-def test_the_hardest_texts_take_seconds_at_worst(kind: str) -> None:
-    """Some three seconds; the bound leaves room for a busy machine, and for coverage. Without it: minutes."""
+def test_the_hardest_texts_come_back(kind: str) -> None:
     base, ours, theirs = (b"".join(lines) for lines in HARD[kind]())
 
-    start = time.process_time()
-    merge = merge_text(base, ours, theirs)
-    took_s = time.process_time() - start
+    with comes_back():
+        merge = merge_text(base, ours, theirs)
 
-    assert took_s < 40
     assert (merge == NotMerged("too different")) == (kind in TOO_DIFFERENT)
 
 
@@ -596,17 +593,15 @@ def test_the_budget_never_changes_a_merge(monkeypatch: pytest.MonkeyPatch) -> No
     assert NotMerged("too different") in merges
 
 
-def test_an_ordinary_file_takes_milliseconds() -> None:
-    """Some 20 ms for 10,000 lines with twenty edits; the bound leaves room for a busy machine."""
+def test_an_ordinary_file_takes_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """10,000 lines with twenty edits: a twentieth of what may be taken."""
+    monkeypatch.setattr(textmerge, "_MAX_STEPS", 400_000)
     base = [b"    line %d\n" % n if n % 5 else b"\n" for n in range(10_000)]
     ours, theirs = list(base), list(base)
     for at in range(500, 10_000, 1000):
         ours[at], theirs[at + 300] = b"ours\n", b"theirs\n"
 
-    start = time.process_time()
     merge = merge_text(b"".join(base), b"".join(ours), b"".join(theirs))
-    took_s = time.process_time() - start
 
     assert isinstance(merge, Merge)
     assert merge.content is not None
-    assert took_s < 0.5

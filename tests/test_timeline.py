@@ -25,7 +25,8 @@ from shadowtree.events import (
     Position,
     TakenOut,
 )
-from shadowtree.journal import Journal, create_journal
+from shadowtree.journal import Journal
+from shadowtree.rows import create_journal
 from shadowtree.sessions import Session
 from shadowtree.timeline import (
     Archive,

@@ -781,6 +781,7 @@ def test_an_open_message_of_another_session_stays_open(line: Shadow, worktree: P
 # What undo and redo leave in the record
 
 
+@pytest.mark.usefixtures("no_tidying")
 def test_history_only_grows(line: Shadow, worktree: Path) -> None:
     for act in (line.undo, line.redo, line.undo, line.unrevert):
         before = count_rows(line)

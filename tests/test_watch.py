@@ -600,6 +600,20 @@ def other_branches_and_stashes(top: Path) -> Iterator[None]:
     yield
 
 
+@story
+def what_is_tracked_and_ignored_gives_way_to_something_else(top: Path) -> Iterator[None]:
+    """In an ignored directory nobody remembers what is left out, but whether something is missing."""
+    init(top)
+    make_tree(top / "build", {"keep": "1", "node_modules": "2"})
+    git("add", "--force", "build/keep", "build/node_modules", cwd=top)
+    yield
+    (top / "build/node_modules").unlink()
+    (top / "build/node_modules").mkdir()
+    yield
+    (top / "build/node_modules").rmdir()
+    yield
+
+
 # Links
 
 
@@ -622,6 +636,60 @@ def hard_links_inside(top: Path) -> Iterator[None]:
     (top / "c/d/a").write_text("by what is left")
     yield
     (top / "build/a").write_text("by what is ignored")
+    yield
+
+
+@story
+def hard_links_by_names_that_are_not_covered(top: Path) -> Iterator[None]:
+    """Ignored names and names that git forbids, in directories that are watched all the same."""
+    for number, name in enumerate(("x.log", "GIT~1", "too.log")):
+        (top / "c/d" / name).hardlink_to(top / "src/m.py")
+        yield
+        (top / "c/d" / name).write_text(f"by a name that is not covered {number}")
+        yield
+        (top / "c/d" / name).chmod(0o600 + number)
+        yield
+        (top / "c/d" / name).unlink()
+        yield
+    (top / "c/x.log").hardlink_to(top / "src/n.py")
+    (top / "c/x.log").write_text("at once")
+    yield
+    (top / "c/t").hardlink_to(top / "a.txt")
+    (top / "c/t").replace(top / "b.log")
+    (top / "c/new").write_text("so that its directory is listed")
+    yield
+    (top / "b.log").write_text("by a name that was another file's")
+    yield
+
+
+@story
+def hard_links_in_a_directory_that_came(top: Path) -> Iterator[None]:
+    """Nobody watched it when they were made, and when it was written by them."""
+    for number, name in enumerate(("x.log", "GIT~1")):
+        make_tree(top / f"new{number}", {"k": {}})
+        (top / f"new{number}/k" / name).hardlink_to(top / "src/m.py")
+        (top / f"new{number}/k" / name).write_text(f"at once {number}")
+        yield
+        (top / f"new{number}/k" / name).write_text(f"and later {number}")
+        yield
+    (top / "c/d").rename(top.parent / "away")
+    (top.parent / "away/x.log").hardlink_to(top / "src/n.py")
+    (top.parent / "away/x.log").write_text("while it was away")
+    (top.parent / "away").rename(top / "c/d")
+    yield
+
+
+@story
+def hard_links_to_rules_that_are_not_covered(top: Path) -> Iterator[None]:
+    make_tree(top / "p", {".gitignore": ".gitignore\n*.o\n", "a.o": "o", "a.c": "c"})
+    yield
+    (top / "c/rules").hardlink_to(top / "p/.gitignore")
+    yield
+    (top / "c/rules").write_text(".gitignore\n")
+    yield
+    (top / "c/rules").unlink()
+    (top / "c/rules.log").hardlink_to(top / "p/.gitignore")
+    (top / "c/rules.log").write_text(".gitignore\n*.c\n")
     yield
 
 

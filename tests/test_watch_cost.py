@@ -125,6 +125,23 @@ def test_one_changed_file_among_two_thousand_directories(tmp_path: Path) -> None
     assert calls["open"] <= 14
 
 
+def test_hard_links_by_ignored_names_are_searched_once(tmp_path: Path) -> None:
+    """When one came; a file that is known to have other names is looked at by itself."""
+    top = make_tree(tmp_path / "top", make_wide(300))
+    (top / ".gitignore").write_text("*.log\n")
+    watched = Watched(top, tmp_path)
+    with watched.shadow, scans() as found:
+        watched.settle()
+        (top / "d2/x.log").hardlink_to(top / "d1/f1")
+        watched.settle()
+        found.clear()
+        (top / "d3/f1").write_text("changed")
+        watched.shadow.take_snapshot()
+
+    assert not found[0].aliases
+    assert sorted(directory.path for directory in found[0].directories) == [b"", b"d1", b"d2", b"d3"]
+
+
 def test_a_look_costs_no_more(tmp_path: Path) -> None:
     top = make_tree(tmp_path / "top", make_wide(600))
     watched = Watched(top, tmp_path)

@@ -1,6 +1,7 @@
 """Where the kernel cannot tell, or not all: its limits, and what is mounted. Snapshots equal cold ones.
 
-Only root may do these things. The limits hold for the whole machine, so they are lowered for moments only.
+Only root may do these things. The limits hold for the whole machine, so for every test that runs there at the
+same time: the ordinary run reaches them or pretends, and the sweep, where a test is alone, lowers them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from shadowtree import watcher
+from shadowtree.inotify import Inotify
 from tests.trees import make_tree
 from tests.watching import BASE, Watched
 
@@ -26,6 +28,7 @@ pytestmark = [
 ]
 
 LIMITS = Path("/proc/sys/fs/inotify")
+OVERFLOW = "more happened at once than the system can tell"
 
 
 @contextmanager
@@ -41,6 +44,42 @@ def lowered(name: str, value: int) -> Iterator[None]:
         yield
     finally:
         path.write_text(before)
+
+
+def flood(top: Path) -> None:
+    """Let more happen than the queue holds; twice the same in a row is told once."""
+    names = [top / "a.txt", top / "src/m.py"]
+    for number in range(int((LIMITS / "max_queued_events").read_text()) + 100):
+        os.utime(names[number % 2])
+
+
+@contextmanager
+def refused_watches(monkeypatch: pytest.MonkeyPatch, newest: int) -> Iterator[None]:
+    """Have no watch to spare: a directory that is watched already may be named again."""
+    add = Inotify.add
+
+    def add_known(queue: Inotify, fd: int) -> int:
+        watch = add(queue, fd)
+        if watch > newest:
+            queue.remove(watch)
+            raise OSError(errno.ENOSPC, "no watch to spare")
+        return watch
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Inotify, "add", add_known)
+        yield
+
+
+@contextmanager
+def refused_queues(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have no queue to spare."""
+
+    def refuse(_: Inotify) -> None:
+        raise OSError(errno.EMFILE, "no queue to spare")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Inotify, "__init__", refuse)
+        yield
 
 
 @pytest.fixture
@@ -79,7 +118,30 @@ def mounted(where: Path, *arguments: str | Path) -> Iterator[None]:
 # Limits
 
 
-def test_more_happens_at_once_than_the_queue_holds(tmp_path: Path, worktree: Path) -> None:
+def test_more_happens_at_once_than_the_queue_holds(watched: Watched) -> None:
+    flood(watched.top)
+    (watched.top / "c/d/e/z").write_text("behind the end of the queue")
+    watched.check()
+    assert watched.watching().reason == OVERFLOW
+    assert watched.watching().is_active
+    (watched.top / "c/d/e/z").write_text("the queue is an empty one again")
+    watched.check_without_rescan()
+
+
+def test_a_queue_that_runs_over_again_and_again(watched: Watched) -> None:
+    for number in range(4):
+        flood(watched.top)
+        make_tree(watched.top, {f"a{number}": {"f": "a"}, f"b{number}": {"f": "b"}})
+        shutil.rmtree(watched.top / f"a{number}")
+        if number % 2:
+            watched.shadow.drain()
+        watched.check()
+        (watched.top / "a.txt").write_text(f"{number}")
+        watched.check()
+
+
+@pytest.mark.slow
+def test_a_short_queue(tmp_path: Path, worktree: Path) -> None:
     """The length of the queue is fixed when it is made."""
     make_tree(worktree, BASE)
     watched = Watched(worktree, tmp_path)
@@ -90,13 +152,14 @@ def test_more_happens_at_once_than_the_queue_holds(tmp_path: Path, worktree: Pat
             (worktree / f"src/{number}").write_text("new")
         (worktree / "c/d/e/z").write_text("behind the end of the queue")
         watched.check()
-        assert watched.watching().reason == "more happened at once than the system can tell"
+        assert watched.watching().reason == OVERFLOW
         assert watched.watching().is_active
         (worktree / "c/d/e/z").write_text("the queue is a long one again")
         watched.check_without_rescan()
 
 
-def test_a_queue_that_runs_over_again_and_again(tmp_path: Path, worktree: Path) -> None:
+@pytest.mark.slow
+def test_a_short_queue_that_runs_over_again_and_again(tmp_path: Path, worktree: Path) -> None:
     make_tree(worktree, BASE)
     watched = Watched(worktree, tmp_path)
     with watched.shadow, lowered("max_queued_events", 4):
@@ -160,13 +223,17 @@ def test_directories_change_places_beyond_the_limit(
             watched.check_without_rescan()
 
 
-def test_the_system_refuses_another_watch(tmp_path: Path, worktree: Path) -> None:
+@pytest.mark.parametrize("limit", ["pretended", pytest.param("real", marks=pytest.mark.slow)])
+def test_the_system_refuses_another_watch(
+    tmp_path: Path, worktree: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
     """Others of the same user may have taken them all."""
     make_tree(worktree, BASE)
     watched = Watched(worktree, tmp_path)
     with watched.shadow:
         watched.settle()
-        with lowered("max_user_watches", 1):
+        newest = watched.watching().directories
+        with lowered("max_user_watches", 1) if limit == "real" else refused_watches(monkeypatch, newest):
             make_tree(worktree, {"new": {"er": {"f": "f"}}})
             watched.check_without_rescan()
             assert watched.watching().unwatched == 4
@@ -179,11 +246,14 @@ def test_the_system_refuses_another_watch(tmp_path: Path, worktree: Path) -> Non
         assert watched.watching().unwatched == 2
 
 
-def test_no_queue_is_to_be_had(tmp_path: Path, worktree: Path) -> None:
+@pytest.mark.parametrize("limit", ["pretended", pytest.param("real", marks=pytest.mark.slow)])
+def test_no_queue_is_to_be_had(
+    tmp_path: Path, worktree: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
     make_tree(worktree, BASE)
     watched = Watched(worktree, tmp_path)
     with watched.shadow:
-        with lowered("max_user_instances", 0):
+        with lowered("max_user_instances", 0) if limit == "real" else refused_queues(monkeypatch):
             watched.check()
             assert not watched.watching().is_active
             assert watched.watching().directories == 0

@@ -11,7 +11,7 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -37,6 +37,9 @@ NO_HOOKS = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
 
 class Editor:
     """Edits a worktree at random, as people, editors and git do."""
+
+    names: Sequence[str] = NAMES
+    rules: Sequence[str] = RULES
 
     def __init__(self, top: Path, seed: int, *, has_links: bool = False) -> None:
         self.random = Random(seed)
@@ -109,7 +112,7 @@ class Editor:
         return self.random.choice(self._files() or [self._top / "a"])
 
     def _name(self) -> Path:
-        return self._directory() / self.random.choice(NAMES)
+        return self._directory() / self.random.choice(self.names)
 
     def _bytes(self) -> bytes:
         return self.random.randbytes(self.random.choice((0, 1, 20, 20, 20, 5000)))
@@ -117,7 +120,7 @@ class Editor:
     def _write(self, path: Path, how: str = "wb") -> None:
         if not path.is_symlink() and (path.is_file() or not path.exists()):
             is_rules = path.name.endswith("ignore")
-            content = self.random.choice(RULES).encode() if is_rules else self._bytes()
+            content = self.random.choice(self.rules).encode() if is_rules else self._bytes()
             with path.open(how) as file:
                 file.write(content)
 
@@ -248,10 +251,52 @@ class Editor:
         shutil.rmtree(self._directory() / ".git")
 
 
+class Linker(Editor):
+    """Gives files more names, covered and uncovered, in directories that are all covered.
+
+    So whatever is written by any of them is told, and nothing may be missed.
+    """
+
+    names = ("a", "b", "x.log", "y.log", "GIT~1", ".gitignore")
+    rules = ("*.log\n", "a\n", "!x.log\n", "*.log\n.gitignore\n", ".gitignore\n", "")
+
+    def __init__(self, top: Path, seed: int) -> None:
+        super().__init__(top, seed)
+        links = [self.hard_link, self.hard_link_in_new_directory]
+        writes = [self.write_new, self.write, self.append, self.save, self.touch, self.change_bits]
+        moves = [self.move_file, self.move_directory, self.delete, self.exchange_links]
+        self._acts = [*(links * 4), *(writes * 2), *moves]
+
+    def _new_directory(self) -> Path:
+        return self._directory() / self.random.choice(("p", "q", "r"))
+
+    def hard_link_in_new_directory(self) -> None:
+        path, file = self._new_directory(), self._file()
+        path.mkdir()
+        name = path / self.random.choice(self.names)
+        name.hardlink_to(file)
+        self._write(name, self.random.choice(("wb", "ab")))
+
+    def exchange_links(self) -> None:
+        """Put a link in the place of a name that is known already."""
+        other = self._directory() / "t"
+        other.hardlink_to(self._file())
+        other.replace(self._file())
+
+    def move_directory(self) -> None:
+        self._subdirectory().rename(self._new_directory())
+
+
 @contextmanager
 def editing(watched: Watched, seed: int, *, has_links: bool = False) -> Iterator[Editor]:
     """Have an editor for a worktree; a failure tells its seed."""
-    editor = Editor(watched.top, seed, has_links=has_links)
+    with noting(Editor(watched.top, seed, has_links=has_links), seed) as editor:
+        yield editor
+
+
+@contextmanager
+def noting(editor: Editor, seed: int) -> Iterator[Editor]:
+    """Let a failure tell the seed of an editor."""
     try:
         yield editor
     except BaseException as error:
@@ -353,6 +398,36 @@ def test_thousands_of_random_edits_of_files_with_several_names(
     seed: int, watched: Watched, tmp_path: Path
 ) -> None:
     assert run_with_links(watched, tmp_path, 9000 + seed, 1000) <= 20
+
+
+def run_with_links_in_sight(watched: Watched, tmp_path: Path, seed: int, steps: int) -> None:
+    """Edit files that have several names where all is watched: each snapshot is right by itself."""
+    shutil.rmtree(watched.top / "build")
+    shutil.rmtree(watched.top / "node_modules")
+    watched.settle()
+    with noting(Linker(watched.top, seed), seed) as editor:
+        for step in range(steps):
+            for _ in range(editor.random.choice((1, 1, 1, 2, 5))):
+                editor.edit()
+            compare(watched, tmp_path / "cold", step)
+    look_over(watched)
+    assert watched.watching().missed == 0
+    watched.check()
+
+
+@pytest.mark.usefixtures("aged")
+@pytest.mark.parametrize("seed", range(SEED, SEED + 3))
+def test_random_edits_by_names_that_are_not_covered(seed: int, watched: Watched, tmp_path: Path) -> None:
+    run_with_links_in_sight(watched, tmp_path, 10_000 + seed, 120)
+
+
+@slow
+@pytest.mark.usefixtures("aged")
+@pytest.mark.parametrize("seed", range(SEED, SEED + 10))
+def test_thousands_of_random_edits_by_names_that_are_not_covered(
+    seed: int, watched: Watched, tmp_path: Path
+) -> None:
+    run_with_links_in_sight(watched, tmp_path, 11_000 + seed, 1000)
 
 
 # Others

@@ -29,6 +29,24 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linu
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may do this")
 
 
+# Acts
+
+
+def test_an_act_sees_that_a_directory_is_gone(watched: Watched) -> None:
+    """What was known of it is not what is there: the act was planned as if it were, and failed."""
+    with watched.shadow.message("m1"):
+        (watched.top / "src" / "deep" / "er" / "f").write_text("changed")
+    shutil.rmtree(watched.top / "src" / "deep")
+
+    with pytest.raises(Conflict) as caught:
+        watched.shadow.undo()
+    outcome = watched.shadow.undo(on_conflict="overwrite")
+
+    assert [conflict.path for conflict in caught.value.conflicts] == ["src/deep/er/f"]
+    assert outcome.restored == ["src/deep/er/f"]
+    assert (watched.top / "src" / "deep" / "er" / "f").read_text() == "f"
+
+
 # Much, deep, long
 
 

@@ -47,9 +47,11 @@ Environment:
   SHADOWTREE_HOME      the directory of all stores
   SHADOWTREE_STORE     the store to use, as with --store
   SHADOWTREE_SESSION   the session to act in, as with --session
+  SHADOWTREE_CONFIG    your file of settings
+  SHADOWTREE_MAX_FILE_SIZE and so on: a setting, as with --set
   NO_COLOR             no colours on a terminal
 
-Settings for --set: {settings}
+Settings for --set and 'shadowtree config': {settings}
 """
 
 

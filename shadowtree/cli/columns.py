@@ -21,6 +21,12 @@ def align_right(cells: Sequence[str]) -> list[str]:
     return [" " * (width - measure(cell)) + cell for cell in cells]
 
 
+def join_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Make lines of rows that have the same number of cells, aligned on their left."""
+    columns = [align_left(column) for column in zip(*rows, strict=True)]
+    return [GAP.join(cells).rstrip() for cells in zip(*columns, strict=True)]
+
+
 def find_room(columns: Sequence[Sequence[str]], width: int | None, *, at_least: int, at_most: int) -> int:
     """Tell how wide one more column can be, beside aligned ones, if a row is to fit into `width`."""
     if width is None:

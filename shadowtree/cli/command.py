@@ -36,7 +36,17 @@ COMMANDS = {
     "blame": "reading",
     "track": "recording",
     "patch": "reading",
+    "pin": "forgetting",
+    "unpin": "forgetting",
+    "forget": "forgetting",
+    "purge": "purging",
     "watch": "watching",
+    "stats": "seeing",
+    "du": "seeing",
+    "gc": "stores",
+    "destroy": "stores",
+    "config": "config",
+    "check": "checking",
 }
 """Each command and the module of this package that describes it, in the order of the help."""
 

@@ -36,10 +36,12 @@ ANSWERS: dict[type[BaseException], Answer] = {
     shadowtree.UnknownName: Answer(12),
     shadowtree.UnknownMessage: Answer(12, "try 'shadowtree log', which lists them"),
     shadowtree.AmbiguousMessage: Answer(12, "try more of its id"),
+    shadowtree.ForgottenMessage: Answer(12, "try a message that 'shadowtree log' lists"),
     shadowtree.UnknownBranch: Answer(12, "try 'shadowtree branches', which lists them"),
     shadowtree.UnknownTree: Answer(
         12, "try a message that 'shadowtree log' lists, or an id that 'shadowtree track' printed"
     ),
+    shadowtree.ForgottenTree: Answer(12, "try a message that 'shadowtree log' lists"),
     shadowtree.NotRecorded: Answer(12, "try the message before it, or the one after it"),
     shadowtree.Conflict: Answer(13, "try --on-conflict merge, keep or overwrite"),
     shadowtree.NotConfirmed: Answer(13, "try again with --yes"),
@@ -48,6 +50,14 @@ ANSWERS: dict[type[BaseException], Answer] = {
         1, "try to leave something out in .shadowtreeignore, or --set {error.setting}={error.found}"
     ),
     shadowtree.OutOfSpace: Answer(1, "try to free some space, or --store on another disk"),
+    shadowtree.OverBudget: Answer(
+        1, "try to leave something out in .shadowtreeignore, a lower keep_turns, or a larger store_budget"
+    ),
+    shadowtree.OverTotalBudget: Answer(
+        1,
+        "try 'shadowtree stats --all', which lists them, 'shadowtree destroy', 'shadowtree gc --orphans', "
+        "or a larger total_budget",
+    ),
     shadowtree.UnsafePath: Answer(1, "try --store with a directory that only you can write to"),
     shadowtree.StoreFailed: Answer(1),
     shadowtree.WorktreeFailed: Answer(1),
@@ -115,8 +125,9 @@ def _advise_after_merging(error: BaseException) -> str | None:
 
 
 def to_document(error: BaseException) -> dict[str, object]:
-    """Give the document that stands for the result: of a conflict it is the outcome."""
-    if isinstance(error, shadowtree.Conflict) and isinstance(error.outcome, shadowtree.Outcome):
-        return error.outcome.to_dict()
+    """Give the document that stands for the result: of what stopped before anything was done, the outcome."""
+    if isinstance(error, shadowtree.Conflict) and error.outcome is not None:
+        document: dict[str, object] = error.outcome.to_dict()
+        return document
     failure = explain(error)
     return {"error": failure.name, "message": failure.message}

@@ -91,7 +91,9 @@ def _describe_time(entry: shadowtree.BlameEntry, now_ms: int) -> str:
 
 
 def _name_author(entry: shadowtree.BlameEntry) -> str:
-    return "outside any message" if entry.message is None else cut(escape(entry.message.id), _MAX_NAME)
+    if entry.message is not None:
+        return cut(escape(entry.message.id), _MAX_NAME)
+    return "a forgotten message" if entry.is_forgotten else "outside any message"
 
 
 def _describe_state(message: shadowtree.Message | None) -> str:

@@ -42,7 +42,7 @@ def render_log(
         align_right([_describe_place(message, {} if has_sessions else heads) for message in messages]),
         *_describe_times(messages, now_ms=now_ms, has_sessions=has_sessions),
     ]
-    states = [_describe_state(message) for message in messages]
+    states = [_describe_states(message) for message in messages]
     if any(states):
         left.append(align_left(states))
     yield from _make_rows(messages, counts, left, width)
@@ -67,7 +67,7 @@ def render_graph(
         align_right([f"#{message.number}" for message in messages]),
         *_describe_times(messages, now_ms=now_ms, has_sessions=has_sessions),
     ]
-    states = [_name_branch(message) or _describe_state(message) for message in messages]
+    states = [_name_branch(message) or _describe_states(message) for message in messages]
     if any(states):
         left.append(align_left(states))
     rows = _make_rows(messages, counts, left, width)
@@ -124,6 +124,11 @@ def _describe_state(message: shadowtree.Message) -> str:
     if message.state == "active":
         return "inferred" if message.is_burst else ""
     return message.state
+
+
+def _describe_states(message: shadowtree.Message) -> str:
+    pinned = "pinned" if message.is_pinned else ""
+    return " ".join(filter(None, [_describe_state(message), pinned]))
 
 
 def _name_branch(message: shadowtree.Message) -> str | None:
@@ -185,6 +190,8 @@ def _describe_circumstances(message: shadowtree.Message, now_ms: int) -> Iterato
     if message.state != "active":
         on = "" if message.branch is None else f" on branch {escape(message.branch)}"
         yield f"{_describe_state(message)}{on}"
+    if message.is_pinned:
+        yield "pinned"
     if message.is_burst:
         yield "inferred from changes that nobody announced"
     elif message.is_inferred:

@@ -63,6 +63,16 @@ def ask(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
+def ask_for(question: str, word: str) -> bool:
+    """Have the user type a word; without a terminal nobody can."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    _make_encodable(sys.stderr)
+    sys.stderr.write(f"{question} ")
+    sys.stderr.flush()
+    return sys.stdin.readline().rstrip("\r\n") == word
+
+
 def drop_output() -> None:
     """Lead both streams to nowhere, or Python would complain of them once more when it exits."""
     nowhere = os.open(os.devnull, os.O_WRONLY)

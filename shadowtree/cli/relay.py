@@ -13,19 +13,16 @@ import signal
 import sys
 from collections.abc import Mapping
 
-PASSED_ON = frozenset(
-    {
-        signal.SIGHUP,
-        signal.SIGINT,
-        signal.SIGQUIT,
-        signal.SIGTERM,
-        signal.SIGUSR1,
-        signal.SIGUSR2,
-        signal.SIGTSTP,
-        signal.SIGCONT,
-    }
+_LEFT_ALONE = frozenset(
+    getattr(signal, name)
+    for name in ("SIGKILL", "SIGSTOP", "SIGTTIN", "SIGTTOU", "SIGCHLD", "SIGURG", "SIGWINCH", "SIGINFO")
+    if hasattr(signal, name)
 )
-"""What the program is told too."""
+"""What nobody can hold back, and what ends nobody."""
+_OF_THE_TERMINAL = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP})
+"""What the kernel sends to a whole group; all else, such as the end of a timer, is for one process."""
+PASSED_ON = frozenset(signal.valid_signals()) - _LEFT_ALONE
+"""What the program is told too: all that would end us and leave it running, or stop it, or let it go on."""
 
 _HELD = PASSED_ON | {signal.SIGCHLD}
 _IGNORED_BY_PYTHON = tuple(
@@ -134,16 +131,17 @@ def _wait(pid: int) -> int:
 def _next_signal(pid: int) -> tuple[int, bool]:
     """Wait for a signal; tell whether it is to be passed on.
 
-    The program has what the kernel sent, because that went to the whole group, and what it sent itself. But
+    The program has what the terminal sent, because that went to the whole group, and what it sent itself. But
     it may have left our group, as an interactive shell does, and then only we are told to go on.
     """
     if sys.platform == "darwin":
         number = signal.sigwait(_HELD)
-        return number, number == signal.SIGCONT or not _is_in_foreground()
+        return number, number not in _OF_THE_TERMINAL or not _is_in_foreground()
     said = signal.sigwaitinfo(_HELD)
-    is_from_kernel = said.si_code > 0
+    if said.si_code > 0:
+        return said.si_signo, said.si_signo not in _OF_THE_TERMINAL
     is_to_go_on = said.si_signo == signal.SIGCONT
-    return said.si_signo, is_to_go_on or not (is_from_kernel or said.si_pid == pid)
+    return said.si_signo, is_to_go_on or said.si_pid != pid
 
 
 def _is_in_foreground() -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import shadowtree
+from shadowtree.cli.columns import GAP, align_right
 from shadowtree.cli.output import paint
-from shadowtree.cli.text import count, escape, escape_line
+from shadowtree.cli.text import count, describe_age, describe_bytes, escape, escape_line
 
 LISTED = 10
 """How many paths are listed; JSON has all."""
@@ -42,6 +43,8 @@ def render_status(status: shadowtree.Status) -> Iterator[str]:
     yield from list_skipped(status.skipped, "not protected")
     if not status.ignored and not status.skipped:
         yield "Nothing in it is left out"
+    for warning in status.warnings:
+        yield paint("yellow", escape(warning))
 
 
 def render_patch(patch: shadowtree.Patch) -> Iterator[str]:
@@ -81,6 +84,30 @@ def list_skipped(skipped: Sequence[shadowtree.Skipped], what: str) -> Iterator[s
         yield f"  {escape(each.path)} ({escape(each.reason)})"
     if len(skipped) > LISTED:
         yield f"  and {len(skipped) - LISTED:,} more, which --json lists"
+
+
+def render_stores(stores: Sequence[shadowtree.KnownStore], *, now_ms: int) -> Iterator[str]:
+    """Give a row for each store, and their sum."""
+    if not stores:
+        yield "There is no store"
+        return
+    sizes = align_right([describe_bytes(known.bytes) for known in stores])
+    ages = align_right(
+        ["?" if known.used_ms is None else describe_age(now_ms - known.used_ms) for known in stores]
+    )
+    for known, size, age in zip(stores, sizes, ages, strict=True):
+        yield GAP.join((size, age, _describe_store(known)))
+    yield f"{count(len(stores), 'store')}, {describe_bytes(sum(known.bytes for known in stores))}"
+
+
+def _describe_store(known: shadowtree.KnownStore) -> str:
+    """Name a worktree; the store is named where the worktree is not there to find it by."""
+    if known.state == "there" and known.worktree is not None:
+        return escape(known.worktree)
+    where = f"{escape(known.worktree or 'unknown')} ({escape(known.store)})"
+    if known.is_orphan:
+        return paint("yellow", f"{where}: gone, 'shadowtree gc --orphans' removes it")
+    return f"{where}: {known.state}, {escape(known.doubt or '')}"
 
 
 def _list_changed(status: shadowtree.Status) -> Iterator[str]:

@@ -11,7 +11,7 @@ import os
 import shadowtree
 from shadowtree.cli.command import Argument, Command, Option, Shared
 from shadowtree.cli.errors import explain, to_document
-from shadowtree.cli.output import drop_output, say, write_json
+from shadowtree.cli.output import drop_output, say, talk, write_json
 from shadowtree.cli.progress import ProgressBar
 from shadowtree.cli.relay import CannotRun, Relay, die_of, find_program
 from shadowtree.cli.said import DESCRIPTION, describe_message, describe_patch, tell_shortcomings, to_json
@@ -67,10 +67,10 @@ def run(
         path = find_program(command[0], os.environ.get("PATH", os.defpath))
     except CannotRun as failure:
         return _refuse(shared, failure)
-    begun = _Run(shared, find_to_record(shared))
+    begun = _Run(shared, find_to_record(shared), undoes=undo_on_fail)
     begun.begin(_make_id() if id is None else id, words)
     with Relay() as relay:
-        ended = begun.finish(*_run_program(relay, path, command, begun), undoes=undo_on_fail)
+        ended = begun.finish(*_run_program(relay, path, command, begun))
     return _tell(shared, ended)
 
 
@@ -80,9 +80,11 @@ class _Run:
     The store is open at the beginning and at the end alone; in between it is the command's to use.
     """
 
-    def __init__(self, shared: Shared, worktree: str) -> None:
+    def __init__(self, shared: Shared, worktree: str, *, undoes: bool) -> None:
         self.shared = shared
         self.worktree = worktree
+        self._undoes = undoes
+        """It is to be taken back if the command fails."""
         self._name = ""
         self._is_step = False
 
@@ -95,6 +97,12 @@ class _Run:
                 # To begin it again would change nothing, and its end is not ours to tell.
                 raise shadowtree.DuplicateMessage(name, shadow.session)
             self._is_step = open_id is not None and open_id == self._find_around()
+            if self._is_step and self._undoes:
+                # An act would end the open message, and cut that of the run around this one in two.
+                raise shadowtree.InvalidInput(
+                    f"--undo-on-fail is not for a run inside the run of message {open_id!r}: "
+                    "this one would be a step of it, which cannot be undone before it ends"
+                )
             if self._is_step:
                 shadow.begin_step(name)
             else:
@@ -109,13 +117,13 @@ class _Run:
         )
         return {**os.environ, "SHADOWTREE_SESSION": self.shared.session, **around}
 
-    def finish(self, code: int, failure: CannotRun | None, *, undoes: bool) -> Ended:
+    def finish(self, code: int, failure: CannotRun | None) -> Ended:
         """Record where it ends, and take it back if that is wanted and the command failed."""
         try:
             record = self._end()
         except shadowtree.ShadowError as error:
             return Ended(error, code, failure)
-        return Ended(record, code, failure, self._undo(record) if undoes and code != 0 else None)
+        return Ended(record, code, failure, self._undo() if self._undoes and code != 0 else None)
 
     def _find_around(self) -> str | None:
         """Name the message of the run that this one is inside of, if it is one of the same session."""
@@ -131,9 +139,7 @@ class _Run:
         with open_shadow(self.shared, self.worktree) as shadow, ProgressBar("Reading files") as bar:
             return shadow.end_step(self._name) if self._is_step else shadow.end(self._name, progress=bar)
 
-    def _undo(self, record: Record) -> shadowtree.Outcome | shadowtree.ShadowError:
-        if isinstance(record, shadowtree.Step):
-            return shadowtree.InvalidInput(f"it is a step of message {record.message!r}, which is still open")
+    def _undo(self) -> shadowtree.Outcome | shadowtree.ShadowError:
         try:
             with open_shadow(self.shared, self.worktree) as shadow:
                 is_last = shadow.messages(last=1)[0].id == self._name
@@ -203,7 +209,7 @@ def _to_json(ended: Ended) -> dict[str, Any]:  # Any: JSON
 
 
 def _tell_people(ended: Ended, *, is_brief: bool) -> None:
-    """Say it in a line each: why it was not run, what is recorded, what was taken back."""
+    """Say why it was not run, what is recorded, what was taken back, or which paths are in conflict."""
     record, undo = ended.record, ended.undo
     if ended.failure is not None:
         say(str(ended.failure))
@@ -213,6 +219,10 @@ def _tell_people(ended: Ended, *, is_brief: bool) -> None:
     if not is_brief:
         say(f"{_name(record)} {describe_patch(record.patch)}")
         tell_shortcomings(record)
+    if isinstance(undo, shadowtree.Conflict) and not is_brief:
+        from shadowtree.cli.outcome import list_conflicts
+
+        talk(list_conflicts(undo.conflicts))
     if isinstance(undo, shadowtree.ShadowError):
         say(f"{_name(record)} is not undone: {undo}")
     elif undo is not None and not is_brief:
@@ -221,8 +231,10 @@ def _tell_people(ended: Ended, *, is_brief: bool) -> None:
 
 def _name(record: Record) -> str:
     if isinstance(record, shadowtree.Step):
-        return f"step {record.name} of message {record.message}"
-    return f"message {record.id}" + (", which a later one ended," if record.is_inferred else "")
+        name = f"step {record.name} of message {record.message}"
+    else:
+        name = f"message {record.id}"
+    return name + (", which a later one ended," if record.is_inferred else "")
 
 
 def _describe_undo(outcome: shadowtree.Outcome) -> str:
@@ -251,8 +263,8 @@ reach it. Its exit code is ours; if a signal ended it, the same one ends us. The
 does, not when what it left running in the background does. Its text is the command line, unless -m gives one.
 
 With --json the command's standard output goes to standard error, so that the document is alone on standard
-output. A 'shadowtree run' inside it is a step of the message; a message that it begins itself ends this one.
-Exit code 127: there is no such command; 126: it cannot be run.
+output. A 'shadowtree run' inside it is a step of the message, for which --undo-on-fail is refused; a message
+that it begins itself ends this one. Exit code 127: there is no such command; 126: it cannot be run.
 
 \b
 Examples:

@@ -13,7 +13,7 @@ from shadowtree.cli.progress import ProgressBar
 from shadowtree.cli.shadows import current_directory
 from shadowtree.cli.text import count, describe_age, escape
 from shadowtree.daemon.client import Client, open_conversation
-from shadowtree.daemon.start import find_daemon, reach_daemon
+from shadowtree.daemon.start import find_to_oversee, reach_daemon
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,18 +39,34 @@ def watch(shared: Shared, is_detached: bool = False, auto: str | None = None) ->
 
 
 def stop(shared: Shared, is_all: bool = False) -> int:
-    stopped = _stop_all() if is_all else _stop_one(shared)
+    if is_all:
+        return _stop_all(shared)
+    stopped = _stop_one(shared)
     if shared.as_json:
         write_json({"stopped": stopped})
-    elif stopped:
-        write_lines(f"{escape(worktree)} is no longer watched" for worktree in stopped)
     else:
-        write_lines(["Nothing was watched" if is_all else "This is not watched"])
+        write_lines(_list_stopped(stopped) or ["This is not watched"])
     return 0
 
 
+def _stop_all(shared: Shared) -> int:
+    """End the daemon, and tell what it served, as far as it could be asked."""
+    stopped = _end_daemon()
+    if shared.as_json:
+        write_json({"stopped": stopped or [], "ended": stopped is not None})
+    elif stopped is None:
+        write_lines(["Nothing was watched"])
+    else:
+        write_lines(_list_stopped(stopped) or ["The daemon has ended"])
+    return 0
+
+
+def _list_stopped(worktrees: list[str]) -> list[str]:
+    return [f"{escape(worktree)} is no longer watched" for worktree in worktrees]
+
+
 def status(shared: Shared) -> int:
-    client = find_daemon(os.environ)
+    client = find_to_oversee(os.environ)
     found: dict[str, Any] | None = None  # Any: JSON
     if client is not None:
         with client:
@@ -100,7 +116,7 @@ def _wait(client: Client, worktree: str, shared: Shared) -> int:
 
 
 def _stop_one(shared: Shared) -> list[str]:
-    client = find_daemon(os.environ)
+    client = find_to_oversee(os.environ)
     if client is None:
         return []
     place = _name_place(shared)
@@ -109,18 +125,19 @@ def _stop_one(shared: Shared) -> list[str]:
         return stopped
 
 
-def _stop_all() -> list[str]:
-    """End the daemon, of whatever version it is, and name what it served, as far as it can be asked."""
+def _end_daemon() -> list[str] | None:
+    """End the daemon, of whatever version, and name what it says that it served; None: there is none."""
     try:
-        client = find_daemon(os.environ)
+        client = find_to_oversee(os.environ)
     except shadowtree.DaemonFailed:
         client = open_conversation(shadowtree.MeetingPlace(os.environ))
-        if client is not None:
-            with client:
-                client.end()
+        if client is None:
+            return None
+        with client:
+            client.end()
         return []
     if client is None:
-        return []
+        return None
     with client:
         worktrees = [served["worktree"] for served in client.ask("status")["worktrees"]]
         client.end()

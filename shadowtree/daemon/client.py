@@ -35,20 +35,22 @@ class Without(Exception):
 class OtherDaemon(Exception):
     """A daemon of another version, or for commands in other circumstances."""
 
-    def __init__(self, why: str, pid: int) -> None:
+    def __init__(self, why: str, pid: int, *, is_understood: bool) -> None:
         self.why = why
         self.pid = pid
+        self.is_understood = is_understood
+        """It is of this version, and can be asked for what concerns itself."""
         super().__init__(why)
 
 
 class Lost(Exception):
     """The conversation broke off before the work was done, as far as anybody knows."""
 
-    def __init__(self, *, is_alive: bool, mark: int | None, is_cancelled: bool) -> None:
+    def __init__(self, *, is_alive: bool, number: int | None, is_cancelled: bool) -> None:
         self.is_alive = is_alive
         """It only fell silent, and may go on."""
-        self.mark = mark
-        """What was recorded before the work; None: it was not begun, or need not be known."""
+        self.number = number
+        """Of what was recorded last before the work; None: it was not begun, or need not be known."""
         self.is_cancelled = is_cancelled
         super().__init__("the daemon was lost")
 
@@ -102,8 +104,8 @@ class Client:
         kind, *rest = self._receive()
         if kind == "other":
             protocol, version, pid, why = rest
-            del protocol, version
-            raise OtherDaemon(why, pid)
+            is_understood = (protocol, version) == (PROTOCOL, shadowtree.__version__)
+            raise OtherDaemon(why, pid, is_understood=is_understood)
         if kind != "welcome":
             raise ConnectionError("the daemon says something else")
 
@@ -165,7 +167,7 @@ class Client:
         try:
             self._channel.send("call", method, session, encode(arguments), encoded, wishes)
         except OSError as error:
-            raise Lost(is_alive=False, mark=None, is_cancelled=False) from error
+            raise Lost(is_alive=False, number=None, is_cancelled=False) from error
         return self._follow(progress, confirm, tell_recovered)
 
     def _follow(
@@ -176,7 +178,7 @@ class Client:
     ) -> Any:  # Any: what was sent
         """Follow what the daemon tells of the work until it is over."""
         self._is_cancelled = False
-        mark = None
+        number = None
         self._connection.settimeout(SILENCE_S)
         with _Interrupts(self._cancel) as interrupts:
             while True:
@@ -184,15 +186,15 @@ class Client:
                     kind, *rest = self._receive()
                 except OSError as error:
                     is_alive = isinstance(error, TimeoutError)
-                    raise Lost(is_alive=is_alive, mark=mark, is_cancelled=self._is_cancelled) from error
+                    raise Lost(is_alive=is_alive, number=number, is_cancelled=self._is_cancelled) from error
                 if kind == "result":
                     return decode(rest[0])
                 if kind == "error":
                     raise decode_error(rest[0])
                 if kind == "without":
                     raise Without(*rest)
-                if kind == "mark":
-                    (mark,) = rest
+                if kind == "number":
+                    (number,) = rest
                 elif kind == "progress" and progress is not None:
                     progress(*rest)
                 elif kind == "recovered" and tell_recovered is not None:

@@ -69,6 +69,8 @@ class Conversation:
         self._connection = connection
         self._channel = Channel(connection)
         self._is_welcome = False
+        self._is_understood = False
+        """The command is of our version, so that it may ask for what concerns the daemon itself."""
         self._is_hung_up = False
         self._served: Served | None = None
         self._work: Work | None = None
@@ -161,6 +163,10 @@ class Conversation:
             self._welcome(*rest)
         elif kind == "end":
             self._house.end()
+        elif kind == "status" and self._is_understood:
+            self._channel.send("result", encode(self._house.tell_status()))
+        elif kind == "stop" and self._is_understood:
+            self._channel.send("result", self._house.stop(*rest))
         elif not self._is_welcome:
             raise ConnectionError("it has not said hello")
         elif kind == "find":
@@ -169,16 +175,13 @@ class Conversation:
             self._begin(Call(self._channel.send, self._served, *rest))
         elif kind == "serve":
             self._begin(_Serving(self._channel.send, self._house, self, *rest))
-        elif kind == "status":
-            self._channel.send("result", encode(self._house.tell_status()))
-        elif kind == "stop":
-            self._channel.send("result", self._house.stop(*rest))
         elif kind == "cancel" and self._work is not None:
             self._work.cancel()
         elif kind == "answer" and self._work is not None:
             self._work.answer(*rest)
 
     def _welcome(self, protocol: int, version: str, circumstances: object) -> None:
+        self._is_understood = (protocol, version) == (PROTOCOL, shadowtree.__version__)
         why = self._house.refuse(protocol, version, circumstances)
         if why is not None:
             self._channel.send("other", PROTOCOL, shadowtree.__version__, os.getpid(), why)

@@ -6,16 +6,19 @@
     find DIRECTORY STORE         ▶
                                  ◀ found WORKTREE ... or: without WHY
     call METHOD ...              ▶
-                                 ◀ mark, progress, working, confirm, recovered
+                                 ◀ number, progress, working, confirm, recovered
     answer, cancel               ▶
                                  ◀ result, error      or: without WHY
+
+A command that is `other` in its circumstances alone may still ask for `status` and `stop`, which concern the
+daemon itself.
 
 `hello`, `other` and `end` stay as they are for ever, so that any version can end a daemon of any other.
 """
 
 from __future__ import annotations
 
-PROTOCOL = 1
+PROTOCOL = 3
 """Grows with every change of what is said. Only equals talk, and only if their versions are equal too."""
 
 HELLO_S = 1.0

@@ -116,11 +116,11 @@ class RemoteShadow:
 
     def _require_undone(self, lost: Lost, method: str, is_repeatable: bool) -> None:
         """Raise unless the work may be done by this process now."""
-        if not is_repeatable and lost.mark is not None:
+        if not is_repeatable and lost.number is not None:
             # A daemon that is only silent may still go on with it.
             if lost.is_alive:
                 raise shadowtree.PerhapsDone(method, "fell silent") from lost
-            if self._open_local().mark() != lost.mark:
+            if self._open_local().last_number() != lost.number:
                 raise shadowtree.PerhapsDone(method, "ended") from lost
         if lost.is_cancelled:
             raise KeyboardInterrupt from lost

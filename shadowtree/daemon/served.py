@@ -76,28 +76,24 @@ class Served:
         self.requests = 0
         self.uses = 0
         """Grows with each use, which may have changed the watcher's descriptor."""
+        self.tidied = 0
+        """How many uses there were when its store was last tidied."""
         self.used_s = self.since_s = time.time()
         self.idle_since_s = time.monotonic()
         self.looked_s = time.monotonic()
         """When all of it was looked at last."""
-        self.changed_s: float | None = None
-        """When something in it changed last, as far as the watcher told; `watch --auto` waits for quiet."""
         self._mutex = threading.Lock()
 
     @property
-    def is_in_use(self) -> bool:
-        """Whether something is being done with its shadow."""
-        return self._mutex.locked()
+    def is_tidy(self) -> bool:
+        """Whether its store was tidied since it was last used."""
+        return self.tidied == self.uses
 
     @property
     def turn(self) -> tuple[int, int]:
         """What changes whenever the watcher may have another descriptor."""
         watching = self.shadow.watching
         return self.uses, 0 if watching is None else watching.rescans
-
-    def note_change(self) -> None:
-        """Note that the watcher told of a change."""
-        self.changed_s = time.monotonic()
 
     def warm_up(self, progress: Progress | None) -> shadowtree.Snapshot:
         """Record the present state, which is what makes the next record cheap."""
@@ -200,12 +196,13 @@ class Served:
         self.sessions.add(session)
 
     def describe_watching(self) -> dict[str, Any] | None:  # Any: plain values
-        """Tell how well it is in sight; None while it is in use."""
-        try:
-            with self.in_use(_GLANCE_S):
-                watching = self.shadow.watching
-        except Gone:
+        """Tell how well it is in sight; None while it is in use. To ask that is no use of it."""
+        if not self._mutex.acquire(timeout=_GLANCE_S):
             return None
+        try:
+            watching = None if self.is_dropped else self.shadow.watching
+        finally:
+            self._release()
         return None if watching is None else watching.to_dict()
 
     def to_dict(self) -> dict[str, Any]:  # Any: plain values

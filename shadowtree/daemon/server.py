@@ -41,6 +41,8 @@ class Timing:
     """A worktree that was not used for so long is looked over."""
     look_every_s: float = 600.0
     """At most one full look over a worktree is begun in that time."""
+    tidy_after_s: float = 5.0
+    """The store of a worktree that was not used for so long is tidied."""
     look_s: float = 0.02
     look_pause_s: float = 0.08
     """How long a piece of such a look takes, and the pause after it."""
@@ -89,7 +91,7 @@ class Server:
                     act: Callable[[], None] = key.data
                     act()
                 self._follow_watchers()
-                self._look_over()
+                self._use_idle_time()
                 self._make_round()
         except Exception as error:
             self._log.write_failure(error)
@@ -106,7 +108,7 @@ class Server:
         if not isinstance(circumstances, dict) or circumstances.keys() != self._circumstances.keys():
             return "was started otherwise"
         other = [name for name, value in self._circumstances.items() if circumstances[name] != value]
-        return f"was started with another {other[0]}" if other else None
+        return f"differs from this command in its {other[0]}" if other else None
 
     def find(self, start: str, store: str | None) -> Served | None:
         """Find the served worktree that a directory is in, if it is still there."""
@@ -126,7 +128,7 @@ class Server:
         found = shadowtree.find_worktree(wish.worktree, store=wish.store) or wish.worktree
         served = self._worktrees.add(replace(wish, worktree=found), holder)
         try:
-            with served.in_use(shadowtree.Settings().lock_timeout):
+            with served.in_use(served.shadow.settings.lock_timeout):
                 snapshot = served.warm_up(progress)
         except Gone as error:
             raise shadowtree.DaemonFailed(f"cannot serve it: {error}") from error
@@ -208,7 +210,8 @@ class Server:
         now = time.monotonic()
         if self._is_idle():
             return max(0.0, self._left_s())
-        dues = [] if self._is_working() else [self._look_due_s(each) for each in self._worktrees.all()]
+        served = [] if self._is_working() else self._worktrees.all()
+        dues = [min(self._look_due_s(each), self._tidy_due_s(each)) for each in served]
         looks = [max(self._timing.look_pause_s, due - now) for due in dues]
         return max(0.0, min([self._next_round_s - now, *looks]))
 
@@ -278,8 +281,7 @@ class Server:
     def _drain(self, served: Served) -> None:
         """Take what a watcher has to tell, so that its queue does not run over."""
         try:
-            if served.shadow.drain():
-                served.note_change()
+            served.shadow.drain()
         except shadowtree.ShadowError as error:
             self._drop(served, str(error))
 
@@ -288,17 +290,33 @@ class Server:
     def _look_due_s(self, served: Served) -> float:
         return max(served.looked_s + self._timing.look_every_s, served.idle_since_s + self._timing.quiet_s)
 
-    def _look_over(self) -> None:
-        """Spend a moment on the full look over a worktree that has been quiet, if nobody wants anything."""
+    def _tidy_due_s(self, served: Served) -> float:
+        if served.is_tidy or not served.is_warm:
+            return self._next_round_s
+        return served.idle_since_s + self._timing.tidy_after_s
+
+    def _use_idle_time(self) -> None:
+        """Spend a moment on tidying a store, or on a full look over a worktree, if nobody wants anything."""
         if self._is_working():
             return
         for served in self._worktrees.all():
-            if self._look_due_s(served) <= time.monotonic() and served.try_using():
+            now = time.monotonic()
+            is_to_tidy = not served.is_tidy and self._tidy_due_s(served) <= now
+            if (is_to_tidy or self._look_due_s(served) <= now) and served.try_using():
                 try:
-                    self._look_at(served)
+                    (self._tidy if is_to_tidy else self._look_at)(served)
                 finally:
                     served.stop_using()
                 return
+
+    def _tidy(self, served: Served) -> None:
+        try:
+            is_done = served.shadow.tidy(0)
+        except shadowtree.ShadowError as error:
+            self._log.write(f"tidying {served.store} failed: {error}")
+            is_done = True
+        if is_done:
+            served.tidied = served.uses
 
     def _look_at(self, served: Served) -> None:
         begun_s = time.monotonic()

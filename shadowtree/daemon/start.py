@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import shadowtree
 from shadowtree.daemon.client import Client, OtherDaemon, open_conversation
@@ -45,28 +45,51 @@ def reach_daemon(environ: Mapping[str, str]) -> Client:
 
 
 def find_daemon(environ: Mapping[str, str]) -> Client | None:
-    """Give a conversation with the daemon that runs; None: none does. Raise DaemonFailed if it hangs."""
+    """Give a conversation with the daemon that runs; None: none does.
+
+    Raise DaemonFailed if it hangs, or is not like this command.
+    """
+    return _find(environ, _refuse)
+
+
+def find_to_oversee(environ: Mapping[str, str]) -> Client | None:
+    """Do the same for `status` and `stop` alone, for which the daemon only has to be of this version."""
+
+    def refuse(other: OtherDaemon) -> None:
+        if not other.is_understood:
+            _refuse(other)
+
+    return _find(environ, refuse)
+
+
+def _find(environ: Mapping[str, str], refuse: Callable[[OtherDaemon], None]) -> Client | None:
     place = shadowtree.MeetingPlace(environ)
     try:
-        return _greet(place)
+        return _greet(place, refuse)
     except TimeoutError as error:
         raise _make_silence(place) from error
+
+
+def _refuse(other: OtherDaemon) -> None:
+    raise shadowtree.DaemonFailed(
+        f"that runs, process {other.pid}, {other.why}; try 'shadowtree watch stop --all'"
+    ) from other
 
 
 def _make_silence(place: shadowtree.MeetingPlace) -> shadowtree.DaemonFailed:
     return shadowtree.DaemonFailed(f"does not answer, it is process {place.read_owner()}")
 
 
-def _greet(place: shadowtree.MeetingPlace) -> Client | None:
-    """Greet the daemon; None: there is none, or it is ending. Raise TimeoutError if it does not answer."""
+def _greet(place: shadowtree.MeetingPlace, refuse: Callable[[OtherDaemon], None]) -> Client | None:
+    """Greet the daemon; None: there is none, or it is ending. Raise TimeoutError if it does not answer.
+
+    `refuse` raises if an `OtherDaemon` will not do.
+    """
     client = open_conversation(place)
     if client is None:
         return None
     try:
-        client.greet(place)
-    except OtherDaemon as error:
-        client.close()
-        raise shadowtree.DaemonFailed(f"that runs, process {error.pid}, {error.why}") from error
+        _say_hello(client, place, refuse)
     except TimeoutError:
         client.close()
         raise
@@ -77,6 +100,13 @@ def _greet(place: shadowtree.MeetingPlace) -> Client | None:
         client.close()
         raise
     return client
+
+
+def _say_hello(client: Client, place: shadowtree.MeetingPlace, refuse: Callable[[OtherDaemon], None]) -> None:
+    try:
+        client.greet(place)
+    except OtherDaemon as other:
+        refuse(other)
 
 
 def _start(environ: Mapping[str, str]) -> str:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 _READING_WAITS_S = 0.5
 """How long a request that only reads waits for others; by itself a command need not wait at all."""
-_RECORDING_WAITS_S = shadowtree.Settings().lock_timeout
-"""How long any other one waits, as it would by itself."""
 _FIRST_PROGRESS_S = 0.5
 _PROGRESS_S = 0.1
 """When the first progress is told, and how often after that."""
@@ -129,7 +127,7 @@ class Call(Work):
         if served is None:
             raise Gone("no worktree was asked for")
         is_reading = self._method in READING
-        wait_s = _READING_WAITS_S if is_reading else _RECORDING_WAITS_S
+        wait_s = _READING_WAITS_S if is_reading else served.shadow.settings.lock_timeout
         try:
             with served.in_use(wait_s, self.check):
                 served.note_request(self._session)
@@ -145,10 +143,10 @@ class Call(Work):
         self.check()
         known = len(shadow.recovered)
         try:
-            mark = None if self._can_repeat else shadow.mark()
+            number = None if self._can_repeat else shadow.last_number()
             recovered = shadow.recovered[known:]
             # A command that has gone hears it no more, and then nothing is begun: it may be doing it itself.
-            self.tell("mark", mark)
+            self.tell("number", number)
             result = getattr(shadow, self._method)(*self._arguments, **self._named)
         finally:
             told = shadow.recovered[known:]

@@ -1,0 +1,191 @@
+"""All stores of a user: listed, and removed when their worktrees are gone for good."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Mapping
+from contextlib import closing
+
+from shadowtree import disk
+from shadowtree import store as stores
+from shadowtree.anchor import find_anchor, read_anchor
+from shadowtree.errors import InvalidInput, Locked, ShadowError, StoreDamaged, StoreFailed
+from shadowtree.figures import KnownStore, Removal
+from shadowtree.frozen import frozen, replace
+from shadowtree.identity import Identity, identify, read_identity
+from shadowtree.journal import Journal
+from shadowtree.layout import StoreLayout
+from shadowtree.lock import Lock
+from shadowtree.orphans import Evidence, find_doubt
+from shadowtree.places import Places
+from shadowtree.system import directory_generation
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.figures import WorktreeState
+
+
+@frozen
+class _Timeline:
+    """What the timeline of a store tells."""
+
+    messages: int
+    used_ms: int | None
+    is_interrupted: bool
+
+
+def list_stores(environ: Mapping[str, str]) -> list[KnownStore]:
+    """List every store in the directory of stores, the one that was used last first.
+
+    Stores that somebody put elsewhere are not known.
+    """
+    found = [describe_store(store) for store in _find_stores(environ)]
+    return sorted(found, key=lambda known: (-(known.used_ms or 0), known.store))
+
+
+def describe_store(store: str | os.PathLike[str]) -> KnownStore:
+    """Tell whose a store is, what it takes, and whether its worktree is there; raise if it is no store."""
+    path = _require_store(store)
+    try:
+        identity, timeline = read_identity(path), _read_timeline(path)
+        state = _find_state(identity)
+        doubt = find_doubt(_gather(path, identity, state, timeline))
+    except ShadowError as error:
+        return KnownStore(path, None, "unknown", disk.measure_tree(path), 0, None, str(error))
+    size = disk.measure_tree(path)
+    return KnownStore(path, identity.worktree, state, size, timeline.messages, timeline.used_ms, doubt)
+
+
+def remove_orphans(
+    environ: Mapping[str, str],
+    *,
+    dry_run: bool = False,
+    confirm: Callable[[list[KnownStore]], bool] | None = None,
+) -> Removal:
+    """Remove the stores whose worktrees are gone for good, each whole or not at all.
+
+    `confirm` is asked once, with those that are to go. One that is in use, or that holds what is not ours,
+    stays.
+    """
+    missing = [known for known in list_stores(environ) if known.state != "there"]
+    orphans = [known for known in missing if known.is_orphan]
+    kept = [known for known in missing if not known.is_orphan]
+    if dry_run:
+        return Removal([known.store for known in orphans], sum(each.bytes for each in orphans), kept, True)
+    if orphans and confirm is not None and not confirm(orphans):
+        return Removal([], 0, missing)
+    removed: list[KnownStore] = []
+    for known in orphans:
+        doubt = _remove_orphan(known.store)
+        if doubt is None:
+            removed.append(known)
+        else:
+            kept.append(replace(known, doubt=doubt))
+    remove_remains(environ)
+    return Removal([known.store for known in removed], sum(each.bytes for each in removed), kept)
+
+
+def destroy_store(store: str | os.PathLike[str], *, timeout_s: float) -> None:
+    """Remove a store whose worktree is not there, or is another one, whatever that means for it.
+
+    For one whose worktree is there `Shadow.destroy` makes good first what was interrupted.
+    """
+    path = _require_store(store)
+    with Lock(StoreLayout(path).lock, timeout_s):
+        if _is_interrupted(path):
+            raise StoreFailed(path, "an act was interrupted in it, and cannot be made good here")
+        stores.require_own(path)
+        stores.remove(path)
+
+
+def remove_remains(environ: Mapping[str, str]) -> None:
+    """Remove what is left of stores whose making or removing was interrupted."""
+    directory = Places(environ).stores
+    if directory is not None:
+        stores.remove_all_unfinished(directory)
+
+
+def _find_stores(environ: Mapping[str, str]) -> list[str]:
+    directory = Places(environ).stores
+    if directory is None or not os.path.isdir(directory):
+        return []
+    with disk.store_errors(directory):
+        names = os.listdir(directory)
+    paths = [os.path.join(directory, name) for name in sorted(names)]
+    return [path for path in paths if stores.exists(path) and not stores.is_unfinished(path)]
+
+
+def _require_store(store: str | os.PathLike[str]) -> str:
+    path = os.path.realpath(store)
+    if not stores.exists(path):
+        raise InvalidInput(f"{os.fspath(store)} is no store")
+    disk.require_private(path)
+    return path
+
+
+def _read_timeline(store: str) -> _Timeline:
+    with closing(Journal(StoreLayout(store).timeline)) as journal:
+        tree, event = journal.last_tree(), journal.latest_event()
+        times = [] if tree is None else [tree.time_s * 1000]
+        times += [] if event is None else [event.time_ms]
+        messages = sum(journal.count_messages().values())
+        return _Timeline(messages, max(times, default=None), bool(journal.open_intents()))
+
+
+def _is_interrupted(store: str) -> bool:
+    """Tell whether an act has still to be made good; with a damaged timeline nobody could."""
+    try:
+        return _read_timeline(store).is_interrupted
+    except StoreDamaged:
+        return False
+
+
+def _find_state(identity: Identity) -> WorktreeState:
+    """Tell what is at the path of a worktree."""
+    try:
+        os.lstat(identity.worktree)
+    except OSError as error:
+        return "gone" if error.errno in (errno.ENOENT, errno.ENOTDIR) else "unknown"
+    try:
+        is_same = identity.is_same_directory(identify(identity.worktree))
+    except ShadowError:
+        return "unknown"
+    return "there" if is_same else "replaced"
+
+
+def _gather(store: str, identity: Identity, state: WorktreeState, timeline: _Timeline) -> Evidence:
+    above, moved_to = None, None
+    if state == "gone":
+        try:
+            moved_to = _find_renamed(identity)
+            above = find_anchor(identity.worktree)
+        except OSError:
+            above = None
+    return Evidence(state == "gone", read_anchor(store), above, moved_to, timeline.is_interrupted)
+
+
+def _find_renamed(identity: Identity) -> str | None:
+    """Find a worktree under another name beside its old one; raise OSError if nobody can look there."""
+    with os.scandir(os.path.dirname(identity.worktree)) as entries:
+        for entry in entries:
+            if entry.inode() == identity.inode and entry.is_dir(follow_symlinks=False):
+                found = Identity(entry.path, entry.inode(), directory_generation(entry.path))
+                if identity.is_same_directory(found):
+                    return entry.path
+    return None
+
+
+def _remove_orphan(store: str) -> str | None:
+    """Remove a store if it is still an orphan when nobody else is at work; else say why it stays."""
+    try:
+        with Lock(StoreLayout(store).lock, 0):
+            doubt = describe_store(store).doubt
+            if doubt is None:
+                stores.require_own(store)
+                stores.remove(store)
+            return doubt
+    except Locked:
+        return "it is in use"
+    except ShadowError as error:
+        return str(error)

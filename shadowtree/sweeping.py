@@ -1,0 +1,166 @@
+"""Freeing a store of what no live tree needs, in steps: mark, keep what is live together, remove the rest.
+
+    prove     who is about to forget something makes sure first that there will be no damage in the way of
+              what follows, and room for it: else messages would be gone, and nothing won
+    mark      every live record is walked; anything that is missing, or a row of the timeline that is not
+              what was written, ends it, and nothing is removed;
+              what memories hold beside that no longer counts: the cache's, and those of who watches
+    chain     the commits that keep live trees are made anew, without those of forgotten ones
+    shelve    shelf by shelf, what is live is written anew and read back; only then the old one goes;
+              a shelf of which nearly all is live stays as it is
+
+The lock may be let go between two steps, so that others are not kept waiting. What they recorded meanwhile is
+marked before anything else goes: a snapshot may have found in the store what nothing needed before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+from shadowtree.errors import OutOfSpace
+from shadowtree.events import TreeRecord
+from shadowtree.frozen import frozen
+from shadowtree.gitformat import encode_commit, parse_keeper
+from shadowtree.marking import Marking
+from shadowtree.opened import OpenStore
+from shadowtree.system import free_bytes
+
+
+@frozen
+class Extent:
+    """What is in a store: how many objects, and how many bytes of packs and loose objects."""
+
+    objects: frozenset[bytes]
+    size_bytes: int
+
+
+class Sweep:
+    """One sweep of a store. Each step is for the holder of the lock."""
+
+    def __init__(self, *, is_thorough: bool = False) -> None:
+        self._is_thorough = is_thorough
+        """Whether nothing may be left that is not needed, though it is next to nothing."""
+        self._marking: Marking | None = None
+        self._marked: dict[int, bytes] = {}
+        """By its number the commit that keeps each record that is marked."""
+        self._is_begun = False
+        self._before: Extent | None = None
+        self._after: Extent | None = None
+
+    @property
+    def removed(self) -> int:
+        """How many objects are gone."""
+        if self._before is None or self._after is None:
+            return 0
+        return len(self._before.objects - self._after.objects)
+
+    @property
+    def freed(self) -> int:
+        """How many bytes of objects there are less."""
+        if self._before is None or self._after is None:
+            return 0
+        return max(0, self._before.size_bytes - self._after.size_bytes)
+
+    def prove(self, opened: OpenStore, going: Collection[int]) -> None:
+        """Make sure that a sweep can be done once some trees, by their numbers, are forgotten.
+
+        Changes nothing. Raise StoreDamaged if anything is in the way, and OutOfSpace if there is no room for
+        what is written before something goes.
+        """
+        opened.journal.require_sound()
+        self._marking, self._marked = Marking(opened.objects), {}
+        self._add(record for record in opened.journal.live_trees() if record.number not in going)
+        needed = opened.require_shelvable(self._marking)
+        free = free_bytes(opened.layout.objects)
+        if free < needed:
+            raise OutOfSpace(opened.layout.store, free=free, needed=needed, min_free=0)
+
+    def step(self, opened: OpenStore, is_over: Callable[[], bool] = lambda: True) -> bool:
+        """Do one step, and more of the same until it `is_over`; True if there is more to do."""
+        if self._before is None:
+            self._before = measure(opened)
+        has_more = opened.shelve(self._mark(opened), is_thorough=self._is_thorough, is_over=is_over)
+        if not has_more:
+            opened.journal.compact()
+            self._after = measure(opened)
+        opened.remember_packs()
+        return has_more
+
+    def _mark(self, opened: OpenStore) -> Marking:
+        """Mark what was recorded since the last step, the newest first, and all of it the first time.
+
+        Another one may have swept as well meanwhile, and made the commits anew: then all is marked again.
+        What was recorded and forgotten since is not marked, so that it must not be left in the chain.
+        """
+        if not self._is_begun or any(map(self._is_news, opened.journal.live_trees())):
+            self._is_begun = True
+            opened.journal.require_sound()
+            self._replace_keepers(_rewrite_chain(opened))
+            live = list(opened.journal.live_trees())
+            known = [record for record in live if record.number in self._marked]
+            if self._marking is None or any(map(self._is_news, known)):
+                self._marking, self._marked = Marking(opened.objects), {}
+            self._marking.refresh()
+            self._add(record for record in live if record.number not in self._marked)
+            opened.doubt_memory(self._marking.live)
+        assert self._marking is not None
+        return self._marking
+
+    def _add(self, records: Iterable[TreeRecord]) -> None:
+        assert self._marking is not None
+        for record in reversed(list(records)):
+            self._marking.add(record)
+            self._marked[record.number] = record.keeper
+
+    def _replace_keepers(self, replaced: Mapping[int, tuple[bytes, bytes]]) -> None:
+        """Note which commits were made anew: all that they keep is marked already."""
+        known = {number: pair for number, pair in replaced.items() if self._marked.get(number) == pair[0]}
+        if self._marking is not None:
+            self._marking.replace_keepers(known.values())
+        self._marked.update((number, keeper) for number, (_, keeper) in known.items())
+
+    def _is_news(self, record: TreeRecord) -> bool:
+        """Tell whether a record is not marked, or is kept by another commit since."""
+        return self._marked.get(record.number) != record.keeper
+
+
+def sweep(opened: OpenStore, *, is_thorough: bool = False) -> Sweep:
+    """Do a whole sweep at once."""
+    done = Sweep(is_thorough=is_thorough)
+    while done.step(opened, lambda: False):
+        pass
+    return done
+
+
+def measure(opened: OpenStore) -> Extent:
+    """Tell what is in a store."""
+    packs = opened.objects.packs()
+    ids = frozenset(id for pack in packs for id in pack.ids())
+    return Extent(ids | set(opened.objects.loose.ids()), opened.object_bytes())
+
+
+def _rewrite_chain(opened: OpenStore) -> dict[int, tuple[bytes, bytes]]:
+    """Let each commit that keeps a live tree have that of the live one before it as its parent.
+
+    Give by their numbers the trees that other commits keep now: which one did, and which one does.
+    """
+    pack = opened.objects.start_pack()
+    replaced: dict[int, tuple[bytes, bytes]] = {}
+    last: bytes | None = None
+    for record, tree, parent in _read_keepers(opened):
+        keeper = record.keeper
+        if parent != last:
+            commit = encode_commit(tree, last, record.time_s, "tree " + record.tree.hex())
+            keeper = opened.objects.put(pack, b"commit", commit)
+            replaced[record.number] = record.keeper, keeper
+        last = keeper
+    if replaced:
+        assert last is not None
+        opened.replace_keepers(pack, {number: keeper for number, (_, keeper) in replaced.items()}, last)
+    return replaced
+
+
+def _read_keepers(opened: OpenStore) -> Iterator[tuple[TreeRecord, bytes, bytes | None]]:
+    for record in opened.journal.live_trees():
+        keeper = parse_keeper(opened.objects.read(b"commit", record.keeper))
+        yield record, keeper.tree, keeper.parent

@@ -1,0 +1,263 @@
+"""Budgets: what is forgotten when a store takes too much, what never is, and what is refused then."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shadowtree import Message, OutOfSpace, OverBudget, Shadow
+from shadowtree.budget import weigh
+from shadowtree.usage import PathSizes
+from tests.terminal import Terminal
+from tests.trees import make_tree
+
+KIB = 1024
+SETTINGS = {"min_free": 0, "keep_turns": 3, "store_budget": 1000 * KIB}
+"""What SQLite needs, and room for some messages of 100 KiB."""
+
+
+pytestmark = pytest.mark.usefixtures("large_packs")
+"""No pack is kept in the timeline, so that sizes are plain."""
+
+
+@pytest.fixture
+def small(worktree: Path) -> Iterator[Shadow]:
+    """A shadow with a small budget."""
+    with Shadow(worktree, settings=SETTINGS) as shadow:
+        yield shadow
+
+
+def noise(seed: str, size: int = 100 * KIB) -> bytes:
+    """Make content that no packing makes smaller."""
+    return random.Random(seed).randbytes(size)
+
+
+def record(shadow: Shadow, *ids: str, size: int = 100 * KIB) -> list[Message]:
+    """Record messages that each replace the content of one file."""
+    found = []
+    for id in ids:
+        shadow.begin(id)
+        (shadow.worktree / "data").write_bytes(noise(id, size))
+        found.append(shadow.end(id))
+    return found
+
+
+def ids(shadow: Shadow) -> list[str]:
+    return [message.id for message in shadow.messages()]
+
+
+def measure(shadow: Shadow) -> int:
+    return sum(path.stat().st_size for path in (shadow.store / "objects").rglob("*") if path.is_file())
+
+
+def test_the_oldest_messages_go_when_a_store_is_over_its_budget(small: Shadow) -> None:
+    names = [f"m{number}" for number in range(20)]
+    told = [message for message in record(small, *names) if message.warnings]
+
+    assert 3 <= len(ids(small)) < 10
+    assert ids(small) == names[-len(ids(small)) :]
+    assert 1 <= len(told) <= 10
+    (warning,) = told[0].warnings
+    assert "forgotten: the store took " in warning
+    assert warning.endswith("and the budget is 1,000.0 KiB")
+    assert measure(small) < 1000 * KIB
+
+
+def test_nothing_is_forgotten_where_freeing_will_do(small: Shadow) -> None:
+    record(small, *(f"m{number}" for number in range(6)))
+    small.forget(keep_last=1, gc=False)
+    told = record(small, *(f"n{number}" for number in range(5)))
+
+    assert [message.warnings for message in told] == [[]] * 5
+    assert ids(small) == ["m5", "n0", "n1", "n2", "n3", "n4"]
+    assert measure(small) < 800 * KIB
+
+
+def test_a_session_that_rested_for_long_does_not_take_along_what_came_meanwhile(
+    small: Shadow, worktree: Path
+) -> None:
+    """Its message starts from the session's last state, which is among the oldest trees."""
+    rested = small.for_session("rested")
+    (worktree / "data").write_text("")
+    rested.snapshot("early")
+    record(small, "m0", "m1", "m2", "m3")
+    rested.snapshot("late")
+    names = ["m4", "m5", "m6", "m7", "m8", "m9"]
+
+    told = [message for message in record(small, *names) if message.warnings]
+
+    assert told
+    assert ids(rested) == ["late"]
+    assert len(ids(small)) > 3
+
+
+def test_what_is_left_is_undone_exactly(small: Shadow, worktree: Path) -> None:
+    record(small, *(f"m{number}" for number in range(14)))
+    first, *_ = ids(small)
+
+    small.revert(first)
+
+    assert (worktree / "data").read_bytes() == noise(f"m{int(first[1:]) - 1}")
+
+
+def test_pinned_messages_stay_whatever_the_budget_is(small: Shadow, worktree: Path) -> None:
+    record(small, "first")
+    small.pin("first")
+    record(small, *(f"m{number}" for number in range(14)))
+
+    assert ids(small)[0] == "first"
+    small.revert("first")
+    assert not (worktree / "data").exists()
+
+
+def test_a_store_whose_newest_turns_do_not_fit_refuses_the_next_snapshot(
+    small: Shadow, worktree: Path
+) -> None:
+    record(small, "m1", "m2", "m3", size=400 * KIB)
+    tree = sorted(os.listdir(worktree))
+    make_tree(worktree, {"mine": "1"})
+
+    for record_more in (small.track, lambda: small.begin("m4"), lambda: small.snapshot("m4")):
+        with pytest.raises(OverBudget, match=r"the largest are data \(1\.2 MiB\), ") as raised:
+            record_more()
+
+    assert isinstance(raised.value, OutOfSpace)
+    assert raised.value.used > raised.value.budget == 1000 * KIB
+    path, size = raised.value.largest[0]
+    assert (path, size // (100 * KIB)) == ("data", 12)
+    assert ids(small) == ["m1", "m2", "m3"]
+    assert sorted(os.listdir(worktree)) == [*tree, "mine"]
+
+
+def test_a_store_over_its_budget_is_read_and_acts_are_done(small: Shadow, worktree: Path) -> None:
+    record(small, "m1", "m2", "m3", size=400 * KIB)
+    make_tree(worktree, {"mine": "1"})
+
+    assert small.status().warnings
+    assert small.pin("m1").is_pinned
+    assert small.revert("m2").complete
+    assert (worktree / "data").read_bytes() == noise("m1", 400 * KIB)
+    assert small.unrevert().complete
+    assert (worktree / "mine").read_text() == "1"
+
+
+def test_damage_in_a_store_over_its_budget_keeps_no_snapshot_from_being_taken(
+    small: Shadow, worktree: Path
+) -> None:
+    """Nobody can tell what may go. The snapshot and the repair store again what is damaged."""
+    (worktree / "precious").write_bytes(noise("precious"))
+    record(small, "m0", "m1", "m2")
+    small.gc()
+    small.close()
+    for path in (small.store / "objects" / "pack").glob("*.pack"):
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    settings = {**SETTINGS, "store_budget": 300 * KIB, "keep_turns": 1}
+
+    with Shadow(worktree, settings=settings) as shadow:
+        told = shadow.snapshot("m3").warnings
+        shadow.repair()
+
+        assert "the store could not be kept within its budget" in told[0]
+        assert ids(shadow)[-1] == "m3"
+        assert not {"m3"} & {message.id for message in shadow.check().hurt}
+
+
+def test_a_larger_budget_lets_the_store_go_on(small: Shadow, worktree: Path) -> None:
+    record(small, "m1", "m2", "m3", size=400 * KIB)
+
+    with Shadow(worktree, settings={**SETTINGS, "store_budget": 0}) as shadow:
+        record(shadow, "m4", size=400 * KIB)
+    with Shadow(worktree, settings={**SETTINGS, "keep_turns": 1, "store_budget": 1200 * KIB}) as shadow:
+        record(shadow, "m5")
+        assert ids(shadow)[-1] == "m5"
+        assert len(ids(shadow)) < 4
+
+
+def test_bare_trees_go_too(small: Shadow, worktree: Path) -> None:
+    for number in range(14):
+        (worktree / "data").write_bytes(noise(str(number)))
+        snapshot = small.take_snapshot()
+
+    assert measure(small) < 1000 * KIB
+    assert small.patch(snapshot.tree).files == []
+
+
+def record_tiny(shadow: Shadow) -> None:
+    """Record many objects of which each is smaller than what the index of its pack says of it."""
+    path = shadow.worktree.joinpath(*"abcdefghij" * 6, "file")
+    path.parent.mkdir(parents=True)
+    for number in range(60):
+        path.write_text(f"{number}")
+        shadow.track()
+    shadow.gc()
+
+
+def test_what_is_weighed_is_what_packs_and_their_indexes_take(worktree: Path) -> None:
+    with Shadow(worktree, settings={"min_free": 0}) as shadow:
+        record_tiny(shadow)
+        with shadow._gate.locked() as opened:
+            weight = sum(weigh(opened.objects, opened.journal.live_trees()))
+            packs = opened.measure_packs()
+
+    assert 0.95 * packs < weight <= packs
+
+
+def test_what_can_be_forgotten_is_where_indexes_alone_are_over_the_budget(worktree: Path) -> None:
+    """The objects fit into four fifths of it: so nothing was forgotten, and each snapshot refused."""
+    with Shadow(worktree, settings={"min_free": 0}) as shadow:
+        record_tiny(shadow)
+        with shadow._gate.locked() as opened:
+            sizes = PathSizes(opened.objects)
+            sizes.add(opened.journal.live_trees())
+            used = opened.measure()
+            budget = (used - opened.measure_packs() + sizes.total) * 5 // 4 + 1
+    with Shadow(worktree, settings={**SETTINGS, "store_budget": budget}) as shadow:
+        told = shadow.snapshot("next").warnings
+        again = shadow.snapshot("again").warnings
+
+        assert used > budget
+        assert "forgotten: the store took " in told[0]
+        assert again == []
+
+
+def test_others_may_come_while_a_store_is_freed_to_record_in_it(
+    worktree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The budget is smaller than it was: who records next does not hold the lock until all is freed."""
+    with Shadow(worktree, settings={"min_free": 0}) as shadow:
+        record(shadow, *(f"m{number}" for number in range(12)))
+    monkeypatch.delattr("shadowtree.budget.sweep")
+    pauses: list[float] = []
+    monkeypatch.setattr("shadowtree.door.sleep", pauses.append)
+    monkeypatch.setattr("shadowtree.door._SWEEP_S", 0.001)
+    with Shadow(worktree, settings=SETTINGS) as small:
+        told = small.snapshot("next").warnings
+
+        assert "forgotten: the store took " in told[0]
+        assert ids(small)[-1] == "next"
+        assert pauses
+        assert measure(small) < 1000 * KIB
+
+
+def test_status_warns_at_four_fifths(small: Shadow) -> None:
+    record(small, "m1")
+    assert small.status().warnings == []
+    record(small, "m2", size=800 * KIB)
+
+    (warning,) = small.status().warnings
+    assert warning.startswith("the store takes ")
+    assert warning.endswith(" % of the budget of 1,000.0 KiB")
+
+
+def test_the_warnings_are_told_on_the_command_line(terminal: Terminal) -> None:
+    terminal.run("track")
+
+    assert terminal.run_json("status")["warnings"] == []
+    (warning,) = terminal.run_json("status", "--set", "store_budget=100K")["warnings"]
+    assert warning in terminal.run("status", "--set", "store_budget=100K")

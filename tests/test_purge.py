@@ -1,0 +1,597 @@
+"""Purging: a secret goes from every tree and every file of the store, and nothing else does."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from shadowtree import (
+    Conflict,
+    InvalidInput,
+    NotConfirmed,
+    Purged,
+    Shadow,
+    StoreDamaged,
+    UnknownName,
+    UnknownTree,
+)
+from shadowtree.gitformat import blob_id
+from tests.faults import SETTINGS, assert_records_whole
+from tests.referee import assert_sound_store, files_in, git
+from tests.searching import find_bytes, find_objects
+from tests.trees import link, make_tree
+
+_chance = random.Random(7)
+SECRETS = [bytes(_chance.choices(b"abcdefghijkmnpqrstuvwxyz23456789", k=40)) for _ in range(4)]
+CONTENTS = [
+    b"".join(b"SETTING_%d=%d\n" % (line, line * line) for line in range(60)) + b"API_KEY=%b\n" % secret
+    for secret in SECRETS
+]
+"""Versions of one file, each with a secret of its own."""
+
+
+def text(number: int) -> str:
+    return "".join(f"line {line} of {number if line == 30 else 0}\n" for line in range(60))
+
+
+def tell(shadow: Shadow, worktree: Path, count: int = 12) -> dict[str, str]:
+    """Record messages that write a secret, change it and speak of it; give what a.txt was after each."""
+    make_tree(worktree, {"a.txt": text(0), "conf": {"b.txt": "b", "c": "c"}})
+    shadow.wrap()
+    states = {}
+    for number in range(count):
+        secret = SECRETS[number % len(SECRETS)].decode()
+        with shadow.message(f"m{number}", text=f"the key is {secret}!", meta={"said": [f'"{secret}"']}):
+            (worktree / "a.txt").write_text(text(number + 1))
+            (worktree / "conf" / "key.env").write_bytes(CONTENTS[number % len(CONTENTS)])
+        states[f"m{number}"] = text(number + 1)
+    return states
+
+
+def assert_nowhere(store: Path) -> None:
+    """Nothing of the secrets is in any file of the store, and the store is sound."""
+    assert find_bytes(store, SECRETS, CONTENTS) == []
+    assert not find_objects(store, SECRETS)
+    assert_records_whole(store)
+    assert_sound_store(store)
+
+
+def git_gc(store: Path) -> None:
+    """Let real git put everything into packs of its own, and leave some objects loose."""
+    git("--git-dir", store, "gc", "--quiet", "--prune=now")
+    for pack in list((store / "objects" / "pack").glob("*.pack"))[:1]:
+        moved = store / "moved.pack"
+        pack.rename(moved)
+        pack.with_suffix(".idx").unlink()
+        with moved.open("rb") as file:
+            subprocess.run(["git", "--git-dir", str(store), "unpack-objects", "-q"], stdin=file, check=True)
+        moved.unlink()
+    for path in store.rglob("*"):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+
+
+def sweep(shadow: Shadow) -> None:
+    shadow.gc()
+
+
+def forget(shadow: Shadow) -> None:
+    """Forget without freeing: what only forgotten messages needed is still there."""
+    shadow.pin("m3")
+    shadow.forget(keep_last=2, gc=False)
+
+
+def leave_things(shadow: Shadow) -> None:
+    """Leave what others may: copies, a pack that a process did not finish, refs and logs of git."""
+    store = shadow.store
+    shadow.close()
+    make_tree(store, {"quarantine": {"1": {"pack": CONTENTS[0]}}})
+    (store / "objects" / "pack" / "tmp_pack_abc").write_bytes(CONTENTS[1])
+    (store / "objects" / "pack" / "shadowtree-tmp-1").write_bytes(CONTENTS[1])
+    git("--git-dir", store, "tag", "mine", "refs/heads/shadowtree")
+    git("--git-dir", store, "update-ref", "ORIG_HEAD", "refs/heads/shadowtree")
+    for path in store.rglob("*"):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+
+
+LAYOUTS: dict[str, Callable[[Shadow], object]] = {
+    "journaled packs": lambda shadow: None,
+    "shelves": sweep,
+    "packs of git": lambda shadow: git("--git-dir", shadow.store, "gc", "--quiet", "--prune=now"),
+    "loose objects": lambda shadow: git_gc(shadow.store),
+    "forgotten": forget,
+    "leftovers": leave_things,
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_afterwards_the_bytes_are_nowhere_in_the_store(shadow: Shadow, worktree: Path, layout: str) -> None:
+    states = tell(shadow, worktree)
+    LAYOUTS[layout](shadow)
+    assert find_bytes(shadow.store, SECRETS)
+    assert find_bytes(shadow.store, [], CONTENTS) or layout == "packs of git"
+    assert find_objects(shadow.store, SECRETS)
+
+    purged = shadow.purge("conf/key.env")
+
+    assert_nowhere(shadow.store)
+    assert purged.paths == ["conf/key.env"]
+    assert set(purged.blobs) == {blob_id(content).hex() for content in CONTENTS}
+    assert purged.complete
+    assert purged.removed > 0
+    for name in ("m3", "m10", "m11"):
+        shadow.restore(name)
+        assert (worktree / "a.txt").read_text() == states[name]
+    assert (worktree / "conf" / "key.env").read_bytes() == CONTENTS[11 % 4]
+    shadow.track()
+    assert_nowhere(shadow.store)
+    assert shadow.check(read_data=True).problems == []
+
+
+def test_merged_packs_and_shelves_that_snapshots_write_lose_it_too(
+    shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shadowtree.intake._MANY_PACKS", 3)
+    monkeypatch.setattr("shadowtree.shelving._SMALLEST_SHELF", 1_000)
+    monkeypatch.setattr("shadowtree.shelving._LEAST_WAITING", 300)
+    monkeypatch.setattr("shadowtree.intake._LARGE", 300)
+    tell(shadow, worktree, 30)
+
+    shadow.purge("conf/key.env")
+
+    assert_nowhere(shadow.store)
+
+
+def test_large_contents_go_and_stay_away(shadow: Shadow, worktree: Path, large_packs: None) -> None:
+    secret = _chance.randbytes(40)
+    large = _chance.randbytes(3 << 20) + secret
+    make_tree(worktree, {"a": "a", "large.bin": large})
+    shadow.track()
+
+    shadow.purge("large.bin", everywhere=True)
+    make_tree(worktree, {"copy.bin": large})
+    taken = shadow.wrap()
+
+    assert [(skip.path, skip.reason) for skip in taken.skipped] == [
+        ("copy.bin", "purged"),
+        ("large.bin", "purged"),
+    ]
+    assert files_in(shadow.store, taken.tree) == ["a"]
+    assert all(path.stat().st_size < 1 << 20 for path in shadow.store.rglob("*"))
+
+
+# What is told of it
+
+
+def skips(found: object) -> list[tuple[str, str]]:
+    return [(skip.path, skip.reason) for skip in getattr(found, "skipped")]  # noqa: B009 - messages, patches, outcomes
+
+
+def test_messages_tell_of_it_no_more_and_their_trees_have_other_ids(shadow: Shadow, worktree: Path) -> None:
+    tell(shadow, worktree, 3)
+    before = {message.id: message for message in shadow.messages()}
+
+    purged = shadow.purge("conf/key.env")
+
+    after = {message.id: message for message in shadow.messages()}
+    assert purged.messages == [("default", "m0"), ("default", "m1"), ("default", "m2")]
+    assert [message.text for message in after.values()] == ["the key is [purged]!"] * 3
+    assert after["m1"].meta == {"said": ['"[purged]"']}
+    assert [changed.path for changed in after["m1"].patch.files] == ["a.txt"]
+    assert skips(after["m0"].patch) == [("conf/key.env", "unknown after: purged")]
+    assert skips(after["m1"].patch) == [("conf/key.env", "unknown before: purged")]
+    assert after["m0"].before == before["m0"].before, "it was not there yet"
+    assert after["m1"].before == after["m0"].after != before["m0"].after
+    assert [diff.path for diff in shadow.diff("m1^", "m1")] == ["a.txt"]
+    with pytest.raises(UnknownTree):
+        shadow.restore(str(before["m0"].after))
+
+
+def test_acts_leave_the_file_alone_and_say_so(shadow: Shadow, worktree: Path) -> None:
+    states = tell(shadow, worktree, 3)
+    key = worktree / "conf" / "key.env"
+    shadow.purge("conf/key.env")
+    key.write_text("edited since")
+
+    back = shadow.revert("m1")
+    assert (worktree / "a.txt").read_text() == states["m0"]
+    assert (back.restored, skips(back)) == (["a.txt"], [("conf/key.env", "unknown before: purged")])
+    forward = shadow.redo()
+    assert skips(forward) == [("conf/key.env", "unknown after: purged")]
+    for outcome in (shadow.redo(), shadow.undo(), shadow.unrevert(), shadow.switch("m0")):
+        assert "conf/key.env" not in (*outcome.restored, *outcome.deleted)
+    shadow.restore(str(shadow.messages()[2].after))
+
+    assert (worktree / "a.txt").read_text() == states["m2"]
+    assert key.read_text() == "edited since"
+    assert_nowhere(shadow.store)
+
+
+def test_the_state_after_a_purge_is_the_one_that_the_next_snapshot_takes(
+    shadow: Shadow, worktree: Path
+) -> None:
+    tell(shadow, worktree, 3)
+    shadow.purge("conf/key.env")
+    last = shadow.messages()[-1].after
+
+    taken = shadow.wrap()
+
+    assert taken.tree == last
+    assert skips(taken) == [("conf/key.env", "purged")]
+    assert (taken.files, files_in(shadow.store, taken.tree)) == (3, ["a.txt", "conf/b.txt", "conf/c"])
+
+
+@pytest.mark.parametrize("is_gone", [False, True], ids=["still there", "deleted"])
+def test_a_message_that_made_only_the_secret_reverts_and_leaves_it(
+    shadow: Shadow, worktree: Path, is_gone: bool
+) -> None:
+    """The directory was made by the message as well, and holds it still."""
+    make_tree(worktree, {"a": "a"})
+    with shadow.message("m1"):
+        make_tree(worktree, {"new": {"key": CONTENTS[0]}})
+    shadow.purge("new/key")
+    if is_gone:
+        (worktree / "new" / "key").unlink()
+
+    shadow.revert("m1")
+
+    assert (worktree / "new" / "key").exists() is not is_gone
+    assert (worktree / "new").exists() is not is_gone
+
+
+@pytest.mark.parametrize("how", ["abort", "overwrite"])
+def test_an_act_that_it_is_in_the_way_of_stops_and_does_not_store_it(
+    shadow: Shadow, worktree: Path, how: Literal["abort", "overwrite"]
+) -> None:
+    """Whatever is replaced has to be in the store first, and this must not be."""
+    make_tree(worktree, {"conf": "a file once", "key": {"is": "a directory once"}})
+    first = shadow.track()
+    for name in ("conf", "key"):
+        shutil.move(worktree / name, worktree.parent / name)
+    make_tree(worktree, {"conf": {"key": CONTENTS[0]}, "key": CONTENTS[1]})
+    shadow.track()
+    shadow.purge("conf/key")
+    shadow.purge(blob_id(CONTENTS[1]).hex())
+
+    with pytest.raises(Conflict) as caught:
+        shadow.restore(first, on_conflict=how)
+
+    assert {conflict.path for conflict in caught.value.conflicts} >= {"conf"}
+    assert (worktree / "conf" / "key").read_bytes() == CONTENTS[0]
+    assert (worktree / "key").read_bytes() == CONTENTS[1]
+    shadow.track()
+    assert_nowhere(shadow.store)
+
+
+def test_a_pinned_message_and_an_open_one_lose_it_too(shadow: Shadow, worktree: Path) -> None:
+    tell(shadow, worktree, 3)
+    shadow.pin("m1")
+    shadow.begin("open", text=SECRETS[0].decode())
+
+    shadow.purge("conf/key.env")
+    make_tree(worktree, {"a.txt": "of the open one"})
+
+    assert [changed.path for changed in shadow.end("open").patch.files] == ["a.txt"]
+    assert_nowhere(shadow.store)
+
+
+# Contents
+
+
+def test_the_same_bytes_at_other_paths_stay_and_are_told(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"key": CONTENTS[0], "sub": {"copy": CONTENTS[0]}, "a": "a"})
+    tree = shadow.track()
+
+    purged = shadow.purge("key")
+
+    assert (purged.also_at, purged.complete) == (["sub/copy"], False)
+    assert purged.left == [blob_id(CONTENTS[0]).hex()]
+    assert find_objects(shadow.store, SECRETS)
+    with pytest.raises(UnknownTree):
+        shadow.patch(tree)
+
+    again = shadow.purge(purged.left[0])
+
+    assert (again.paths, again.complete) == (["sub/copy"], True)
+    assert_nowhere(shadow.store)
+    assert skips(shadow.wrap()) == [("key", "purged"), ("sub/copy", "purged")]
+
+
+def test_everywhere_takes_the_same_bytes_wherever_they_are_and_will_be(
+    shadow: Shadow, worktree: Path
+) -> None:
+    make_tree(worktree, {"key": CONTENTS[0], "sub": {"copy": CONTENTS[0]}, "a": "a"})
+    shadow.track()
+
+    purged = shadow.purge("key", everywhere=True)
+    make_tree(worktree, {"later": CONTENTS[0], "other": "other", "ln": link("a")})
+    taken = shadow.wrap()
+
+    assert purged.paths == ["key", "sub/copy"]
+    assert skips(taken) == [("key", "purged"), ("later", "purged"), ("sub/copy", "purged")]
+    assert files_in(shadow.store, taken.tree) == ["a", "ln", "other"]
+    assert_nowhere(shadow.store)
+
+
+def test_a_content_goes_by_its_id_and_other_versions_of_the_path_stay(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"conf": "harmless 1"})
+    shadow.wrap()
+    for name, content in (("m1", CONTENTS[0]), ("m2", b"harmless 2"), ("m3", b"harmless 3")):
+        with shadow.message(name):
+            make_tree(worktree, {"conf": content})
+
+    shadow.purge(blob_id(CONTENTS[0]).hex())
+
+    assert shadow.check(read_data=True).problems == []
+    assert_nowhere(shadow.store)
+    skipped = {message.id: skips(message.patch) for message in shadow.messages()}
+    assert skipped == {
+        "m1": [("conf", "unknown after: purged")],
+        "m2": [("conf", "unknown before: purged")],
+        "m3": [],
+    }
+    shadow.revert("m3")
+    assert (worktree / "conf").read_text() == "harmless 2"
+    shadow.restore("m1^")
+    assert (worktree / "conf").read_text() == "harmless 1"
+
+
+def test_going_back_over_a_purged_version_is_no_conflict(shadow: Shadow, worktree: Path) -> None:
+    """Both messages knew it once; that nobody can say what it was makes it nobody else's edit."""
+    make_tree(worktree, {"conf": "harmless 1", "b": "b"})
+    shadow.wrap()
+    for name, content in (("m1", b"harmless 2"), ("m2", CONTENTS[0]), ("m3", b"harmless 3")):
+        with shadow.message(name):
+            make_tree(worktree, {"conf": content, "b": name})
+    shadow.purge(blob_id(CONTENTS[0]).hex())
+
+    outcome = shadow.revert("m1")
+    assert (worktree / "conf").read_text() == "harmless 1"
+    assert (outcome.restored, outcome.complete) == (["b", "conf"], True)
+    shadow.redo(None)
+    assert (worktree / "conf").read_text() == "harmless 3"
+    back = shadow.revert("m2")
+
+    assert (back.restored, skips(back)) == (["b"], [("conf", "unknown after: purged")])
+    assert (worktree / "conf").read_text() == "harmless 3"
+    assert shadow.check(read_data=True).problems == []
+    assert_nowhere(shadow.store)
+
+
+def test_what_an_act_kept_of_a_file_that_no_rule_covers_goes_too(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"a": "a"})
+    with shadow.message("m1"):
+        make_tree(worktree, {"key": "first"})
+    make_tree(worktree, {".gitignore": "key\n", "key": CONTENTS[0]})
+    shadow.revert("m1", on_conflict="overwrite")
+    assert find_objects(shadow.store, SECRETS)
+
+    shadow.purge("key")
+
+    assert shadow.check(read_data=True).problems == []
+    assert_nowhere(shadow.store)
+
+
+def test_a_directory_goes_with_all_that_is_below_it(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"conf": {"a": CONTENTS[0], "sub": {"b": CONTENTS[1], "none": {}}}, "conf.txt": "c"})
+    with shadow.message("m1"):
+        make_tree(worktree, {"conf": {"a": CONTENTS[2]}, "d": "d"})
+
+    purged = shadow.purge("conf/")
+
+    assert purged.paths == ["conf/a", "conf/sub/b"]
+    assert shadow.check(read_data=True).problems == []
+    assert_nowhere(shadow.store)
+    taken = shadow.wrap()
+    assert (skips(taken), files_in(shadow.store, taken.tree)) == ([("conf", "purged")], ["conf.txt", "d"])
+    shadow.revert("m1")
+    assert (worktree / "conf" / "a").read_bytes() == CONTENTS[2]
+    assert not (worktree / "d").exists()
+
+
+@pytest.mark.parametrize("name", [".gitignore", ".shadowtreeignore", "sub/.gitignore"])
+def test_rules_are_purged_by_what_they_say_and_leave_nothing_absent(
+    shadow: Shadow, worktree: Path, name: str
+) -> None:
+    """Their texts are recorded beside the trees as well. What they left out must not become absent."""
+    rules = b"ignored\n# %b\n" % SECRETS[0]
+    make_tree(worktree, {"sub": {"a": "a"}, "b": "b"})
+    (worktree / name).write_bytes(rules)
+    first = shadow.track()
+    (worktree / name).write_bytes(b"ignored\n")
+    with shadow.message("m1"):
+        make_tree(worktree, {"b": "c"})
+    (worktree / "sub" / "ignored").write_text("mine")
+
+    shadow.purge(name)
+
+    assert_nowhere(shadow.store)
+    with pytest.raises(UnknownTree):
+        shadow.restore(first)
+    shadow.restore("m1^")
+    assert (worktree / "b").read_text() == "b"
+    assert (worktree / "sub" / "ignored").read_text() == "mine"
+    (worktree / name).write_bytes(rules)
+    assert skips(shadow.wrap()) == [(name, "purged")]
+    assert_nowhere(shadow.store)
+
+
+def test_an_empty_file_is_purged_by_its_path_alone(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"key": "", "other": ""})
+    shadow.track()
+
+    purged = shadow.purge("key", everywhere=True)
+
+    assert (purged.paths, purged.blobs, purged.complete) == (["key"], [], True)
+    assert files_in(shadow.store, shadow.track()) == ["other"]
+    with pytest.raises(InvalidInput, match="nobody's secret"):
+        shadow.purge(blob_id(b"").hex())
+
+
+# What was said of it
+
+
+@pytest.mark.parametrize(
+    ("content", "secret"),
+    [
+        ('{"user": "bob", "token": "sk-SECRETJSON987"}', "sk-SECRETJSON987"),
+        ("KEY=sk-SECRETCOMM123 # prod", "sk-SECRETCOMM123"),
+        ("export DB=postgres://bob:SECRETPGPASS77@db/x", "SECRETPGPASS77"),
+    ],
+    ids=["several pairs", "comment", "address"],
+)
+def test_what_messages_say_loses_a_secret_wherever_it_stood_in_its_file(
+    shadow: Shadow, worktree: Path, content: str, secret: str
+) -> None:
+    with shadow.message("m1", text=f"the key is {secret}", meta={"key": [secret]}):
+        make_tree(worktree, {"key": content})
+
+    purged = shadow.purge("key")
+
+    assert purged.notes == []
+    (message,) = shadow.messages()
+    assert (message.text, message.meta) == ("the key is [purged]", {"key": ["[purged]"]})
+    assert not find_bytes(shadow.store, [secret.encode()])
+
+
+def test_a_role_is_no_secret_because_a_purged_file_names_it(shadow: Shadow, worktree: Path) -> None:
+    with shadow.message("m1", role="assistant"):
+        make_tree(worktree, {"prompt.yaml": "role: assistant\n"})
+
+    shadow.purge("prompt.yaml")
+
+    assert [message.role for message in shadow.messages()] == ["assistant"]
+
+
+@pytest.mark.parametrize("content", [b"k\0binary", b"a long line\n" * 6000], ids=["no text", "too large"])
+def test_what_was_not_looked_for_in_texts_is_told(shadow: Shadow, worktree: Path, content: bytes) -> None:
+    with shadow.message("m1", text="hello"):
+        make_tree(worktree, {"key": content})
+
+    (note,) = shadow.purge("key").notes
+
+    assert note.startswith("what messages say was not looked through for 1 of the contents")
+
+
+def test_who_cannot_finish_says_how_far_it_came(shadow: Shadow, worktree: Path) -> None:
+    tell(shadow, worktree, 2)
+    pack = shadow.store / "objects" / "pack" / f"pack-{'0' * 40}.pack"
+    pack.write_bytes(b"nobody can read this")
+    pack.chmod(0o600)
+
+    with pytest.raises(StoreDamaged, match=r"a pack cannot be read.*; conf/key\.env is in no tree any more"):
+        shadow.purge("conf/key.env")
+
+    pack.unlink()
+    shadow.track()
+    assert shadow.recovered[-1] == "a purge that was interrupted is finished"
+    assert_nowhere(shadow.store)
+
+
+# Asking
+
+
+def test_it_asks_first_and_can_be_looked_at(shadow: Shadow, worktree: Path) -> None:
+    tell(shadow, worktree, 3)
+    before = [message.after for message in shadow.messages()]
+    asked: list[Purged] = []
+
+    def refuse(planned: Purged) -> bool:
+        asked.append(planned)
+        return False
+
+    seen = shadow.purge("conf/key.env", dry_run=True)
+    with pytest.raises(NotConfirmed, match=r"remove conf/key\.env from everything"):
+        shadow.purge("conf/key.env", confirm=refuse)
+
+    assert asked == [seen]
+    assert (seen.paths, seen.trees, seen.dry_run) == (["conf/key.env"], 3, True)
+    assert [message.after for message in shadow.messages()] == before
+    assert find_objects(shadow.store, SECRETS)
+
+
+@pytest.mark.parametrize("what", ["no/such", "a.txt/x", "0" * 40])
+def test_what_the_store_does_not_know_changes_nothing(shadow: Shadow, worktree: Path, what: str) -> None:
+    tell(shadow, worktree, 2)
+
+    with pytest.raises(UnknownName):
+        shadow.purge(what)
+    with pytest.raises(UnknownName):
+        shadow.allow(what)
+
+    assert shadow.wrap().skipped == []
+
+
+@pytest.mark.parametrize("what", [".", "", "../elsewhere", "/"])
+def test_what_is_no_path_in_the_worktree_is_refused(shadow: Shadow, worktree: Path, what: str) -> None:
+    tell(shadow, worktree, 1)
+
+    with pytest.raises(InvalidInput):
+        shadow.purge(what)
+
+
+def test_the_id_of_a_tree_is_no_content(shadow: Shadow, worktree: Path) -> None:
+    tell(shadow, worktree, 1)
+
+    with pytest.raises(InvalidInput, match="no content of a file"):
+        shadow.purge(shadow.track())
+
+
+def test_the_same_again_says_that_it_is_done(shadow: Shadow, worktree: Path) -> None:
+    tell(shadow, worktree, 2)
+    shadow.purge("conf/key.env")
+
+    again = shadow.purge("conf/key.env")
+
+    assert (again.paths, again.notes) == ([], ["conf/key.env was purged already"])
+
+
+# Staying away
+
+
+def test_what_is_allowed_again_is_covered_from_the_next_snapshot_on(shadow: Shadow, worktree: Path) -> None:
+    tell(shadow, worktree, 2)
+    shadow.purge("conf/key.env", everywhere=True)
+    shadow.track()
+
+    allowed = shadow.allow("conf/key.env")
+    with shadow.message("m9"):
+        (worktree / "conf" / "key.env").write_bytes(b"new")
+
+    assert allowed == ["conf/key.env", *sorted(blob_id(content).hex() for content in CONTENTS[:2])]
+    assert shadow.messages()[-1].skipped == []
+    assert [changed.path for changed in shadow.messages()[-1].patch.files] == ["conf/key.env"]
+    shadow.revert("m9")
+    assert (worktree / "conf" / "key.env").read_bytes() == CONTENTS[1]
+
+
+@pytest.mark.parametrize("is_watching", [False, True], ids=["", "watched"])
+@pytest.mark.parametrize("by_content", [False, True], ids=["path", "content"])
+def test_no_snapshot_stores_it_again_whoever_purged(
+    worktree: Path, is_watching: bool, by_content: bool, aged: None
+) -> None:
+    """Another process purges; this one has the file in its cache, and perhaps in its census."""
+    with Shadow(worktree, settings=SETTINGS, watch=is_watching) as shadow:
+        tell(shadow, worktree, 4)
+        shadow.track()
+        with Shadow(worktree, settings=SETTINGS) as other:
+            other.purge(blob_id(CONTENTS[3]).hex() if by_content else "conf/key.env")
+        left = [(skip.path, skip.reason) for skip in shadow.wrap().skipped]
+        make_tree(worktree, {"a.txt": "changed", "conf": {"key.env": CONTENTS[3]}})
+        shadow.snapshot("m8")
+        cold = Shadow(worktree, store=shadow.store, settings=SETTINGS)
+        (shadow.store / "cache.db").unlink()
+
+        assert left == [("conf/key.env", "purged")]
+        assert cold.wrap().tree == shadow.messages()[-1].after
+        assert not find_objects(shadow.store, SECRETS[3:])
+        with Shadow(worktree, settings=SETTINGS) as other:
+            other.allow(blob_id(CONTENTS[3]).hex() if by_content else "conf/key.env")
+        assert shadow.wrap().skipped == []
+        cold.close()
+    assert_sound_store(shadow.store)
