@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks import trees
 from benchmarks.area import PAUSE_S, Area
+from benchmarks.growing import EDITS, LOOK_S
 from benchmarks.holding import SNAPSHOTS
 from benchmarks.later import GROWTH_FROM_FILES
 from benchmarks.measure import Effort
@@ -30,6 +31,8 @@ rivals:
   10 messages     shadowtree itself after a short history, for the switch
   track           shadowtree's scan of the unchanged worktree, which every act begins with
   at 10,000 files shadowtree itself in the smallest tree, for what must not grow with it
+  git gc          `git gc --prune=now` on a copy of shadowtree's own store, also with `--aggressive`
+  early message   shadowtree itself at the beginning of its history
 
 The table shows medians. The ratio is the rival's median divided by shadowtree's: above 1, shadowtree
 needs less time, memory or room. A target is the ratio that should be reached, or what shadowtree's own
@@ -59,6 +62,18 @@ how it is measured:
   The process that watches wraps the folder itself, and takes {snapshots} more snapshots before its memory is
   looked at. The daemon has a directory of stores of its own and ends with the work; that it served every
   command is checked.
+
+  The store grows by a fifth of --messages, of {edits} edits each: in some files some lines are inserted,
+  changed or deleted. Growth is what a store has more than after the first snapshot, in bytes of all its
+  files. `git gc --aggressive` packs copies of shadowtree's store from before and after, and its objects alone
+  are counted, without the lists and bitmaps that it adds. At no moment should the store be larger than 1.2
+  times what it is at last and the new contents together; it is looked at every {look_ms:g} ms.
+
+  Of the messages around the 10th and the last one, the time of begin and end is taken. The mean of the 100
+  messages around each tells what putting packs together adds.
+
+  To collect, half of a long history is forgotten, and each contestant works on a copy of the same store, in a
+  process of its own. For git the chain of commits is made anew before, so that the same objects may go.
 
   git runs without the user's configuration. Its durability is left at its defaults, which do not flush
   loose objects to the disk; shadowtree always flushes all that it writes.
@@ -99,7 +114,7 @@ def _measure(root: Path, works: Sequence[Work], options: argparse.Namespace) -> 
     for files in sizes:
         area = Area(root / str(files), files=files, tree=options.tree, settle_s=options.settle)
         runs = options.runs or _default_runs(files)
-        effort = Effort(runs, options.rival_runs or runs, options.skip_slow, options.idle)
+        effort = Effort(runs, options.rival_runs or runs, options.skip_slow, options.idle, options.messages)
         for work in works:
             print(f"{files:,} files: {work.summary}", file=sys.stderr, flush=True)
             rows += work.measure(area, files, effort)
@@ -116,7 +131,13 @@ def _parser() -> argparse.ArgumentParser:
         description=DESCRIPTION.format(
             works="\n".join(f"  {work.name:<15} {work.summary}" for work in WORKS)
         ),
-        epilog=EPILOG.format(pause=PAUSE_S, growth_from=GROWTH_FROM_FILES, snapshots=SNAPSHOTS),
+        epilog=EPILOG.format(
+            pause=PAUSE_S,
+            growth_from=GROWTH_FROM_FILES,
+            snapshots=SNAPSHOTS,
+            edits=EDITS,
+            look_ms=1000 * LOOK_S,
+        ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
@@ -164,6 +185,13 @@ def _parser() -> argparse.ArgumentParser:
         default=5,
         metavar="S",
         help="seconds that a process which watches is left alone, for its processor time (5)",
+    )
+    add(
+        "--messages",
+        type=_positive,
+        default=1_000,
+        metavar="N",
+        help="messages of a long history, for the works growth, thousandth and gc (1000)",
     )
     add(
         "--work",

@@ -66,6 +66,11 @@ class Area:
                 trees.change_files(worktree, self._folder_paths, changes=changes, seed=seed)
             time.sleep(PAUSE_S)
 
+    def edit_folder(self, edits: int) -> int:
+        """Edit some lines in that many files of the folder, and return the bytes of the new contents."""
+        seed = next(self._change_numbers)
+        return trees.edit_files(self.folder, self._folder_paths, edits=edits, seed=seed)
+
     def new_worktree(self) -> Path:
         """Make a worktree with nothing in it."""
         worktree = self._root / f"copy-{next(self._copy_numbers)}"

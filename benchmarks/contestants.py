@@ -9,6 +9,8 @@ from typing import Protocol
 OURS = "shadowtree"
 OPENCODE = "OpenCode"
 GIT_ADD = "git add"
+GIT_GC = "git gc"
+GIT_AGGRESSIVE = "git gc --aggressive"
 BARE_PYTHON = "python -c pass"
 
 

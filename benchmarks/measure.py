@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -37,6 +38,8 @@ class Effort:
     """Leave out what takes minutes."""
     idle_s: float
     """How long a process rests while its processor time is taken."""
+    messages: int
+    """How many messages a long history has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +83,18 @@ def take_turns(names: Sequence[str], runs: int) -> Iterator[list[str]]:
 
 
 def disk_usage(root: Path) -> tuple[int, int]:
-    """Add up, in bytes, the sizes of the files below `root`, and the blocks of files and directories."""
+    """Add up, in bytes, the sizes of the files below `root`, and the blocks of files and directories.
+
+    What goes meanwhile is passed over.
+    """
     sizes = blocks = 0
     for directory, _, names in os.walk(root):
         blocks += os.lstat(directory).st_blocks
         for name in names:
-            found = os.lstat(os.path.join(directory, name))
-            sizes += found.st_size
-            blocks += found.st_blocks
+            with suppress(FileNotFoundError):
+                found = os.lstat(os.path.join(directory, name))
+                sizes += found.st_size
+                blocks += found.st_blocks
     return sizes, blocks * 512
 
 

@@ -19,6 +19,8 @@ BySize = Mapping[int, float]
 """Number of files to a figure; a size without an entry has no target."""
 Targets = Mapping[str, BySize]
 """A rival to the ratios that are to be reached against it."""
+Samples = Mapping[str, Sequence[float]]
+"""A contestant to its figures."""
 
 HEADINGS = ("work", "files", "shadowtree", "rival", "its figure", "ratio", "target", "verdict")
 
@@ -51,7 +53,7 @@ class Row:
     work: str
     files: int
     unit: Unit
-    samples: Mapping[str, Sequence[float]]
+    samples: Samples
     """By contestant; ours is always there."""
     targets: Mapping[str, float] = field(default_factory=dict)
     """The least ratio to reach, by rival."""

@@ -109,6 +109,27 @@ def pack_all(worktree: Path) -> None:
     Git(home=worktree.parent, ceiling=worktree.parent).run(["gc", "--quiet"], worktree)
 
 
+def collect_garbage(store: Path, *, aggressive: bool) -> None:
+    """Let git pack a store that is a repository, and remove what no ref leads to, at once.
+
+    It writes packs and their indexes alone, so that neither room nor time goes to what speeds up a server.
+    """
+    plain = ("repack.writeBitmaps=false", "pack.writeReverseIndex=false", "gc.writeCommitGraph=false")
+    options = [word for setting in plain for word in ("-c", setting)]
+    how = ["--aggressive"] if aggressive else []
+    git = Git(home=store.parent, ceiling=store.parent)
+    git.run(["--git-dir", str(store), *options, "gc", "--quiet", "--prune=now", *how], store)
+
+
+def take_over_branch(store: Path, source: Path, branch: str) -> None:
+    """Let a branch of one store end where that of another one does, with all that it needs."""
+    git = Git(home=store.parent, ceiling=store.parent)
+    fetch = ["fetch", "--quiet", "--force", "--update-head-ok", "--no-write-fetch-head", "--no-auto-gc"]
+    # A reflog would keep what the branch led to before.
+    where = ["-c", "core.logAllRefUpdates=false", "--git-dir", str(store)]
+    git.run([*where, *fetch, str(source), f"{branch}:{branch}"], store)
+
+
 class GitAdd:
     """Plain `git add -A` and `git write-tree`, with a GIT_DIR away from the worktree."""
 

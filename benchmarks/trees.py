@@ -38,6 +38,8 @@ EXTENSIONS = {
 """How many files of a hundred bear each extension; .png is noise that does not deflate, .sh is executable."""
 
 _PROSE_BYTES = 1024 * 1024
+_MOST_LINES = 5
+"""What an edit inserts or deletes at most."""
 
 
 def build_tree(root: Path, files: int, *, seed: int = 1) -> None:
@@ -101,6 +103,33 @@ def change_files(root: Path, paths: Sequence[str], *, changes: int, seed: int) -
     for path in random.sample(paths, min(changes, len(paths))):
         size = os.lstat(root / path).st_size
         (root / path).write_bytes(_text(f"{path}, change {seed}", size, random))
+
+
+def edit_files(root: Path, paths: Sequence[str], *, edits: int, seed: int) -> int:
+    """Insert, change or delete some lines in that many texts; return the bytes that they have then."""
+    random = Random(seed)
+    written = 0
+    for path in random.sample(paths, len(paths)):
+        if edits == 0:
+            break
+        content = (root / path).read_bytes()
+        if b"\0" not in content:
+            edited = _edit(content, random)
+            (root / path).write_bytes(edited)
+            written += len(edited)
+            edits -= 1
+    return written
+
+
+def _edit(content: bytes, random: Random) -> bytes:
+    """Put some lines in place of others; how many go and how many come is independent of each other."""
+    lines = content.splitlines(keepends=True)
+    at = random.randint(0, len(lines))
+    gone, new = random.randint(0, _MOST_LINES), random.randint(0, _MOST_LINES)
+    # Not cut out of the prose: what somebody writes is in no other file yet.
+    written = [" ".join(random.choices(_words(), k=random.randint(1, 10))) + "\n" for _ in range(new)]
+    edited = b"".join([*lines[:at], *(line.encode() for line in written), *lines[at + gone :]])
+    return edited if edited != content else b"%s%016x\n" % (content, random.getrandbits(64))
 
 
 def _make_directories(root: Path, random: Random) -> Iterator[Path]:

@@ -10,8 +10,10 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.area import PAUSE_S, Area
+from benchmarks.collecting import measure_gc
 from benchmarks.commands import measure_command, measure_daemon_commands
 from benchmarks.contestants import GIT_ADD, OPENCODE, OURS, MessageContestant, enter_for_messages
+from benchmarks.growing import measure_growth, measure_thousandth
 from benchmarks.holding import measure_holding
 from benchmarks.later import FULL_SCAN, WATCHED, measure_messages, measure_snapshots
 from benchmarks.measure import Effort, FirstSnapshot, measure_first, take_turns, timed
@@ -183,6 +185,11 @@ WORKS = (
     ),
     Work("revert", "revert of 10 and of 1,000 files in process, durable: time", measure_revert),
     Work("switch", "switch between branches after 1,000 and after 10 messages: time", measure_switches),
+    Work("growth", "what edits turn by turn add to the store, and its largest moment", measure_growth),
+    Work(
+        "thousandth", "a message at the end of a long history and at its beginning: time", measure_thousandth
+    ),
+    Work("gc", "gc of a long history of which half is forgotten: time, memory", measure_gc),
     Work("command", "`shadowtree track` as a one-shot command, nothing changed: time", measure_command),
     Work("daemon", "`shadowtree begin` and `end` while a daemon watches: time", measure_daemon_commands),
 )
