@@ -305,22 +305,15 @@ def _big_endian(code: str, numbers: list[int]) -> bytes:
     return packed.tobytes()
 
 
-def row_in_index(wanted: bytes, index: bytes) -> int | None:
-    """Find the row of an object in a pack's index, by bisection."""
-    first = wanted[0]
-    low = int.from_bytes(index[4 + 4 * first : 8 + 4 * first], "big") if first else 0
-    high = int.from_bytes(index[8 + 4 * first : 12 + 4 * first], "big")
-    while low < high:
-        middle = (low + high) // 2
-        place = PACK_INDEX_IDS + 20 * middle
-        found = index[place : place + 20]
-        if found == wanted:
-            return middle
-        if found < wanted:
-            low = middle + 1
-        else:
-            high = middle
-    return None
+def prefixes_in_index(count: int, index: bytes) -> array[int]:
+    """Give the first four bytes of each id in a pack's index as a number, in their order."""
+    ids = memoryview(index)[PACK_INDEX_IDS : PACK_INDEX_IDS + 20 * count]
+    # Every fifth word is the beginning of an id.
+    prefixes = array("I", ids.cast("I")[::5].tobytes())
+    assert prefixes.itemsize == 4
+    if byteorder == "little":
+        prefixes.byteswap()
+    return prefixes
 
 
 def offset_in_index(row: int, count: int, index: bytes) -> int:

@@ -6,12 +6,11 @@ import os
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cached_property
 from hashlib import sha1
 from operator import itemgetter
 from stat import S_ISREG
-from struct import iter_unpack
 
 from shadowtree import disk
 from shadowtree.errors import StoreDamaged
@@ -31,14 +30,12 @@ from shadowtree.gitformat import (
     offsets_in_index,
     parse_delta_offset,
     parse_entry_header,
-    row_in_index,
+    prefixes_in_index,
 )
 from shadowtree.layout import INDEX_SUFFIX, PACK_SUFFIX
 from shadowtree.system import O_CLOEXEC
 
 _FEW_OBJECTS = 4096
-_MANY_QUESTIONS = 200
-"""From so many on, a large pack prepares for more of them."""
 _BUFFER_SIZE = 1 << 20
 _CHUNK_SIZE = 1 << 18
 _HEAD_SIZE = 64
@@ -60,8 +57,6 @@ class Pack:
     def __init__(self, index_path: str, content: PackBytes | None = None) -> None:
         self.path = index_path.removesuffix(INDEX_SUFFIX) + PACK_SUFFIX
         self.name = os.path.basename(self.path).removesuffix(PACK_SUFFIX)
-        self._questions = 0
-        """How often it was asked for an object."""
         self._fd = -1
         self._held = None if content is None else content.pack
         self.stamp: PackStamp | None = None
@@ -116,8 +111,8 @@ class Pack:
         """Whether it is worth while to have all ids in memory."""
         return self.count <= _FEW_OBJECTS
 
-    def ids_of_few(self) -> Iterable[bytes]:
-        """Give the id of every object of a small pack."""
+    def table_of_few(self) -> Container[bytes]:
+        """Give what can tell whether an object is in a small pack."""
         return self._rows
 
     def raw_blob(self, object_id: bytes, size: int) -> bytes | None:
@@ -277,23 +272,21 @@ class Pack:
     def _row(self, object_id: bytes) -> int | None:
         if self.is_small:
             return self._rows.get(object_id)
-        self._questions += 1
-        if self._questions < _MANY_QUESTIONS:
-            return row_in_index(object_id, self._index)
-        row = bisect_left(self._prefixes, int.from_bytes(object_id[:8], "big"))
-        place = PACK_INDEX_IDS + 20 * row
-        # Two ids that begin alike are next to impossible, and found one by one.
-        while row < self.count and self._index[place : place + 8] == object_id[:8]:
+        prefixes = self._prefixes
+        prefix = int.from_bytes(object_id[:4], "big")
+        row = bisect_left(prefixes, prefix)
+        # Few ids begin alike, and are looked at one by one.
+        while row < self.count and prefixes[row] == prefix:
+            place = PACK_INDEX_IDS + 20 * row
             if self._index[place : place + 20] == object_id:
                 return row
-            row, place = row + 1, place + 20
+            row += 1
         return None
 
     @cached_property
     def _prefixes(self) -> array[int]:
-        """The beginnings of all ids, as numbers: quicker to search than the index, once they are there."""
-        ids = memoryview(self._index)[PACK_INDEX_IDS : PACK_INDEX_IDS + 20 * self.count]
-        return array("Q", [prefix for (prefix,) in iter_unpack(">Q12x", ids)])
+        """The beginnings of all ids of a large pack, as numbers: much quicker to search than the index."""
+        return prefixes_in_index(self.count, self._index)
 
     @cached_property
     def _rows(self) -> dict[bytes, int]:

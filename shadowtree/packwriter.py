@@ -218,9 +218,11 @@ class _Part:
 
     def start(self) -> int:
         """Leave room for the header when the first object comes, and give where the next entry begins."""
-        if not self.size:
-            self._buffer += bytes(PACK_HEADER_SIZE)
-        return self.size
+        size = self._flushed + len(self._buffer)
+        if size:
+            return size
+        self._buffer += bytes(PACK_HEADER_SIZE)
+        return PACK_HEADER_SIZE
 
     def add(self, object_id: bytes, header: bytes, deflated: bytes) -> None:
         """Append an entry."""

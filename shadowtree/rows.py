@@ -18,6 +18,7 @@ from shadowtree.tables import SCHEMAS, VERSION, adapt
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import TracebackType
     from typing import Any, TypeVar
 
     Value = TypeVar("Value")
@@ -27,6 +28,8 @@ WITH_SESSIONS = 2
 WITH_PACKS = 4
 WITH_FORGETTING = 5
 WITH_SEALS = 5
+State = tuple[int, int]
+"""How much this process has written, and what others have: as long as both are the same, so are all rows."""
 BEYOND = 1 << 62
 """A number that no row has."""
 _MUCH_FREE = 128 << 10
@@ -210,6 +213,17 @@ class Rows:
 
     # How rows are read and written
 
+    def _state(self) -> State | None:
+        """Tell by what one can see whether anything was written since; None within a transaction.
+
+        What is written there may be taken back, and the count does not go back with it.
+        """
+        if self._connection.in_transaction:
+            return None
+        with _errors(self._path):
+            ((version,),) = self._connection.execute("PRAGMA data_version")
+        return self._connection.total_changes, version
+
     def _read_version(self) -> int:
         version: int = self._connection.execute("PRAGMA user_version").fetchone()[0]
         if version > VERSION:
@@ -338,15 +352,25 @@ def create_journal(path: str) -> None:
         os.close(fd)
 
 
-@contextmanager
-def _errors(path: str) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise _as_store_error(path, error) from error
-    except UnicodeDecodeError as error:
-        # SQLite complains of a name in the file that is no text.
-        raise StoreDamaged(f"{path}: {error}") from error
+class _errors:  # in lower case, as it is used like a function
+    """Turn the errors of SQLite about `path` into ours; a class as `disk.store_errors` is."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        """Do nothing before."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, sqlite3.Error):
+            raise _as_store_error(self._path, error) from error
+        if isinstance(error, UnicodeDecodeError):
+            # SQLite complains of a name in the file that is no text.
+            raise StoreDamaged(f"{self._path}: {error}") from error
 
 
 def _as_store_error(path: str, error: sqlite3.Error) -> ShadowError:

@@ -27,6 +27,8 @@ ANYTHING = b"*\n"
 
 IndexState = tuple[tuple[int, ...] | None, bytes, str | None]
 """The stamp of an index, the digest of the names it tracks, and why it could not be read."""
+_RootTexts = tuple[bytes, bytes, bytes | None, list[tuple[bytes, bytes]]]
+"""`.shadowtreeignore`, the global excludes, `info/exclude`, and the rules between it and the worktree."""
 
 
 @frozen
@@ -52,8 +54,9 @@ class RuleFiles:
         self._surroundings = surroundings
         self._known_indexes = known
         self.tombstones = surroundings.tombstones
-        self.root_rules: RootRules | None = None
-        """What has to be recorded beside the tree."""
+        self._heavy_dirs = sorted({*HEAVY_DIRS, *settings.heavy_dirs})
+        self._texts: _RootTexts | None = None
+        """What the rules of the root are made of, once they are read."""
         self.around: TrackedNames | None = None
         """The index of the repository that the worktree is, or lies in."""
         self.indexes: dict[bytes, IndexState] = {}
@@ -99,25 +102,30 @@ class RuleFiles:
             home=os.fsencode(home) if home else None,
             config_home=os.fsencode(config_home) if config_home else None,
         )
-        heavy_dirs = sorted({*HEAVY_DIRS, *self._settings.heavy_dirs})
-        self.root_rules = RootRules(
-            own_text=to_text(self.veil(own)),
-            global_text=to_text(self.veil(global_text)),
-            exclude_text=None if exclude_text is None else to_text(self.veil(exclude_text)),
-            around=[(to_text(name), to_text(self.veil(text))) for name, text in around],
-            heavy_dirs=heavy_dirs,
-            max_file_size=self._settings.max_file_size,
-        )
+        self._texts = own, global_text, exclude_text, around
         return Policy.root(
             own_text=own,
             global_text=global_text,
             around=around,
             exclude_text=exclude_text,
             ignore_text=directory.ignore_text,
-            heavy_dirs=frozenset(from_text(name) for name in heavy_dirs),
+            heavy_dirs=frozenset([from_text(name) for name in self._heavy_dirs]),
             max_file_size=self._settings.max_file_size,
             indexes=[(index, self._note_index(index)) for index in indexes],
             purged_key=self.tombstones.key(),
+        )
+
+    def make_root_rules(self) -> RootRules:
+        """Give what has to be recorded beside the tree, once the policy of the root was made."""
+        assert self._texts is not None
+        own, global_text, exclude_text, around = self._texts
+        return RootRules(
+            own_text=to_text(self.veil(own)),
+            global_text=to_text(self.veil(global_text)),
+            exclude_text=None if exclude_text is None else to_text(self.veil(exclude_text)),
+            around=[(to_text(name), to_text(self.veil(text))) for name, text in around],
+            heavy_dirs=self._heavy_dirs,
+            max_file_size=self._settings.max_file_size,
         )
 
     def veil(self, text: bytes) -> bytes:

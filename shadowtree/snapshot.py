@@ -35,7 +35,7 @@ from shadowtree.gitformat import (
     object_id,
 )
 from shadowtree.objects import Objects
-from shadowtree.paths import ROOT, RelPath
+from shadowtree.paths import RelPath
 from shadowtree.scan import CHANGED_TYPE, Scan
 from shadowtree.tombstones import PURGED
 from shadowtree.worktree import (
@@ -251,9 +251,10 @@ def _build_tree(
 def _has_same_facts(directory: Directory, below_ids: bytes) -> bool:
     """Tell whether nothing changed in a directory, nor in the facts of those below it.
 
-    So it is with most on the way up from a file that was edited.
+    So it is with most on the way up from a file that was edited. What is told of rules at the root is the
+    same as well: with other rules it would have been listed anew.
     """
-    if directory.is_stale or directory.path == ROOT or len(directory.below_ids) != len(below_ids):
+    if directory.is_stale or len(directory.below_ids) != len(below_ids):
         return False
     half = len(below_ids) // 2
     return directory.below_ids[half:] == below_ids[half:]
@@ -274,8 +275,7 @@ def _build_facts(
     if directory.exclude_text:
         blobs[EXCLUDE_BLOB] = scan.rule_files.veil(directory.exclude_text)
     if is_root:
-        assert scan.rule_files.root_rules is not None
-        blobs[RULES_BLOB] = encode_rules(scan.rule_files.root_rules)
+        blobs[RULES_BLOB] = encode_rules(scan.rule_files.make_root_rules())
     entries = [
         TreeEntry(name, MODE_FILE, objects.put(pack, b"blob", content)) for name, content in blobs.items()
     ]

@@ -7,7 +7,7 @@ whole is recalled from the journal.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 
 from shadowtree import disk
 from shadowtree.errors import StoreDamaged, StoreFailed
@@ -36,8 +36,8 @@ class Stock:
         """Packs that have no files yet."""
         self._recalled: dict[str, Pack] = {}
         """Packs that were read from the journal, because an object was not whole anywhere else."""
-        self._ids: set[bytes] | None = None
-        """What is in the small packs, all together; None: not collected yet."""
+        self._tables: list[Container[bytes]] | None = None
+        """What is in each of the small packs; None: not collected yet."""
         self._large: list[Pack] = []
         """The packs that are not among those."""
         self._likely: Pack | None = None
@@ -50,7 +50,7 @@ class Stock:
         self._packs = {}
         self._held = {}
         self._recalled = {}
-        self._ids = None
+        self._tables = None
 
     def refresh(self) -> bool:
         """Look for packs that came or went; tell whether any came."""
@@ -65,7 +65,7 @@ class Stock:
         return any(opened)
 
     def _lose(self) -> None:
-        self._ids = None
+        self._tables = None
         self._on_loss()
 
     def _open(self, name: str) -> bool:
@@ -74,7 +74,7 @@ class Stock:
         except (StoreDamaged, StoreFailed):
             # A damaged index hides its objects: whoever needs one of them is told that it is missing.
             return False
-        self._note_ids(pack)
+        self._note_table(pack)
         self._packs[name] = pack
         return True
 
@@ -112,37 +112,39 @@ class Stock:
             pack = Pack(self._path_of(content.name), content)
             offset = pack.find(wanted)
             if content.name not in self._recalled and offset is not None:
-                self._note_ids(pack)
+                self._note_table(pack)
                 self._recalled[content.name] = pack
                 yield pack, offset
 
     def lists(self, wanted: bytes) -> bool:
         """Tell whether the index of a pack names an object, as the last look tells; False is certain.
 
-        Nearly every object that a snapshot asks for is new, and there are always many small packs: so one
-        table answers for all of them, and each large one for itself.
+        Nearly every object that a snapshot asks for is new, and there are always many small packs: their
+        tables are asked one by one, which is quick. One table for all of them would have to be made anew
+        whenever a pack goes.
         """
-        if self._ids is None:
-            self._collect_ids()
-        assert self._ids is not None
-        if wanted in self._ids:
-            return True
+        if self._tables is None:
+            self._collect_tables()
+        assert self._tables is not None
+        for table in self._tables:
+            if wanted in table:
+                return True
         for pack in self._large:  # noqa: SIM110 - `any` would make a generator for each of many misses
             if pack.find(wanted) is not None:
                 return True
         return False
 
-    def _collect_ids(self) -> None:
+    def _collect_tables(self) -> None:
         packs = list(self.all_packs())
         self._large = [pack for pack in packs if not pack.is_small]
-        self._ids = {id for pack in packs if pack.is_small for id in pack.ids_of_few()}
+        self._tables = [pack.table_of_few() for pack in packs if pack.is_small]
 
-    def _note_ids(self, pack: Pack) -> None:
+    def _note_table(self, pack: Pack) -> None:
         """Let a pack that comes be asked too, before it does: Ctrl-C in between does no harm then."""
-        if self._ids is None:
+        if self._tables is None:
             return
         if pack.is_small:
-            self._ids.update(pack.ids_of_few())
+            self._tables.append(pack.table_of_few())
         else:
             self._large.append(pack)
 
@@ -176,7 +178,7 @@ class Stock:
     def hold(self, content: PackBytes) -> None:
         """Let this process read a pack that has no files."""
         pack = Pack(self._path_of(content.name), content)
-        self._note_ids(pack)
+        self._note_table(pack)
         self._held[content.name] = pack, content
 
     def write_held(self) -> None:

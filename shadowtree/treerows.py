@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from shadowtree.errors import ForgottenTree
 from shadowtree.events import TreeRecord
-from shadowtree.rows import Rows
+from shadowtree.rows import Rows, State
 from shadowtree.tables import IS_LIVE, IS_WRAP, TREES, decode_tree
 
 _WITH_TREES = 1
@@ -18,9 +18,21 @@ _WITH_TREES = 1
 class TreeRows(Rows):
     """The recorded trees. All questions but one are about those that were not forgotten."""
 
+    _last: tuple[State, TreeRecord | None] | None = None
+    """The tree recorded last, as of which state."""
+
     def last_tree(self) -> TreeRecord | None:
-        """Give the tree recorded last, which is never forgotten."""
-        return next(self._trees("ORDER BY number DESC LIMIT 1"), None)
+        """Give the tree recorded last, which is never forgotten.
+
+        Whoever records asks for it half a dozen times: it is read again only if something was written since.
+        """
+        state = self._state()
+        if state is None or self._last is None or self._last[0] != state:
+            last = next(self._trees("ORDER BY number DESC LIMIT 1"), None)
+            if state is None:
+                return last
+            self._last = state, last
+        return self._last[1]
 
     def first_tree(self) -> TreeRecord | None:
         """Give the first one that is recorded."""
