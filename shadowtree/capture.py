@@ -47,6 +47,8 @@ class Site:
     """What keeps the worktree in sight, if anything does."""
     warnings: tuple[str, ...] = ()
     """What a user should know of the settings."""
+    has_idle_time: bool = False
+    """Somebody tidies the store when nobody wants anything of it."""
 
 
 def scan_site(site: Site, opened: OpenStore, only: Collection[RelPath] | None = None) -> Scan:
@@ -88,6 +90,7 @@ class Capture:
     ) -> None:
         self._watch = site.watch
         self._warnings = site.warnings
+        self._has_idle_time = site.has_idle_time
         self._opened = opened
         self._pack = pack
         self.scan = scan
@@ -128,7 +131,7 @@ class Capture:
             self._pack, self.tree, self.facts, files=self.scan.files, time_s=time_s, also=also
         ) as record:
             yield record
-        self._opened.tidy()
+        self._opened.tidy(has_idle_time=self._has_idle_time)
         settle(self.scan)
         self._opened.remember(self.scan)
         if self._watch is not None:

@@ -91,7 +91,9 @@ class Gate:
         """What is captured, and under which settings."""
         private = frozenset(_devices_and_inodes(self.store, self._places.stores or self.store))
         around = Surroundings(self._places.home, self._places.config_home, private)
-        return Site(self.worktree, self._settings, around, self.watch, self.config.warnings)
+        return Site(
+            self.worktree, self._settings, around, self.watch, self.config.warnings, self.idle.is_used
+        )
 
     def _refresh_settings(self) -> None:
         """See what somebody has set since: it counts for the act that begins now, from its first step on."""

@@ -50,7 +50,7 @@ _MUCH_IDLY = 96
 """In idle time fresh packs go to the shelves from this many bytes on, and this part of what those have."""
 _MANY_PACKS = 4
 _VERY_MANY_PACKS = 24
-"""From this many journaled packs on they are put on shelves, or, where that takes too long, together."""
+"""From this many journaled packs on they are put on shelves, or, where that is for others to do, together."""
 _LARGE = 1 << 20
 _MUCH = 24
 """A fresh pack is large if it has this many bytes, and this part of what the shelves have."""
@@ -247,35 +247,37 @@ class Intake:
 
     # Merging
 
-    def tidy(self) -> None:
+    def tidy(self, *, has_idle_time: bool) -> None:
         """Put fresh packs together once there are some, and on shelves what is worth it: a moment's work.
 
-        A failure is no failure of the snapshot, which is recorded by now.
+        Shelves are left to idle time, if there is some. A failure is no failure of the snapshot, which is
+        recorded by now.
         """
         if not self._has_news:
             return
         self._has_news = False
         try:
-            self._tidy_if_due()
+            self._tidy_if_due(has_idle_time=has_idle_time)
         except ShadowError:
             self._has_failed = True
             self._objects.refresh()
 
-    def _tidy_if_due(self) -> None:
+    def _tidy_if_due(self, *, has_idle_time: bool) -> None:
         names = set(self._journal.fresh_packs())
         fresh = [pack for pack in self._objects.packs() if pack.name in names]
         shelved = sum(pack.size for pack in self._objects.packs()) - sum(pack.size for pack in fresh)
         waiting = len(self._journal.pack_rows())
-        if shelved > _SHELVED_AT_ONCE:
-            # Where everything is would take long to find out: shelves are left to idle time, and to `gc`.
-            if waiting >= _VERY_MANY_PACKS:
-                self._finish_removal(merge_fresh(self._objects, fresh, self._release))
-            return
         has_large = max((pack.size for pack in fresh), default=0) > max(_LARGE, shelved // _MUCH)
-        if waiting >= _MANY_PACKS or has_large:
+        # In a store that is too large for it, where everything is would take long to find out.
+        has_to_shelve = shelved <= _SHELVED_AT_ONCE and (
+            has_large or (waiting >= _MANY_PACKS and not has_idle_time)
+        )
+        if has_to_shelve:
             shelving = self._make_shelving()
             shelving.shelve_due(largest=_LARGEST_AT_ONCE, most=_MOST_AT_ONCE, at_once=_WEIGHT_AT_ONCE)
             self._finish_removal(shelving.merge())
+        elif waiting >= _VERY_MANY_PACKS:
+            self._finish_removal(merge_fresh(self._objects, fresh, self._release))
 
     def shelve_some(self) -> bool:
         """Put some of what is fresh on a shelf, if that is worth it in idle time; True if there is more."""

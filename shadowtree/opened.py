@@ -275,9 +275,9 @@ class OpenStore:
         """Tell how many bytes of that its packs take."""
         return sum(size for _, size, _ in self.objects.stock.stamps().values())
 
-    def tidy(self) -> None:
-        """Merge small packs once there are many."""
-        self._intake.tidy()
+    def tidy(self, *, has_idle_time: bool) -> None:
+        """Merge small packs once there are many; with idle time to come, only once there are very many."""
+        self._intake.tidy(has_idle_time=has_idle_time)
 
     def remember(self, scan: Scan) -> None:
         """Save what the scan found for the next one.

@@ -103,13 +103,13 @@ class Scan:
 
     def children(self, directory: Directory) -> Iterator[Directory]:
         """Give the directories in a directory, the last one first."""
-        numbers, prefix = self._numbers, directory.path + b"/" if directory.path else b""
         for name, _ in reversed(directory.subdirectories):
-            number = numbers.get(prefix + name)
+            path = join(directory.path, name)
+            number = self._numbers.get(path)
             if number is not None:
                 yield self.directories[number]
                 continue
-            child = None if self._rest is None else self._rest.get(prefix + name)
+            child = None if self._rest is None else self._rest.get(path)
             assert child is not None, "what is looked into is found"
             yield child
 

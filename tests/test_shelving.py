@@ -335,6 +335,35 @@ def test_a_command_does_not_ask_what_is_where_in_a_large_store(
     assert (worktree / "file").read_text() == "2\n" * 100
 
 
+@pytest.mark.usefixtures("tiny")
+def test_who_tidies_in_idle_time_shelves_nothing_before_unless_it_is_much(
+    shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelved: list[int] = []
+    shelve_due = Shelving.shelve_due
+
+    def note(self: Shelving, **limits: int) -> None:
+        shelved.append(number)
+        shelve_due(self, **limits)
+
+    monkeypatch.setattr(Shelving, "shelve_due", note)
+    monkeypatch.setattr("shadowtree.intake._VERY_MANY_PACKS", 9)
+    monkeypatch.setattr("shadowtree.intake._LARGE", 20_000)
+    shadow.wrap()
+    assert shadow.tidy(60)
+    packs = []
+    for number in range(60):
+        (worktree / "file").write_text(f"{number}\n" * 100)
+        shadow.snapshot(f"m{number}")
+        packs.append(len(list((shadow.store / "objects" / "pack").glob("*.pack"))))
+
+    assert max(packs) <= 11
+    assert min(shelved) > 30, "until then there are less than 20,000 bytes"
+    assert shadow.tidy(60)
+    shadow.revert("m3")
+    assert (worktree / "file").read_text() == "2\n" * 100
+
+
 def test_a_list_that_git_made_of_packs_goes_with_them(shadow: Shadow, worktree: Path) -> None:
     for number in range(3):
         (worktree / "a.txt").write_bytes(text("a", number))
