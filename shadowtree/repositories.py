@@ -427,13 +427,15 @@ def _expand_user(path: bytes, home: bytes | None) -> bytes | None:
 def _read_file(path: bytes, limit: int) -> bytes:
     """Read a regular file of up to `limit` bytes; anything else is an OSError: a pipe could block."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(fd, "rb", buffering=0) as file:
+    try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "it is no regular file")
         if found.st_size > limit:
             raise OSError(errno.EFBIG, "it is too large")
-        return file.read(found.st_size)
+        return os.read(fd, found.st_size)
+    finally:
+        os.close(fd)
 
 
 def _read_text(path: bytes) -> bytes:

@@ -78,7 +78,7 @@ def large_packs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def no_tidying(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let packs stay as snapshots add them."""
-    monkeypatch.setattr("shadowtree.intake.Intake.tidy", lambda intake: None)
+    monkeypatch.setattr("shadowtree.intake.Intake.tidy", lambda intake, **_: None)
 
 
 @pytest.fixture
