@@ -189,11 +189,13 @@ def test_bare_trees_go_too(small: Shadow, worktree: Path) -> None:
 
 
 def record_tiny(shadow: Shadow) -> None:
-    """Record many objects of which each is smaller than what the index of its pack says of it."""
-    path = shadow.worktree.joinpath(*"abcdefghij" * 6, "file")
-    path.parent.mkdir(parents=True)
-    for number in range(60):
-        path.write_text(f"{number}")
+    """Record many objects of which each is smaller than what the index of its pack says of it.
+
+    All of them are new each time, so that they take the same room whether or not a pack has them as deltas,
+    which depends on when it was put together.
+    """
+    for number in range(30):
+        make_tree(shadow.worktree, {f"{name}": f"{number} {name}" for name in range(200)})
         shadow.track()
     shadow.gc()
 
