@@ -34,6 +34,10 @@ SESSIONS = ("one", "two")
 IN_LINE = ("active", "undone")
 EXPECTED = (Conflict, ForgottenMessage, ForgottenTree, Locked)
 """What somebody may be told who reads or goes back while others forget."""
+WANTED = ("swept", "removed", "recorded", "show", "came back")
+"""What has to happen at least once."""
+MOST = 20
+"""How many times as many rounds there may be until then: the lock is not given in turn, some wait long."""
 
 
 def open_session(worktree: Path, store: Path, session: str) -> Shadow:
@@ -42,12 +46,34 @@ def open_session(worktree: Path, store: Path, session: str) -> Shadow:
     return Shadow(worktree, store=store, session=session, settings=settings)
 
 
+@dataclass(frozen=True)
+class Signs:
+    """What all processes know of each other: a file for each thing that has happened."""
+
+    place: Path
+
+    def give(self, name: str) -> None:
+        """Let the others know."""
+        (self.place / name).touch()
+
+    def note(self, done: Counter[str]) -> None:
+        """Let the others know what of all that is wanted was done."""
+        for name in WANTED:
+            if done[name]:
+                self.give(name)
+
+    def tell_of(self, *names: str) -> bool:
+        """Tell whether all of these have happened."""
+        return all((self.place / name).exists() for name in names)
+
+
 @dataclass
 class Worker:
     """Somebody who records messages in one directory, goes back and forth, and knows what was there."""
 
     worktree: Path
     store: Path
+    signs: Signs
     session: str
     copies: list[Copy] = field(default_factory=list)
     """What was in the directory after each message."""
@@ -66,13 +92,16 @@ class Worker:
         return copy_of(self.directory)
 
     def work(self, rounds: int, seed: int) -> Worker:
-        """Work for some rounds."""
+        """Work for some rounds, and go on until all that is wanted has happened."""
         chance = random.Random(f"{seed} {self.session}")
         self.directory.mkdir()
         with open_session(self.worktree, self.store, self.session) as shadow:
             self._record(shadow, chance)
-            for _ in range(rounds):
+            for number in range(MOST * rounds):
+                if number >= rounds and self.signs.tell_of(*WANTED):
+                    break
                 chance.choice([self._record, self._record, self._revert, self._undo])(shadow, chance)
+                self.signs.note(self.done)
         return self
 
     def _record(self, shadow: Shadow, chance: random.Random) -> None:
@@ -134,33 +163,34 @@ class Worker:
             assert self.now == now
 
 
-def clean_up(worktree: Path, store: Path, is_over: Callable[[], bool]) -> Counter[str]:
+def clean_up(worktree: Path, store: Path, signs: Signs) -> Counter[str]:
     """Forget and sweep again and again."""
     done: Counter[str] = Counter()
     with open_session(worktree, store, "cleaner") as shadow:
-        while not is_over():
+        while not signs.tell_of("over"):
             done["swept"] += 1
             done["removed"] += shadow.forget(keep_last=2 + done["swept"] % 6).removed
+            signs.note(done)
     return done
 
 
-def tidy_up(worktree: Path, store: Path, is_over: Callable[[], bool]) -> Counter[str]:
+def tidy_up(worktree: Path, store: Path, signs: Signs) -> Counter[str]:
     """Do what a daemon does in idle time, again and again."""
     done: Counter[str] = Counter()
     with open_session(worktree, store, "tidier") as shadow:
-        while not is_over():
+        while not signs.tell_of("over"):
             done["tidied"] += shadow.tidy(0.01)
             shadow.gc()
     return done
 
 
-def read(worktree: Path, store: Path, is_over: Callable[[], bool]) -> Counter[str]:
+def read(worktree: Path, store: Path, signs: Signs) -> Counter[str]:
     """Read what there is again and again, without the lock."""
     done: Counter[str] = Counter()
     chance = random.Random(1)
     with ExitStack() as stack:
         shadows = [stack.enter_context(open_session(worktree, store, session)) for session in SESSIONS]
-        while not is_over():
+        while not signs.tell_of("over"):
             shadow = chance.choice(shadows)
             ids = [message.id for message in shadow.messages() if message.state in IN_LINE]
             if len(ids) < 2:
@@ -172,6 +202,7 @@ def read(worktree: Path, store: Path, is_over: Callable[[], bool]) -> Counter[st
                     done[name] += 1
                 except EXPECTED as error:
                     done[type(error).__name__] += 1
+            signs.note(done)
     return done
 
 
@@ -190,14 +221,17 @@ def list_looks(shadow: Shadow, old: str, new: str) -> dict[str, Callable[[], obj
 
 def work_at_once(worktree: Path, place: Path, rounds: int, seed: int) -> Counter[str]:
     """Let all of them work at once, check what comes of it, and tell how often each thing happened."""
-    store, over = place / "store", place / "over"
+    store, signs = place / "store", Signs(place / "signs")
+    signs.place.mkdir()
     with open_session(worktree, store, "first") as shadow:
         (worktree / "shared").write_text("shared")
         shadow.wrap()
-    others = [Child(partial(other, worktree, store, over.exists)) for other in (clean_up, tidy_up, read)]
-    workers = [Child(partial(Worker(worktree, store, session).work, rounds, seed)) for session in SESSIONS]
+    others = [Child(partial(other, worktree, store, signs)) for other in (clean_up, tidy_up, read)]
+    workers = [
+        Child(partial(Worker(worktree, store, signs, session).work, rounds, seed)) for session in SESSIONS
+    ]
     ended = [worker.wait() for worker in workers]
-    over.touch()
+    signs.give("over")
     counts = [other.wait().value() for other in others]
     for worker in ended:
         worker.value().check()
@@ -217,7 +251,7 @@ def test_messages_come_back_while_others_sweep_and_read(
 
     done = work_at_once(worktree, tmp_path, rounds, seed)
 
-    assert min(done[name] for name in ("swept", "removed", "recorded", "show", "came back")) > 0
+    assert min(done[name] for name in WANTED) > 0
 
 
 # Overtaken
