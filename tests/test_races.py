@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -34,7 +35,7 @@ from tests.faults import (
     position_of,
     read_marks,
 )
-from tests.processes import COMMAND, surroundings
+from tests.processes import surroundings
 from tests.referee import assert_sound_store
 from tests.trees import Tree, assert_tree, link, make_tree
 
@@ -605,18 +606,17 @@ def test_an_act_can_be_interrupted_at_every_write(
 )
 def test_the_command_can_be_interrupted_at_any_time(worktree: Path, tmp_path: Path, times: int) -> None:
     scene = Scene(worktree, tmp_path / "saved", "undo")
-    command = [*COMMAND, "undo", "--set", "min_free=0"]
     scene.put_back()
+    process = start_undo(worktree)
     started = time.monotonic()
-    subprocess.run(command, cwd=worktree, env=surroundings(), capture_output=True, check=True)
+    process.communicate()
     takes_s = time.monotonic() - started
+    assert process.returncode == 0
     interrupted = 0
     for number in range(times):
         scene.put_back()
-        process = subprocess.Popen(
-            command, cwd=worktree, env=surroundings(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        time.sleep(takes_s * (0.2 + 0.8 * number / times))
+        process = start_undo(worktree)
+        time.sleep(takes_s * number / times)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate()
 
@@ -630,3 +630,18 @@ def test_the_command_can_be_interrupted_at_any_time(worktree: Path, tmp_path: Pa
         assert not scene.has_intent()
 
     assert interrupted
+
+
+def start_undo(worktree: Path) -> subprocess.Popen[bytes]:
+    """Start the command, and wait for Python: an interrupt that comes before that ends in any way."""
+    code = "import sys; print(flush=True); from shadowtree.cli import main; sys.exit(main())"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "undo", "--set", "min_free=0"],
+        cwd=worktree,
+        env=surroundings(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"\n"
+    return process
