@@ -15,6 +15,7 @@ import pytest
 
 from shadowtree import MeetingPlace, Shadow
 from shadowtree.cli import main
+from shadowtree.cli.output import write_lines
 from tests.daemons import PATIENCE_S, daemon, end_daemon, find_pid, list_served, serve_kept, wait_until
 from tests.processes import COMMAND, surroundings
 from tests.terminal import Terminal, run_on_terminal
@@ -322,6 +323,21 @@ def test_watching_in_the_foreground_ends_with_the_command(project: Path, number:
 
         assert command.wait(PATIENCE_S) == (0 if number == signal.SIGINT else -number)
     wait_until(lambda: find_pid() is None)
+
+
+def test_who_presses_ctrl_c_as_soon_as_that_is_told_ends_the_watching(
+    project: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_and_interrupt(lines: list[str]) -> None:
+        write_lines(lines)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("shadowtree.cli.watching.write_lines", write_and_interrupt)
+
+    told = terminal.run("watch")
+
+    assert told == f"{project} with its 2 files is watched until you press Ctrl-C\n"
+    assert terminal.err == ""
 
 
 def test_whoever_watches_in_the_foreground_is_told_when_it_is_over(project: Path, terminal: Terminal) -> None:

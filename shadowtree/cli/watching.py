@@ -34,8 +34,10 @@ def watch(shared: Shared, is_detached: bool = False, auto: str | None = None) ->
                 "session": shared.session,
             }
             served = client.ask("serve", wish, is_detached, progress=bar)
-        _tell_served(shared, served, is_detached)
-        return 0 if is_detached else _wait(client, served["worktree"], shared)
+        if is_detached:
+            _tell_served(shared, served, f"by process {served['pid']}")
+            return 0
+        return _hold(client, served, shared)
 
 
 def stop(shared: Shared, is_all: bool = False) -> int:
@@ -87,20 +89,19 @@ def _name_place(shared: Shared) -> dict[str, Any]:  # Any: JSON
     }
 
 
-def _tell_served(shared: Shared, served: dict[str, Any], is_detached: bool) -> None:  # Any: JSON
+def _tell_served(shared: Shared, served: dict[str, Any], how: str) -> None:  # Any: JSON
     if shared.as_json:
         write_json(served)
     else:
         files = count(served["files"], "file")
-        how = f"by process {served['pid']}" if is_detached else "until you press Ctrl-C"
         write_lines([f"{escape(served['worktree'])} with its {files} is watched {how}"])
         for warning in served.get("warnings", ()):
             warn(warning)
     sys.stdout.flush()
 
 
-def _wait(client: Client, worktree: str, shared: Shared) -> int:
-    """Hold the worktree until somebody presses Ctrl-C; that is how it ends, and no failure."""
+def _hold(client: Client, served: dict[str, Any], shared: Shared) -> int:  # Any: JSON
+    """Say so, and hold the worktree until somebody presses Ctrl-C; that is how it ends, and no failure."""
 
     def tell_burst(message: shadowtree.Message) -> None:
         if not shared.as_json:
@@ -108,10 +109,11 @@ def _wait(client: Client, worktree: str, shared: Shared) -> int:
             sys.stdout.flush()
 
     try:
+        _tell_served(shared, served, "until you press Ctrl-C")
         why = client.wait(tell_burst)
     except KeyboardInterrupt:
         return 0
-    say(f"{worktree} is no longer watched: {why}")
+    say(f"{served['worktree']} is no longer watched: {why}")
     return 1
 
 
