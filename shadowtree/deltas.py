@@ -15,7 +15,8 @@ see which bytes differ.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 
 _LONGEST_COPY = 0xFFFF
 """What one instruction copies; some readers allow no more."""
@@ -177,10 +178,21 @@ def _write_copy(encoded: bytearray, start: int, end: int) -> None:
 
 def apply_delta(base: bytes, delta: bytes) -> bytes:
     """Make what a delta says of its base; BadDelta if that cannot be."""
-    from dulwich.errors import ApplyDeltaError
-    from dulwich.pack import apply_delta as apply
-
+    apply, errors = _load_dulwich()
     try:
         return b"".join(apply(base, delta))
-    except (ApplyDeltaError, ValueError, IndexError, AssertionError) as error:
+    except errors as error:
         raise BadDelta(str(error)) from error
+
+
+@cache
+def _load_dulwich() -> tuple[Callable[[bytes, bytes], list[bytes]], tuple[type[Exception], ...]]:
+    """Import what applies deltas, and what it raises, when the first one is read: it takes a while."""
+    from dulwich.errors import ApplyDeltaError
+
+    try:
+        # The same function, without the rest of dulwich, which takes ten times as long to import.
+        from dulwich._pack import apply_delta as apply  # type: ignore[import-not-found]  # no stubs
+    except ImportError:
+        from dulwich.pack import apply_delta as apply
+    return apply, (ApplyDeltaError, ValueError, IndexError, AssertionError)

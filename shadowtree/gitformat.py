@@ -10,7 +10,7 @@ import itertools
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha1
-from struct import iter_unpack, unpack_from
+from struct import Struct, iter_unpack, unpack_from
 from sys import byteorder
 
 from shadowtree.errors import StoreDamaged
@@ -37,6 +37,7 @@ PACK_INDEX_IDS = 8 + 4 * 256
 """Where the ids begin in an index: after the magic number and the fan-out table."""
 PACK_INDEX_SIZE = PACK_INDEX_IDS + 40
 """How large an index is, but for 28 bytes an object, and some more in a pack of over 2 GiB."""
+_MANY_IDS = Struct("20s" * 256)
 _LARGE_OFFSET = 0x8000_0000
 
 
@@ -156,23 +157,6 @@ def decode_tree(content: bytes, of: str) -> list[TreeEntry]:
     if len({entry.name for entry in entries}) != len(entries):
         raise StoreDamaged(f"tree {of} has a name twice")
     return entries
-
-
-def split_tree(content: bytes) -> dict[bytes, bytes]:
-    """Give mode and id of each entry by its name, as they stand there: `40000` or `100644`, and 20 bytes.
-
-    Unlike `decode_tree` it checks nothing, for who walks a whole store and makes no file of what it finds.
-    """
-    found = {}
-    position, end = 0, len(content)
-    while position < end:
-        zero = content.find(b"\0", position)
-        mode, _, name = content[position:zero].partition(b" ")
-        position = zero + 21
-        found[name] = mode + content[zero + 1 : position]
-        if zero < 0:
-            raise StoreDamaged("a tree ends too early")
-    return found
 
 
 def _is_possible_name(name: bytes) -> bool:
@@ -314,6 +298,15 @@ def prefixes_in_index(count: int, index: bytes) -> array[int]:
     if byteorder == "little":
         prefixes.byteswap()
     return prefixes
+
+
+def ids_in_index(count: int, index: bytes) -> list[bytes]:
+    """Give the id in each row of the index."""
+    ids = memoryview(index)[PACK_INDEX_IDS : PACK_INDEX_IDS + 20 * count]
+    # Many at once, which takes a fifth of the time.
+    whole = len(ids) - len(ids) % _MANY_IDS.size
+    found = [id for many in _MANY_IDS.iter_unpack(ids[:whole]) for id in many]
+    return [*found, *(id for (id,) in iter_unpack("20s", ids[whole:]))]
 
 
 def offset_in_index(row: int, count: int, index: bytes) -> int:

@@ -26,6 +26,7 @@ from shadowtree.gitformat import (
     PackBytes,
     PackEntry,
     crcs_in_index,
+    ids_in_index,
     offset_in_index,
     offsets_in_index,
     parse_delta_offset,
@@ -258,8 +259,11 @@ class Pack:
 
     def ids(self) -> list[bytes]:
         """Give the id of every object."""
-        index = self._index
-        return [index[at : at + 20] for at in range(PACK_INDEX_IDS, PACK_INDEX_IDS + 20 * self.count, 20)]
+        return ids_in_index(self.count, self._index)
+
+    def offsets_by_id(self) -> list[int]:
+        """Give where each of them is, in the same order."""
+        return offsets_in_index(self.count, self._index)
 
     def is_whole(self) -> bool:
         """Tell whether the pack has the checksum that it bears, and its name too."""
@@ -332,18 +336,21 @@ class Pack:
         return self._parse_entry(offset, self._pread(offset, _HEAD_SIZE))
 
     def _parse_entry(self, offset: int, head: bytes) -> Entry:
+        kind_number, size, base, position = self._parse_head(offset, head)
+        return Entry(kind_number, size, offset + position, base)
+
+    def _parse_head(self, offset: int, head: bytes) -> tuple[int, int, int | bytes | None, int]:
+        """Read kind number, size and base of the entry at `offset`, and how long its head is."""
         try:
             kind_number, size, position = parse_entry_header(head)
-            base: int | bytes | None = None
             if kind_number == OFS_DELTA:
                 distance, position = parse_delta_offset(head, position)
-                base = offset - distance
-            elif kind_number == REF_DELTA:
-                base = head[position : position + 20]
-                position += 20
+                return kind_number, size, offset - distance, position
         except IndexError as error:
             raise StoreDamaged(f"{self.path} ends too early") from error
-        return Entry(kind_number, size, offset + position, base)
+        if kind_number == REF_DELTA:
+            return kind_number, size, head[position : position + 20], position + 20
+        return kind_number, size, None, position
 
     def read_small_entry(self, offset: int) -> tuple[int, int | bytes | None, bytes]:
         """Read an entry at once; give its kind number, its base if it is a delta, and what is inflated."""
@@ -352,12 +359,11 @@ class Pack:
     def read_between(self, offset: int, end: int) -> tuple[int, int | bytes | None, bytes]:
         """Do the same with an entry of which it is known where it ends."""
         raw = self.read_raw(offset, end)
-        entry = self._parse_entry(offset, raw[:_HEAD_SIZE])
+        kind_number, _, base, start = self._parse_head(offset, raw)
         try:
-            content = zlib.decompress(raw[entry.start - offset :])
+            return kind_number, base, zlib.decompress(raw[start:])
         except zlib.error as error:
-            raise StoreDamaged(f"{self.path} cannot be inflated at {entry.start}") from error
-        return entry.kind_number, entry.base, content
+            raise StoreDamaged(f"{self.path} cannot be inflated at {offset + start}") from error
 
     def inflate(self, entry: Entry) -> Iterator[bytes]:
         """Give the content of an entry in pieces; it never gives more than the entry's size."""

@@ -238,8 +238,7 @@ def _list_foreign(opened: OpenStore) -> list[str]:
 def _require_nothing_left(opened: OpenStore) -> None:
     """Raise StoreDamaged if a file or a row holds an object that nothing needs, or cannot be read."""
     marking = Marking(opened.objects)
-    for record in reversed(list(opened.journal.live_trees())):
-        marking.add(record)
+    marking.add(reversed(list(opened.journal.live_trees())))
     opened.objects.refresh()
     packs = opened.objects.packs()
     names = {pack.name for pack in packs}

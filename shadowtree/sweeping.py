@@ -15,12 +15,12 @@ marked before anything else goes: a snapshot may have found in the store what no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from shadowtree.errors import OutOfSpace
 from shadowtree.events import TreeRecord
 from shadowtree.frozen import frozen
-from shadowtree.gitformat import encode_commit, parse_keeper
+from shadowtree.gitformat import encode_commit
 from shadowtree.marking import Marking
 from shadowtree.opened import OpenStore
 from shadowtree.system import free_bytes
@@ -95,12 +95,15 @@ class Sweep:
         if not self._is_begun or any(map(self._is_news, opened.journal.live_trees())):
             self._is_begun = True
             opened.journal.require_sound()
-            self._replace_keepers(_rewrite_chain(opened))
+            reading = self._marking or Marking(opened.objects)
+            reading.refresh()
+            self._replace_keepers(_rewrite_chain(opened, reading))
             live = list(opened.journal.live_trees())
             known = [record for record in live if record.number in self._marked]
-            if self._marking is None or any(map(self._is_news, known)):
+            if self._marking is None:
+                self._marking = reading
+            elif any(map(self._is_news, known)):
                 self._marking, self._marked = Marking(opened.objects), {}
-            self._marking.refresh()
             self._add(record for record in live if record.number not in self._marked)
             opened.doubt_memory(self._marking.live)
         assert self._marking is not None
@@ -108,9 +111,9 @@ class Sweep:
 
     def _add(self, records: Iterable[TreeRecord]) -> None:
         assert self._marking is not None
-        for record in reversed(list(records)):
-            self._marking.add(record)
-            self._marked[record.number] = record.keeper
+        newest_first = list(records)[::-1]
+        self._marking.add(newest_first)
+        self._marked.update((record.number, record.keeper) for record in newest_first)
 
     def _replace_keepers(self, replaced: Mapping[int, tuple[bytes, bytes]]) -> None:
         """Note which commits were made anew: all that they keep is marked already."""
@@ -139,7 +142,7 @@ def measure(opened: OpenStore) -> Extent:
     return Extent(ids | set(opened.objects.loose.ids()), opened.object_bytes())
 
 
-def _rewrite_chain(opened: OpenStore) -> dict[int, tuple[bytes, bytes]]:
+def _rewrite_chain(opened: OpenStore, marking: Marking) -> dict[int, tuple[bytes, bytes]]:
     """Let each commit that keeps a live tree have that of the live one before it as its parent.
 
     Give by their numbers the trees that other commits keep now: which one did, and which one does.
@@ -147,20 +150,15 @@ def _rewrite_chain(opened: OpenStore) -> dict[int, tuple[bytes, bytes]]:
     pack = opened.objects.start_pack()
     replaced: dict[int, tuple[bytes, bytes]] = {}
     last: bytes | None = None
-    for record, tree, parent in _read_keepers(opened):
-        keeper = record.keeper
-        if parent != last:
-            commit = encode_commit(tree, last, record.time_s, "tree " + record.tree.hex())
+    for record in opened.journal.live_trees():
+        keeper, read = record.keeper, marking.read_keeper(record)
+        if read.parent != last:
+            commit = encode_commit(read.tree, last, record.time_s, "tree " + record.tree.hex())
             keeper = opened.objects.put(pack, b"commit", commit)
             replaced[record.number] = record.keeper, keeper
         last = keeper
     if replaced:
         assert last is not None
         opened.replace_keepers(pack, {number: keeper for number, (_, keeper) in replaced.items()}, last)
+        marking.note_rewritten(replaced.values())
     return replaced
-
-
-def _read_keepers(opened: OpenStore) -> Iterator[tuple[TreeRecord, bytes, bytes | None]]:
-    for record in opened.journal.live_trees():
-        keeper = parse_keeper(opened.objects.read(b"commit", record.keeper))
-        yield record, keeper.tree, keeper.parent

@@ -38,6 +38,7 @@ FLOORS: tuple[tuple[str, set[str]], ...] = (
             "settingsfile",
             "tables",
             "textmerge",
+            "treelisting",
         },
     ),
     ("edges: the system", {"system"}),
