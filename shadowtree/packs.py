@@ -6,11 +6,12 @@ import os
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence, Set
 from functools import cached_property
 from hashlib import sha1
 from operator import itemgetter
 from stat import S_ISREG
+from zlib import crc32
 
 from shadowtree import disk
 from shadowtree.errors import StoreDamaged
@@ -92,6 +93,11 @@ class Pack:
         self.size = status.st_size
         self.is_ours = bool(status.st_mode & 0o200)
 
+    def load(self) -> Pack:
+        """Read all of it into memory, where it is read from then on; this one is as it was."""
+        content = PackBytes(self.name, self._pread(0, self.size), self._index)
+        return Pack(self.path.removesuffix(PACK_SUFFIX) + INDEX_SUFFIX, content)
+
     def let_go(self, stamp: PackStamp) -> None:
         """Read from the files from now on; `stamp` is that of the index."""
         self._held, self.stamp = None, stamp
@@ -159,6 +165,12 @@ class Pack:
         offset = self.find(object_id)
         return None if offset is None else self._end_of(offset) - offset
 
+    def weigh(self, ids: Set[bytes]) -> int:
+        """Tell how many bytes the entries of some objects have together, of those that are here."""
+        ends = dict(zip(self._offsets, [*self._offsets[1:], self.size - 20], strict=True))
+        places = zip(self.ids(), self.offsets_by_id(), strict=True)
+        return sum(ends[offset] - offset for id, offset in places if id in ids)
+
     def _end_of(self, offset: int) -> int:
         after = bisect_right(self._offsets, offset)
         return self._offsets[after] if after < self.count else self.size - 20
@@ -222,7 +234,15 @@ class Pack:
                 while byte & 0x80:
                     at += 1
                     byte = window[at]
-                found.append(parse_delta_offset(window, at + 1)[0])
+                # As in `parse_delta_offset`: to call it takes as long as all else together.
+                byte = window[at + 1]
+                distance = byte & 0x7F
+                at += 2
+                while byte & 0x80:
+                    byte = window[at]
+                    distance = ((distance + 1) << 7) | (byte & 0x7F)
+                    at += 1
+                found.append(distance)
         except IndexError as error:
             raise StoreDamaged(f"{self.path} ends too early") from error
         return found
@@ -245,16 +265,20 @@ class Pack:
 
     def has_sound(self, entries: Sequence[PackEntry]) -> bool:
         """Tell whether all its entries, as `entries` gave them, are what was written, by their CRCs."""
-        ends = [offset for _, offset, _ in entries[1:]] + [self.size - 20]
-        start, window = 0, memoryview(b"")
-        for (_, offset, crc), end in zip(entries, ends, strict=True):
-            if end > start + len(window):
-                start, window = offset, memoryview(self._pread(offset, _BUFFER_SIZE))
-            found = zlib.crc32(window[offset - start : end - start])
-            for at in range(start + len(window), end, _BUFFER_SIZE):
-                found = zlib.crc32(self._pread(at, min(_BUFFER_SIZE, end - at)), found)
-            if found != crc:
+        ends = [*self._offsets[1:], self.size - 20]
+        first = 0
+        while first < len(entries):
+            start = entries[first][1]
+            # As many at once as have room, but one at least, and a large one piece by piece.
+            after = max(first + 1, bisect_right(ends, start + _BUFFER_SIZE))
+            window = memoryview(self._pread(start, min(ends[after - 1] - start, _BUFFER_SIZE)))
+            places = zip(entries[first:after], ends[first:after], strict=True)
+            found = [crc32(window[offset - start : end - start]) for (_, offset, _), end in places]
+            for at in range(start + len(window), ends[after - 1], _BUFFER_SIZE):
+                found[-1] = crc32(self._pread(at, min(_BUFFER_SIZE, ends[after - 1] - at)), found[-1])
+            if found != [crc for _, _, crc in entries[first:after]]:
                 return False
+            first = after
         return True
 
     def ids(self) -> list[bytes]:

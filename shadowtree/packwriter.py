@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha1
 
 from shadowtree import disk
@@ -122,15 +122,15 @@ class PackWriter:
         if object_id not in self._ids:
             self.copy_entries([raw], [(object_id, 0, zlib.crc32(raw))])
 
-    def copy_entries(self, pieces: Iterable[bytes], entries: Iterable[PackEntry]) -> None:
+    def copy_entries(self, pieces: Iterable[bytes], entries: Sequence[PackEntry]) -> None:
         """Append entries that follow each other in another pack just as they stand there.
 
-        Offsets count from the first byte of the pieces. A delta among them must have its base there too.
-        Should `pieces` raise, the pack is as it was before.
+        The first byte of the pieces is that of the first entry. A delta among them must have its base there
+        too. Should `pieces` raise, the pack is as it was before.
         """
         self._copy(self._next_part(), pieces, entries)
 
-    def copy_deltas(self, pieces: Iterable[bytes], entries: Iterable[PackEntry]) -> None:
+    def copy_deltas(self, pieces: Iterable[bytes], entries: Sequence[PackEntry]) -> None:
         """Do the same with deltas, each of which has the entry before it as its base, as far back as there.
 
         The base of the first is what was appended last.
@@ -141,7 +141,7 @@ class PackWriter:
         """Tell how many bytes the entry has that was appended last."""
         return self._part.size - self._part.entries[-1][1]
 
-    def _copy(self, part: _Part, pieces: Iterable[bytes], entries: Iterable[PackEntry]) -> None:
+    def _copy(self, part: _Part, pieces: Iterable[bytes], entries: Sequence[PackEntry]) -> None:
         offset = part.start()
         try:
             for piece in pieces:
@@ -149,10 +149,10 @@ class PackWriter:
         except BaseException:
             part.cut_back(offset)
             raise
-        placed = [(object_id, offset + at, crc) for object_id, at, crc in entries]
-        ids = [object_id for object_id, _, _ in placed]
+        moved = offset - entries[0][1]
+        ids = [object_id for object_id, _, _ in entries]
         assert self._ids.isdisjoint(ids)
-        part.entries += placed
+        part.entries += [(object_id, at + moved, crc) for object_id, at, crc in entries]
         self._ids.update(ids)
         self._copied.update(ids)
 
@@ -299,9 +299,14 @@ class _Part:
 
     def complete(self) -> None:
         """Write the rest, and make pack and index durable under their temporary names."""
-        self.flush()
-        disk.overwrite_at(self._fd, pack_header(len(self.entries)), 0, self._path)
-        checksum = self._checksum()
+        if self._flushed:
+            self.flush()
+            disk.overwrite_at(self._fd, pack_header(len(self.entries)), 0, self._path)
+            checksum = self._checksum()
+        else:
+            self._buffer[:PACK_HEADER_SIZE] = pack_header(len(self.entries))
+            checksum = sha1(self._buffer, usedforsecurity=False).digest()
+            self.flush()
         disk.write_all(self._fd, checksum, self._path)
         disk.sync(self._fd, self._path)
         os.close(self._fd)

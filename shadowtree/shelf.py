@@ -55,10 +55,14 @@ class Shelf:
     """A shelf that is read to be written anew. Families go by their numbers."""
 
     def __init__(self, pack: Pack) -> None:
+        if pack.size <= _LARGEST_HELD:
+            # The very bytes of which the checksum is compared are copied then.
+            pack = pack.load()
         if not pack.is_whole():
             raise StoreDamaged(f"{pack.path} is not what was written")
         self._pack = pack
         self._entries = pack.entries()
+        self._ids = [id for id, _, _ in self._entries]
         self._starts = _find_heads(pack)
         """Which entries are the heads of families, and at the end how many entries there are."""
         self._places = [offset for _, offset, _ in self._entries] + [pack.size - 20]
@@ -75,10 +79,10 @@ class Shelf:
 
     @cached_property
     def _numbers(self) -> dict[bytes, int]:
-        return {id: number for number, (id, _, _) in enumerate(self._entries)}
+        return {id: number for number, id in enumerate(self._ids)}
 
     def _members(self, family: int) -> Family:
-        return [id for id, _, _ in self._entries[self._starts[family] : self._starts[family + 1]]]
+        return self._ids[self._starts[family] : self._starts[family + 1]]
 
     def write(
         self,
@@ -89,36 +93,46 @@ class Shelf:
         find_pack: FindPack | None = None,
     ) -> None:
         """Write it anew, with `newer` versions before the families they belong to, but nothing unwanted."""
-        smaller = {self.find_family(id) for id in unwanted}
         run = 0
-        for family in sorted({*newer, *(family for family in smaller if family is not None)}):
-            self._copy_families(run, family, into)
-            run = family + 1
-            first = self._starts[family]
-            versions = newer.get(family, ())
-            kept = self._members(family)
-            if family in smaller:
-                kept = [id for id in kept if id not in unwanted]
-            if kept != self._members(family)[: len(kept)]:
+        for family in sorted({*newer, *self._find_families(unwanted)}):
+            first, after = self._starts[family], self._starts[family + 1]
+            versions, members = newer.get(family, ()), self._members(family)
+            kept = [id for id in members if id not in unwanted]
+            end = first + len(kept)
+            if kept != members[: len(kept)]:
+                self._copy_run(run, first, into)
                 write_family([*versions, *kept], into, objects, find_pack)
+            elif not versions:
+                # It goes with what stands before it.
+                self._copy_run(run, end, into)
             elif not kept or len(versions) + len(kept) > LONGEST_FAMILY:
+                self._copy_run(run, first, into)
                 write_family(versions, into, objects, find_pack)
-                self._copy(first, first + len(kept), into)
-            elif versions:
-                write_family([*versions, kept[0]], into, objects, find_pack)
-                self._copy_behind(first, first + len(kept), into)
+                self._copy(first, end, into)
             else:
-                self._copy(first, first + len(kept), into)
-        self._copy_families(run, len(self._starts) - 1, into)
+                self._copy_run(run, first, into)
+                write_family([*versions, kept[0]], into, objects, find_pack)
+                self._copy_behind(first, end, into)
+            run = after
+        self._copy_run(run, len(self._entries), into)
 
-    def _copy_families(self, first: int, after: int, into: PackWriter) -> None:
-        """Copy families that follow each other, so many at once that a part of a pack can end in between."""
+    def _find_families(self, unwanted: Set[bytes]) -> Iterator[int]:
+        """Name the families of some objects."""
+        if unwanted:
+            entries = (entry for entry, id in enumerate(self._ids) if id in unwanted)
+            yield from (bisect_right(self._starts, entry) - 1 for entry in entries)
+
+    def _copy_run(self, first: int, after: int, into: PackWriter) -> None:
+        """Copy entries from the head of a family on, few enough at once that a part of a pack can end."""
         while first < after:
-            entry = self._starts[first]
-            end = min(entry + _RUN_OBJECTS, bisect_left(self._places, self._places[entry] + _RUN))
-            following = min(after, max(first + 1, bisect_left(self._starts, end)))
-            self._copy(entry, self._starts[following], into)
-            first = following
+            end = min(first + _RUN_OBJECTS, bisect_left(self._places, self._places[first] + _RUN))
+            if end < after:
+                following = max(bisect_right(self._starts, first), bisect_left(self._starts, end))
+                end = min(after, self._starts[following])
+            else:
+                end = after
+            self._copy(first, end, into)
+            first = end
 
     def _copy(self, first: int, after: int, into: PackWriter) -> None:
         """Copy entries that follow each other, of whole families."""
@@ -140,9 +154,7 @@ class Shelf:
             into.note_copied(id)
 
     def _read(self, first: int, after: int) -> tuple[Iterator[bytes], list[PackEntry]]:
-        start = self._places[first]
-        pieces = self._pack.read_pieces(start, self._places[after])
-        return pieces, [(id, offset - start, crc) for id, offset, crc in self._entries[first:after]]
+        return self._pack.read_pieces(self._places[first], self._places[after]), self._entries[first:after]
 
     def verify(self, copied: Set[bytes]) -> None:
         """Read what was not `copied`, and what stands before it in its family; StoreDamaged if it differs."""
