@@ -14,7 +14,7 @@ object that a dead process left is ever taken for a stored one.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from shadowtree import disk
@@ -298,12 +298,14 @@ class Intake:
         before: Mapping[bytes, bytes],
         *,
         is_thorough: bool,
+        is_brief: bool,
         is_over: Callable[[], bool],
     ) -> bool:
         """Write a shelf anew with nothing but what is live, and more until it `is_over`; True: there is more.
 
         Unless it `is_thorough`, a shelf of which nearly all is live stays as it is. `before` tells which
-        versions are of the same thing. All packs become shelves, those of git too, and so do loose objects.
+        versions are of the same thing. All packs become shelves, those of git too, and so do loose objects;
+        but if it `is_brief`, what is too little for a shelf stays fresh.
         """
         if self._take_loose(live):
             return True
@@ -312,8 +314,9 @@ class Intake:
                 return self._step(
                     live=live,
                     spares=not is_thorough,
+                    leaves=is_brief,
                     before=before,
-                    others=self._list_foreign(),
+                    foreign=self._list_foreign(),
                     is_over=is_over,
                 )
             except NoShelf as error:
@@ -321,13 +324,15 @@ class Intake:
                     raise
                 self._foreign.add(error.pack)
 
-    def require_shelvable(self, live: set[bytes], before: Mapping[bytes, bytes]) -> int:
+    def require_shelvable(self, live: set[bytes], before: Mapping[bytes, bytes], *, is_brief: bool) -> int:
         """Raise StoreDamaged if `shelve` could not be done; give how many bytes it may take for a while."""
         loose = live.intersection(self._objects.loose.ids())
         lost = next((id for id in loose if not self._objects.prove(id)), None)
         if lost is not None:
             raise StoreDamaged(f"object {lost.hex()} is damaged")
-        shelving = self._make_shelving(live=live, spares=True, before=before, others=self._list_foreign())
+        shelving = self._make_shelving(
+            live=live, spares=True, leaves=is_brief, before=before, foreign=self._list_foreign()
+        )
         return shelving.require_whole() + sum(map(self._objects.stored_size, loose))
 
     def _list_foreign(self) -> list[str]:
@@ -340,16 +345,19 @@ class Intake:
         *,
         live: set[bytes] | None = None,
         spares: bool = False,
+        leaves: bool = False,
         before: Mapping[bytes, bytes] | None = None,
-        others: Sequence[str] = (),
+        foreign: Collection[str] = (),
         largest: int | None = None,
         most: int | None = None,
         is_over: Callable[[], bool] = lambda: True,
     ) -> bool:
         """Let `Shelving` do a step."""
-        shelving = self._make_shelving(live=live, spares=spares, before=before, others=others)
+        shelving = self._make_shelving(
+            live=live, spares=spares, leaves=leaves, before=before, foreign=foreign
+        )
         has_more = shelving.step(largest, most, is_over)
-        self._finish_removal()
+        self._finish_removal(shelving.merged)
         return has_more
 
     def _make_shelving(
@@ -357,12 +365,21 @@ class Intake:
         *,
         live: set[bytes] | None = None,
         spares: bool = False,
+        leaves: bool = False,
         before: Mapping[bytes, bytes] | None = None,
-        others: Sequence[str] = (),
+        foreign: Collection[str] = (),
     ) -> Shelving:
-        fresh = [*others, *self._journal.fresh_packs()]
         versions = {**(before or {}), **self._journal.versions()}
-        return Shelving(self._objects, fresh, versions, self._release, live=live, spares=spares)
+        return Shelving(
+            self._objects,
+            self._journal.fresh_packs(),
+            versions,
+            self._release,
+            live=live,
+            spares=spares,
+            leaves=leaves,
+            foreign=foreign,
+        )
 
     def _take_loose(self, live: set[bytes]) -> bool:
         """Put loose objects that are live into a pack, and remove them all; tell whether there were any."""

@@ -61,6 +61,8 @@ class Rows:
         self._transactions = 0
         self._seals = False
         """Whether all that is written is sealed."""
+        self._sound: tuple[int, int] | None = None
+        """The stamp of the rows that were found sound last."""
         if not os.path.exists(path):
             raise StoreDamaged(f"{path} is missing")
         with _errors(path):
@@ -113,9 +115,11 @@ class Rows:
     def require_sound(self) -> None:
         """Raise StoreDamaged if a row that tells what is needed is not what was written, or is missing.
 
-        For who is about to remove something: a single row is looked at whenever it is read.
+        For who is about to remove something: a single row is looked at whenever it is read. What was found
+        sound, and was not touched since, is not looked at again.
         """
-        if not self._has_tables_of(WITH_SEALS):
+        stamp = self.stamp()
+        if stamp == self._sound or not self._has_tables_of(WITH_SEALS):
             return
         for table in SEALED:
             if table != CHANGES and self._rows(
@@ -127,6 +131,12 @@ class Rows:
             ((count, last),) = self._rows(f"SELECT count(*), max(number) FROM {table} NOT INDEXED", ())
             if count != (last or 0):
                 raise StoreDamaged(f"{self._path} has lost rows of {table}")
+        self._sound = stamp
+
+    def stamp(self) -> tuple[int, int]:
+        """Give what is another one as soon as this connection changed a row, or another one the file."""
+        ((version,),) = self._rows("PRAGMA data_version", ())
+        return version, self._connection.total_changes
 
     def measure(self) -> int:
         """Tell how many bytes the rows take; what was freed in the file is not counted."""

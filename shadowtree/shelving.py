@@ -16,6 +16,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
+from itertools import chain, filterfalse
 
 from shadowtree.errors import StoreDamaged, StoreFailed
 from shadowtree.layout import INDEX_SUFFIX
@@ -122,7 +123,8 @@ class Shelving:
 
     `fresh` names the fresh packs, the oldest first, and `before` says for an object which one it came in
     place of. With `live`, nothing else is put on a shelf, and a shelf that is written anew loses the rest; it
-    is, unless it `spares` what is next to nothing.
+    is, unless it `spares` what is next to nothing. With `leaves`, what is too little for a shelf stays fresh.
+    What is in `foreign` packs never does: they are real git's, and hold deltas.
     """
 
     def __init__(
@@ -134,15 +136,19 @@ class Shelving:
         *,
         live: set[bytes] | None = None,
         spares: bool = False,
+        leaves: bool = False,
+        foreign: Collection[str] = (),
     ) -> None:
         self._spares = spares
+        self._leaves = leaves
         self._objects = objects
         self._before = before
         self._release = release
         self._live = live
         packs = {pack.name: pack for pack in objects.packs()}
-        names = list(fresh)
+        names = [*foreign, *fresh]
         self._fresh = [packs[name] for name in names if name in packs]
+        self._foreign = frozenset(foreign)
         self._shelves = [pack for pack in packs.values() if pack.is_ours and pack.name not in names]
         self._shelf_size = shelf_size(sum(pack.size for pack in self._shelves))
         self._shelf_count = max(_MOST_ON_A_SHELF, sum(pack.count for pack in self._shelves) // _SHELVES)
@@ -160,12 +166,16 @@ class Shelving:
         """What was put on shelves, and read there."""
         self._sound: dict[Pack, bool] = {}
         """Whether shelves are whole, as far as that was looked at."""
+        self.merged: str | None = None
+        """The name of the pack that fresh ones were put together in."""
         self._sort()
 
     def _locate(self) -> dict[bytes, Pack]:
-        if self._live is not None:
-            return {id: pack for pack in self._shelves for id in pack.ids()}
         found: dict[bytes, Pack] = {}
+        if self._live is not None:
+            for pack in self._shelves:
+                found.update(dict.fromkeys(pack.ids(), pack))
+            return found
         wanted = {*self._before, *self._before.values(), *(id for pack in self._fresh for id in pack.ids())}
         for pack in self._shelves:
             here = pack.having(wanted)
@@ -220,12 +230,19 @@ class Shelving:
     def _list_due(self, largest: int) -> list[Pack | None]:
         """List the shelves for which enough waits, first the one for which most does."""
         sizes = {
-            shelf: sum(self._fresh_in[id].stored_size(id) or 0 for ids in families.values() for id in ids)
-            for shelf, families in self._waiting.items()
+            shelf: self._weigh_waiting(shelf)
+            for shelf in self._waiting
             if shelf is None or shelf.size <= largest
         }
         due = [shelf for shelf, size in sizes.items() if size >= max(_LEAST_WAITING, _weigh(shelf) // _WORTH)]
         return sorted(due, key=lambda shelf: -sizes[shelf])
+
+    def _weigh_waiting(self, shelf: Pack | None) -> int:
+        """Tell how many bytes wait for a shelf."""
+        return sum(self._fresh_in[id].stored_size(id) or 0 for id in self._list_waiting(shelf))
+
+    def _list_waiting(self, shelf: Pack | None) -> Iterator[bytes]:
+        return chain.from_iterable(self._waiting.get(shelf, {}).values())
 
     def merge(self) -> str | None:
         """Put small fresh packs together, without what is on shelves by now; give the name of what is left.
@@ -252,8 +269,8 @@ class Shelving:
 
         It comes to an end, as each time there is less of something. What waits is less by all that is put on
         a shelf, where nothing waits again. If nothing waits, what is not live is less by all that the shelf
-        loses. If there is none of that, there are fewer packs. Neither of the later ones makes more of an
-        earlier one.
+        loses, or fresh packs lose. If there is none of that, there are fewer packs. Neither of the later ones
+        makes more of an earlier one.
         """
         is_done = False
         if self._live is not None and self._has_twins:
@@ -263,8 +280,10 @@ class Shelving:
             # At once, and not at the end: or else all that is fresh would be there twice.
             self._remove_shelved()
             if is_done and is_over():
-                break
-        return is_done or self._remove_shelved() or self._join_tiny()
+                return True
+        is_done |= self._remove_shelved() or self._merge_left()
+        # Who leaves something need not look once more whether all is done.
+        return (is_done and not self._leaves) or self._join_tiny()
 
     def require_whole(self) -> int:
         """Raise StoreDamaged unless all is whole that would be read until nothing is left to do.
@@ -274,6 +293,8 @@ class Shelving:
         self._require_twins()
         shelves = [shelf for shelf in self._rank(None) if shelf is not None]
         for pack in {*shelves, *self._fresh_in.values()}:
+            _require_whole(pack)
+        for pack in self._choose_left():
             _require_whole(pack)
         waiting = sum(pack.stored_size(id) or 0 for id, pack in self._fresh_in.items())
         joined = sum(shelf.size for shelf in self._choose_to_join())
@@ -295,22 +316,31 @@ class Shelving:
         stale = {shelf for shelf in self._shelves if self._is_stale(shelf)}
         shelves = [
             shelf
-            for shelf in {*self._waiting, *stale}
+            for shelf in {*filter(self._is_awaited, self._waiting), *stale}
             if shelf is None or largest is None or shelf.size <= largest
         ]
         return sorted(shelves, key=lambda shelf: -sum(map(len, self._waiting.get(shelf, {}).values())))
+
+    def _is_awaited(self, shelf: Pack | None) -> bool:
+        """Tell whether what waits for a shelf has to be put there, or is worth it."""
+        if not self._leaves or not all(
+            self._may_stay(self._fresh_in[id]) for id in self._list_waiting(shelf)
+        ):
+            return True
+        return self._weigh_waiting(shelf) >= _weigh(shelf) // _WORTH
+
+    def _may_stay(self, fresh: Pack) -> bool:
+        """Tell whether what is not worth it may stay in a fresh pack, which is small enough to be merged."""
+        return fresh.size <= _LARGEST_MERGED and fresh.name not in self._foreign
 
     def _is_stale(self, shelf: Pack) -> bool:
         """Tell whether a shelf holds what is not live, or what stands on another one too; or much of it."""
         if self._live is None:
             return False
-        ids = shelf.ids()
-        if self._live.issuperset(ids) and not self._has_twins:
-            return False
         unwanted = self._list_unwanted(shelf)
         if not self._spares:
             return bool(unwanted)
-        return sum(shelf.stored_size(id) or 0 for id in unwanted) * _SPARED > shelf.size
+        return bool(unwanted) and shelf.weigh(unwanted) * _SPARED > shelf.size
 
     def _require_twins(self) -> None:
         """Raise StoreDamaged unless those shelves are whole that keep what other ones have too."""
@@ -322,7 +352,7 @@ class Shelving:
         """List what a shelf holds that is not live, or stands on another one."""
         if self._live is None:
             return set()
-        unwanted = set(shelf.ids()).difference(self._live)
+        unwanted = set(filterfalse(self._live.__contains__, shelf.ids()))
         if self._has_twins:
             unwanted.update(id for id in shelf.ids() if self._where[id] is not shelf)
         return unwanted
@@ -347,24 +377,34 @@ class Shelving:
         self, replaced: Sequence[Pack], extent: tuple[int | None, int | None] = (None, None)
     ) -> Iterator[PackWriter]:
         """Let the body write shelves in place of others, which go when the new ones are durable and read."""
-        into = self._objects.start_pack(*extent)
-        try:
+        with self._replacing(replaced, extent) as (into, names):
             yield into
+        made = [pack for pack in self._objects.packs() if pack.name in names]
+        self._shelves = [*(shelf for shelf in self._shelves if shelf not in replaced), *made]
+        for pack in made:
+            self._where.update(dict.fromkeys(pack.ids(), pack))
+            self._sound[pack] = True
+
+    @contextmanager
+    def _replacing(
+        self, replaced: Sequence[Pack], extent: tuple[int | None, int | None] = (None, None)
+    ) -> Iterator[tuple[PackWriter, set[str]]]:
+        """Let the body write packs in place of others, and give their names when these are gone."""
+        into = self._objects.start_pack(*extent)
+        names: set[str] = set()
+        try:
+            yield into, names
             made = into.finish()
         except BaseException:
             into.abandon()
             raise
         self._verify(made, into)
-        names = {os.path.basename(path) for path in made}
+        names.update(map(os.path.basename, made))
         # A fresh pack may become a shelf just as it is: the same bytes, and so the same name.
         self._release([pack.name for pack in self._fresh if pack.name in names])
         self._fresh = [pack for pack in self._fresh if pack.name not in names]
         _remove(replaced, names, self._release)
         self._objects.refresh()
-        for pack in self._objects.packs():
-            if pack.name in names:
-                self._where.update(dict.fromkeys(pack.ids(), pack))
-                self._sound[pack] = True
 
     def _find_extent(self, shelf: Pack | None, taken: Collection[bytes]) -> tuple[int, int]:
         """Say how many bytes and objects a new shelf has at most: what grew too large becomes several."""
@@ -420,6 +460,38 @@ class Shelving:
         if shelf not in self._sound:
             self._sound[shelf] = shelf.is_whole()
         return self._sound[shelf]
+
+    def _merge_left(self) -> bool:
+        """Put together what stays fresh, without what nothing needs or a shelf has; tell whether."""
+        left = self._choose_left()
+        if not left:
+            return False
+        needless = {id for pack in left for id in pack.ids() if self._is_needless(id)}
+        with self._replacing(left) as (into, names):
+            for pack in left:
+                for id, raw in pack.raw_entries():
+                    if id not in needless:
+                        into.copy_entry(id, raw)
+        self._fresh = [pack for pack in self._fresh if pack not in left]
+        self.merged = next(iter(names), None)
+        return True
+
+    def _choose_left(self) -> list[Pack]:
+        """Choose the fresh packs that stay, and are many or hold much that is needless."""
+        if not self._leaves:
+            return []
+        staying = [pack for pack in self._fresh if self._may_stay(pack)]
+        small = choose_to_merge(staying)
+        stale = [pack for pack in staying if self._is_stale_fresh(pack)]
+        return [*{*(small if len(small) > 1 else []), *stale}]
+
+    def _is_stale_fresh(self, fresh: Pack) -> bool:
+        needless = {id for id in fresh.ids() if self._is_needless(id)}
+        return fresh.weigh(needless) * _SPARED > fresh.size
+
+    def _is_needless(self, id: bytes) -> bool:
+        """Tell whether nothing needs that an object is in a fresh pack."""
+        return not self._is_live(id) or (id in self._where and self._is_sound(self._where[id]))
 
     def _join_tiny(self) -> bool:
         """Put tiny shelves together, in a sweep, if there are some; tell whether.

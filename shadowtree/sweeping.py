@@ -17,10 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from shadowtree.deflate import deflate
 from shadowtree.errors import OutOfSpace
 from shadowtree.events import TreeRecord
 from shadowtree.frozen import frozen
-from shadowtree.gitformat import encode_commit
+from shadowtree.gitformat import encode_commit, object_id
 from shadowtree.marking import Marking
 from shadowtree.opened import OpenStore
 from shadowtree.system import free_bytes
@@ -37,13 +38,16 @@ class Extent:
 class Sweep:
     """One sweep of a store. Each step is for the holder of the lock."""
 
-    def __init__(self, *, is_thorough: bool = False) -> None:
+    def __init__(self, *, is_thorough: bool = False, is_brief: bool = False) -> None:
         self._is_thorough = is_thorough
         """Whether nothing may be left that is not needed, though it is next to nothing."""
+        self._is_brief = is_brief
+        """Whether what is too little for a shelf may stay fresh."""
         self._marking: Marking | None = None
         self._marked: dict[int, bytes] = {}
         """By its number the commit that keeps each record that is marked."""
-        self._is_begun = False
+        self._seen: tuple[int, int] | None = None
+        """The stamp of the timeline after the last step."""
         self._before: Extent | None = None
         self._after: Extent | None = None
 
@@ -70,7 +74,7 @@ class Sweep:
         opened.journal.require_sound()
         self._marking, self._marked = Marking(opened.objects), {}
         self._add(record for record in opened.journal.live_trees() if record.number not in going)
-        needed = opened.require_shelvable(self._marking)
+        needed = opened.require_shelvable(self._marking, is_brief=self._is_brief)
         free = free_bytes(opened.layout.objects)
         if free < needed:
             raise OutOfSpace(opened.layout.store, free=free, needed=needed, min_free=0)
@@ -79,11 +83,14 @@ class Sweep:
         """Do one step, and more of the same until it `is_over`; True if there is more to do."""
         if self._before is None:
             self._before = measure(opened)
-        has_more = opened.shelve(self._mark(opened), is_thorough=self._is_thorough, is_over=is_over)
+        has_more = opened.shelve(
+            self._mark(opened), is_thorough=self._is_thorough, is_brief=self._is_brief, is_over=is_over
+        )
         if not has_more:
             opened.journal.compact()
             self._after = measure(opened)
         opened.remember_packs()
+        self._seen = opened.journal.stamp()
         return has_more
 
     def _mark(self, opened: OpenStore) -> Marking:
@@ -92,8 +99,7 @@ class Sweep:
         Another one may have swept as well meanwhile, and made the commits anew: then all is marked again.
         What was recorded and forgotten since is not marked, so that it must not be left in the chain.
         """
-        if not self._is_begun or any(map(self._is_news, opened.journal.live_trees())):
-            self._is_begun = True
+        if self._seen is None or self._finds_news(opened):
             opened.journal.require_sound()
             reading = self._marking or Marking(opened.objects)
             reading.refresh()
@@ -122,6 +128,11 @@ class Sweep:
             self._marking.replace_keepers(known.values())
         self._marked.update((number, keeper) for number, (_, keeper) in known.items())
 
+    def _finds_news(self, opened: OpenStore) -> bool:
+        """Tell whether something was recorded since the last step, or another one has swept."""
+        journal = opened.journal
+        return journal.stamp() != self._seen and any(map(self._is_news, journal.live_trees()))
+
     def _is_news(self, record: TreeRecord) -> bool:
         """Tell whether a record is not marked, or is kept by another commit since."""
         return self._marked.get(record.number) != record.keeper
@@ -138,8 +149,8 @@ def sweep(opened: OpenStore, *, is_thorough: bool = False) -> Sweep:
 def measure(opened: OpenStore) -> Extent:
     """Tell what is in a store."""
     packs = opened.objects.packs()
-    ids = frozenset(id for pack in packs for id in pack.ids())
-    return Extent(ids | set(opened.objects.loose.ids()), opened.object_bytes())
+    ids = frozenset().union(opened.objects.loose.ids(), *(pack.ids() for pack in packs))
+    return Extent(ids, opened.object_bytes())
 
 
 def _rewrite_chain(opened: OpenStore, marking: Marking) -> dict[int, tuple[bytes, bytes]]:
@@ -154,7 +165,9 @@ def _rewrite_chain(opened: OpenStore, marking: Marking) -> dict[int, tuple[bytes
         keeper, read = record.keeper, marking.read_keeper(record)
         if read.parent != last:
             commit = encode_commit(read.tree, last, record.time_s, "tree " + record.tree.hex())
-            keeper = opened.objects.put(pack, b"commit", commit)
+            keeper = object_id(b"commit", commit)
+            # Hardly ever there is one like it, and then it is there twice until the shelves are written.
+            pack.add(b"commit", keeper, len(commit), deflate(commit))
             replaced[record.number] = record.keeper, keeper
         last = keeper
     if replaced:

@@ -101,7 +101,7 @@ class Upkeep(Door):
 
         now_ms = time_ns() // 1_000_000
         keep = self._read_keep(keep_last, keep_within)
-        sweep = Sweep()
+        sweep = Sweep(is_brief=True)
         with self._mutex, self._gate.locked() as opened:
             journal = opened.journal
             keep = _with_sessions(journal, keep, keep_sessions)
