@@ -228,8 +228,11 @@ def parse_entry_header(head: bytes) -> tuple[int, int, int]:
     return kind_number, size, position
 
 
-def parse_delta_offset(head: bytes, position: int) -> tuple[int, int]:
-    """Read how far back the base of a delta is, and where the rest begins."""
+def parse_entry_head(head: bytes) -> tuple[int, int, int, int]:
+    """Read the same, and before the last how far back the base of a delta is; 0: its offset is not told."""
+    kind_number, size, position = parse_entry_header(head)
+    if kind_number != OFS_DELTA:
+        return kind_number, size, 0, position
     byte = head[position]
     distance = byte & 0x7F
     position += 1
@@ -237,7 +240,7 @@ def parse_delta_offset(head: bytes, position: int) -> tuple[int, int]:
         byte = head[position]
         distance = ((distance + 1) << 7) | (byte & 0x7F)
         position += 1
-    return distance, position
+    return kind_number, size, distance, position
 
 
 def encode_delta_offset(distance: int) -> bytes:

@@ -7,7 +7,6 @@ is walked once, so that the cost is that of one tree and of what changed since.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from itertools import repeat
 
 from shadowtree.deltas import BadDelta, apply_delta
 from shadowtree.errors import StoreDamaged, StoreFailed
@@ -19,6 +18,12 @@ from shadowtree.treelisting import TreeListing
 
 _REMEMBERED_TREES = 20_000
 _REMEMBERED_BYTES = 32 << 20
+_LARGEST_LOADED = 4 << 20
+_LOADED_BYTES = 32 << 20
+"""Packs of up to so many bytes are read at once, as long as all of them have no more than that."""
+
+_News = tuple[bytes, bool, bytes | None]
+"""An object, whether it is a tree, and which version of the same thing, of the same kind, is newer."""
 
 
 class _Source:
@@ -30,25 +35,29 @@ class _Source:
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
-        self._places: dict[bytes, tuple[Pack, int]] = {}
-        """By its id, in which pack an object is, and where."""
+        self._packs: dict[bytes, _PackReader] = {}
+        self._offsets: dict[bytes, int] = {}
+        """By its id, in which pack an object is, and where in there."""
+        room, memory = _LOADED_BYTES, _Memory()
         for pack in objects.packs():
-            self._places.update(zip(pack.ids(), zip(repeat(pack), pack.offsets_by_id()), strict=False))
-        self._contents: dict[tuple[Pack, int], bytes] = {}
-        self._room = _REMEMBERED_BYTES
+            is_loaded = pack.size <= min(_LARGEST_LOADED, room)
+            room -= pack.size if is_loaded else 0
+            ids = pack.ids()
+            self._packs.update(dict.fromkeys(ids, _PackReader(pack, memory, is_loaded=is_loaded)))
+            self._offsets.update(zip(ids, pack.offsets_by_id(), strict=True))
 
     def require_listed(self, ids: set[bytes]) -> None:
         """Raise StoreDamaged unless all objects are in some pack, or have a file."""
-        for id in ids.difference(self._places):
+        for id in ids.difference(self._packs):
             if not self._objects.is_listed(id):
                 raise StoreDamaged(f"object {id.hex()} is missing")
 
     def read(self, kind: bytes, id: bytes) -> bytes:
         """Read an object; StoreDamaged unless it has the right hash."""
-        place = self._places.get(id)
-        if place is not None:
+        pack = self._packs.get(id)
+        if pack is not None:
             try:
-                content = self._read_at(*place)
+                content = pack.read_at(self._offsets[id])
                 if content is not None and object_id(kind, content) == id:
                     return content
             except (BadDelta, StoreDamaged, StoreFailed):
@@ -56,32 +65,62 @@ class _Source:
         # It may have been moved meanwhile, or another copy of it is whole.
         return self._objects.read(kind, id)
 
-    def _read_at(self, pack: Pack, offset: int) -> bytes | None:
+
+class _PackReader:
+    """Reads what is in one pack, and remembers some of it."""
+
+    def __init__(self, pack: Pack, memory: _Memory, *, is_loaded: bool) -> None:
+        self._pack = pack
+        self._has_to_load = is_loaded
+        self._memory = memory
+        self._contents = memory.start()
+
+    def read_at(self, offset: int) -> bytes | None:
         """Read what is at a place; None if it is made of something that is not before it in the same pack."""
         deltas: list[tuple[int, bytes]] = []
-        content = self._contents.get((pack, offset))
+        content = self._contents.get(offset)
+        if self._has_to_load:
+            self._pack, self._has_to_load = self._pack.load(), False
         while content is None:
-            _, base, inflated = pack.read_small_entry(offset)
+            _, base, inflated = self._pack.read_small_entry(offset)
             if base is None:
                 content = inflated
-                self._remember(pack, offset, content)
+                self._remember(offset, content)
             elif isinstance(base, bytes) or not PACK_HEADER_SIZE <= base < offset:
                 return None
             else:
                 deltas.append((offset, inflated))
                 offset = base
-                content = self._contents.get((pack, offset))
+                content = self._contents.get(offset)
         for place, delta in reversed(deltas):
             content = apply_delta(content, delta)
-            self._remember(pack, place, content)
+            self._remember(place, content)
         return content
 
-    def _remember(self, pack: Pack, offset: int, content: bytes) -> None:
-        self._room -= len(content)
+    def _remember(self, offset: int, content: bytes) -> None:
+        self._memory.make_room(len(content))
+        self._contents[offset] = content
+
+
+class _Memory:
+    """What is remembered of all packs together: all of it goes when it becomes too much."""
+
+    def __init__(self) -> None:
+        self._parts: list[dict[int, bytes]] = []
+        self._room = _REMEMBERED_BYTES
+
+    def start(self) -> dict[int, bytes]:
+        """Begin to remember what is in one pack, by its place."""
+        self._parts.append({})
+        return self._parts[-1]
+
+    def make_room(self, size: int) -> None:
+        """Make room for so many bytes more."""
+        self._room -= size
         if self._room < 0:
-            self._contents.clear()
             self._room = _REMEMBERED_BYTES
-        self._contents[pack, offset] = content
+            for part in self._parts:
+                part.clear()
 
 
 class Marking:
@@ -142,12 +181,10 @@ class Marking:
             if tree in live:
                 continue
             self._mark(tree, newer)
-            for place, version in self._list_news(tree, newer):
-                listing = self._listings[tree]
-                id = listing.id(place)
+            for id, is_tree, version in self._list_news(tree, newer):
                 if id in live:
                     continue
-                if listing.is_tree(place):
+                if is_tree:
                     waiting.append((id, version))
                 else:
                     self._mark(id, version)
@@ -157,24 +194,18 @@ class Marking:
         if newer is not None:
             self.before.setdefault(newer, id)
 
-    def _list_news(self, tree: bytes, newer: bytes | None) -> Iterable[tuple[int, bytes | None]]:
-        """List a tree; give the places that may lead to what is not in the `newer` one, which is marked.
-
-        With each is given which version of the same thing is in there, if any is. Such a version is of the
-        same kind: a tree and a tree, or a file and a file.
-        """
+    def _list_news(self, tree: bytes, newer: bytes | None) -> list[_News]:
+        """List a tree; give what may not be in the `newer` one, of which all is marked."""
         content = self._source.read(b"tree", tree)
-        beside = None if newer is None else self._listings.get(newer) or self._list(newer)
-        places = None if beside is None else beside.find_changes(content)
-        if beside is not None and places is not None:
-            self._remember(tree, TreeListing(content, beside))
-            return [(place, beside.id(place)) for place in places]
-        listing = self._remember(tree, TreeListing(content))
-        if beside is None:
-            return zip(range(len(listing)), repeat(None))
-        known = {(beside.name(place), beside.is_tree(place)): place for place in range(len(beside))}
-        found = [known.get((listing.name(place), listing.is_tree(place))) for place in range(len(listing))]
-        return enumerate(None if place is None else beside.id(place) for place in found)
+        if newer is None:
+            listing = self._remember(tree, TreeListing(content))
+            return [(listing.id(place), listing.is_tree(place), None) for place in range(len(listing))]
+        beside = self._listings.get(newer) or self._list(newer)
+        places = beside.find_changes(content)
+        if places is None:
+            return _compare(self._remember(tree, TreeListing(content)), beside)
+        listing = self._remember(tree, TreeListing(content, beside))
+        return [(listing.id(place), listing.is_tree(place), beside.id(place)) for place in places]
 
     def _list(self, tree: bytes) -> TreeListing:
         return self._remember(tree, TreeListing(self._source.read(b"tree", tree)))
@@ -184,3 +215,12 @@ class Marking:
             self._listings.clear()
         self._listings[tree] = listing
         return listing
+
+
+def _compare(listing: TreeListing, beside: TreeListing) -> list[_News]:
+    """Give all that is in a tree, with the version of the same thing in the other."""
+    versions = {(beside.name(place), beside.is_tree(place)): beside.id(place) for place in range(len(beside))}
+    return [
+        (listing.id(place), is_tree, versions.get((listing.name(place), is_tree)))
+        for place, is_tree in enumerate(map(listing.is_tree, range(len(listing))))
+    ]

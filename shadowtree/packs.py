@@ -30,7 +30,7 @@ from shadowtree.gitformat import (
     ids_in_index,
     offset_in_index,
     offsets_in_index,
-    parse_delta_offset,
+    parse_entry_head,
     parse_entry_header,
     prefixes_in_index,
 )
@@ -234,7 +234,7 @@ class Pack:
                 while byte & 0x80:
                     at += 1
                     byte = window[at]
-                # As in `parse_delta_offset`: to call it takes as long as all else together.
+                # As in `parse_entry_head`: to call it takes as long as all else together.
                 byte = window[at + 1]
                 distance = byte & 0x7F
                 at += 2
@@ -366,15 +366,12 @@ class Pack:
     def _parse_head(self, offset: int, head: bytes) -> tuple[int, int, int | bytes | None, int]:
         """Read kind number, size and base of the entry at `offset`, and how long its head is."""
         try:
-            kind_number, size, position = parse_entry_header(head)
-            if kind_number == OFS_DELTA:
-                distance, position = parse_delta_offset(head, position)
-                return kind_number, size, offset - distance, position
+            kind_number, size, distance, position = parse_entry_head(head)
         except IndexError as error:
             raise StoreDamaged(f"{self.path} ends too early") from error
         if kind_number == REF_DELTA:
             return kind_number, size, head[position : position + 20], position + 20
-        return kind_number, size, None, position
+        return kind_number, size, offset - distance if kind_number == OFS_DELTA else None, position
 
     def read_small_entry(self, offset: int) -> tuple[int, int | bytes | None, bytes]:
         """Read an entry at once; give its kind number, its base if it is a delta, and what is inflated."""
@@ -382,7 +379,7 @@ class Pack:
 
     def read_between(self, offset: int, end: int) -> tuple[int, int | bytes | None, bytes]:
         """Do the same with an entry of which it is known where it ends."""
-        raw = self.read_raw(offset, end)
+        raw = self.read_raw(offset, end) if self._held is None else self._held[offset:end]
         kind_number, _, base, start = self._parse_head(offset, raw)
         try:
             return kind_number, base, zlib.decompress(raw[start:])

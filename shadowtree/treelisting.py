@@ -44,7 +44,7 @@ class TreeListing:
 
     def name(self, place: int) -> bytes:
         """Give the name in an entry."""
-        return self._head(place).partition(b" ")[2]
+        return self._head(place).partition(b" ")[2].removesuffix(b"\0")
 
     def _head(self, place: int) -> bytes:
         """Give what stands before an id."""
@@ -52,15 +52,21 @@ class TreeListing:
 
     def find_changes(self, content: bytes) -> Sequence[int] | None:
         """Give the places at which a tree of the same names has other ids; None if names or modes differ."""
-        if len(content) != len(self._content):
+        known, ends = self._content, self._ends
+        if len(content) != len(known):
             return None
         first = self._count_alike(content)
-        if first == len(self):
+        if first == len(ends):
             return ()
-        other = TreeListing(content, self)
-        end = self._ends[first]
+        start, end = ends[first - 1] if first else 0, ends[first]
+        id_start = end - _ID_SIZE
+        if known[start:id_start] != content[start:id_start]:
+            return None
         # Nearly always it is one.
-        places = range(first, first + 1 if self._content[end:] == content[end:] else len(self))
+        if known[end:] == content[end:]:
+            return (first,)
+        other = TreeListing(content, self)
+        places = range(first, len(ends))
         if any(self._head(place) != other._head(place) for place in places):
             return None
         return [place for place in places if self.id(place) != other.id(place)]

@@ -19,6 +19,7 @@ from shadowtree.gitformat import (
     MODE_FILE,
     MODE_LINK,
     MODE_TREE,
+    OFS_DELTA,
     TreeEntry,
     decode_tree,
     encode_commit,
@@ -28,7 +29,7 @@ from shadowtree.gitformat import (
     entry_header,
     object_id,
     offset_in_index,
-    parse_delta_offset,
+    parse_entry_head,
     parse_entry_header,
     prefixes_in_index,
 )
@@ -199,7 +200,9 @@ def test_the_head_of_an_entry_comes_back(kind: int, size: int, rest: bytes) -> N
     [(b"\x00", 0), (b"\x7f", 127), (b"\x80\x00", 128), (b"\xff\x7f", 16511), (b"\x80\x80\x00", 16512)],
 )
 def test_the_distance_to_a_base_is_read_as_git_writes_it(head: bytes, distance: int) -> None:
-    assert parse_delta_offset(b"x" + head + b"rest", 1) == (distance, 1 + len(head))
+    found = parse_entry_head(entry_header(OFS_DELTA, 7) + head + b"rest")
+
+    assert found == (OFS_DELTA, 7, distance, 1 + len(head))
 
 
 def test_an_index_is_byte_for_byte_the_one_that_git_makes(tmp_path: Path) -> None:

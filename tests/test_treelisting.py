@@ -30,7 +30,7 @@ def test_a_listing_tells_what_stands_at_each_place() -> None:
 
     assert len(listing) == 4
     assert [listing.id(place) for place in range(4)] == [id for _, _, id in KNOWN]
-    assert [listing.name(place) for place in range(4)] == [name + b"\0" for _, name, _ in KNOWN]
+    assert [listing.name(place) for place in range(4)] == [name for _, name, _ in KNOWN]
     assert [listing.is_tree(place) for place in range(4)] == [True, False, False, False]
 
 
