@@ -157,12 +157,13 @@ class Marking:
 
     def add(self, records: Iterable[TreeRecord]) -> None:
         """Mark what records need, the newest first, and the commits that keep them."""
+        known = self.live.copy()
         for record in records:
             kept = self._kept.get(record.keeper) or self.read_keeper(record).tree
             self._walk(kept, self._newer)
             self.live.add(record.keeper)
             self._newer = kept
-        self._source.require_listed(self.live)
+        self._source.require_listed(self.live - known)
 
     def note_rewritten(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
         """Note commits that were made anew, each with what the one before it, which was read, keeps."""

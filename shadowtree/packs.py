@@ -214,38 +214,42 @@ class Pack:
         offsets, crcs = offsets_in_index(count, index), crcs_in_index(count, index)
         return sorted(zip(self.ids(), offsets, crcs, strict=True), key=itemgetter(1))
 
-    def distances(self) -> list[int]:
-        """Tell of every entry, in order, how far back its base is; 0: it is no delta, -1: an id names it.
+    def find_heads(self) -> list[int] | None:
+        """Give the numbers of entries that are no deltas; None if one is a delta of another than that before.
 
         A shelf has thousands, so that headers are read here in place.
         """
-        found = []
-        start, window = 0, b""
+        heads: list[int] = []
+        start, window, last = 0, b"", 0
         try:
-            for offset in self._offsets:
+            for number, offset in enumerate(self._offsets):
                 at = offset - start
                 if at + _HEAD_SIZE > len(window):
                     start, window, at = offset, self._pread(offset, _BUFFER_SIZE), 0
                 byte = window[at]
                 kind_number = (byte >> 4) & 7
-                if kind_number != OFS_DELTA:
-                    found.append(-1 if kind_number == REF_DELTA else 0)
-                    continue
-                while byte & 0x80:
+                if kind_number == OFS_DELTA:
+                    while byte & 0x80:
+                        at += 1
+                        byte = window[at]
+                    # As in `parse_entry_head`: to call it takes as long as all else together.
                     at += 1
                     byte = window[at]
-                # As in `parse_entry_head`: to call it takes as long as all else together.
-                byte = window[at + 1]
-                distance = byte & 0x7F
-                at += 2
-                while byte & 0x80:
-                    byte = window[at]
-                    distance = ((distance + 1) << 7) | (byte & 0x7F)
-                    at += 1
-                found.append(distance)
+                    distance = byte & 0x7F
+                    while byte & 0x80:
+                        at += 1
+                        byte = window[at]
+                        distance = ((distance + 1) << 7) | (byte & 0x7F)
+                    if not heads or distance != offset - last:
+                        return None
+                elif kind_number == REF_DELTA:
+                    return None
+                else:
+                    heads.append(number)
+                last = offset
         except IndexError as error:
             raise StoreDamaged(f"{self.path} ends too early") from error
-        return found
+        return heads
 
     def read_delta(self, entry: PackEntry, end: int) -> tuple[int, bytes]:
         """Read the delta that ends there; give its size, and what it is deflated, checked by its CRC."""

@@ -63,7 +63,10 @@ class Shelf:
         self._pack = pack
         self._entries = pack.entries()
         self._ids = [id for id, _, _ in self._entries]
-        self._starts = _find_heads(pack)
+        heads = pack.find_heads()
+        if heads is None:
+            raise NoShelf(pack)
+        self._starts = [*heads, pack.count]
         """Which entries are the heads of families, and at the end how many entries there are."""
         self._places = [offset for _, offset, _ in self._entries] + [pack.size - 20]
         """Where entries begin, and where the last one ends."""
@@ -167,19 +170,6 @@ class Shelf:
         for family, entry in last.items():
             start, end = self._starts[family], self._places[entry + 1]
             _verify_family(self._pack, self._entries[start : entry + 1], end)
-
-
-def _find_heads(pack: Pack) -> list[int]:
-    """List which entries are no deltas; NoShelf if one is a delta of another than that before it."""
-    heads, last = [], -1
-    offsets = pack.offsets()
-    for number, (offset, distance) in enumerate(zip(offsets, pack.distances(), strict=True)):
-        if distance == 0:
-            heads.append(number)
-        elif offset - distance != last:
-            raise NoShelf(pack)
-        last = offset
-    return [*heads, pack.count]
 
 
 def write_family(

@@ -164,6 +164,8 @@ class Shelving:
         """By shelf, None being a new one: objects, and what joins their families, newest first."""
         self._shelved: set[bytes] = set()
         """What was put on shelves, and read there."""
+        self._unwanted: dict[Pack, set[bytes]] = {}
+        """What shelves hold that shall go, as far as that was looked at."""
         self._sound: dict[Pack, bool] = {}
         """Whether shelves are whole, as far as that was looked at."""
         self.merged: str | None = None
@@ -352,10 +354,12 @@ class Shelving:
         """List what a shelf holds that is not live, or stands on another one."""
         if self._live is None:
             return set()
-        unwanted = set(filterfalse(self._live.__contains__, shelf.ids()))
-        if self._has_twins:
-            unwanted.update(id for id in shelf.ids() if self._where[id] is not shelf)
-        return unwanted
+        if shelf not in self._unwanted:
+            unwanted = set(filterfalse(self._live.__contains__, shelf.ids()))
+            if self._has_twins:
+                unwanted.update(id for id in shelf.ids() if self._where[id] is not shelf)
+            self._unwanted[shelf] = unwanted
+        return self._unwanted[shelf]
 
     def _write(self, shelf: Pack | None, read: Shelf | None, waiting: dict[bytes, list[bytes]]) -> None:
         taken = {id for family in waiting.values() for id in family}
