@@ -195,6 +195,14 @@ def sweep(shadow: Shadow) -> object:
     return shadow.forget(keep_last=4)
 
 
+def sweep_briefly(shadow: Shadow) -> object:
+    """Do the same where no shelf is worth it: what is fresh stays so, without what nothing needs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shadowtree.shelving._WORTH", 1)
+        patch.setattr("shadowtree.shelving._SPARED", 1)
+        return shadow.forget(keep_last=4)
+
+
 def tidy(shadow: Shadow) -> object:
     """Do what the daemon does in idle time."""
     return shadow.tidy(1000)

@@ -26,6 +26,7 @@ from tests.stories import (
     let_git_pack,
     make_tiny,
     sweep,
+    sweep_briefly,
     tidy,
 )
 
@@ -62,6 +63,7 @@ ACTS: dict[str, tuple[Prepare, Act]] = {
     "sweep": (do_nothing, sweep),
     "sweep what was forgotten": (forget_first, sweep),
     "sweep what git packed": (let_git_pack, sweep),
+    "sweep briefly": (do_nothing, sweep_briefly),
     "tidy": (leave_fresh, tidy),
     "snapshot": (be_about_to_shelve, snapshot),
 }
@@ -70,6 +72,7 @@ STEPS = {
     "sweep": 19,
     "sweep what was forgotten": 89,
     "sweep what git packed": 61,
+    "sweep briefly": 17,
     "tidy": 97,
     "snapshot": 19,
 }
@@ -145,6 +148,23 @@ def test_each_act_does_all_that_it_is_about(told: Told) -> None:
     assert len(list_packs(told)) >= 2
 
 
+def test_a_brief_sweep_leaves_fresh_what_it_is_about(told: Told) -> None:
+    """Or else the kills would not hit what puts it together."""
+    with told.open() as shadow:
+        before = fresh_packs(shadow)
+        sweep_briefly(shadow)
+        after = fresh_packs(shadow)
+
+    # Beside what was fresh there are the commits that keep what is left.
+    assert len(before) == len(after) == 1
+    assert after.isdisjoint(before)
+
+
+def fresh_packs(shadow: Shadow) -> set[str]:
+    with shadow._gate.locked() as opened:
+        return set(opened.journal.fresh_packs())
+
+
 @sample(**STEPS)
 def test_it_can_be_killed_at_every_write(told: Told, act: str, step: int) -> None:
     then = prepare(told, act)
@@ -204,7 +224,7 @@ def die_at(number: int, shadow: Shadow) -> None:
         pytest.param(errno.EROFS, True, id="read-only from then on", marks=pytest.mark.slow),
     ],
 )
-@sample(sweep=47, tidy=131)
+@sample(**{"sweep": 47, "sweep briefly": 29, "tidy": 131})
 def test_it_can_fail_at_every_write(told: Told, act: str, step: int, code: int, forever: bool) -> None:
     then = prepare(told, act)
     expected = OutOfSpace if code == errno.ENOSPC else StoreFailed

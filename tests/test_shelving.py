@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from shadowtree import Shadow
+from shadowtree import Shadow, disk
 from shadowtree.errors import StoreDamaged
 from shadowtree.gitformat import object_id
 from shadowtree.objects import Objects
@@ -410,3 +411,136 @@ def test_a_shelf_of_too_many_objects_becomes_two(objects: Objects, monkeypatch: 
     assert len(objects.packs()) >= 2
     assert max(pack.count for pack in objects.packs()) < 40
     assert all(objects.has(blob(content)) for content in (*many, b"fresh"))
+
+
+def sweep_briefly(
+    objects: Objects, fresh: list[Pack], live: list[bytes], *, foreign: list[Pack] | None = None
+) -> list[str | None]:
+    """Keep what is live, and leave what is too little for a shelf; give the names of what was merged."""
+    merged: list[str | None] = []
+    fresh_names = [pack.name for pack in fresh]
+    foreign_names = [pack.name for pack in foreign or []]
+    while True:
+        shelving = Shelving(
+            objects,
+            fresh_names,
+            {},
+            lambda gone: None,
+            live={blob(content) for content in live},
+            spares=True,
+            leaves=True,
+            foreign=foreign_names,
+        )
+        has_more = shelving.step(is_over=lambda: True)
+        if shelving.merged is not None:
+            merged.append(shelving.merged)
+            fresh_names.append(shelving.merged)
+        if not has_more:
+            return merged
+
+
+def names(objects: Objects) -> set[str]:
+    return {pack.name for pack in objects.packs()}
+
+
+MANY = [text(f"name{number}", 0) for number in range(60)]
+NEW = b"new"
+
+
+def test_what_is_too_little_for_a_shelf_stays_fresh(objects: Objects) -> None:
+    shelf, fresh = store(objects, *MANY), store(objects, NEW)
+
+    merged = sweep_briefly(objects, [fresh], [*MANY, NEW])
+
+    assert merged == []
+    assert names(objects) == {shelf.name, fresh.name}
+
+
+def test_what_is_enough_for_a_shelf_goes_there(objects: Objects) -> None:
+    news = [text(f"new{number}", 0) for number in range(9)]
+    store(objects, *MANY)
+    fresh = store(objects, *news)
+
+    merged = sweep_briefly(objects, [fresh], [*MANY, *news])
+
+    assert merged == []
+    [shelf] = objects.packs()
+    assert shelf.count == len(MANY) + len(news)
+
+
+def test_fresh_packs_that_stay_lose_what_nothing_needs_and_what_is_on_a_shelf(objects: Objects) -> None:
+    shelf = store(objects, *MANY)
+    writer = objects.start_pack()
+    for content in (NEW, b"forgotten", MANY[0]):
+        writer.add(b"blob", blob(content), len(content), zlib.compress(content))
+    objects.publish(writer)
+    fresh = objects.packs()[-1]
+
+    merged = sweep_briefly(objects, [fresh], [*MANY, NEW])
+
+    assert len(merged) == 1
+    assert names(objects) == {shelf.name, merged[0]}
+    [left] = [pack for pack in objects.packs() if pack.name == merged[0]]
+    assert left.ids() == [blob(NEW)]
+
+
+def test_what_is_on_a_damaged_shelf_stays_in_the_fresh_pack_too(objects: Objects) -> None:
+    """An index that names it proves nothing."""
+    shelf = store(objects, *MANY)
+    writer = objects.start_pack()
+    for content in (NEW, MANY[0]):
+        writer.add(b"blob", blob(content), len(content), zlib.compress(content))
+    objects.publish(writer)
+    fresh = objects.packs()[-1]
+    sound = Path(shelf.path).read_bytes()
+    Path(shelf.path).write_bytes(sound[:-25] + bytes([sound[-25] ^ 1]) + sound[-24:])
+
+    merged = sweep_briefly(objects, [fresh], [*MANY, NEW])
+
+    assert merged == []
+    assert names(objects) == {shelf.name, fresh.name}
+    Path(shelf.path).write_bytes(sound)
+
+
+def test_what_real_git_packed_never_stays_as_it_is(objects: Objects) -> None:
+    shelf, foreign = store(objects, *MANY), store(objects, NEW)
+
+    sweep_briefly(objects, [], [*MANY, NEW], foreign=[foreign])
+
+    assert names(objects).isdisjoint({shelf.name, foreign.name})
+    assert objects.read(b"blob", blob(NEW)) == NEW
+
+
+def test_fresh_packs_that_were_put_together_wrongly_are_still_there(
+    objects: Objects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes in their place is read before they go."""
+    shelf = store(objects, *MANY)
+    fresh = [store(objects, NEW), store(objects, b"newer")]
+    real = disk.write_all
+
+    def write_wrong(fd: int, content: bytes, path: str) -> None:
+        wrong = bytearray(content)
+        wrong[len(wrong) // 2] ^= 1
+        real(fd, wrong if len(wrong) > 20 and not path.endswith(".idx") else content, path)
+
+    monkeypatch.setattr(disk, "write_all", write_wrong)
+    with pytest.raises(StoreDamaged):
+        sweep_briefly(objects, fresh, [*MANY, NEW, b"newer"])
+
+    objects.refresh()
+    assert names(objects) == {shelf.name, *(pack.name for pack in fresh)}
+
+
+def test_a_fresh_pack_that_is_damaged_ends_a_sweep_that_would_put_it_together(objects: Objects) -> None:
+    shelf = store(objects, *MANY)
+    fresh = [store(objects, NEW), store(objects, b"newer")]
+    sound = Path(fresh[0].path).read_bytes()
+    Path(fresh[0].path).write_bytes(sound[:-25] + bytes([sound[-25] ^ 1]) + sound[-24:])
+
+    with pytest.raises(StoreDamaged):
+        sweep_briefly(objects, fresh, [*MANY, NEW, b"newer"])
+
+    objects.refresh()
+    assert names(objects) == {shelf.name, *(pack.name for pack in fresh)}
+    Path(fresh[0].path).write_bytes(sound)

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from shadowtree import Shadow, StoreDamaged
+from shadowtree import Shadow, StoreDamaged, treelisting
 from shadowtree.gitformat import object_id
+from shadowtree.journal import Journal
 from shadowtree.sweeping import Sweep, sweep
 from tests.referee import assert_sound_store, git
 from tests.watching import forget_youth
@@ -298,3 +299,73 @@ def test_packs_of_git_that_are_not_read_only_any_more_are_swept_too(shadow: Shad
     for name in ("m16", "m19"):
         shadow.restore(name)
         assert state(worktree) == states[name]
+
+
+def test_a_version_with_the_same_names_is_not_taken_apart(
+    shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Marking takes time by what changed in a directory, and not by what is in it."""
+    (worktree / "one" / "two").mkdir(parents=True)
+    for name in ("a", "one/b", "one/two/c"):
+        (worktree / name).write_text("0")
+    for number in range(20):
+        (worktree / "one/two/c").write_text(f"{number}")
+        shadow.snapshot(f"m{number}")
+    taken_apart: list[bytes] = []
+    real = treelisting._find_ends
+
+    def find_ends(content: bytes) -> list[int]:
+        taken_apart.append(content)
+        return real(content)
+
+    monkeypatch.setattr(treelisting, "_find_ends", find_ends)
+    shadow.gc()
+
+    # What is kept, the root of files, and of facts, and the two directories.
+    assert len(taken_apart) <= 5
+
+
+def test_a_timeline_that_was_not_touched_is_looked_at_once(
+    shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tell(shadow, worktree, 3)
+    looks: list[str] = []
+    real = Journal._rows
+
+    def note(journal: Journal, statement: str, values: object) -> object:
+        looks.append(statement)
+        return real(journal, statement, values)  # type: ignore[arg-type]  # it is handed on
+
+    monkeypatch.setattr(Journal, "_rows", note)
+    shadow.gc()
+
+    assert len([look for look in looks if look.startswith("SELECT 1 FROM events WHERE seal")]) == 1
+
+
+def test_a_row_that_another_one_damaged_since_is_found(shadow: Shadow, worktree: Path) -> None:
+    tell(shadow, worktree, 3)
+    with shadow._gate.locked() as opened:
+        opened.journal.require_sound()
+        with closing(sqlite3.connect(shadow.store / "timeline.db")) as other, other:
+            other.execute("UPDATE trees SET files = files + 1 WHERE number = 2")
+
+        with pytest.raises(StoreDamaged):
+            opened.journal.require_sound()
+        with closing(sqlite3.connect(shadow.store / "timeline.db")) as other, other:
+            other.execute("UPDATE trees SET files = files - 1 WHERE number = 2")
+
+
+def test_a_row_that_this_process_damaged_since_is_found(shadow: Shadow, worktree: Path) -> None:
+    tell(shadow, worktree, 3)
+    with shadow._gate.locked() as opened:
+        opened.journal.require_sound()
+        unsealed = opened.journal._connection
+        for (trigger,) in unsealed.execute(
+            "SELECT name FROM temp.sqlite_master WHERE type = 'trigger'"
+        ).fetchall():
+            unsealed.execute(f"DROP TRIGGER temp.{trigger}")
+        unsealed.execute("UPDATE trees SET files = files + 1 WHERE number = 2")
+
+        with pytest.raises(StoreDamaged):
+            opened.journal.require_sound()
+        unsealed.execute("UPDATE trees SET files = files - 1 WHERE number = 2")
