@@ -16,8 +16,8 @@ from shadowtree.objects import Objects
 from shadowtree.packs import Pack
 from shadowtree.treelisting import TreeListing
 
-_REMEMBERED_TREES = 20_000
 _REMEMBERED_BYTES = 32 << 20
+"""How many bytes of trees are remembered: of those beside the next ones, and of those that deltas come of."""
 _LARGEST_LOADED = 4 << 20
 _LOADED_BYTES = 32 << 20
 """Packs of up to so many bytes are read at once, as long as all of them have no more than that."""
@@ -133,6 +133,7 @@ class Marking:
         """By the newer one of two versions the older one."""
         self._listings: dict[bytes, TreeListing] = {}
         """Trees that were read a moment ago: who walks the next record needs them beside it."""
+        self._room = _REMEMBERED_BYTES
         self._known_source: _Source | None = None
         self._kept: dict[bytes, bytes] = {}
         """By the commits that keep records the trees in them, of those that were read."""
@@ -212,7 +213,9 @@ class Marking:
         return self._remember(tree, TreeListing(self._source.read(b"tree", tree)))
 
     def _remember(self, tree: bytes, listing: TreeListing) -> TreeListing:
-        if len(self._listings) > _REMEMBERED_TREES:
+        self._room -= listing.size
+        if self._room < 0:
+            self._room = _REMEMBERED_BYTES
             self._listings.clear()
         self._listings[tree] = listing
         return listing

@@ -30,6 +30,11 @@ class TreeListing:
         self._ends: list[int] = _find_ends(content) if alike is None else alike._ends
         """Where each entry ends, and its id."""
 
+    @property
+    def size(self) -> int:
+        """How many bytes the tree has."""
+        return len(self._content)
+
     def __len__(self) -> int:
         return len(self._ends)
 

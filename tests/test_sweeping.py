@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from shadowtree import Shadow, StoreDamaged, treelisting
+from shadowtree import Shadow, StoreDamaged, marking, treelisting
 from shadowtree.gitformat import object_id
 from shadowtree.journal import Journal
+from shadowtree.marking import Marking
 from shadowtree.sweeping import Sweep, sweep
 from tests.referee import assert_sound_store, git
 from tests.watching import forget_youth
@@ -369,3 +370,20 @@ def test_a_row_that_this_process_damaged_since_is_found(shadow: Shadow, worktree
         with pytest.raises(StoreDamaged):
             opened.journal.require_sound()
         unsealed.execute("UPDATE trees SET files = files - 1 WHERE number = 2")
+
+
+@pytest.mark.parametrize("setting", ["_REMEMBERED_BYTES", "_LARGEST_LOADED", "_LOADED_BYTES"])
+def test_what_is_marked_does_not_depend_on_what_there_is_room_for(
+    shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    tell(shadow, worktree, 30)
+    run(shadow)
+    with shadow._gate.locked() as opened:
+        newest_first = list(opened.journal.live_trees())[::-1]
+        usual, other = Marking(opened.objects), Marking(opened.objects)
+        usual.add(newest_first)
+        monkeypatch.setattr(marking, setting, 100)
+        other.add(newest_first)
+
+    assert len(usual.live) > 100
+    assert (other.live, other.before) == (usual.live, usual.before)
