@@ -28,8 +28,9 @@ WITH_SESSIONS = 2
 WITH_PACKS = 4
 WITH_FORGETTING = 5
 WITH_SEALS = 5
-State = tuple[int, int]
-"""How much this process has written, and what others have: as long as both are the same, so are all rows."""
+State = tuple[object, int, int]
+"""Who has the timeline open, how much he has written, and what tells that others have: as long as all three
+are the same, so is every row."""
 BEYOND = 1 << 62
 """A number that no row has."""
 _MUCH_FREE = 128 << 10
@@ -61,8 +62,9 @@ class Rows:
         self._transactions = 0
         self._seals = False
         """Whether all that is written is sealed."""
-        self._sound: tuple[int, int] | None = None
-        """The stamp of the rows that were found sound last."""
+        self._opening = object()
+        self._sound: State | None = None
+        """In which state the rows were found sound."""
         if not os.path.exists(path):
             raise StoreDamaged(f"{path} is missing")
         with _errors(path):
@@ -118,8 +120,8 @@ class Rows:
         For who is about to remove something: a single row is looked at whenever it is read. What was found
         sound, and was not touched since, is not looked at again.
         """
-        stamp = self.stamp()
-        if stamp == self._sound or not self._has_tables_of(WITH_SEALS):
+        state = self.state()
+        if not self._has_tables_of(WITH_SEALS) or (state is not None and state == self._sound):
             return
         for table in SEALED:
             if table != CHANGES and self._rows(
@@ -131,12 +133,18 @@ class Rows:
             ((count, last),) = self._rows(f"SELECT count(*), max(number) FROM {table} NOT INDEXED", ())
             if count != (last or 0):
                 raise StoreDamaged(f"{self._path} has lost rows of {table}")
-        self._sound = stamp
+        self._sound = state
 
-    def stamp(self) -> tuple[int, int]:
-        """Give what is another one as soon as this connection changed a row, or another one the file."""
-        ((version,),) = self._rows("PRAGMA data_version", ())
-        return version, self._connection.total_changes
+    def state(self) -> State | None:
+        """Give what is another one as soon as anybody wrote anything; None within a transaction.
+
+        What is written there may be taken back, and the count does not go back with it.
+        """
+        if self._connection.in_transaction:
+            return None
+        with _errors(self._path):
+            ((version,),) = self._connection.execute("PRAGMA data_version")
+        return self._opening, self._connection.total_changes, version
 
     def measure(self) -> int:
         """Tell how many bytes the rows take; what was freed in the file is not counted."""
@@ -222,17 +230,6 @@ class Rows:
             raise StoreFailed(self._path, "another process keeps reading what was there before")
 
     # How rows are read and written
-
-    def _state(self) -> State | None:
-        """Tell by what one can see whether anything was written since; None within a transaction.
-
-        What is written there may be taken back, and the count does not go back with it.
-        """
-        if self._connection.in_transaction:
-            return None
-        with _errors(self._path):
-            ((version,),) = self._connection.execute("PRAGMA data_version")
-        return self._connection.total_changes, version
 
     def _read_version(self) -> int:
         version: int = self._connection.execute("PRAGMA user_version").fetchone()[0]

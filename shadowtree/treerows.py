@@ -26,7 +26,7 @@ class TreeRows(Rows):
 
         Whoever records asks for it half a dozen times: it is read again only if something was written since.
         """
-        state = self._state()
+        state = self.state()
         if state is None or self._last is None or self._last[0] != state:
             last = next(self._trees("ORDER BY number DESC LIMIT 1"), None)
             if state is None:

@@ -195,6 +195,41 @@ def test_a_tree_is_given_back_by_its_number(journal: Journal) -> None:
     assert list(journal.trees_after(first.number)) == [again]
 
 
+def test_the_last_tree_is_what_somebody_recorded_last(journal: Journal, path: Path) -> None:
+    """It is kept in memory; what was taken back never was, and others record too."""
+    first = journal.add_tree(tree=b"1", facts=b"f", keeper=b"k", files=1, time_s=1)
+    with suppress(InterruptedError), journal.transaction():
+        journal.add_tree(tree=b"2", facts=b"f", keeper=b"k", files=1, time_s=2)
+        within = journal.last_tree()
+        raise InterruptedError
+    after = journal.last_tree()
+    with closing(Journal(str(path))) as other:
+        last = other.add_tree(tree=b"3", facts=b"f", keeper=b"k", files=1, time_s=3)
+
+    assert within is not None
+    assert (within.tree, after, journal.last_tree()) == (b"2", first, last)
+    journal.set_keepers({last.number: b"other"})
+    kept = journal.last_tree()
+    assert kept is not None
+    assert kept.keeper == b"other"
+
+
+def test_the_state_of_a_timeline_is_another_one_after_each_write(journal: Journal, path: Path) -> None:
+    states = [journal.state()]
+    journal.add_tree(tree=b"1", facts=b"f", keeper=b"k", files=1, time_s=1)
+    states.append(journal.state())
+    with closing(Journal(str(path))) as other:
+        states.append(other.state())
+        other.add_tree(tree=b"2", facts=b"f", keeper=b"k", files=1, time_s=2)
+    states.append(journal.state())
+    with journal.transaction():
+        states.append(journal.state())
+
+    assert journal.state() == states[3]
+    assert len(set(states)) == 5
+    assert states[-1] is None
+
+
 # Sessions
 
 
