@@ -84,6 +84,8 @@ class Intake:
         """The packs that are not on shelves, and which of their objects came in place of which."""
         self._has_news = False
         """Whether something was recorded since the store was last tidied."""
+        self._has_large_news = False
+        """Whether a large pack was."""
         self._foreign: set[str] = set()
         """Packs that real git made, and that do not look so."""
         self._guarded: set[str] = set()
@@ -136,7 +138,7 @@ class Intake:
             for name, versions in self._fresh.items():
                 self._journal.add_fresh(name, versions)
             yield
-        self._has_news = bool(self._fresh)
+        self._has_news, self._has_large_news = bool(self._fresh), self._has_large
         self._forget_unrecorded()
         self._known.update(added)
         try:
@@ -263,10 +265,12 @@ class Intake:
             self._objects.refresh()
 
     def _tidy_if_due(self, *, has_idle_time: bool) -> None:
+        waiting = self._journal.count_packs()
+        if waiting < _MANY_PACKS and not self._has_large_news:
+            return
         names = set(self._journal.fresh_packs())
         fresh = [pack for pack in self._objects.packs() if pack.name in names]
         shelved = sum(pack.size for pack in self._objects.packs()) - sum(pack.size for pack in fresh)
-        waiting = len(self._journal.pack_rows())
         has_large = max((pack.size for pack in fresh), default=0) > max(_LARGE, shelved // _MUCH)
         # In a store that is too large for it, where everything is would take long to find out.
         has_to_shelve = shelved <= _SHELVED_AT_ONCE and (

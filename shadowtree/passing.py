@@ -49,6 +49,10 @@ class PassingRows(Rows):
         """Give every journaled pack, oldest first."""
         return self._decode(decode_pack, self._pack_rows(f"{PACKS} ORDER BY number"))
 
+    def count_packs(self) -> int:
+        """Tell how many packs are journaled."""
+        return len(self._pack_rows("SELECT 1 FROM packs"))
+
     def read_pack(self, row: PackRow) -> PackBytes | None:
         """Read a journaled pack; None if another process has just merged it, or if its row is damaged."""
         select = "SELECT CAST(pack AS BLOB), CAST(pack_index AS BLOB) FROM packs WHERE number = ?"
