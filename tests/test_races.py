@@ -230,7 +230,8 @@ class Editor:
         """List the versions that are neither there, nor in the store, nor replaced by the editor itself."""
         saved = self._saved.read_bytes().split(b"\0")[:-1]
         known = {*self._replaced.read_bytes().split(b"\0")}
-        known.add(self._path.read_bytes() if self._path.exists() else b"")
+        # If it was killed right after it had swapped two names, what it replaced is aside, and not noted yet.
+        known.update(path.read_bytes() for path in (self._path, self._aside) if path.exists())
         objects = Objects(str(store / "objects"))
         objects.refresh()
         try:
