@@ -12,7 +12,7 @@ holds the lock next finishes it: until then the tombstone says that it is not.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from shadowtree import disk
 from shadowtree.doomed import Doomed, Find, Kept, find
@@ -22,10 +22,9 @@ from shadowtree.events import TreeRecord
 from shadowtree.frozen import replace
 from shadowtree.inventory import QUARANTINE, list_files
 from shadowtree.marking import Marking
-from shadowtree.objects import TooLarge
 from shadowtree.opened import OpenStore
 from shadowtree.paths import to_text
-from shadowtree.redaction import LARGEST, Secrets, find_secrets, redact, redact_json, redact_role
+from shadowtree.redaction import Said, Secrets, list_strings, redact, redact_json, redact_role
 from shadowtree.reports import Purged
 from shadowtree.sweeping import Sweep, sweep
 from shadowtree.tombstones import Tombstones
@@ -111,9 +110,8 @@ class _Rewriting:
         for record in opened.journal.live_trees():
             self._rewrite(record, eraser)
         self._changes = opened.journal.changes_to(found.tombstones)
-        self._unsaid = 0
-        """How many contents cannot tell what to look for in texts."""
-        self._notes: list[str] = []
+        self._unread: list[bytes] = []
+        """Contents that nobody can read, so that texts may still say what was in them."""
         self._texts = list(self._redact_texts())
 
     def _rewrite(self, record: TreeRecord, eraser: Eraser) -> None:
@@ -141,12 +139,9 @@ class _Rewriting:
     def _redact_texts(self) -> Iterator[tuple[Place, str]]:
         """Give the texts in which something of what is purged is said, without that."""
         texts = self._opened.journal.texts()
-        secrets = Secrets(secret for blob in self._found.blobs for secret in self._find_secrets(blob))
-        if self._unsaid and texts:
-            self._notes.append(
-                f"what messages say was not looked through for {self._unsaid:,} of the contents:"
-                " too large, no text, or not to be read"
-            )
+        secrets = self._find_secrets(
+            Said(string for place, text in texts for string in _strings(place, text))
+        )
         for place, text in texts if secrets else ():
             table, column, number = place
             redacted = _REDACTIONS.get(column, redact)(text, secrets)
@@ -154,14 +149,14 @@ class _Rewriting:
                 # Branches are told apart by their names.
                 yield place, f"{redacted}-{number}" if table == "branches" else redacted
 
-    def _find_secrets(self, blob: bytes) -> set[str]:
-        try:
-            found = find_secrets(self._opened.objects.read_small(blob, LARGEST))
-        except (TooLarge, StoreDamaged):
-            # One that is missing was forgotten, or nobody can read it any more.
-            found = None
-        self._unsaid += found is None
-        return found or set()
+    def _find_secrets(self, said: Said) -> Secrets:
+        """Give what was said of the contents that are purged."""
+        for blob in sorted(self._found.blobs) if said else ():
+            try:
+                said.compare(self._opened.objects.stream_blob(blob))
+            except StoreDamaged:
+                self._unread.append(blob)
+        return said.secrets()
 
     def foresee(self) -> Purged:
         """Tell what it comes to."""
@@ -177,7 +172,8 @@ class _Rewriting:
             [(names[row.session], row.id) for row in rows if row.forgotten_ms is None],
             [to_text(path) for path in found.also_at],
             sorted(blob.hex() for blob in found.left),
-            notes=self._notes,
+            [blob.hex() for blob in self._unread],
+            notes=[_describe_unread(blob) for blob in self._unread],
             dry_run=True,
         )
 
@@ -196,6 +192,14 @@ class _Rewriting:
         """Throw away what is not recorded."""
         self._pack.abandon()
         self._opened.abandon()
+
+
+def _strings(place: Place, text: str) -> Iterable[str]:
+    return list_strings(text) if place[1] == "meta" else (text,)
+
+
+def _describe_unread(blob: bytes) -> str:
+    return f"{blob.hex()} cannot be read, so that messages may still say what was in it"
 
 
 def allow(opened: OpenStore, doomed: Doomed) -> list[str]:

@@ -1,12 +1,17 @@
 """Texts without what a purged file held.
 
-What to look for is taken from texts of up to 64 KiB: every line of them, what stands behind `=` or `:`,
-without quotes, passwords in addresses, and every run of characters without blanks, quotes and brackets that
-is hardly a word. What is shorter than eight characters, or has fewer than four letters and digits that
+What to look for is taken from every line of a content, whatever its size: the line, what stands behind `=` or
+`:`, without quotes, passwords in addresses, and every run of characters without blanks, quotes and brackets
+that is hardly a word. What is shorter than eight characters, or has fewer than four letters and digits that
 differ, could not be told from any other text, and is let stand.
 
     {"user": "ann", "token": "sk-12345678"}    ──▶    the line, and  sk-12345678
     DB=postgres://ann:pass-word@db  # live     ──▶    the line,  postgres://ann:pass-word@db  and  pass-word
+
+Where a content is no text, nobody can say where a secret in it begins. So it is looked for from the other
+side too: each token of what was said that is hardly a word, anywhere in the content.
+
+    rotate ghp_12345678, please    ──▶    ghp_12345678    ◀──    ..%ghp_12345678K..
 """
 
 from __future__ import annotations
@@ -14,17 +19,28 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-LARGEST = 64 << 10
-"""Of a content above this many bytes nothing is looked for."""
 REDACTED = "[purged]"
 _SHORTEST = 8
 _FEWEST_CHARACTERS = 4
 _LONGEST_WORD = 20
+_BLOCK = 64 << 10
+"""How many bytes of a content are looked through at once."""
+_OVERLAP = 4 << 10
+"""How many bytes are looked through twice where a block had to be cut within a line."""
+_MANY_PARTS = 100_000
+"""How many parts of contents wait until the texts are gone through for them."""
 _PAIR = re.compile(r"""[=:]\s*(?:"([^"]*)"|'([^']*)'|`([^`]*)`|([^\s"'`,;]+))""")
 _PASSWORD = re.compile(r"://[^\s/:@]*:([^\s/@]+)@")
 _RUN = re.compile(r"""[^\s"'`=:,;@/(){}\[\]<>]+""")
-_IN_NAMES = "-_.\\"
-"""What stands inside of names as well, and of what is escaped."""
+_NO_TOKEN = r"""\s"'`,;(){}\[\]<>"""
+_TOKEN = re.compile(f"[^{_NO_TOKEN}]+")
+_NO_TEXT = "\\x00-\\x08\\x0e-\\x1f\\x7f\\ud800-\\udfff"
+_IS_NO_TEXT = re.compile(f"[{_NO_TEXT}]")
+_TEXT = re.compile(f"[^\\n\\r{_NO_TEXT}]{{{_SHORTEST},}}")
+"""What stands between bytes that are no text."""
+_MAY_HOLD_TOKEN = re.compile(f"[^{_NO_TOKEN}{_NO_TEXT}]{{{_SHORTEST},}}")
+_IN_NAMES = "-_.\\/:=@"
+"""What stands inside of names and addresses as well, and of what is escaped."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,13 +69,80 @@ class Secrets:
         }
 
 
-def find_secrets(content: bytes) -> set[str] | None:
-    """Give what is looked for in texts once this content is purged; None: it is too large, or no text."""
-    if len(content) > LARGEST or b"\0" in content:
-        return None
-    lines = content.decode("utf-8", "surrogateescape").splitlines()
-    found = {part for line in lines for part in _split(line) if _is_telling(part)}
-    return found | {run for line in lines for run in _list_runs(line) if _is_no_word(run)}
+class Said:
+    """What callers said, to be compared with what is purged."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = {text for text in texts if _is_telling(text)}
+        self._longest = max(map(len, self._texts), default=0)
+        self._tokens = Secrets(token for text in self._texts for token in _list_tokens(text))
+        self._waiting: set[str] = set()
+        self._found: set[str] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._texts)
+
+    def compare(self, pieces: Iterable[bytes]) -> None:
+        """Look for what a content, that comes in pieces, has in common with what was said."""
+        for block in _cut_blocks(pieces):
+            self._found |= _find_tokens(block, self._tokens)
+            self._waiting |= {part for part in find_secrets(block) if len(part) <= self._longest}
+            if len(self._waiting) >= _MANY_PARTS:
+                self._settle()
+
+    def secrets(self) -> Secrets:
+        """Give what was found."""
+        self._settle()
+        return Secrets(self._found)
+
+    def _settle(self) -> None:
+        parts = Secrets(self._waiting)
+        self._waiting = set()
+        for text in self._texts if parts else ():
+            self._found |= parts.find_in(text)
+
+
+def _cut_blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Put pieces together, and cut them behind a line; one that is too long is cut anywhere, and overlaps."""
+    rest = b""
+    for piece in pieces:
+        rest += piece
+        start = 0
+        while len(rest) - start > _BLOCK:
+            end = rest.rfind(b"\n", start, start + _BLOCK) + 1
+            yield rest[start : end or start + _BLOCK]
+            start = end or start + _BLOCK - _OVERLAP
+        rest = rest[start:]
+    yield rest
+
+
+def _find_tokens(block: bytes, tokens: Secrets) -> set[str]:
+    # UTF-16 has a zero beside each plain letter.
+    versions = (block, block.replace(b"\0", b"")) if b"\0" in block else (block,)
+    texts = [version.decode("utf-8", "surrogateescape") for version in versions] if tokens else []
+    return tokens.find_in(" ".join({run for text in texts for run in _MAY_HOLD_TOKEN.findall(text)}))
+
+
+def _list_tokens(text: str) -> Iterator[str]:
+    """Give what stands between blanks, what stands behind a mark in it, and its runs, if hardly a word."""
+    for token in _TOKEN.findall(text):
+        for part in (token, token.partition("=")[2], token.partition(":")[2], *_RUN.findall(token)):
+            bare = part.strip(".!?*")
+            if _is_no_word(bare):
+                yield bare
+
+
+def find_secrets(block: bytes) -> set[str]:
+    """Give what is looked for in texts once this is purged."""
+    lines = _list_lines(block.decode("utf-8", "surrogateescape"))
+    parts = {part for line in lines for part in _split(line)}
+    runs = {run for line in lines for run in _list_runs(line)}
+    return set(filter(_is_telling, parts)) | set(filter(_is_no_word, runs))
+
+
+def _list_lines(text: str) -> list[str]:
+    lines = [] if "\0" in text else text.splitlines()
+    return lines + _TEXT.findall(text) if _IS_NO_TEXT.search(text) else lines
 
 
 def _split(line: str) -> Iterator[str]:
@@ -91,11 +174,13 @@ def _is_telling(part: str) -> bool:
 
 def _is_no_word(run: str) -> bool:
     """Tell whether a run is hardly a word: by digits, by capitals in the midst of it, by signs, by length."""
+    if not _is_telling(run):
+        return False
     has_sign = any(not character.isalnum() and character not in _IN_NAMES for character in run)
     is_mixed = run[1:] != run[1:].lower() and run != run.upper()
     is_long = run.isalnum() and len(run) > _LONGEST_WORD
     has_digit = any(character.isdigit() for character in run)
-    return _is_telling(run) and (has_digit or is_mixed or has_sign or is_long)
+    return has_digit or is_mixed or has_sign or is_long
 
 
 def redact(text: str, secrets: Secrets) -> str:
@@ -106,8 +191,23 @@ def redact(text: str, secrets: Secrets) -> str:
 
 
 def redact_role(role: str, secrets: Secrets) -> str:
-    """Do the same to a role, by which turns begin: it goes as a whole, and only if it is hardly a word."""
-    return REDACTED if role in secrets and _is_no_word(role) else role
+    """Do the same to a role, by which turns begin: it goes as a whole, and not for what may be a word."""
+    return REDACTED if any(map(_is_no_word, secrets.find_in(role))) else role
+
+
+def list_strings(document: str) -> Iterator[str]:
+    """Give every string and number in a JSON document."""
+    import json
+
+    waiting = [json.loads(document)]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, (str, int)):
+            yield str(value)
+        elif isinstance(value, list):
+            waiting += value
+        elif isinstance(value, dict):
+            waiting += [*value.keys(), *value.values()]
 
 
 def redact_json(document: str, secrets: Secrets) -> str:

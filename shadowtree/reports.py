@@ -50,6 +50,8 @@ class Purged:
     """Other paths that hold the same bytes, and keep them."""
     left: list[str] = field(default_factory=list)
     """Which of the contents are still in the store for that."""
+    unread: list[str] = field(default_factory=list)
+    """Which of the contents nobody can read, so that messages may still say what was in them."""
     removed: int = 0
     """How many objects were removed."""
     freed: int = 0
@@ -61,7 +63,7 @@ class Purged:
     @property
     def complete(self) -> bool:
         """Whether the bytes are nowhere in the store any more."""
-        return not self.also_at
+        return not (self.also_at or self.unread)
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON."""
@@ -72,6 +74,7 @@ class Purged:
             "messages": [{"id": id, "session": session} for session, id in self.messages],
             "also_at": self.also_at,
             "left": self.left,
+            "unread": self.unread,
             "removed": self.removed,
             "freed": self.freed,
             "complete": self.complete,

@@ -10,6 +10,7 @@ from shadowtree.gitformat import blob_id
 from tests.referee import assert_sound_store
 from tests.searching import find_bytes
 from tests.terminal import Terminal, run_on_terminal
+from tests.test_purge import lose
 
 SECRET = b"KEY=k93jdpq81mzn4x7s\n"
 BLOB = blob_id(SECRET).hex()
@@ -46,6 +47,7 @@ def test_it_tells_what_it_would_do(terminal: Terminal, store: Path) -> None:
         "messages": [{"id": "m1", "session": "default"}],
         "also_at": [],
         "left": [],
+        "unread": [],
         "removed": 0,
         "freed": 0,
         "complete": True,
@@ -77,6 +79,16 @@ def test_the_same_bytes_elsewhere_make_it_incomplete(project: Path, terminal: Te
     assert f"The same bytes are at copy\nTo remove them too: shadowtree purge {BLOB}\n" in said
     assert terminal.run_json("purge", BLOB, "--yes")["purged"] == ["copy"]
     assert find_bytes(store, [SECRET.strip()]) == []
+
+
+def test_a_content_that_cannot_be_read_makes_it_incomplete(terminal: Terminal, store: Path) -> None:
+    terminal.run("gc")
+    lose(store, SECRET)
+
+    document = terminal.run_json("purge", "sub/.env", "--yes", exit_code=1)
+
+    assert (document["complete"], document["unread"]) == (False, [BLOB])
+    assert document["notes"] == [f"{BLOB} cannot be read, so that messages may still say what was in it"]
 
 
 def test_everywhere_takes_the_others_too(project: Path, terminal: Terminal, store: Path) -> None:

@@ -468,14 +468,53 @@ def test_a_role_is_no_secret_because_a_purged_file_names_it(shadow: Shadow, work
     assert [message.role for message in shadow.messages()] == ["assistant"]
 
 
-@pytest.mark.parametrize("content", [b"k\0binary", b"a long line\n" * 6000], ids=["no text", "too large"])
-def test_what_was_not_looked_for_in_texts_is_told(shadow: Shadow, worktree: Path, content: bytes) -> None:
-    with shadow.message("m1", text="hello"):
-        make_tree(worktree, {"key": content})
+TOKEN = "ghp_ZZZZZZZZ0123456789"
 
-    (note,) = shadow.purge("key").notes
 
-    assert note.startswith("what messages say was not looked through for 1 of the contents")
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"2026 INFO nothing of interest here\n" * 43_000 + TOKEN.encode() + b"\n",
+        _chance.randbytes(1500) + TOKEN.encode() + _chance.randbytes(1500),
+    ],
+    ids=["large", "binary"],
+)
+def test_what_messages_say_loses_what_a_large_or_binary_content_held(
+    shadow: Shadow, worktree: Path, content: bytes
+) -> None:
+    with shadow.message("m1", text=f"token {TOKEN} in the log", meta={"used": [TOKEN]}, role=f"tool {TOKEN}"):
+        make_tree(worktree, {"dump.log": content})
+
+    purged = shadow.purge("dump.log")
+
+    assert (purged.complete, purged.notes) == (True, [])
+    (message,) = shadow.messages()
+    assert (message.text, message.meta) == ("token [purged] in the log", {"used": ["[purged]"]})
+    assert message.role == "[purged]"
+    assert not find_bytes(shadow.store, [TOKEN.encode()])
+
+
+def lose(store: Path, content: bytes) -> None:
+    """Let a content be lost that a recorded tree needs."""
+    git_gc(store)
+    name = blob_id(content).hex()
+    (store / "objects" / name[:2] / name[2:]).unlink()
+
+
+def test_a_content_that_nobody_can_read_makes_it_incomplete(worktree: Path) -> None:
+    """What messages say of it cannot be looked for."""
+    with Shadow(worktree, settings=SETTINGS) as shadow:
+        with shadow.message("m1", text="rotated the key just now"):
+            make_tree(worktree, {"key": CONTENTS[0], "a": "a"})
+        shadow.gc()
+    lose(shadow.store, CONTENTS[0])
+
+    with Shadow(worktree, settings=SETTINGS) as shadow:
+        purged = shadow.purge("key")
+
+    name = blob_id(CONTENTS[0]).hex()
+    assert (purged.complete, purged.unread) == (False, [name])
+    assert purged.notes == [f"{name} cannot be read, so that messages may still say what was in it"]
 
 
 def test_who_cannot_finish_says_how_far_it_came(shadow: Shadow, worktree: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shadowtree.redaction import LARGEST, Secrets, find_secrets, redact, redact_json, redact_role
+from shadowtree.redaction import Said, Secrets, find_secrets, redact, redact_json, redact_role
 
 
 @pytest.mark.parametrize(
@@ -16,13 +16,12 @@ from shadowtree.redaction import LARGEST, Secrets, find_secrets, redact, redact_
         (b"url=https://h:pass@x/\n", {"url=https://h:pass@x/", "https://h:pass@x/", "//h:pass@x/"}),
         (b"short=1\n----------\n", set()),
         (b"aaaaaaaaaaaa\n========\n\n", set()),
-        (b"binary\0KEY=12345678", None),
-        (b"x" * LARGEST + b"KEY=12345678", None),
+        (b"\1\xff\0binary\0KEY=1234abcd\0", {"KEY=1234abcd", "1234abcd"}),
         ("schlüssel=größer12\n".encode(), {"schlüssel=größer12", "größer12"}),
     ],
-    ids=["quoted", "colon", "whole", "address", "short", "few characters", "binary", "large", "letters"],
+    ids=["quoted", "colon", "whole", "address", "short", "few characters", "binary", "letters"],
 )
-def test_lines_and_values_are_looked_for(content: bytes, secrets: set[str] | None) -> None:
+def test_lines_and_values_are_looked_for(content: bytes, secrets: set[str]) -> None:
     assert find_secrets(content) == secrets
 
 
@@ -45,7 +44,6 @@ def test_lines_and_values_are_looked_for(content: bytes, secrets: set[str] | Non
 def test_a_secret_is_found_wherever_it_stands_in_a_line(content: str, secret: str) -> None:
     secrets = find_secrets(content.encode())
 
-    assert secrets is not None
     assert redact(f"use {secret}, please", Secrets(secrets)) == "use [purged], please"
 
 
@@ -56,17 +54,71 @@ def test_a_secret_is_found_wherever_it_stands_in_a_line(content: str, secret: st
 def test_words_are_let_stand(content: str) -> None:
     secrets = find_secrets(content.encode())
 
-    assert secrets is not None
     for word in content.split():
         assert redact(word, Secrets(secrets)) == word
 
 
 def test_a_role_stays_unless_it_is_hardly_a_word() -> None:
-    secrets = Secrets(find_secrets(b"role: assistant\nkey: 1234abcd5678") or ())
+    secrets = Secrets(find_secrets(b"role: assistant\nkey: 1234abcd5678"))
 
     assert redact("assistant", secrets) == "[purged]"
     assert redact_role("assistant", secrets) == "assistant"
     assert redact_role("1234abcd5678", secrets) == "[purged]"
+    assert redact_role("user 1234abcd5678", secrets) == "[purged]"
+
+
+TOKEN = "ghp_ZZZZZZZZ0123456789"
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"2026 a line of a log\n"] * 80_000 + [TOKEN.encode()],
+        [b"x" * 30_000] * 5 + [TOKEN.encode()] + [b"y" * 30_000] * 5,
+        [b"\n" + b"x" * ((64 << 10) - 10) + TOKEN.encode() + b"y" * 1000],
+        [b"x" * ((64 << 10) - 10) + TOKEN.encode() + b"y" * (64 << 10)],
+        [b"\0\xff\x80A" + TOKEN.encode() + b"z\0\1"],
+        ["\ufeffkey = ".encode("utf-16-le"), TOKEN.encode("utf-16-le")],
+        [b"key = " + TOKEN[:9].encode(), TOKEN[9:].encode()],
+    ],
+    ids=["large", "one line", "cut behind a line", "cut within", "between bytes", "utf-16", "pieces"],
+)
+def test_what_was_said_is_found_in_a_content_of_any_kind(pieces: list[bytes]) -> None:
+    said = Said([f"rotate {TOKEN}, please", "fix the login in src/app.py"])
+
+    said.compare(pieces)
+
+    assert redact(f"rotate {TOKEN}, please", said.secrets()) == "rotate [purged], please"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["key=wJalrXUtn/K7MDENG/bPxRfiCY==", "<wJalrXUtn/K7MDENG/bPxRfiCY==>", "'wJalrXUtn/K7MDENG/bPxRfiCY=='!"],
+)
+def test_a_token_is_found_whole(text: str) -> None:
+    said = Said([text])
+
+    said.compare([b"\0AwJalrXUtn/K7MDENG/bPxRfiCY==z\0"])
+
+    assert redact(text, said.secrets()) == text.replace("wJalrXUtn/K7MDENG/bPxRfiCY==", "[purged]")
+
+
+def test_words_and_paths_that_a_content_holds_as_well_are_let_stand() -> None:
+    text = "document src/app/configuration.py and/or DATABASE_PASSWORD for bob@example.com"
+    said = Said([text])
+
+    said.compare([b"\0say " + text.encode() + b" here\0\n", b"more words, " + text.encode() + b" here\n"])
+
+    assert redact(text, said.secrets()) == text
+
+
+def test_what_many_lines_hold_is_compared_little_by_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shadowtree.redaction._MANY_PARTS", 10)
+    said = Said(["the pass phrase is correct horse"])
+
+    said.compare([b"phrase: correct horse\n", *(b"value: of number %d\n" % number for number in range(99))])
+
+    assert redact("it is correct horse", said.secrets()) == "it is [purged]"
 
 
 def test_many_secrets_in_many_texts_cost_what_the_texts_cost() -> None:

@@ -42,8 +42,16 @@ def purge(
         write_lines(_render(purged))
     if purged.complete or dry_run:
         return 0
-    say(f"the same bytes are still in the store: {count(len(purged.also_at), 'other path')} have them")
+    say("; ".join(_list_lacks(purged)))
     return 1
+
+
+def _list_lacks(purged: shadowtree.Purged) -> Iterator[str]:
+    """Tell why the bytes are, or may be, still in the store."""
+    if purged.also_at:
+        yield f"the same bytes are still in the store: {count(len(purged.also_at), 'other path')} have them"
+    if purged.unread:
+        yield f"messages may still say what was in {count(len(purged.unread), 'content')} that cannot be read"
 
 
 def _is_id(word: str) -> bool:
