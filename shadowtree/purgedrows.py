@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from shadowtree.events import Tombstone
+from shadowtree.events import BranchRow, Tombstone
 from shadowtree.paths import RelPath
 from shadowtree.rows import WITH_FORGETTING, Rows
 from shadowtree.state import Change, PathState, Unknown
 from shadowtree.tables import (
+    BRANCHES,
     CHANGES,
     REPLACE_CHANGE,
     TOMBSTONES,
+    decode_branch,
     decode_change,
     decode_text,
     decode_tombstone,
@@ -32,11 +34,10 @@ _TEXTS = (
     ("messages", "text"),
     ("messages", "meta"),
     ("messages", "role"),
-    ("branches", "name"),
     ("events", "step"),
     ("events", "open_step"),
 )
-"""The columns that hold what callers said."""
+"""The columns that hold what callers said. Names of branches are made of it."""
 
 Place = tuple[str, str, int]
 """Where a text stands: its table, its column, and the number of its row."""
@@ -121,6 +122,10 @@ class PurgedRows(Rows):
                 ),
             )
         ]
+
+    def all_branches(self) -> list[BranchRow]:
+        """Give the branches of all sessions, those too that were dropped."""
+        return self._decode(decode_branch, self._session_rows(f"{BRANCHES} ORDER BY number"))
 
     def replace_texts(self, texts: Sequence[tuple[Place, str]]) -> None:
         """Let other texts stand in some places."""

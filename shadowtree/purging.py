@@ -12,7 +12,7 @@ holds the lock next finishes it: until then the tombstone says that it is not.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 
 from shadowtree import disk
 from shadowtree.doomed import Doomed, Find, Kept, find
@@ -24,20 +24,17 @@ from shadowtree.inventory import QUARANTINE, list_files
 from shadowtree.marking import Marking
 from shadowtree.opened import OpenStore
 from shadowtree.paths import to_text
-from shadowtree.redaction import Said, Secrets, list_strings, redact, redact_json, redact_role
 from shadowtree.reports import Purged
+from shadowtree.retelling import retell
 from shadowtree.sweeping import Sweep, sweep
 from shadowtree.tombstones import Tombstones
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shadowtree.packwriter import PackWriter
-    from shadowtree.purgedrows import Place
 
 Confirm = Callable[[Purged], bool]
 """Asks whether it shall be done."""
-_REDACTIONS = {"meta": redact_json, "role": redact_role}
-"""How the texts of some columns are redacted that are not just text."""
 
 
 # Recording
@@ -110,9 +107,7 @@ class _Rewriting:
         for record in opened.journal.live_trees():
             self._rewrite(record, eraser)
         self._changes = opened.journal.changes_to(found.tombstones)
-        self._unread: list[bytes] = []
-        """Contents that nobody can read, so that texts may still say what was in them."""
-        self._texts = list(self._redact_texts())
+        self._retold = retell(opened, found.blobs)
 
     def _rewrite(self, record: TreeRecord, eraser: Eraser) -> None:
         objects = self._opened.objects
@@ -136,33 +131,11 @@ class _Rewriting:
         self._rows.append((record.number, tree, facts, keeper, files))
         self._last = keeper
 
-    def _redact_texts(self) -> Iterator[tuple[Place, str]]:
-        """Give the texts in which something of what is purged is said, without that."""
-        texts = self._opened.journal.texts()
-        secrets = self._find_secrets(
-            Said(string for place, text in texts for string in _strings(place, text))
-        )
-        for place, text in texts if secrets else ():
-            table, column, number = place
-            redacted = _REDACTIONS.get(column, redact)(text, secrets)
-            if redacted != text:
-                # Branches are told apart by their names.
-                yield place, f"{redacted}-{number}" if table == "branches" else redacted
-
-    def _find_secrets(self, said: Said) -> Secrets:
-        """Give what was said of the contents that are purged."""
-        for blob in sorted(self._found.blobs) if said else ():
-            try:
-                said.compare(self._opened.objects.stream_blob(blob))
-            except StoreDamaged:
-                self._unread.append(blob)
-        return said.secrets()
-
     def foresee(self) -> Purged:
         """Tell what it comes to."""
         journal, found = self._opened.journal, self._found
         numbers = journal.messages_of_events([event for event, _ in self._changes])
-        numbers |= {number for (table, _, number), _ in self._texts if table == "messages"}
+        numbers |= {number for (table, _, number), _ in self._retold.texts if table == "messages"}
         names = journal.session_names()
         rows = journal.messages_by_number(sorted(numbers)).values()
         return Purged(
@@ -172,8 +145,8 @@ class _Rewriting:
             [(names[row.session], row.id) for row in rows if row.forgotten_ms is None],
             [to_text(path) for path in found.also_at],
             sorted(blob.hex() for blob in found.left),
-            [blob.hex() for blob in self._unread],
-            notes=[_describe_unread(blob) for blob in self._unread],
+            [blob.hex() for blob in self._retold.unread],
+            notes=list(self._retold.describe()),
             dry_run=True,
         )
 
@@ -184,7 +157,9 @@ class _Rewriting:
         with self._opened.rewriting(self._pack, self._last):
             journal.rewrite_trees(self._rows)
             journal.veil_changes(self._changes, self._found.tombstones)
-            journal.replace_texts(self._texts)
+            journal.replace_texts(self._retold.texts)
+            for number, name in self._retold.branches:
+                journal.rename_branch(number, name)
             for path, blob in self._found.rows:
                 journal.add_purged(path, blob, time_ms)
 
@@ -192,14 +167,6 @@ class _Rewriting:
         """Throw away what is not recorded."""
         self._pack.abandon()
         self._opened.abandon()
-
-
-def _strings(place: Place, text: str) -> Iterable[str]:
-    return list_strings(text) if place[1] == "meta" else (text,)
-
-
-def _describe_unread(blob: bytes) -> str:
-    return f"{blob.hex()} cannot be read, so that messages may still say what was in it"
 
 
 def allow(opened: OpenStore, doomed: Doomed) -> list[str]:

@@ -12,6 +12,11 @@ Where a content is no text, nobody can say where a secret in it begins. So it is
 side too: each token of what was said that is hardly a word, anywhere in the content.
 
     rotate ghp_12345678, please    ──▶    ghp_12345678    ◀──    ..%ghp_12345678K..
+
+Branches are named by the slugs of texts, cut to their length. There the slugs of what is hardly a word are
+looked for, and a beginning of one at the end.
+
+    rotate-ghp-12345678-please    use-the-new-token-wherever-it-is-ghp-123
 """
 
 from __future__ import annotations
@@ -19,7 +24,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from shadowtree.slugs import LONGEST, is_cut, make_slug, without_number
+
 REDACTED = "[purged]"
+REDACTED_NAME = "purged"
 _SHORTEST = 8
 _FEWEST_CHARACTERS = 4
 _LONGEST_WORD = 20
@@ -68,16 +76,29 @@ class Secrets:
             part for start in starts & self._by_start.keys() for part in self._by_start[start] if part in text
         }
 
+    def find_begun_in(self, text: str) -> set[str]:
+        """Give the ends of a text that one of them begins with."""
+        ends = (text[at:] for at in range(len(text) - _SHORTEST + 1))
+        return {
+            end
+            for end in ends
+            if any(part.startswith(end) for part in self._by_start.get(end[:_SHORTEST], ()))
+        }
+
 
 class Said:
     """What callers said, to be compared with what is purged."""
 
-    def __init__(self, texts: Iterable[str]) -> None:
-        self._texts = {text for text in texts if _is_telling(text)}
+    def __init__(self, texts: Iterable[str], names: Iterable[str] = ()) -> None:
+        """Take texts, and names that may be slugs of texts."""
+        self._names = set(names)
+        self._texts = {text for text in (*texts, *self._names) if _is_telling(text)}
         self._longest = max(map(len, self._texts), default=0)
         self._tokens = Secrets(token for text in self._texts for token in _list_tokens(text))
         self._waiting: set[str] = set()
+        self._waiting_slugs: set[str] = set()
         self._found: set[str] = set()
+        self._found_slugs: set[str] = set()
 
     def __bool__(self) -> bool:
         return bool(self._texts)
@@ -86,20 +107,44 @@ class Said:
         """Look for what a content, that comes in pieces, has in common with what was said."""
         for block in _cut_blocks(pieces):
             self._found |= _find_tokens(block, self._tokens)
-            self._waiting |= {part for part in find_secrets(block) if len(part) <= self._longest}
-            if len(self._waiting) >= _MANY_PARTS:
-                self._settle()
+            parts = find_secrets(block)
+            self._waiting |= {part for part in parts if len(part) <= self._longest}
+            self._waiting_slugs |= set(_list_slugs(parts)) if self._names else set()
+            if len(self._waiting) + len(self._waiting_slugs) >= _MANY_PARTS:
+                self._look_for_waiting()
 
     def secrets(self) -> Secrets:
         """Give what was found."""
-        self._settle()
+        self._look_for_waiting()
         return Secrets(self._found)
 
-    def _settle(self) -> None:
-        parts = Secrets(self._waiting)
-        self._waiting = set()
+    def slugs(self) -> Secrets:
+        """Give what was found in names only."""
+        self._look_for_waiting()
+        return Secrets(self._found_slugs)
+
+    def _look_for_waiting(self) -> None:
+        parts, slugs = Secrets(self._waiting), Secrets(self._waiting_slugs)
+        self._waiting, self._waiting_slugs = set(), set()
         for text in self._texts if parts else ():
             self._found |= parts.find_in(text)
+        for name in self._names if slugs else ():
+            self._found_slugs |= slugs.find_in(name) | _find_cut(name, slugs)
+
+
+def _list_slugs(parts: Iterable[str]) -> Iterator[str]:
+    """Give the slugs of what is hardly a word, as far as a name has room for them."""
+    for part in parts:
+        if not any(map(str.isspace, part)) and _is_no_word(part):
+            slug = make_slug(part)[:LONGEST]
+            if _is_telling(slug):
+                yield slug
+
+
+def _find_cut(name: str, slugs: Secrets) -> set[str]:
+    """Give the beginnings of slugs at the end of a name that had no room for more."""
+    names = {name, without_number(name)}
+    return {end for name in names if is_cut(name) for end in slugs.find_begun_in(name) if _is_telling(end)}
 
 
 def _cut_blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -188,6 +233,13 @@ def redact(text: str, secrets: Secrets) -> str:
     for secret in sorted(secrets.find_in(text), key=len, reverse=True):
         text = text.replace(secret, REDACTED)
     return text
+
+
+def redact_name(name: str, secrets: Secrets, slugs: Secrets) -> str:
+    """Do the same to the name of a branch, which shall stay easy to type."""
+    for secret in sorted(secrets.find_in(name) | slugs.find_in(name), key=len, reverse=True):
+        name = name.replace(secret, REDACTED_NAME)
+    return name
 
 
 def redact_role(role: str, secrets: Secrets) -> str:

@@ -26,6 +26,7 @@ from shadowtree.events import (
     TakenOut,
 )
 from shadowtree.frozen import field, frozen, replace
+from shadowtree.slugs import cut_slug, make_slug
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -328,8 +329,16 @@ def first_line(text: str) -> str:
 
 def name_branch(text: str, is_used: Callable[[str], bool]) -> str:
     """Make up the name of a branch from the text of its first message: `fix-login`, `fix-login-2`."""
-    words = "".join(c if c.isalnum() else " " for c in first_line(text).lower()).split()
-    base = "-".join(words)[:40].strip("-") or "branch"
+    return number_name(name_text(text), is_used)
+
+
+def name_text(text: str) -> str:
+    """Give the slug of a text by which a branch is named."""
+    return cut_slug(make_slug(first_line(text))) or "branch"
+
+
+def number_name(base: str, is_used: Callable[[str], bool]) -> str:
+    """Give a name that nothing else has: `fix-login`, `fix-login-2`."""
     name, number = base, 1
     while is_used(name):
         number += 1

@@ -22,7 +22,7 @@ FLOORS: tuple[tuple[str, set[str]], ...] = (
     ("words", {"errors", "faultpoint", "frozen", "layout", "paths"}),
     ("words: values", {"directory", "events", "model", "settings", "state", "tombstones"}),
     ("words: what a store takes, and what was done", {"figures", "outcome", "reports"}),
-    ("formats: lines, and seals of rows", {"linediff", "seals"}),
+    ("formats: lines, seals of rows, and slugs", {"linediff", "seals", "slugs"}),
     (
         "formats",
         {
@@ -94,7 +94,7 @@ FLOORS: tuple[tuple[str, set[str]], ...] = (
     ("front door: where commands and the daemon meet", {"allstores", "config", "meeting"}),
     (
         "front door: taking the present state",
-        {"blame", "branches", "capture", "doomed", "forgetting", "others", "sweeping"},
+        {"blame", "branches", "capture", "doomed", "forgetting", "others", "retelling", "sweeping"},
     ),
     ("front door: recording", {"blobs", "budget", "purging", "scribe"}),
     ("front door: all stores", {"totalbudget"}),

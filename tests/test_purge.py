@@ -494,6 +494,86 @@ def test_what_messages_say_loses_what_a_large_or_binary_content_held(
     assert not find_bytes(shadow.store, [TOKEN.encode()])
 
 
+KEY = "sk_live_51HxYzQpLmNoRsTuV"
+SLUG = "sk-live-51hxyzqplmnorstuv"
+
+
+def archive(shadow: Shadow, worktree: Path, *texts: str) -> list[str]:
+    """Record a message with each text, and let it become a branch; give the names."""
+    make_tree(worktree, {"a": "a", ".env": f"KEY={KEY}\n"})
+    shadow.wrap()
+    for number, said in enumerate(texts):
+        with shadow.message(f"m{number}", text=said):
+            make_tree(worktree, {"a": f"a{number}"})
+        shadow.undo()
+    with shadow.message("last"):
+        make_tree(worktree, {"a": "last"})
+    return names_of(shadow)
+
+
+def names_of(shadow: Shadow) -> list[str]:
+    return [branch.name for branch in shadow.branches()]
+
+
+def test_branches_that_are_named_after_a_secret_get_other_names(shadow: Shadow, worktree: Path) -> None:
+    """The names are slugs of texts: small letters and dashes, cut to a length."""
+    texts = [
+        f"use {KEY} now",
+        f"Use {KEY}: now",
+        f"for the new server use {KEY}",
+        f"now use no key, not {KEY}",
+    ]
+    names = archive(shadow, worktree, *texts, "purged", "use keys")
+    assert [SLUG[:8] in name for name in names] == [True] * 4 + [False] * 2
+
+    purged = shadow.purge(".env")
+
+    assert names_of(shadow) == [
+        "use-purged-now",
+        "use-purged-now-2",
+        "for-the-new-server-use-purged",
+        "now-use-no-key-not-purged",
+        "purged",
+        "use-keys",
+    ]
+    assert purged.complete
+    assert purged.notes[0] == "a branch whose name told of it is called 'use-purged-now'"
+    assert not find_bytes(shadow.store, [KEY.encode(), SLUG[:12].encode()])
+    shadow.switch("use-purged-now-2")
+    assert (worktree / "a").read_text() == "a1"
+
+
+@pytest.mark.parametrize(
+    ("given", "left"),
+    [(f"with {KEY}", "with purged"), (f"with-{SLUG}-9", "with-purged-9"), (KEY, "purged-2")],
+    ids=["as it is", "slug", "called like a message"],
+)
+def test_a_name_that_a_user_gave_to_a_branch_loses_it_too(
+    shadow: Shadow, worktree: Path, given: str, left: str
+) -> None:
+    (name,) = archive(shadow, worktree, "use keys")
+    shadow.rename_branch(name, given)
+    shadow.snapshot("purged")
+
+    shadow.purge(".env")
+
+    assert names_of(shadow) == [left]
+    assert not find_bytes(shadow.store, [KEY.encode(), SLUG.encode()])
+
+
+def test_a_branch_loses_it_whose_text_was_forgotten_and_one_that_was_dropped(
+    shadow: Shadow, worktree: Path
+) -> None:
+    dropped, _ = archive(shadow, worktree, f"use {KEY} now", f"wherever there is a server use {KEY}")
+    shadow.drop_branch(dropped)
+    shadow.forget(keep_last=1, gc=False)
+    assert find_bytes(shadow.store, [SLUG[:12].encode()])
+
+    shadow.purge(".env")
+
+    assert not find_bytes(shadow.store, [SLUG[:12].encode()])
+
+
 def lose(store: Path, content: bytes) -> None:
     """Let a content be lost that a recorded tree needs."""
     git_gc(store)

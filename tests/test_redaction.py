@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shadowtree.redaction import Said, Secrets, find_secrets, redact, redact_json, redact_role
+from shadowtree.redaction import Said, Secrets, find_secrets, redact, redact_json, redact_name, redact_role
 
 
 @pytest.mark.parametrize(
@@ -110,6 +110,26 @@ def test_words_and_paths_that_a_content_holds_as_well_are_let_stand() -> None:
     said.compare([b"\0say " + text.encode() + b" here\0\n", b"more words, " + text.encode() + b" here\n"])
 
     assert redact(text, said.secrets()) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "left"),
+    [
+        ("use-ghp-zzzzzzzz0123456789-now", "use-purged-now"),
+        ("wherever-there-is-a-server-use-ghp-zzzzz", "wherever-there-is-a-server-use-purged"),
+        ("wherever-there-is-a-server-use-ghp-zzzzz-2", "wherever-there-is-a-server-use-purged-2"),
+        ("use-ghp-zzzzz", "use-ghp-zzzzz"),
+        ("use-the-pass-phrase", "use-the-pass-phrase"),
+        (f"use {TOKEN} now", "use purged now"),
+    ],
+    ids=["slug", "cut", "cut with a number", "too short to be cut", "words", "as it is"],
+)
+def test_slugs_of_secrets_are_found_in_names(name: str, left: str) -> None:
+    said = Said([], [name])
+
+    said.compare([b"Use the pass-phrase\nKEY=" + TOKEN.encode()])
+
+    assert redact_name(name, said.secrets(), said.slugs()) == left
 
 
 def test_what_many_lines_hold_is_compared_little_by_little(monkeypatch: pytest.MonkeyPatch) -> None:
