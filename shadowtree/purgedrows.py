@@ -123,6 +123,11 @@ class PurgedRows(Rows):
             )
         ]
 
+    def message_ids(self) -> list[str]:
+        """Give the ids of all messages, those too that were forgotten."""
+        rows = self._session_rows("SELECT DISTINCT id FROM messages ORDER BY number")
+        return self._decode(lambda row: str(decode_text(row[0])), rows)
+
     def all_branches(self) -> list[BranchRow]:
         """Give the branches of all sessions, those too that were dropped."""
         return self._decode(decode_branch, self._session_rows(f"{BRANCHES} ORDER BY number"))

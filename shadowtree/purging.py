@@ -146,6 +146,7 @@ class _Rewriting:
             [to_text(path) for path in found.also_at],
             sorted(blob.hex() for blob in found.left),
             [blob.hex() for blob in self._retold.unread],
+            sorted({*self._retold.ids, *self._retold.sessions}),
             notes=list(self._retold.describe()),
             dry_run=True,
         )

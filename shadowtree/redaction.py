@@ -244,7 +244,12 @@ def redact_name(name: str, secrets: Secrets, slugs: Secrets) -> str:
 
 def redact_role(role: str, secrets: Secrets) -> str:
     """Do the same to a role, by which turns begin: it goes as a whole, and not for what may be a word."""
-    return REDACTED if any(map(_is_no_word, secrets.find_in(role))) else role
+    return REDACTED if tells(role, secrets) else role
+
+
+def tells(name: str, secrets: Secrets) -> bool:
+    """Tell whether a name holds a secret, other than something that may be a word."""
+    return any(map(_is_no_word, secrets.find_in(name)))
 
 
 def list_strings(document: str) -> Iterator[str]:

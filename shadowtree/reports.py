@@ -52,6 +52,8 @@ class Purged:
     """Which of the contents are still in the store for that."""
     unread: list[str] = field(default_factory=list)
     """Which of the contents nobody can read, so that messages may still say what was in them."""
+    names: list[str] = field(default_factory=list)
+    """Ids of messages and names of sessions that hold something of it, and stay: others call by them."""
     removed: int = 0
     """How many objects were removed."""
     freed: int = 0
@@ -63,7 +65,7 @@ class Purged:
     @property
     def complete(self) -> bool:
         """Whether the bytes are nowhere in the store any more."""
-        return not (self.also_at or self.unread)
+        return not (self.also_at or self.unread or self.names)
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON."""
@@ -75,6 +77,7 @@ class Purged:
             "also_at": self.also_at,
             "left": self.left,
             "unread": self.unread,
+            "names": self.names,
             "removed": self.removed,
             "freed": self.freed,
             "complete": self.complete,

@@ -4,7 +4,8 @@
     branch    use-sk-live-51hxyz-now    ──▶    use-purged-now
 
 A branch that is named after a text which loses something is named anew after what is left. Any other name,
-one that a user gave or whose text was forgotten, loses what is found in it.
+one that a user gave or whose text was forgotten, loses what is found in it. Ids of messages and names of
+sessions stay, because others call by them, and are told.
 """
 
 from __future__ import annotations
@@ -17,7 +18,16 @@ from shadowtree.events import BranchRow
 from shadowtree.frozen import frozen
 from shadowtree.journal import Journal
 from shadowtree.opened import OpenStore
-from shadowtree.redaction import Said, Secrets, list_strings, redact, redact_json, redact_name, redact_role
+from shadowtree.redaction import (
+    Said,
+    Secrets,
+    list_strings,
+    redact,
+    redact_json,
+    redact_name,
+    redact_role,
+    tells,
+)
 from shadowtree.slugs import without_number
 from shadowtree.timeline import name_text, number_name
 
@@ -27,6 +37,8 @@ if TYPE_CHECKING:
 
 _REDACTIONS = {"meta": redact_json, "role": redact_role}
 """How the texts of some columns are redacted that are not just text."""
+_NAMED = 10
+"""How many ids and names of sessions are named to people."""
 
 
 @frozen
@@ -40,10 +52,20 @@ class Retold:
     unread: Sequence[bytes]
     """Contents that nobody can read, so that texts may still say what was in them."""
 
+    ids: Sequence[str]
+    """Ids of messages that hold something of it."""
+    sessions: Sequence[str]
+    """Names of sessions that do."""
+
     def describe(self) -> Iterator[str]:
         """Tell what a user should know of it."""
         for _, name in self.branches:
             yield f"a branch whose name told of it is called {name!r}"
+        for kind, names in (("ids of messages", self.ids), ("names of sessions", self.sessions)):
+            if names:
+                named = ", ".join(names[:_NAMED])
+                more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+                yield f"{kind} that hold something of it stay, because others call by them: {named}{more}"
         for blob in self.unread:
             yield f"{blob.hex()} cannot be read, so that messages may still say what was in it"
 
@@ -52,12 +74,20 @@ def retell(opened: OpenStore, blobs: Iterable[bytes]) -> Retold:
     """Decide what becomes of what callers said once some contents are purged. Changes nothing."""
     journal = opened.journal
     texts, branches = journal.texts(), journal.all_branches()
+    ids, sessions = journal.message_ids(), journal.session_names().values()
     strings = (string for place, text in texts for string in _strings(place, text))
-    said = Said(strings, [branch.name for branch in branches])
+    said = Said((*strings, *ids, *sessions), [branch.name for branch in branches])
     unread = list(_compare(opened, blobs, said)) if said else []
-    redacted = list(_redact_texts(texts, said.secrets()))
+    secrets = said.secrets()
+    redacted = list(_redact_texts(texts, secrets))
     names = _redact_names(branches, said, _redact_slugs(journal, redacted))
-    return Retold(redacted, list(_rename(journal, branches, names)), unread)
+    return Retold(
+        redacted,
+        list(_rename(journal, branches, names)),
+        unread,
+        [id for id in ids if tells(id, secrets)],
+        [name for name in sessions if tells(name, secrets)],
+    )
 
 
 def _strings(place: Place, text: str) -> Iterable[str]:

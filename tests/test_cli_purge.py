@@ -48,6 +48,7 @@ def test_it_tells_what_it_would_do(terminal: Terminal, store: Path) -> None:
         "also_at": [],
         "left": [],
         "unread": [],
+        "names": [],
         "removed": 0,
         "freed": 0,
         "complete": True,
@@ -89,6 +90,18 @@ def test_a_content_that_cannot_be_read_makes_it_incomplete(terminal: Terminal, s
 
     assert (document["complete"], document["unread"]) == (False, [BLOB])
     assert document["notes"] == [f"{BLOB} cannot be read, so that messages may still say what was in it"]
+
+
+def test_an_id_that_holds_it_makes_it_incomplete(project: Path, terminal: Terminal, store: Path) -> None:
+    terminal.run("snapshot", "k93jdpq81mzn4x7s")
+
+    said = terminal.run("purge", "sub/.env", "--yes", exit_code=1)
+
+    assert (
+        "ids of messages that hold something of it stay, because others call by them: k93jdpq81mzn4x7s"
+        in said
+    )
+    assert terminal.run_json("log")[1]["id"] == "k93jdpq81mzn4x7s"
 
 
 def test_everywhere_takes_the_others_too(project: Path, terminal: Terminal, store: Path) -> None:

@@ -574,6 +574,38 @@ def test_a_branch_loses_it_whose_text_was_forgotten_and_one_that_was_dropped(
     assert not find_bytes(shadow.store, [SLUG[:12].encode()])
 
 
+def test_ids_and_sessions_that_hold_it_stay_and_make_it_incomplete(worktree: Path) -> None:
+    """Others call by them; but the bytes are there, so that nobody may be told otherwise."""
+    with Shadow(worktree, session=f"of {KEY}", settings=SETTINGS) as shadow:
+        with shadow.message(f"m-{KEY}", text=f"use {KEY}"):
+            make_tree(worktree, {".env": f"KEY={KEY}\nmode=production\n", "a": "a"})
+        shadow.snapshot("production")
+
+        planned = shadow.purge(".env", dry_run=True)
+        purged = shadow.purge(".env")
+
+        assert [message.id for message in shadow.messages()] == [f"m-{KEY}", "production"]
+        assert shadow.messages()[0].text == "use [purged]"
+    assert (purged.complete, purged.names) == (False, [f"m-{KEY}", f"of {KEY}"])
+    assert purged.notes == planned.notes
+    assert purged.notes == [
+        f"ids of messages that hold something of it stay, because others call by them: m-{KEY}",
+        f"names of sessions that hold something of it stay, because others call by them: of {KEY}",
+    ]
+
+
+def test_of_many_ids_some_are_named_in_the_note_and_all_in_the_result(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"log": "".join(f"did run-{number:05}\n" for number in range(12345, 12359))})
+    for number in range(12345, 12359):
+        shadow.snapshot(f"run-{number}")
+
+    purged = shadow.purge("log")
+
+    (note,) = purged.notes
+    assert note.endswith(", run-12354 and 4 more")
+    assert purged.names == [f"run-{number}" for number in range(12345, 12359)]
+
+
 def lose(store: Path, content: bytes) -> None:
     """Let a content be lost that a recorded tree needs."""
     git_gc(store)

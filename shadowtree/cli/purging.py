@@ -52,6 +52,8 @@ def _list_lacks(purged: shadowtree.Purged) -> Iterator[str]:
         yield f"the same bytes are still in the store: {count(len(purged.also_at), 'other path')} have them"
     if purged.unread:
         yield f"messages may still say what was in {count(len(purged.unread), 'content')} that cannot be read"
+    if purged.names:
+        yield f"{len(purged.names):,} of the ids of messages and names of sessions still hold something of it"
 
 
 def _is_id(word: str) -> bool:
@@ -118,7 +120,8 @@ WHAT is a path, of a directory all that is below it, or the id of a content: 40 
 said. No undo brings it back: from then on nothing is known of that path, so that reverts leave it alone, and
 no snapshot covers it until you --allow it. The file itself stays as it is.
 
-If other paths hold the same bytes they keep them, and the exit code is 1, unless you say --everywhere.
+If other paths hold the same bytes they keep them, and the exit code is 1, unless you say --everywhere. Ids of
+messages and names of sessions that hold something of it stay as well: they are told, and the exit code is 1.
 
 \b
 Examples:
