@@ -51,7 +51,6 @@ class Retold:
     """Branches that get another name, by their numbers."""
     unread: Sequence[bytes]
     """Contents that nobody can read, so that texts may still say what was in them."""
-
     ids: Sequence[str]
     """Ids of messages that hold something of it."""
     sessions: Sequence[str]

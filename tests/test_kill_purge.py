@@ -14,7 +14,7 @@ from shadowtree.journal import Journal
 from tests.faults import SETTINGS, assert_no_leftovers, assert_records_whole, put_back, store_of, sweep_kills
 from tests.referee import assert_sound_store
 from tests.searching import find_objects
-from tests.test_purge import SECRETS, assert_nowhere, tell
+from tests.test_purge import CONTENTS, SECRETS, assert_nowhere, tell
 
 
 def purge(worktree: Path) -> Purged:
@@ -27,6 +27,9 @@ def sweep(worktree: Path, saved: Path, *, at_calls: bool, first: int = 1, step: 
     store = store_of(worktree)
     with Shadow(worktree, settings=SETTINGS) as shadow:
         states = tell(shadow, worktree, 6)
+        shadow.undo()
+        with shadow.message("m6"):
+            (worktree / "conf" / "key.env").write_bytes(CONTENTS[3])
         shadow.pin("m1")
         shadow.forget(keep_last=3, gc=False)
     shutil.copytree(store, saved)
@@ -35,8 +38,9 @@ def sweep(worktree: Path, saved: Path, *, at_calls: bool, first: int = 1, step: 
     def check() -> None:
         assert_records_whole(store)
         with Shadow(worktree, settings=SETTINGS) as shadow:
-            is_purged = not shadow.messages()[-1].patch.files[-1].path.endswith("key.env")
+            is_purged = not shadow.messages()[-1].patch.files
             begun.add(is_purged)
+            assert [branch.name == "the-key-is-purged" for branch in shadow.branches()] == [is_purged]
             if is_purged:
                 assert_nowhere(store)
             else:
