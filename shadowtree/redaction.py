@@ -37,6 +37,8 @@ _OVERLAP = 4 << 10
 """How many bytes are looked through twice where a block had to be cut within a line."""
 _MANY_PARTS = 100_000
 """How many parts of contents wait until the texts are gone through for them."""
+_MARKS = 1 << 22
+"""How many beginnings are told apart when parts are sifted, in bytes of memory."""
 _PAIR = re.compile(r"""[=:]\s*(?:"([^"]*)"|'([^']*)'|`([^`]*)`|([^\s"'`,;]+))""")
 _PASSWORD = re.compile(r"://[^\s/:@]*:([^\s/@]+)@")
 _RUN = re.compile(r"""[^\s"'`=:,;@/(){}\[\]<>]+""")
@@ -86,6 +88,19 @@ class Secrets:
         }
 
 
+class _Starts:
+    """How parts begin that stand anywhere in some texts: rarely a part passes for one of them by accident."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._seen = bytearray(_MARKS)
+        for text in texts:
+            for at in range(len(text) - _SHORTEST + 1):
+                self._seen[hash(text[at : at + _SHORTEST]) % _MARKS] = 1
+
+    def __contains__(self, part: str) -> bool:
+        return bool(self._seen[hash(part[:_SHORTEST]) % _MARKS])
+
+
 class Said:
     """What callers said, to be compared with what is purged."""
 
@@ -94,6 +109,7 @@ class Said:
         self._names = set(names)
         self._texts = {text for text in (*texts, *self._names) if _is_telling(text)}
         self._longest = max(map(len, self._texts), default=0)
+        self._starts, self._name_starts = _Starts(self._texts), _Starts(self._names)
         self._tokens = Secrets(token for text in self._texts for token in _list_tokens(text))
         self._waiting: set[str] = set()
         self._waiting_slugs: set[str] = set()
@@ -107,11 +123,15 @@ class Said:
         """Look for what a content, that comes in pieces, has in common with what was said."""
         for block in _cut_blocks(pieces):
             self._found |= _find_tokens(block, self._tokens)
-            parts = find_secrets(block)
-            self._waiting |= {part for part in parts if len(part) <= self._longest}
-            self._waiting_slugs |= set(_list_slugs(parts)) if self._names else set()
+            parts, runs = _list_parts(block)
+            # Most of a content was never said: sifting it is quicker than judging it.
+            self._waiting |= _judge(filter(self._may_be_said, parts), filter(self._may_be_said, runs))
+            self._waiting_slugs |= set(_list_slugs(parts | runs, self._name_starts)) if self._names else set()
             if len(self._waiting) + len(self._waiting_slugs) >= _MANY_PARTS:
                 self._look_for_waiting()
+
+    def _may_be_said(self, part: str) -> bool:
+        return _SHORTEST <= len(part) <= self._longest and part in self._starts
 
     def secrets(self) -> Secrets:
         """Give what was found."""
@@ -132,13 +152,12 @@ class Said:
             self._found_slugs |= slugs.find_in(name) | _find_cut(name, slugs)
 
 
-def _list_slugs(parts: Iterable[str]) -> Iterator[str]:
+def _list_slugs(parts: Iterable[str], starts: _Starts) -> Iterator[str]:
     """Give the slugs of what is hardly a word, as far as a name has room for them."""
     for part in parts:
-        if not any(map(str.isspace, part)) and _is_no_word(part):
-            slug = make_slug(part)[:LONGEST]
-            if _is_telling(slug):
-                yield slug
+        slug = make_slug(part)[:LONGEST]
+        if slug in starts and _is_telling(slug) and _is_no_word(part) and not any(map(str.isspace, part)):
+            yield slug
 
 
 def _find_cut(name: str, slugs: Secrets) -> set[str]:
@@ -179,9 +198,18 @@ def _list_tokens(text: str) -> Iterator[str]:
 
 def find_secrets(block: bytes) -> set[str]:
     """Give what is looked for in texts once this is purged."""
+    return _judge(*_list_parts(block))
+
+
+def _list_parts(block: bytes) -> tuple[set[str], set[str]]:
+    """Give what may be looked for: what lines say, and their runs."""
     lines = _list_lines(block.decode("utf-8", "surrogateescape"))
-    parts = {part for line in lines for part in _split(line)}
-    runs = {run for line in lines for run in _list_runs(line)}
+    return {part for line in lines for part in _split(line)}, {
+        run for line in lines for run in _list_runs(line)
+    }
+
+
+def _judge(parts: Iterable[str], runs: Iterable[str]) -> set[str]:
     return set(filter(_is_telling, parts)) | set(filter(_is_no_word, runs))
 
 
