@@ -42,7 +42,7 @@ def snapshot(shadow: Shadow) -> object:
 def leave_fresh(told: Told) -> None:
     """Have so many fresh packs, not tidied yet, that the next snapshot puts them together."""
     with pytest.MonkeyPatch.context() as patch, told.open() as shadow:
-        patch.setattr("shadowtree.intake.Intake.tidy", lambda intake: None)
+        patch.setattr("shadowtree.intake.Intake.tidy", lambda intake, **_: None)
         for number in range(12, 16):
             told.tell(shadow, number)
 
