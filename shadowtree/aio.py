@@ -181,9 +181,12 @@ class AsyncShadow:
         text: str = "",
         role: str | None = None,
         meta: Mapping[str, object] | None = None,
+        inferred: bool = False,
     ) -> Message:
-        """Record a message that is over."""
-        return await _in_thread(partial(self._shadow.snapshot, id, text=text, role=role, meta=meta))
+        """Record a message that is over; `inferred` marks it as one that nobody announced."""
+        return await _in_thread(
+            partial(self._shadow.snapshot, id, text=text, role=role, meta=meta, inferred=inferred)
+        )
 
     async def record_burst(self, id: str, *, text: str = "") -> Message | None:
         """Record a burst of changes that nobody announced as a message; None: there is nothing to record."""

@@ -237,7 +237,7 @@ class Message:
     is_inferred: bool = False
     """Nobody said that it was over: something later ended it, or it is a burst."""
     is_burst: bool = False
-    """Nobody announced it: files changed, and then came to rest."""
+    """Nobody announced it: files changed, and then came to rest, or the run ended that changed them."""
     hole: str | None = None
     """Why a snapshot of it failed, so that nobody knows what it changed."""
     git_head: str | None = None

@@ -85,7 +85,7 @@ class Recorder(Scribe):
                 self.add_ending(ending, record, taken, is_inferred=False)
         return self._with_warnings(self.session.read_message(row), taken)
 
-    def snapshot(self, said: Said) -> Message:
+    def snapshot(self, said: Said, *, is_inferred: bool = False) -> Message:
         """Record a message that is over, from the state last known to the session."""
         since = self.session.last_event or self.journal.last_wrap()
         known = self.session.find_id(said.id)
@@ -118,6 +118,7 @@ class Recorder(Scribe):
                         after=record.number,
                         since=since.number if since is not None else None,
                         hole=hole if before is None else None,
+                        is_inferred=is_inferred,
                         git_head=self._find_git_head(),
                         skips=self._add_skips(taken),
                     )

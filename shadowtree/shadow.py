@@ -191,11 +191,15 @@ class Shadow(Acts, Seeing):
         text: str = "",
         role: str | None = None,
         meta: Mapping[str, object] | None = None,
+        inferred: bool = False,
         progress: Progress | None = None,
     ) -> Message:
-        """Record a message that is over; it began at the state that was last known to the session."""
+        """Record a message that is over; it began at the state that was last known to the session.
+
+        `inferred` marks it as one that nobody announced.
+        """
         said = _say(id, text, role, meta)
-        return self._record(lambda recorder: recorder.snapshot(said), progress)
+        return self._record(lambda recorder: recorder.snapshot(said, is_inferred=inferred), progress)
 
     def record_burst(self, id: str, *, text: str = "") -> Message | None:
         """Record a burst of changes that nobody announced as a message, marked as inferred.

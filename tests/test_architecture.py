@@ -118,7 +118,10 @@ FLOORS: tuple[tuple[str, set[str]], ...] = (
     ("daemon", {"daemon"}),
     ("command line: words", {"cli.columns", "cli.command", "cli.graph", "cli.text"}),
     ("command line: output", {"cli.output", "cli.quick"}),
-    ("command line: shapes", {"cli.app", "cli.progress", "cli.relay", "cli.render", "cli.shadows"}),
+    (
+        "command line: shapes",
+        {"cli.app", "cli.progress", "cli.relay", "cli.render", "cli.shadows", "cli.undoing"},
+    ),
     ("command line: stories", {"cli.history", "cli.log", "cli.outcome", "cli.said"}),
     ("command line: answers", {"cli.errors"}),
     (

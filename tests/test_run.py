@@ -549,6 +549,95 @@ def test_if_it_cannot_be_undone_the_paths_are_listed_and_the_last_line_says_so(p
     assert (project / "a.txt").read_text() == "y\n"
 
 
+# Undoing what failed, when the command recorded in the same session
+
+SHADOWTREE = " ".join(COMMAND)
+
+
+def test_messages_that_the_command_began_are_undone_with_its_own(project: Path) -> None:
+    agent = f"echo x > a.txt; {SHADOWTREE} begin m1; echo x > b.txt; {SHADOWTREE} end m1; exit 3"
+    done = run("--id", "outer", "--undo-on-fail", "--", "sh", "-c", agent)
+
+    assert_tree(project, {"a.txt": "one\n", "b.txt": "two\n"})
+    assert [(message.id, message.state) for message in messages(project)] == [
+        ("outer", "undone"),
+        ("m1", "undone"),
+    ]
+    assert done.stderr.endswith(
+        "shadowtree: message outer and the message after it are undone: 2 files restored\n"
+    )
+
+
+def test_what_came_after_the_last_message_is_recorded_and_undone_too(project: Path) -> None:
+    agent = f"touch pre; {SHADOWTREE} begin m1; touch q; {SHADOWTREE} end; touch post; exit 3"
+    document = json.loads(run("--json", "--id", "outer", "--undo-on-fail", "--", "sh", "-c", agent).stdout)
+
+    assert_tree(project, {"a.txt": "one\n", "b.txt": "two\n"})
+    *_, rest = messages(project)
+    assert (changes(rest), rest.is_inferred, rest.text) == (
+        [("post", "added")],
+        True,
+        "what the run of outer did after its last message",
+    )
+    assert document["undo"]["messages"] == ["outer", "m1", rest.id]
+    assert (document["undo"]["deleted"], document["undo"]["complete"]) == (["post", "pre", "q"], True)
+
+
+def test_what_came_after_the_command_ended_the_message_itself_is_undone(project: Path) -> None:
+    run("--undo-on-fail", "--", "sh", "-c", f"{SHADOWTREE} end; echo later > a.txt; exit 9")
+
+    assert_tree(project, {"a.txt": "one\n", "b.txt": "two\n"})
+
+
+def test_a_message_that_the_command_left_open_is_undone(project: Path) -> None:
+    run("--undo-on-fail", "--", "sh", "-c", f"touch pre; {SHADOWTREE} begin m1; touch q; exit 3")
+
+    assert_tree(project, {"a.txt": "one\n", "b.txt": "two\n"})
+    assert [message.state for message in messages(project)] == ["undone", "undone"]
+
+
+def test_what_the_command_undid_itself_is_brought_back(terminal: Terminal, project: Path) -> None:
+    terminal.run("begin", "m1")
+    (project / "a.txt").write_text("by m1\n")
+    terminal.run("end", "m1")
+    run("--undo-on-fail", "--", "sh", "-c", f"touch q; {SHADOWTREE} undo 2; exit 3")
+
+    assert_tree(project, {"a.txt": "by m1\n", "b.txt": "two\n"})
+
+
+def test_what_is_not_undone_is_named(terminal: Terminal, project: Path) -> None:
+    """Between two messages: it belongs to neither."""
+    agent = (
+        f"{SHADOWTREE} end; touch between; {SHADOWTREE} begin m1; touch q; {SHADOWTREE} end; "
+        f"{SHADOWTREE} begin m2; exit 3"
+    )
+    done = run("--id", "outer", "--undo-on-fail", "--", "sh", "-c", agent)
+
+    assert_tree(project, {"a.txt": "one\n", "b.txt": "two\n", "between": ""})
+    assert done.stderr.endswith(
+        "shadowtree: message outer and the 2 messages after it are undone: less was done than was asked for: "
+        "left alone: between (it changed during the run, and no message of this session says so)\n"
+    )
+
+
+def test_with_json_what_is_not_undone_is_no_complete_undo(project: Path) -> None:
+    """The command undid an earlier message, and what it did next put that one on a branch."""
+    run("--", "sh", "-c", "echo first > a.txt")
+    agent = f"{SHADOWTREE} undo 2; touch q; exit 3"
+    undo = json.loads(run("--json", "--undo-on-fail", "--", "sh", "-c", agent).stdout)["undo"]
+
+    assert_tree(project, {"a.txt": "one\n", "b.txt": "two\n"})
+    assert undo["complete"] is False
+    assert [skipped["path"] for skipped in undo["skipped"]] == ["a.txt"]
+
+
+def test_what_is_not_recorded_is_not_undone_either(project: Path) -> None:
+    done = run("--json", "--undo-on-fail", "--", "sh", "-c", "touch q; rm -rf $SHADOWTREE_HOME; exit 4")
+
+    assert json.loads(done.stdout)["undo"]["error"] == "NotWrapped"
+    assert "what the command changed is not recorded, and so not undone: " in done.stderr
+
+
 # As JSON
 
 
@@ -587,8 +676,6 @@ def test_with_json_a_command_that_is_not_there_is_a_document_too(project: Path) 
 
 
 # Messages inside of messages
-
-SHADOWTREE = " ".join(COMMAND)
 
 
 def test_a_run_inside_a_run_is_a_step_of_it(terminal: Terminal, project: Path) -> None:
@@ -656,14 +743,12 @@ def test_a_run_that_was_started_inside_one_that_is_over_is_a_message(
 def test_a_message_that_the_command_begins_ends_that_of_the_run(project: Path) -> None:
     """Each change belongs to one message, and what the agent says of its work is better than what we see."""
     agent = f"echo x > a.txt; {SHADOWTREE} begin m1; echo x > b.txt; {SHADOWTREE} end m1; exit 3"
-    done = run("--id", "outer", "--undo-on-fail", "--", "sh", "-c", agent)
+    done = run("--id", "outer", "--", "sh", "-c", agent)
 
     outer, inner = messages(project)
     assert (changes(outer), outer.is_inferred) == ([("a.txt", "modified")], True)
     assert changes(inner) == [("b.txt", "modified")]
-    assert "message outer, which a later one ended, changed 1 file\n" in done.stderr
-    assert_tree(project, {"a.txt": "one\n", "b.txt": "x\n"})
-    assert (outer.state, inner.state) == ("undone", "active")
+    assert done.stderr.endswith("message outer, which a later one ended, changed 1 file\n")
 
 
 def test_the_id_of_the_open_message_is_taken(terminal: Terminal, project: Path) -> None:

@@ -17,6 +17,7 @@ from shadowtree.cli.relay import CannotRun, Relay, die_of, find_program
 from shadowtree.cli.said import DESCRIPTION, describe_message, describe_patch, tell_shortcomings, to_json
 from shadowtree.cli.shadows import find_to_record, open_shadow
 from shadowtree.cli.text import count
+from shadowtree.cli.undoing import undo_all, undo_message
 from shadowtree.frozen import frozen
 
 TYPE_CHECKING = False
@@ -87,6 +88,8 @@ class _Run:
         """It is to be taken back if the command fails."""
         self._name = ""
         self._is_step = False
+        self._is_cut = False
+        """The command recorded in the session itself, which ended the message before the run did."""
 
     def begin(self, name: str, words: Mapping[str, Any]) -> None:  # Any: arguments of several types
         """Record where it begins; if that fails, the command must not be run."""
@@ -119,11 +122,12 @@ class _Run:
 
     def finish(self, code: int, failure: CannotRun | None) -> Ended:
         """Record where it ends, and take it back if that is wanted and the command failed."""
+        is_to_go = self._undoes and code != 0
         try:
             record = self._end()
         except shadowtree.ShadowError as error:
-            return Ended(error, code, failure)
-        return Ended(record, code, failure, self._undo() if self._undoes and code != 0 else None)
+            return Ended(error, code, failure, error if is_to_go else None)
+        return Ended(record, code, failure, self._undo(record) if is_to_go else None)
 
     def _find_around(self) -> str | None:
         """Name the message of the run that this one is inside of, if it is one of the same session."""
@@ -137,14 +141,18 @@ class _Run:
 
     def _end(self) -> Record:
         with open_shadow(self.shared, self.worktree) as shadow, ProgressBar("Reading files") as bar:
-            return shadow.end_step(self._name) if self._is_step else shadow.end(self._name, progress=bar)
+            if self._is_step:
+                return shadow.end_step(self._name)
+            self._is_cut = _find_open(shadow) != self._name
+            return shadow.end(self._name, progress=bar)
 
-    def _undo(self) -> shadowtree.Outcome | shadowtree.ShadowError:
+    def _undo(self, record: Record) -> shadowtree.Outcome | shadowtree.ShadowError:
+        assert isinstance(record, shadowtree.Message)
         try:
             with open_shadow(self.shared, self.worktree) as shadow:
-                is_last = shadow.messages(last=1)[0].id == self._name
-                # Who gives the option has said yes, even if much is deleted.
-                return shadow.revert(self._name, only=not is_last, confirm=lambda plan: True)
+                if self._is_cut:
+                    return undo_all(shadow, record, _make_id())
+                return undo_message(shadow, record.id)
         except shadowtree.ShadowError as error:
             return error
 
@@ -214,7 +222,8 @@ def _tell_people(ended: Ended, *, is_brief: bool) -> None:
     if ended.failure is not None:
         say(str(ended.failure))
     if isinstance(record, shadowtree.ShadowError):
-        say(f"what the command changed is not recorded: {record}")
+        consequence = "" if undo is None else ", and so not undone"
+        say(f"what the command changed is not recorded{consequence}: {record}")
         return
     if not is_brief:
         say(f"{_name(record)} {describe_patch(record.patch)}")
@@ -225,8 +234,8 @@ def _tell_people(ended: Ended, *, is_brief: bool) -> None:
         talk(list_conflicts(undo.conflicts))
     if isinstance(undo, shadowtree.ShadowError):
         say(f"{_name(record)} is not undone: {undo}")
-    elif undo is not None and not is_brief:
-        say(f"{_name(record)} is undone: {_describe_undo(undo)}")
+    elif undo is not None and not (is_brief and undo.complete):
+        say(f"{_name_undone(record, undo)} undone: {_describe_undo(undo)}")
 
 
 def _name(record: Record) -> str:
@@ -235,6 +244,14 @@ def _name(record: Record) -> str:
     else:
         name = f"message {record.id}"
     return name + (", which a later one ended," if record.is_inferred else "")
+
+
+def _name_undone(record: Record, outcome: shadowtree.Outcome) -> str:
+    later = len(outcome.messages) - 1
+    if later < 1:
+        return f"{_name(record)} is"
+    after = "message" if later == 1 else f"{later:,} messages"
+    return f"message {outcome.messages[0]} and the {after} after it are"
 
 
 def _describe_undo(outcome: shadowtree.Outcome) -> str:
@@ -263,8 +280,10 @@ reach it. Its exit code is ours; if a signal ended it, the same one ends us. The
 does, not when what it left running in the background does. Its text is the command line, unless -m gives one.
 
 With --json the command's standard output goes to standard error, so that the document is alone on standard
-output. A 'shadowtree run' inside it is a step of the message, for which --undo-on-fail is refused; a message
-that it begins itself ends this one. Exit code 127: there is no such command; 126: it cannot be run.
+output. A 'shadowtree run' inside it is a step of the message, for which --undo-on-fail is refused. A message
+that it begins itself ends this one, and --undo-on-fail undoes both, and what came after them.
+
+Exit code 127: there is no such command; 126: it cannot be run.
 
 \b
 Examples:
