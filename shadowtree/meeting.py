@@ -97,6 +97,20 @@ class MeetingPlace:
         except ShadowError:
             return "unknown"
 
+    def find_owner(self) -> str | None:
+        """Name the process that is the daemon, also if its socket is gone; None: there is none."""
+        try:
+            fd = os.open(self.lock, os.O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            if not try_lock(fd):
+                return self.read_owner()
+            free_lock(fd)
+            return None
+        finally:
+            os.close(fd)
+
     def connect(self, timeout_s: float) -> _socket.socket | None:
         """Connect to the daemon; None: there is none, or one that is not to be trusted."""
         if not os.path.lexists(self.socket):
@@ -186,11 +200,13 @@ class Listening:
         self._place = place
         self._lock_fd = lock_fd
         self.listener = listener
+        self._socket = os.lstat(place.socket)
 
     def is_found(self) -> bool:
-        """Tell whether commands still come here: somebody may have removed the directory."""
+        """Tell whether commands still come here: somebody may have removed the lock or the socket."""
         try:
-            return os.path.samestat(os.fstat(self._lock_fd), os.lstat(self._place.lock))
+            has_lock = os.path.samestat(os.fstat(self._lock_fd), os.lstat(self._place.lock))
+            return has_lock and os.path.samestat(self._socket, os.lstat(self._place.socket))
         except OSError:
             return False
 

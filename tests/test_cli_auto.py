@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from shadowtree import MeetingPlace
 from tests.daemons import PATIENCE_S, end_daemon, list_served, wait_until
 from tests.processes import COMMAND, surroundings
 from tests.terminal import Terminal
@@ -117,3 +119,14 @@ def test_recording_ends_with_who_wanted_it_while_watching_goes_on(project: Path,
     wait_until(lambda: "bursts" not in terminal.run("watch", "status"))
 
     assert list_served() == [os.fspath(project)]
+
+
+def test_a_daemon_that_nobody_finds_any_more_records_the_last_burst_and_ends(
+    project: Path, terminal: Terminal
+) -> None:
+    pid = terminal.run_json("watch", "--auto", "1h", "--detach")["pid"]
+    make_tree(project, {"a.txt": "two\n"})
+    shutil.rmtree(MeetingPlace(os.environ).directory)
+
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
+    assert [message["files"] for message in log(terminal)] == [1]

@@ -398,3 +398,40 @@ def test_a_daemon_that_hangs_is_named(project: Path, terminal: Terminal, words: 
 
     terminal.run("watch", *words, exit_code=1)
     assert terminal.err == f"shadowtree: the daemon does not answer, it is process {pid}\n"
+
+
+@pytest.mark.parametrize("words", [["status"], ["stop"]], ids=" ".join)
+def test_a_daemon_whose_socket_is_gone_is_named(project: Path, terminal: Terminal, words: list[str]) -> None:
+    terminal.run("watch", "--detach")
+    pid = find_pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    os.unlink(MeetingPlace(os.environ).socket)
+
+    terminal.run("watch", *words, exit_code=1)
+    assert terminal.err == (
+        f"shadowtree: the daemon cannot be asked, its socket is gone; it is process {pid}; "
+        "try 'shadowtree watch stop --all'\n"
+    )
+
+
+def test_a_daemon_whose_socket_is_gone_can_be_stopped(project: Path, terminal: Terminal) -> None:
+    terminal.run("watch", "--detach")
+    os.unlink(MeetingPlace(os.environ).socket)
+
+    assert terminal.run("watch", "stop", "--all") == "The daemon has ended\n"
+    assert find_pid() is None
+
+
+def test_a_daemon_that_goes_on_is_not_told_to_have_ended(
+    project: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shadowtree.daemon.start.SILENCE_S", 0.2)
+    terminal.run("watch", "--detach")
+    pid = find_pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    os.unlink(MeetingPlace(os.environ).socket)
+
+    terminal.run("watch", "stop", "--all", exit_code=1)
+    assert terminal.err == f"shadowtree: the daemon has not ended yet, it is process {pid}\n"

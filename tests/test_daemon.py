@@ -441,13 +441,37 @@ def test_what_is_no_longer_there_is_dropped(worktree: Path, what: str) -> None:
         assert process.wait(PATIENCE_S) == 0
 
 
-def test_a_daemon_whose_meeting_place_was_removed_ends(worktree: Path, place: MeetingPlace) -> None:
-    with daemon(timing="round_s=0.05") as process:
+@pytest.mark.parametrize("name", ["directory", "lock", "socket"])
+def test_a_daemon_that_nobody_finds_any_more_ends(worktree: Path, place: MeetingPlace, name: str) -> None:
+    with daemon(timing="finding_s=0.05") as process:
         holder = serve(worktree, is_kept=False)
-        shutil.rmtree(place.directory)
+        path = Path(getattr(place, name))
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
         assert process.wait(PATIENCE_S) == 0
         holder.close()
+
+
+def test_a_daemon_whose_place_another_one_has_taken_leaves_it_alone(
+    worktree: Path, place: MeetingPlace
+) -> None:
+    with daemon(timing="finding_s=0.05") as process:
+        serve_kept(worktree)
+        process.send_signal(signal.SIGSTOP)
+        shutil.rmtree(place.directory)
+        with daemon():
+            serve_kept(worktree)
+            process.send_signal(signal.SIGCONT)
+
+            assert process.wait(PATIENCE_S) == 0
+            assert list_served() == [str(worktree)]
+
+
+def test_the_owner_of_the_lock_is_known_without_the_socket(place: MeetingPlace) -> None:
+    assert place.find_owner() is None
+    with daemon() as process:
+        assert place.find_owner() == str(process.pid)
+    assert place.find_owner() is None
 
 
 def test_a_quiet_worktree_is_looked_over(worktree: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import nullcontext
 
 import shadowtree
 from shadowtree.cli.command import Command, Option, Shared
@@ -13,7 +14,7 @@ from shadowtree.cli.progress import ProgressBar
 from shadowtree.cli.shadows import current_directory
 from shadowtree.cli.text import count, describe_age, escape
 from shadowtree.daemon.client import Client, open_conversation
-from shadowtree.daemon.start import find_to_oversee, reach_daemon
+from shadowtree.daemon.start import end_daemon, find_to_oversee, reach_daemon
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -129,20 +130,18 @@ def _stop_one(shared: Shared) -> list[str]:
 
 def _end_daemon() -> list[str] | None:
     """End the daemon, of whatever version, and name what it says that it served; None: there is none."""
+    place = shadowtree.MeetingPlace(os.environ)
     try:
         client = find_to_oversee(os.environ)
     except shadowtree.DaemonFailed:
-        client = open_conversation(shadowtree.MeetingPlace(os.environ))
-        if client is None:
-            return None
-        with client:
-            client.end()
+        with open_conversation(place) or nullcontext() as client:
+            end_daemon(place, client)
         return []
     if client is None:
         return None
     with client:
         worktrees = [served["worktree"] for served in client.ask("status")["worktrees"]]
-        client.end()
+        end_daemon(place, client)
     return worktrees
 
 
@@ -215,7 +214,8 @@ STOP = Command(
     help="""\
 Stop watching this worktree
 
-What is being done is finished first.
+What is being done is finished first. With --all the daemon has ended when this returns; exit code 1 if it
+goes on.
 
 \b
 Examples:

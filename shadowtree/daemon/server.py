@@ -37,6 +37,8 @@ class Timing:
     """A daemon that serves nothing, and that nobody talks to, ends after so long."""
     round_s: float = 60.0
     """How often it is looked whether worktrees are still there, and used."""
+    finding_s: float = 3.0
+    """How often it is looked whether commands still find the daemon."""
     quiet_s: float = 120.0
     """A worktree that was not used for so long is looked over."""
     look_every_s: float = 600.0
@@ -69,6 +71,7 @@ class Server:
         self._is_ending = False
         self._since_s = time.time()
         self._next_round_s = time.monotonic() + self._timing.round_s
+        self._next_finding_s = time.monotonic() + self._timing.finding_s
         self._empty_since_s = time.monotonic()
         self._selector = selectors.DefaultSelector()
         self._watched: dict[Served, tuple[int, tuple[int, int]]] = {}
@@ -93,6 +96,7 @@ class Server:
                 self._follow_watchers()
                 self._use_idle_time()
                 self._make_round()
+                self._require_found()
         except Exception as error:
             self._log.write_failure(error)
             raise
@@ -213,7 +217,7 @@ class Server:
         served = [] if self._is_working() else self._worktrees.all()
         dues = [min(self._look_due_s(each), self._tidy_due_s(each)) for each in served]
         looks = [max(self._timing.look_pause_s, due - now) for due in dues]
-        return max(0.0, min([self._next_round_s - now, *looks]))
+        return max(0.0, min([self._next_round_s - now, self._next_finding_s - now, *looks]))
 
     def _is_working(self) -> bool:
         with self._mutex:
@@ -344,6 +348,13 @@ class Server:
                 and now - served.idle_since_s >= self._timing.unused_s
             ):
                 self._drop(served, "it was not used for long")
+
+    def _require_found(self) -> None:
+        """End the daemon if commands no longer find it: nobody could stop it, or see what it does."""
+        now = time.monotonic()
+        if now < self._next_finding_s:
+            return
+        self._next_finding_s = now + self._timing.finding_s
         if not self._listening.is_found():
             self._log.write("the meeting place is no longer there")
             self._is_ending = True

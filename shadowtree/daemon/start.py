@@ -9,10 +9,13 @@ from collections.abc import Callable, Mapping
 
 import shadowtree
 from shadowtree.daemon.client import Client, OtherDaemon, open_conversation
+from shadowtree.daemon.protocol import SILENCE_S
 
 _PATIENCE_S = 20.0
 """How long a new daemon may take to come up."""
 _PAUSE_S = 0.05
+_MOMENT_S = 1.0
+"""How long a daemon that is coming up or ending may hold the lock without a socket."""
 
 _CODE = """\
 import sys
@@ -53,13 +56,43 @@ def find_daemon(environ: Mapping[str, str]) -> Client | None:
 
 
 def find_to_oversee(environ: Mapping[str, str]) -> Client | None:
-    """Do the same for `status` and `stop` alone, for which the daemon only has to be of this version."""
+    """Do the same for `status` and `stop` alone, for which the daemon only has to be of this version.
+
+    Raise DaemonFailed also if one runs whose socket is gone.
+    """
 
     def refuse(other: OtherDaemon) -> None:
         if not other.is_understood:
             _refuse(other)
 
-    return _find(environ, refuse)
+    place = shadowtree.MeetingPlace(environ)
+    deadline = time.monotonic() + _MOMENT_S
+    while True:
+        client = _find(environ, refuse)
+        owner = place.find_owner() if client is None else None
+        if owner is None:
+            return client
+        if time.monotonic() > deadline:
+            raise shadowtree.DaemonFailed(
+                f"cannot be asked, its socket is gone; it is process {owner}; "
+                "try 'shadowtree watch stop --all'"
+            )
+        time.sleep(_PAUSE_S)
+
+
+def end_daemon(place: shadowtree.MeetingPlace, client: Client | None) -> None:
+    """Tell the daemon to end, and wait until it has; without a client it is one that ends by itself.
+
+    Raise DaemonFailed if it goes on.
+    """
+    owner = place.read_owner()
+    if client is not None:
+        client.end()
+    deadline = time.monotonic() + SILENCE_S
+    while place.find_owner() == owner:
+        if time.monotonic() > deadline:
+            raise shadowtree.DaemonFailed(f"has not ended yet, it is process {owner}")
+        time.sleep(_PAUSE_S)
 
 
 def _find(environ: Mapping[str, str], refuse: Callable[[OtherDaemon], None]) -> Client | None:
