@@ -665,6 +665,18 @@ def test_the_command_names_what_is_wrong_and_what_to_do(terminal: Terminal, proj
     assert terminal.run("check").startswith("The store is sound")
 
 
+@pytest.mark.parametrize("more", [(), ("--json",), ("--repair", "--dry-run")], ids=" ".join)
+def test_a_check_that_fails_says_so_in_one_line_on_standard_error(
+    terminal: Terminal, project: Path, more: tuple[str, ...]
+) -> None:
+    store = Path(terminal.run_json("wrap")["store"])
+    (store / "HEAD").unlink()
+
+    terminal.run("check", *more, exit_code=15)
+
+    assert terminal.err == "shadowtree: the store is damaged: 1 problem\n"
+
+
 @pytest.mark.usefixtures("large_packs")
 def test_the_command_names_the_messages_that_are_hurt(terminal: Terminal, project: Path) -> None:
     store = Path(terminal.run_json("wrap")["store"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shadowtree
 from shadowtree.cli.command import Command, Option, Shared
-from shadowtree.cli.output import paint, write_json, write_lines
+from shadowtree.cli.output import paint, say, write_json, write_lines
 from shadowtree.cli.progress import ProgressBar
 from shadowtree.cli.shadows import current_directory, open_shadow
 from shadowtree.cli.text import count, escape
@@ -38,7 +38,10 @@ def check(
         write_json(report.to_dict())
     else:
         write_lines(_render(report, has_repaired=repairs and not dry_run))
-    return 0 if report.ok else NOT_OK
+    if report.ok:
+        return 0
+    say(f"the store is damaged: {count(len(report.problems), 'problem')}")
+    return NOT_OK
 
 
 def _find_worktree(shared: Shared) -> str:
