@@ -119,7 +119,7 @@ class Shadow(Acts, Seeing):
             session=self._session,
             head=None if head is None else head.id,
             open=None if open_message is None else open_message.id,
-            undone=[row.id for row in session.redoable() if row.forgotten_ms is None],
+            undone=[row.id for row in session.redoable()],
             changed=changed,
             ignored=scan.ignored,
             watching=self._gate.watch is not None and self._gate.watch.report.is_active,

@@ -118,7 +118,8 @@ def undone_messages(position: Position, find: FindMessage) -> list[MessageRow]:
 
 def redoable_messages(position: Position, find: FindMessage) -> list[MessageRow]:
     """List the messages after the head that redo brings back, oldest first."""
-    return [row for row in undone_messages(position, find) if not position.is_out(row.number)]
+    undone = undone_messages(position, find)
+    return [row for row in undone if row.forgotten_ms is None and not position.is_out(row.number)]
 
 
 def in_force(position: Position, find: FindMessage) -> Iterator[MessageRow]:

@@ -325,6 +325,19 @@ def test_what_is_undone_and_forgotten_is_not_said_to_be_brought_back(shadow: Sha
     assert other.redo().messages == []
 
 
+def test_an_outcome_names_what_is_undone_as_the_status_does(shadow: Shadow) -> None:
+    """m2 and m3 are forgotten, between the head and what is newer."""
+    record(shadow, "m0", "m1", "m2", "m3", "m4", "m5")
+    shadow.undo(4)
+    forget(shadow, 2)
+
+    for outcome in (shadow.redo(), shadow.redo(None), shadow.undo(9)):
+        assert not {"m2", "m3"} & {*outcome.undone}
+    status = shadow.status()
+    assert (outcome.head, outcome.undone) == (status.head, status.undone)
+    assert status.undone == ["m1", "m4", "m5"]
+
+
 def test_the_turns_that_an_undo_would_go_over_stay_when_others_are_newer(shadow: Shadow) -> None:
     record(shadow, "m1", "m2", "m3")
     shadow.undo(2)
