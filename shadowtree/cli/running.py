@@ -10,7 +10,7 @@ import os
 
 import shadowtree
 from shadowtree.cli.command import Argument, Command, Option, Shared
-from shadowtree.cli.errors import explain, to_document
+from shadowtree.cli.errors import to_document
 from shadowtree.cli.output import drop_output, say, talk, write_json
 from shadowtree.cli.progress import ProgressBar
 from shadowtree.cli.relay import CannotRun, Relay, die_of, find_program
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 AROUND = "SHADOWTREE_RUN"
 """The variable by which a command knows in which run it is: worktree, session and message, as JSON."""
+_NOT_RECORDED = 1
+"""The exit code if a command succeeded, and what it changed could not be recorded."""
 _SIGNALLED = 128
 """What a shell adds to the number of a signal to make an exit code of it."""
 
@@ -202,7 +204,7 @@ def _tell(shared: Shared, ended: Ended) -> int:
     if ended.code < 0:
         die_of(-ended.code)
     if ended.code == 0 and isinstance(ended.record, shadowtree.ShadowError):
-        return explain(ended.record).exit_code
+        return _NOT_RECORDED
     return ended.exit_code
 
 
@@ -283,7 +285,8 @@ With --json the command's standard output goes to standard error, so that the do
 output. A 'shadowtree run' inside it is a step of the message, for which --undo-on-fail is refused. A message
 that it begins itself ends this one, and --undo-on-fail undoes both, and what came after them.
 
-Exit code 127: there is no such command; 126: it cannot be run.
+Exit code 127: there is no such command; 126: it cannot be run; 1 in place of a 0: what it changed could not
+be recorded.
 
 \b
 Examples:
