@@ -111,7 +111,9 @@ def test_recording_ends_with_who_wanted_it_while_watching_goes_on(project: Path,
     ) as command:
         assert command.stdout is not None
         command.stdout.readline()
-        assert "bursts of changes are recorded after 3600 s of quiet" in terminal.run("watch", "status")
+        assert "bursts of changes are recorded in session default after 3600 s" in terminal.run(
+            "watch", "status"
+        )
         (project / "a.txt").write_text("two\n")
         command.send_signal(signal.SIGINT)
         command.wait(PATIENCE_S)
@@ -130,3 +132,35 @@ def test_a_daemon_that_nobody_finds_any_more_records_the_last_burst_and_ends(
 
     wait_until(lambda: not Path(f"/proc/{pid}").exists())
     assert [message["files"] for message in log(terminal)] == [1]
+
+
+def test_the_status_tells_the_session_of_what_is_recorded(project: Path, terminal: Terminal) -> None:
+    terminal.run("watch", "--auto", "1h", "--session", "s1", "--detach")
+
+    (served,) = terminal.run_json("watch", "status")["worktrees"]
+    assert (served["auto"], served["auto_session"]) == (3600, "s1")
+    assert "  bursts of changes are recorded in session s1 after 3600 s of quiet\n" in terminal.run(
+        "watch", "status"
+    )
+
+
+def test_another_session_does_not_take_the_place_of_the_one_that_records(
+    project: Path, terminal: Terminal
+) -> None:
+    terminal.run("watch", "--auto", "1h", "--session", "s1", "--detach")
+
+    terminal.run("watch", "--auto", "1m", "--session", "s2", "--detach", exit_code=1)
+    assert terminal.err == (
+        f"shadowtree: the daemon records the bursts of {project} in session 's1' already, not in 's2'; "
+        "try 'shadowtree watch stop' first\n"
+    )
+    (served,) = terminal.run_json("watch", "status")["worktrees"]
+    assert (served["auto"], served["auto_session"]) == (3600, "s1")
+
+
+def test_the_same_session_may_ask_for_another_quiet_time(project: Path, terminal: Terminal) -> None:
+    terminal.run("watch", "--auto", "1h", "--detach")
+    terminal.run("watch", "--auto", "1m", "--detach")
+
+    (served,) = terminal.run_json("watch", "status")["worktrees"]
+    assert (served["auto"], served["auto_session"]) == (60, "default")

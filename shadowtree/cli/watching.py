@@ -160,6 +160,7 @@ def _to_json(found: dict[str, Any] | None) -> dict[str, Any]:  # Any: JSON
             "kept": served["is_kept"],
             "holders": served["holders"],
             "auto": served["auto_s"],
+            "auto_session": served["auto_session"],
             "failure": served["failure"],
         }
         for served in found["worktrees"]
@@ -183,7 +184,8 @@ def _render_status(found: dict[str, Any]) -> Iterator[str]:  # Any: JSON
         if served["watching"] is not None:
             yield from _render_watching(served["watching"])
         if served["auto_s"] is not None:
-            yield f"  bursts of changes are recorded after {served['auto_s']:g} s of quiet"
+            session, quiet = escape(served["auto_session"]), f"{served['auto_s']:g} s of quiet"
+            yield f"  bursts of changes are recorded in session {session} after {quiet}"
         if served["failure"] is not None:
             yield f"  the last one could not be, and is tried again: {escape(served['failure'])}"
     if not found["worktrees"]:
@@ -256,7 +258,8 @@ press Ctrl-C. With it, until 'shadowtree watch stop', or until no command has us
 serves all worktrees, and ends when there is none. The first time it wraps the current directory.
 
 With --auto each burst of changes that is followed by so much quiet becomes a message, marked as inferred, so
-that what any program did can be undone. While a message is open, what changes belongs to that one.
+that what any program did can be undone. While a message is open, what changes belongs to that one. One
+session of a worktree records so at a time; 'shadowtree watch status' tells which.
 
 \b
 Examples:

@@ -18,7 +18,7 @@ daemon itself.
 
 from __future__ import annotations
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Grows with every change of what is said. Only equals talk, and only if their versions are equal too."""
 
 HELLO_S = 1.0

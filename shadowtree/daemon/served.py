@@ -62,7 +62,10 @@ class Served:
         self.auto: Recording | None = None
         """Records what happens by itself, if somebody wants that."""
         self._auto_wishes: dict[object | None, Wish] = {}
-        """Who wants that, and how: the last one has his way, and when he goes the one before him."""
+        """Who wants that, and how: the last one has his way, and when he goes the one before him.
+
+        All of one session: a burst is one message, and who asked first would lose what he waits for.
+        """
         self._auto_mutex = threading.Lock()
         self.holders: set[object] = set()
         """The conversations that it is served for, as long as they last."""
@@ -156,11 +159,25 @@ class Served:
             self._mutex.release()
 
     def record_bursts(self, wish: Wish, holder: object | None, tell: Tell, fail: Fail) -> None:
-        """Record what happens by itself from now on, for as long as its holder wants that."""
+        """Record what happens by itself from now on, for as long as its holder wants that.
+
+        Raise DaemonFailed if that is done in another session.
+        """
         with self._auto_mutex:
+            self.require_session(wish)
             self._auto_wishes.pop(holder, None)
             self._auto_wishes[holder] = wish
             self._record_as_wished(tell, fail)
+
+    def require_session(self, wish: Wish) -> None:
+        """Raise DaemonFailed if what somebody wants to be recorded is recorded in another session."""
+        # A list, because somebody may come or go meanwhile.
+        others = {other.session for other in list(self._auto_wishes.values())} - {wish.session}
+        if wish.auto_s is not None and others:
+            raise shadowtree.DaemonFailed(
+                f"records the bursts of {self.worktree} in session {others.pop()!r} already, "
+                f"not in {wish.session!r}; try 'shadowtree watch stop' first"
+            )
 
     def forget_wish(self, holder: object, tell: Tell, fail: Fail) -> None:
         """Record nothing by itself for a holder any more; if somebody else wants that too, for him."""
@@ -219,6 +236,7 @@ class Served:
             "is_kept": self.is_kept,
             "holders": len(self.holders),
             "auto_s": None if auto is None else auto.quiet_s,
+            "auto_session": None if auto is None else auto.session,
             "failure": None if auto is None else auto.failure,
         }
 
@@ -227,6 +245,7 @@ class Recording:
     """Records the bursts of one worktree, in a thread of its own."""
 
     def __init__(self, shadow: shadowtree.Shadow, quiet_s: float, tell: Tell, fail: Fail) -> None:
+        self.session = shadow.session
         self.quiet_s = quiet_s
         self.failure: str | None = None
         """Why the last burst could not be recorded; it is tried again."""
@@ -290,12 +309,16 @@ class Worktrees:
         return None
 
     def add(self, wish: Wish, holder: object | None) -> Served:
-        """Take a worktree in, cold, or find it; for a holder, or for as long as it is used."""
+        """Take a worktree in, cold, or find it; for a holder, or for as long as it is used.
+
+        Raise DaemonFailed, and do nothing, if its bursts are recorded in another session than is wished.
+        """
         place = _find_place(wish)
         with self._mutex:
             if place not in self._served:
                 self._served[place] = Served(wish)
             served = self._served[place]
+            served.require_session(wish)
             if holder is None:
                 served.is_kept = True
             else:
