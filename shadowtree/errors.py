@@ -71,7 +71,7 @@ def _tell_forgetting(forgotten_ms: int) -> str:
     from datetime import UTC, datetime
 
     when = datetime.fromtimestamp(forgotten_ms / 1000, UTC)
-    return f"retention forgot it on {when:%Y-%m-%d at %H:%M} UTC"
+    return f"retention or a repair forgot it on {when:%Y-%m-%d at %H:%M} UTC"
 
 
 def is_full(error: OSError) -> bool:
@@ -141,7 +141,7 @@ class AmbiguousMessage(UnknownMessage):
 
 
 class ForgottenMessage(UnknownMessage):
-    """Retention took a message away."""
+    """Retention took a message away, or a repair that gave up what was lost."""
 
     def __init__(self, name: str, forgotten_ms: int, *, is_on_way: bool = False) -> None:
         self.forgotten_ms = forgotten_ms
@@ -164,7 +164,7 @@ class UnknownTree(UnknownName):
 
 
 class ForgottenTree(UnknownTree):
-    """Retention took a tree away."""
+    """Retention took a tree away, or a repair that gave up what was lost."""
 
     def __init__(self, name: str, forgotten_ms: int) -> None:
         self.forgotten_ms = forgotten_ms
