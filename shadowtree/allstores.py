@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 
 from shadowtree import disk
 from shadowtree import store as stores
 from shadowtree.anchor import find_anchor, read_anchor
-from shadowtree.errors import InvalidInput, Locked, ShadowError, StoreDamaged, StoreFailed
+from shadowtree.errors import InvalidInput, Locked, ShadowError, StoreDamaged, StoreFailed, StoreTooNew
 from shadowtree.figures import KnownStore, Removal
 from shadowtree.frozen import frozen, replace
 from shadowtree.identity import Identity, identify, read_identity
@@ -44,9 +44,16 @@ def list_stores(environ: Mapping[str, str]) -> list[KnownStore]:
     return sorted(found, key=lambda known: (-(known.used_ms or 0), known.store))
 
 
-def describe_store(store: str | os.PathLike[str]) -> KnownStore:
-    """Tell whose a store is, what it takes, and whether its worktree is there; raise if it is no store."""
+def describe_store(store: str | os.PathLike[str], *, worktree: str | None = None) -> KnownStore:
+    """Tell whose a store is, what it takes, and whether its worktree is there; raise if it is no store.
+
+    If a `worktree` is given, raise WorktreeReplaced if the store says that it belongs to another directory.
+    """
     path = _require_store(store)
+    if worktree is not None:
+        # What cannot be read does not say so.
+        with suppress(StoreTooNew):
+            stores.refuse_another(path, worktree)
     try:
         identity, timeline = read_identity(path), _read_timeline(path)
         state = _find_state(identity)

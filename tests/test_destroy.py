@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from shadowtree import InvalidInput, NotWrapped, Shadow, StoreFailed, destroy_store, list_stores
+from shadowtree import (
+    InvalidInput,
+    NotWrapped,
+    Shadow,
+    StoreFailed,
+    WorktreeReplaced,
+    destroy_store,
+    list_stores,
+)
 from tests.daemons import daemon, list_served, serve_kept
 from tests.faults import open_shadow, store_of, sweep_kills
 from tests.referee import assert_sound_store
@@ -171,6 +179,62 @@ def test_destroy_takes_a_damaged_store(terminal: Terminal, project: Path, file: 
     (store / file).write_bytes(b"nonsense" * 1000)
 
     terminal.run("destroy", "--yes")
+
+    assert not store.exists()
+
+
+@pytest.fixture
+def replaced(terminal: Terminal, project: Path) -> Path:
+    """The store of a project that was moved; another one is where it was."""
+    terminal.run("snapshot", "m1")
+    project.rename(project.parent / "moved")
+    make_tree(project, {"other": "1"})
+    os.chdir(project)
+    return store_of(project)
+
+
+@pytest.mark.parametrize("words", [["--yes"], ["--dry-run"], []])
+def test_another_project_at_the_old_path_does_not_take_the_store(
+    terminal: Terminal, project: Path, replaced: Path, words: list[str]
+) -> None:
+    found = terminal.run_json("destroy", *words, exit_code=10)
+
+    assert found["error"] == "WorktreeReplaced"
+    terminal.run("wrap", str(project.parent / "moved"), "--adopt", str(replaced))
+    assert [each["id"] for each in terminal.run_json("-C", str(project.parent / "moved"), "log")] == ["m1"]
+
+
+def test_what_else_is_damaged_makes_the_store_of_a_moved_project_nobody_elses(
+    terminal: Terminal, project: Path, replaced: Path
+) -> None:
+    (replaced / "timeline.db").write_bytes(b"nonsense" * 1000)
+
+    terminal.run("destroy", "--yes", exit_code=10)
+    with pytest.raises(WorktreeReplaced):
+        Shadow(project).destroy()
+
+    assert replaced.exists()
+
+
+def test_a_store_that_is_named_goes_and_the_question_says_whose_it_was(project: Path, replaced: Path) -> None:
+    shown = run_on_terminal("destroy", "--store", str(replaced), answer="project\n")
+
+    assert b"Another directory is there now" in shown
+    assert not replaced.exists()
+    assert_tree(project, {"other": "1"})
+
+
+def test_the_environment_does_not_make_the_store_of_another_project_go(
+    terminal: Terminal, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal.run("track")
+    store = store_of(project)
+    monkeypatch.setenv("SHADOWTREE_STORE", str(store))
+    make_tree(tmp_path / "other", {"a": "1"})
+
+    terminal.run("-C", str(tmp_path / "other"), "destroy", "--yes", exit_code=10)
+    assert store.exists()
+    terminal.run("-C", str(project), "destroy", "--yes")
 
     assert not store.exists()
 

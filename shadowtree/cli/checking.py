@@ -6,7 +6,7 @@ import shadowtree
 from shadowtree.cli.command import Command, Option, Shared
 from shadowtree.cli.output import paint, say, write_json, write_lines
 from shadowtree.cli.progress import ProgressBar
-from shadowtree.cli.shadows import current_directory, open_shadow
+from shadowtree.cli.shadows import find_wrapped, open_shadow
 from shadowtree.cli.text import count, escape
 
 TYPE_CHECKING = False
@@ -29,7 +29,7 @@ def check(
     if (dry_run or forget_lost) and not repairs:
         flag = "--dry-run" if dry_run else "--forget-lost"
         raise shadowtree.InvalidInput(f"{flag} goes with --repair; a check changes nothing")
-    with open_shadow(shared, _find_worktree(shared)) as shadow, ProgressBar("Reading objects") as bar:
+    with open_shadow(shared, find_wrapped(shared)) as shadow, ProgressBar("Reading objects") as bar:
         if repairs:
             report = shadow.repair(dry_run=dry_run, forget_lost=forget_lost, progress=bar)
         else:
@@ -42,18 +42,6 @@ def check(
         return 0
     say(f"the store is damaged: {count(len(report.problems), 'problem')}")
     return NOT_OK
-
-
-def _find_worktree(shared: Shared) -> str:
-    """Find what the current directory is in, also if the store does not say any more whose it is."""
-    here = current_directory()
-    try:
-        worktree = shadowtree.find_worktree(here, store=shared.store)
-    except (shadowtree.StoreDamaged, shadowtree.StoreFailed):
-        return here
-    if worktree is None:
-        raise shadowtree.NotWrapped(here)
-    return worktree
 
 
 def _render(report: shadowtree.CheckReport, *, has_repaired: bool) -> Iterator[str]:

@@ -98,6 +98,18 @@ def find_to_record(shared: Shared) -> str:
     return shadowtree.find_worktree(here, store=shared.store) or here
 
 
+def find_wrapped(shared: Shared) -> str:
+    """Name the wrapped directory that the current one is in, also if its store is too damaged to say so."""
+    here = current_directory()
+    try:
+        worktree = shadowtree.find_worktree(here, store=shared.store)
+    except (shadowtree.StoreDamaged, shadowtree.StoreFailed):
+        return here
+    if worktree is None:
+        raise shadowtree.NotWrapped(here)
+    return worktree
+
+
 def current_directory() -> str:
     """Name the current directory, which may have been deleted under us."""
     try:

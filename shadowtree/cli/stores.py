@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import shadowtree
 from shadowtree.cli.command import Command, Option, Shared
 from shadowtree.cli.output import ask, ask_for, write_json, write_lines
-from shadowtree.cli.shadows import current_directory, open_to_read, telling
+from shadowtree.cli.shadows import find_wrapped, open_to_read, telling
 from shadowtree.cli.text import count, describe_bytes, escape
 
 TYPE_CHECKING = False
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _YES = Option("--yes", "is_agreed", "Answer yes to the question")
-_MOVED = "If one was only moved, do 'shadowtree wrap NEW --adopt STORE' first."
+_ADOPT = "was only moved, do 'shadowtree wrap NEW --adopt STORE' first."
+_MOVED = f"If one {_ADOPT}"
 _DRY_RUN = Option("--dry-run", "dry_run", "Tell what would be removed, and remove nothing")
 
 
@@ -54,7 +55,7 @@ def _remove_orphans(shared: Shared, *, is_agreed: bool, dry_run: bool) -> int:
 
 
 def destroy(shared: Shared, is_agreed: bool = False, dry_run: bool = False) -> int:
-    known = shadowtree.describe_store(_find_store(shared))
+    known = _find_store(shared)
     if not dry_run:
         _confirm_destroying(known, is_agreed=is_agreed)
         _stop_serving(known)
@@ -80,16 +81,15 @@ class _Destroyed:
         return {**named, "freed": self.known.bytes, "dry_run": self.dry_run}
 
 
-def _find_store(shared: Shared) -> str:
-    """Name the store that is meant; one that is named need not have its worktree around here, or at all."""
-    given = shared.store or os.environ.get("SHADOWTREE_STORE")
-    if given:
-        return given
-    here = current_directory()
-    worktree = shadowtree.find_worktree(here)
-    if worktree is None:
-        raise shadowtree.NotWrapped(here)
-    return str(shadowtree.Shadow(worktree).store)
+def _find_store(shared: Shared) -> shadowtree.KnownStore:
+    """Find the store that is meant: the one that is named, wherever its worktree is, or this directory's.
+
+    A variable names none: it may be left from another project.
+    """
+    if shared.store is not None:
+        return shadowtree.describe_store(shared.store)
+    worktree = find_wrapped(shared)
+    return shadowtree.describe_store(shadowtree.Shadow(worktree).store, worktree=worktree)
 
 
 def _confirm_destroying(known: shadowtree.KnownStore, *, is_agreed: bool) -> None:
@@ -98,9 +98,18 @@ def _confirm_destroying(known: shadowtree.KnownStore, *, is_agreed: bool) -> Non
         f"remove all that was recorded of {_name(known)}, {count(known.messages, 'message')} and "
         f"{describe_bytes(known.bytes)}"
     )
-    question = f"This would {what}, for good.\nTo go on, type the folder's name, {escape(folder)}:"
+    lines = [f"This would {what}, for good.", *_tell_of_worktree(known)]
+    question = "\n".join([*lines, f"To go on, type the folder's name, {escape(folder)}:"])
     if not is_agreed and not ask_for(question, folder):
         raise shadowtree.NotConfirmed(_Destroyed(known, dry_run=True), what)
+
+
+def _tell_of_worktree(known: shadowtree.KnownStore) -> Iterator[str]:
+    """Say so if the path of a worktree is not the worktree any more."""
+    if known.state == "replaced":
+        yield f"Another directory is there now, and stays as it is. If the old one {_ADOPT}"
+    if known.state == "gone":
+        yield f"Nothing is there now. If it {_ADOPT}"
 
 
 def _stop_serving(known: shadowtree.KnownStore) -> None:
@@ -173,8 +182,8 @@ DESTROY = Command(
     help="""\
 Remove the store of this directory, with all that was recorded
 
-The directory itself stays as it is. You are asked to type the folder's name. With --store it removes that
-one, wherever its directory is.
+The directory itself stays as it is. You are asked to type the folder's name. If the store belongs to a
+directory that was here before, it is refused; with --store that one is removed, wherever its directory is.
 
 \b
 Examples:
