@@ -412,7 +412,7 @@ class AsyncShadow:
         return await _in_thread(self._shadow.du_by_session)
 
     async def gc(self) -> Swept:
-        """Forget what the settings do not keep, and free what nothing that is left needs."""
+        """Forget what the settings and the budgets do not keep, and free what nothing that is left needs."""
         return await _in_thread(self._shadow.gc)
 
     async def destroy(self) -> int:

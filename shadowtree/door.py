@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, TypeVar
 
+    from shadowtree.budget import Relief
     from shadowtree.sweeping import Sweep
     from shadowtree.totalbudget import Look
 
@@ -325,37 +326,72 @@ class Door:
 
         What was recorded by now stays so, whatever fails.
         """
+        from shadowtree.budget import Relief
+
+        def look_around() -> Look | None:
+            return self._look_around() if _is_look_due(self._gate.open(), known) else None
+
+        relief = Relief()
+        try:
+            self._relieve(relief, look_around)
+        except ShadowError as error:
+            what = "what was forgotten is not freed yet" if relief.forgotten else _NOT_KEPT
+            relief.told.append(f"{what}: {error}")
+        return [*relief.lines, *relief.told]
+
+    def _relieve(self, relief: Relief, look_around: Callable[[], Look | None]) -> None:
+        """Free, and if that will not do forget, what the budgets have no room for."""
         from shadowtree.budget import can_forget, is_over
+
+        opened, settings = self._gate.open(), self._gate.settings
+        if is_over(opened, settings) and can_forget(opened, settings):
+            self._sweep_for(relief)
+        look = look_around()
+        relief.told += look.told if look is not None else []
+        self._forget_over(look, relief)
+        if relief.forgotten:
+            self._sweep_for(relief)
+        if look is not None:
+            self._note_if_over(look)
+
+    def _sweep_for(self, relief: Relief) -> None:
         from shadowtree.sweeping import Sweep
 
-        told: list[str] = []
-        forgotten: list[str] = []
-        try:
-            opened, settings = self._gate.open(), self._gate.settings
-            if is_over(opened, settings) and can_forget(opened, settings):
-                self._sweep(Sweep())
-            look = self._look_around() if _is_look_due(opened, known) else None
-            told += look.told if look is not None else []
-            forgotten += self._forget_over(look)
-            if forgotten:
-                self._sweep(Sweep())
-            if look is not None:
-                self._note_if_over(look)
-        except ShadowError as error:
-            what = "what was forgotten is not freed yet" if forgotten else _NOT_KEPT
-            told.append(f"{what}: {error}")
-        return [*forgotten, *told]
+        sweep = Sweep()
+        self._sweep(sweep)
+        relief.removed += sweep.removed
+        relief.freed += sweep.freed
 
     def _look_around(self) -> Look | None:
         """Let other stores shrink for a moment if all together take too much; or leave it to idle time."""
+        if self._gate.stores is not None and self._gate.idle.is_used:
+            self._gate.idle.has_to_look = True
+            return None
+        return self._look_for(_LOOK_S)
+
+    def _look_through(self) -> Look | None:
+        """Let other stores shrink until there is nothing more to do; nobody there waits long at a time.
+
+        Each look is given more time than the one before: a store that has nothing to give may take all of it.
+        """
+        from shadowtree.frozen import replace
+
+        told: list[str] = []
+        seconds = _LOOK_S
+        look = self._look_for(seconds)
+        while look is not None and not look.is_through:
+            told += look.told
+            seconds *= 2
+            sleep(_PAUSE_S)
+            look = self._look_for(seconds)
+        return None if look is None else replace(look, told=list(dict.fromkeys([*told, *look.told])))
+
+    def _look_for(self, seconds: float) -> Look | None:
         from shadowtree.totalbudget import shrink_stores
 
         if self._gate.stores is None:
             return None
-        if self._gate.idle.is_used:
-            self._gate.idle.has_to_look = True
-            return None
-        is_over = _end_after(_LOOK_S)
+        is_over = _end_after(seconds)
         return shrink_stores(self._gate.stores, self._gate.settings, _now_ms(), is_over, but=self._gate.store)
 
     def _note_if_over(self, look: Look) -> None:
@@ -364,16 +400,15 @@ class Door:
         if self._gate.stores is not None:
             note_if_over(self._gate.stores, look, self._gate.settings, _now_ms())
 
-    def _forget_over(self, look: Look | None) -> list[str]:
+    def _forget_over(self, look: Look | None, relief: Relief) -> None:
         from shadowtree.budget import forget_over
         from shadowtree.totalbudget import shrink_own
 
         with self._gate.locked() as opened:
             settings = self._gate.settings
-            warnings = forget_over(opened, settings, _now_ms())
+            forget_over(opened, settings, _now_ms(), relief)
             if look is not None:
-                warnings += shrink_own(opened, look, settings, _now_ms())
-            return warnings
+                shrink_own(opened, look, settings, _now_ms(), relief)
 
     def _sweep(self, sweep: Sweep) -> None:
         """Free what nothing needs, and let others come between two steps."""

@@ -107,10 +107,13 @@ class Swept:
     removed: int | None
     """How many objects; None: nothing was, and nobody knows how many would be."""
     freed: int
+    warnings: list[str] = field(default_factory=list)
+    """What was forgotten for budgets, or would be."""
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON of `gc`."""
-        return {"removed": self.removed, "freed": self.freed}
+        warnings = {"warnings": list(self.warnings)} if self.warnings else {}
+        return {"removed": self.removed, "freed": self.freed, **warnings}
 
 
 @frozen

@@ -22,15 +22,19 @@ class Forgotten:
     freed: int
     """How many bytes that freed."""
     dry_run: bool
+    warnings: list[str] = field(default_factory=list)
+    """What of that was forgotten for a budget, or would be."""
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON."""
+        warnings = {"warnings": list(self.warnings)} if self.warnings else {}
         return {
             "forgotten": [{"id": id, "session": session} for session, id in self.messages],
             "trees": self.trees,
             "removed": self.removed,
             "freed": self.freed,
             "dry_run": self.dry_run,
+            **warnings,
         }
 
 

@@ -105,6 +105,16 @@ def choose_up_to(remaining: Remaining, turns: int, named: Sequence[Named], last:
     return Choice([each.number for each in going], acts, bare)
 
 
+def join_choices(one: Choice, other: Choice) -> Choice:
+    """Choose all that either of two chose."""
+    return Choice(
+        sorted({*one.messages, *other.messages}),
+        sorted({*one.acts, *other.acts}),
+        sorted({*one.bare, *other.bare}),
+        one.lost | other.lost,
+    )
+
+
 def rank_trees(named: Sequence[Named]) -> dict[int, int]:
     """Tell for each tree that is named, by their numbers, up to which one all has to go that needs it.
 

@@ -95,12 +95,14 @@ class Seeing(Upkeep):
         )
 
     def _find_going(self, opened: OpenStore) -> set[int]:
-        """Name the trees that the settings do not keep."""
+        """Name the trees that the settings and the store's budget do not keep."""
+        from shadowtree.budget import plan_over
         from shadowtree.forgetting import plan_forgetting, read_remaining
         from shadowtree.retention import choose
 
         choice = choose(read_remaining(opened.journal), self._read_keep(None, None), time_ns() // 1_000_000)
-        return set(plan_forgetting(opened.journal, opened.objects, choice).trees)
+        planned = plan_forgetting(opened.journal, opened.objects, choice)
+        return set(plan_over(opened, self.settings, planned).trees)
 
 
 def _measure_sessions(opened: OpenStore) -> list[SessionFigure]:

@@ -17,7 +17,7 @@ from contextlib import closing, suppress
 
 from shadowtree import disk
 from shadowtree import store as stores
-from shadowtree.budget import SHARE, compare, count_forgotten, forget_to_fit
+from shadowtree.budget import SHARE, Relief, compare, count_forgotten, forget_to_fit
 from shadowtree.errors import OverTotalBudget, ShadowError, StoreFailed
 from shadowtree.forgetting import Forgetting
 from shadowtree.frozen import frozen
@@ -83,13 +83,12 @@ def shrink_stores(
         return _NOTHING
 
 
-def shrink_own(opened: OpenStore, look: Look, settings: Settings, now_ms: int) -> list[str]:
-    """Forget in the own store what no other one had to give; say so. Only for the holder of its lock."""
-    if look.excess <= 0 or not look.is_through:
-        return []
-    limit = max(0, opened.measure() - look.excess)
-    done = forget_to_fit(opened, limit, settings, now_ms)
-    return _tell(opened.layout.store, done, look.used, settings)
+def shrink_own(opened: OpenStore, look: Look, settings: Settings, now_ms: int, relief: Relief) -> None:
+    """Forget in the own store what no other one had to give. Only for the holder of its lock."""
+    if look.excess > 0 and look.is_through:
+        limit = max(0, opened.measure() - look.excess)
+        done = forget_to_fit(opened, limit, settings, now_ms)
+        relief.add(done, _say_where(opened.layout.store, look.used, settings))
 
 
 def note_if_over(directory: str, look: Look, settings: Settings, now_ms: int) -> None:
@@ -201,8 +200,11 @@ def _sweep(opened: OpenStore, is_over: IsOver) -> bool:
 def _tell(store: str, forgotten: Forgetting | None, used: int, settings: Settings) -> list[str]:
     if forgotten is None or forgotten.is_nothing:
         return []
-    compared = compare(used, settings.total_budget)
-    return [f"{count_forgotten(forgotten)} forgotten in {store}: all stores took {compared}"]
+    return [f"{count_forgotten(forgotten)} forgotten{_say_where(store, used, settings)}"]
+
+
+def _say_where(store: str, used: int, settings: Settings) -> str:
+    return f" in {store}: all stores took {compare(used, settings.total_budget)}"
 
 
 def _list_stores(directory: str) -> Iterator[str]:

@@ -31,12 +31,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shadowtree.check import Check
     from shadowtree.figures import Swept
+    from shadowtree.forgetting import Forgetting
     from shadowtree.journal import Journal
+    from shadowtree.opened import OpenStore
     from shadowtree.recorder import Recorder
     from shadowtree.repair import Repair
     from shadowtree.reports import CheckReport, Forgotten, Purged
     from shadowtree.retention import Keep, Remaining
     from shadowtree.sweeping import Sweep
+    from shadowtree.totalbudget import Look
 
 
 class Upkeep(Door):
@@ -92,35 +95,77 @@ class Upkeep(Door):
         By the settings: what is neither among the newest `keep_last` of its session nor within `keep_within`
         goes, but for the newest `keep_turns` turns. If one of the first two is given here, it alone counts,
         or both do; then only the newest turn stays in any case. Pinned and open messages are never forgotten.
-        With `gc`, nothing is forgotten that could not be freed because of damage, or for want of room.
+        With `gc`, nothing is forgotten that could not be freed because of damage, or for want of room. If
+        nothing is given here, and with `gc`, the oldest go until the store is within its budget, too.
         """
-        from shadowtree.forgetting import forget, plan_forgetting, read_remaining
+        keep = self._read_keep(keep_last, keep_within)
+        is_by_settings = keep_last is None and keep_within is None and not keep_sessions and gc
+        if dry_run:
+            return self._foresee_forgetting(keep, keep_sessions, with_budget=is_by_settings)
+        done = self._forget_old(keep, keep_sessions, gc=gc)
+        return self._forget_over_budgets(done, lambda: None) if is_by_settings else done
+
+    def gc(self) -> Swept:
+        """Forget what the settings and the budgets do not keep, and free what nothing that is left needs.
+
+        If all stores together are over their budget, others shrink too.
+        """
+        from shadowtree.figures import Swept
+
+        done = self._forget_old(self._read_keep(None, None), (), gc=True)
+        done = self._forget_over_budgets(done, self._look_through)
+        return Swept(done.removed, done.freed, done.warnings)
+
+    def _forget_old(self, keep: Keep, keep_sessions: Collection[str], *, gc: bool) -> Forgotten:
+        """Forget what is not to be kept, and with `gc` free what only that needed."""
+        from shadowtree.forgetting import forget
         from shadowtree.reports import Forgotten
-        from shadowtree.retention import choose
         from shadowtree.sweeping import Sweep
 
         now_ms = time_ns() // 1_000_000
-        keep = self._read_keep(keep_last, keep_within)
         sweep = Sweep(is_brief=True)
         with self._mutex, self._gate.locked() as opened:
-            journal = opened.journal
-            keep = _with_sessions(journal, keep, keep_sessions)
-            choice = choose(read_remaining(journal), keep, now_ms)
-            planned = plan_forgetting(journal, opened.objects, choice)
-            if not dry_run and not planned.is_nothing:
+            planned = _plan(opened, keep, keep_sessions, now_ms)
+            if not planned.is_nothing:
                 if gc:
                     sweep.prove(opened, planned.trees)
-                forget(journal, planned, now_ms)
-        if gc and not dry_run:
+                forget(opened.journal, planned, now_ms)
+        if gc:
             self._sweep(sweep)
-        return Forgotten(planned.messages, len(planned.trees), sweep.removed, sweep.freed, dry_run)
+        return Forgotten(planned.messages, len(planned.trees), sweep.removed, sweep.freed, False)
 
-    def gc(self) -> Swept:
-        """Forget what the settings do not keep, and free what nothing that is left needs."""
-        from shadowtree.figures import Swept
+    def _forget_over_budgets(self, done: Forgotten, look_around: Callable[[], Look | None]) -> Forgotten:
+        """Keep the budgets as it is done after a record; tell of that with what was forgotten before."""
+        from shadowtree.budget import Relief, tell_still_over
 
-        forgotten = self.forget()
-        return Swept(forgotten.removed, forgotten.freed)
+        relief = Relief()
+        with self._mutex:
+            self._relieve(relief, look_around)
+            still = tell_still_over(self._gate.open(), self._gate.settings)
+        return replace(
+            done,
+            messages=[*done.messages, *(each for more in relief.forgotten for each in more.messages)],
+            trees=done.trees + sum(len(more.trees) for more in relief.forgotten),
+            removed=done.removed + relief.removed,
+            freed=done.freed + relief.freed,
+            warnings=[*relief.lines, *relief.told, *still],
+        )
+
+    def _foresee_forgetting(
+        self, keep: Keep, keep_sessions: Collection[str], *, with_budget: bool
+    ) -> Forgotten:
+        from shadowtree.budget import plan_over, tell_foreseen
+        from shadowtree.reports import Forgotten
+
+        with self._mutex, self._gate.locked() as opened:
+            planned = old = _plan(opened, keep, keep_sessions, time_ns() // 1_000_000)
+            warnings = []
+            if with_budget:
+                planned = plan_over(opened, self._gate.settings, old)
+            if planned is not old:
+                more = len(planned.messages) - len(old.messages)
+                warnings.append(tell_foreseen(more, opened, self._gate.settings))
+        return Forgotten(planned.messages, len(planned.trees), 0, 0, True, warnings)
 
     def pin(self, id: str) -> Message:
         """Keep a message from being forgotten."""
@@ -356,6 +401,16 @@ def _with_doubt(report: CheckReport, error: Locked) -> CheckReport:
 
     why = f"this could not be looked at once more: {error}"
     return replace(report, harmless=[*report.harmless, Problem("locked", "lock", why)])
+
+
+def _plan(opened: OpenStore, keep: Keep, keep_sessions: Collection[str], now_ms: int) -> Forgetting:
+    """Find out what is not to be kept, by age and number. Changes nothing."""
+    from shadowtree.forgetting import plan_forgetting, read_remaining
+    from shadowtree.retention import choose
+
+    keep = _with_sessions(opened.journal, keep, keep_sessions)
+    choice = choose(read_remaining(opened.journal), keep, now_ms)
+    return plan_forgetting(opened.journal, opened.objects, choice)
 
 
 def _with_sessions(journal: Journal, keep: Keep, names: Collection[str]) -> Keep:

@@ -247,6 +247,92 @@ def test_others_may_come_while_a_store_is_freed_to_record_in_it(
         assert measure(small) < 1000 * KIB
 
 
+# Whoever asks for it
+
+
+@pytest.fixture
+def grown(worktree: Path) -> Iterator[Shadow]:
+    """A shadow of ten messages that were recorded under a larger budget, the first of them pinned."""
+    with Shadow(worktree, settings={"min_free": 0}) as roomy:
+        record(roomy, *(f"m{number}" for number in range(10)))
+        roomy.pin("m0")
+    with Shadow(worktree, settings=SETTINGS) as shadow:
+        yield shadow
+
+
+def test_gc_keeps_the_budget_at_once(grown: Shadow) -> None:
+    swept = grown.gc()
+
+    left = ids(grown)
+    assert left[0] == "m0"
+    assert left[1:] == [f"m{number}" for number in range(11 - len(left), 10)]
+    assert 4 <= len(left) < 10
+    (warning,) = swept.warnings
+    assert "forgotten: the store took " in warning
+    assert swept.freed > (8 - len(left)) * 100 * KIB
+    assert swept.to_dict()["warnings"] == [warning]
+    assert not any("of the budget" in each for each in grown.status().warnings)
+    assert grown.gc().warnings == []
+
+
+def test_forgetting_by_the_settings_keeps_the_budget_too(grown: Shadow) -> None:
+    planned = grown.forget(dry_run=True)
+    assert len(ids(grown)) == 10
+    done = grown.forget()
+
+    gone = len(done.messages)
+    assert done.messages == planned.messages == [("default", f"m{number}") for number in range(1, 1 + gone)]
+    assert done.trees == planned.trees
+    assert "would be forgotten: the store takes " in planned.warnings[0]
+    assert "were forgotten: the store took " in done.warnings[0]
+    assert done.freed > (gone - 2) * 100 * KIB
+    assert len(ids(grown)) == 10 - gone < 10
+
+
+def test_who_says_what_to_keep_keeps_it(grown: Shadow) -> None:
+    for done in (
+        grown.forget(keep_last=9),
+        grown.forget(keep_within="1d"),
+        grown.forget(keep_sessions=["default"]),
+        grown.forget(gc=False),
+    ):
+        assert done.warnings == []
+
+    assert len(ids(grown)) == 10
+
+
+def test_gc_says_so_if_what_is_never_forgotten_is_over_the_budget(worktree: Path) -> None:
+    with Shadow(worktree, settings=SETTINGS) as shadow:
+        record(shadow, "m1", "m2", "m3", size=400 * KIB)
+
+        (warning,) = shadow.gc().warnings
+        assert warning.startswith("nothing else may be forgotten, and the store takes 1.")
+        planned = shadow.forget(dry_run=True)
+        assert (planned.messages, planned.warnings) == ([], [])
+        assert ids(shadow) == ["m1", "m2", "m3"]
+
+
+def test_what_gc_would_free_for_the_budget_is_foreseen(terminal: Terminal, project: Path) -> None:
+    for number in range(10):
+        (project / "data").write_bytes(noise(str(number)))
+        terminal.run("snapshot", f"m{number}")
+    words = ["--set", "store_budget=1000K", "--set", "keep_turns=3"]
+
+    planned = terminal.run_json("gc", "--dry-run", *words)
+    assert "would be forgotten: the store takes " in planned["warnings"][0]
+    assert planned["freed"] > 300 * KIB
+    terminal.run("gc", "--dry-run", *words)
+    assert "would be forgotten" in terminal.err
+    terminal.run("forget", "--dry-run", *words)
+    assert "would be forgotten" in terminal.err
+    assert len(terminal.run_json("log")) == 10
+    found = terminal.run_json("gc", *words)
+    assert found["freed"] > 300 * KIB
+    assert "forgotten: the store took " in found["warnings"][0]
+    terminal.run("gc", *words)
+    assert terminal.err == ""
+
+
 def test_status_warns_at_four_fifths(small: Shadow) -> None:
     record(small, "m1")
     assert small.status().warnings == []

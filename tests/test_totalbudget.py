@@ -93,6 +93,21 @@ def test_they_are_looked_at_once_not_until_something_else_is_recorded(
     assert count == len(looks) > 0
 
 
+def test_gc_looks_at_all_stores_at_once(others: list[Shadow], monkeypatch: pytest.MonkeyPatch) -> None:
+    """However short a look is, it looks until there is nothing more to do."""
+    monkeypatch.setattr(door, "_LOOKS_AROUND", 1 << 40)
+    monkeypatch.setattr(door, "_LOOK_S", 0.001)
+    settings = {"min_free": 0, "keep_turns": 2, "total_budget": others[2].settings.total_budget // 2}
+    with Shadow(others[2].worktree, settings=settings) as shadow:
+        swept = shadow.gc()
+
+    assert [len(ids(each)) for each in others][:2] == [2, 2]
+    assert sum(size.bytes for size in measure_stores(str(shadow.store.parent))) <= settings["total_budget"]
+    told = "\n".join(swept.warnings)
+    assert f"forgotten in {others[0].store}: all stores took " in told
+    assert f"forgotten in {others[1].store}: all stores took " in told
+
+
 def over(shadows: list[Shadow], budget: int = 1000) -> list[Shadow]:
     """Open the same worktrees with a budget that not even the newest turns fit into."""
     settings = {"min_free": 0, "keep_turns": 2, "total_budget": budget}

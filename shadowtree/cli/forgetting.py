@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import shadowtree
 from shadowtree.cli.command import Argument, Command, Option, Shared, read_count
-from shadowtree.cli.output import write_json, write_lines
+from shadowtree.cli.output import warn, write_json, write_lines
 from shadowtree.cli.shadows import open_to_read
 from shadowtree.cli.text import count, describe_bytes, escape
 
@@ -35,6 +35,8 @@ def forget(
         write_json(found.to_dict())
     else:
         write_lines(_render_forgotten(found))
+        for warning in found.warnings:
+            warn(warning)
     return 0
 
 
@@ -92,9 +94,10 @@ FORGET = Command(
 Forget old messages, and free what only they needed
 
 Without options the settings decide: kept is what is within keep_within (30 days) or among the newest
-keep_last (1,000) of its session, and in any case the newest keep_turns (20) turns. If --keep-last or
---keep-within is given, what they say alone decides, and only the newest turn is kept in any case. Pinned and
-open messages are never forgotten.
+keep_last (1,000) of its session, as far as store_budget has room for it, and in any case the newest
+keep_turns (20) turns. If --keep-last or --keep-within is given, what they say alone decides, and only the
+newest turn is kept in any case. Pinned and open messages are never forgotten. Whoever says what to keep, or
+--no-gc, leaves the budget alone.
 
 Files stay as they are. A forgotten message cannot be reverted, undone or shown any more.
 

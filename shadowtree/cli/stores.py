@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import shadowtree
 from shadowtree.cli.command import Command, Option, Shared
-from shadowtree.cli.output import ask, ask_for, write_json, write_lines
+from shadowtree.cli.output import ask, ask_for, warn, write_json, write_lines
 from shadowtree.cli.shadows import find_wrapped, open_to_read, telling
 from shadowtree.cli.text import count, describe_bytes, escape
 
@@ -26,14 +26,21 @@ def gc(shared: Shared, orphans: bool = False, is_agreed: bool = False, dry_run: 
     if orphans:
         return _remove_orphans(shared, is_agreed=is_agreed, dry_run=dry_run)
     with open_to_read(shared) as shadow:
-        # How many objects go is known only when shelves are written anew: some that nothing needs are spared.
-        swept = shadowtree.Swept(None, shadow.stats().free_bytes) if dry_run else shadow.gc()
+        swept = _foresee_gc(shadow) if dry_run else shadow.gc()
     if shared.as_json:
         write_json(swept.to_dict())
-    else:
-        would = "would free" if dry_run else "freed"
-        write_lines([f"This {would} {describe_bytes(swept.freed)}"])
+        return 0
+    would = "would free" if dry_run else "freed"
+    write_lines([f"This {would} {describe_bytes(swept.freed)}"])
+    for warning in swept.warnings:
+        warn(warning)
     return 0
+
+
+def _foresee_gc(shadow: shadowtree.Shadow) -> shadowtree.Swept:
+    planned = shadow.forget(dry_run=True)
+    # How many objects go is known only when shelves are written anew: some that nothing needs are spared.
+    return shadowtree.Swept(None, shadow.stats().free_bytes, planned.warnings)
 
 
 def _remove_orphans(shared: Shared, *, is_agreed: bool, dry_run: bool) -> int:
@@ -163,7 +170,8 @@ GC = Command(
     help="""\
 Free what the store does not need any more
 
-Forgets what the settings do not keep, and removes what nothing that is left needs.
+Forgets what the settings do not keep, and the oldest messages if a budget is used up, and removes what
+nothing that is left needs. If all stores together take more than total_budget, others shrink too.
 
 With --orphans it removes whole stores, of directories that are gone. That nothing is there is not enough: the
 directory above must be the one that was there, so that no volume is missing. 'shadowtree stats --all' lists
