@@ -10,7 +10,15 @@ from contextlib import closing, suppress
 from shadowtree import disk
 from shadowtree import store as stores
 from shadowtree.anchor import find_anchor, read_anchor
-from shadowtree.errors import InvalidInput, Locked, ShadowError, StoreDamaged, StoreFailed, StoreTooNew
+from shadowtree.errors import (
+    InvalidInput,
+    Locked,
+    ShadowError,
+    StoreDamaged,
+    StoreFailed,
+    StoreTooNew,
+    UnsafePath,
+)
 from shadowtree.figures import KnownStore, Removal
 from shadowtree.frozen import frozen, replace
 from shadowtree.identity import Identity, identify, read_identity
@@ -38,10 +46,21 @@ class _Timeline:
 def list_stores(environ: Mapping[str, str]) -> list[KnownStore]:
     """List every store in the directory of stores, the one that was used last first.
 
-    Stores that somebody put elsewhere are not known.
+    Stores that somebody put elsewhere are not known. One that cannot be trusted is listed, and not looked
+    into.
     """
-    found = [describe_store(store) for store in _find_stores(environ)]
+    found = [known for store in _find_stores(environ) if (known := _describe_listed(store)) is not None]
     return sorted(found, key=lambda known: (-(known.used_ms or 0), known.store))
+
+
+def _describe_listed(store: str) -> KnownStore | None:
+    """Describe one of several stores; None if it has gone meanwhile."""
+    try:
+        return describe_store(store)
+    except InvalidInput:
+        return None
+    except UnsafePath as error:
+        return KnownStore(store, None, "unknown", 0, 0, None, str(error), is_trusted=False)
 
 
 def describe_store(store: str | os.PathLike[str], *, worktree: str | None = None) -> KnownStore:

@@ -130,6 +130,8 @@ class KnownStore:
     """When something was recorded in it last; None: nobody knows."""
     doubt: str | None
     """Why it is not removed as an orphan; None: it is one."""
+    is_trusted: bool = True
+    """Whether it is the user's alone; another one is not looked into, and has no figures."""
 
     @property
     def is_orphan(self) -> bool:
@@ -147,6 +149,7 @@ class KnownStore:
             "used": _as_text(self.used_ms),
             "orphan": self.is_orphan,
             "doubt": self.doubt,
+            "trusted": self.is_trusted,
         }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shadowtree import KnownStore, Shadow, describe_store, list_stores, remove_orphans
+from shadowtree import KnownStore, Shadow, allstores, describe_store, list_stores, remove_orphans
 from shadowtree.anchor import Anchor, find_anchor, read_anchor
 from shadowtree.frozen import replace
 from shadowtree.lock import Lock
@@ -17,6 +17,7 @@ from tests.faults import mounted_ext4, mounted_tmpfs, open_shadow
 from tests.terminal import Terminal, run_on_terminal
 from tests.trees import make_tree
 
+STRANGER = 65534
 HERE = Anchor(inode=7, generation=1, file_system=9, is_mount=False)
 
 
@@ -210,6 +211,43 @@ def test_an_adopted_store_has_the_anchor_of_its_new_place(worktree: Path, tmp_pa
     assert remove_orphans(os.environ).removed == [str(adopted)]
 
 
+@pytest.fixture
+def strange(tmp_path: Path) -> Path:
+    """A store that another user owns, among ours."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    store = _wrap(tmp_path / "strange")
+    os.chown(store, STRANGER, STRANGER)
+    return store
+
+
+def test_a_store_of_another_user_is_listed_as_that_and_nothing_in_it_is_read(
+    worktree: Path, strange: Path
+) -> None:
+    _wrap(worktree)
+
+    ours, theirs = list_stores(os.environ)
+    assert (ours.worktree, ours.is_trusted) == (str(worktree), True)
+    assert (theirs.store, theirs.worktree, theirs.state) == (str(strange), None, "unknown")
+    assert (theirs.is_trusted, theirs.is_orphan, theirs.bytes) == (False, False, 0)
+    assert f"user {STRANGER} owns it" in (theirs.doubt or "")
+
+
+def test_a_store_that_others_can_write_to_is_listed_as_that(worktree: Path) -> None:
+    _wrap(worktree).chmod(0o770)
+
+    known = _only_store()
+    assert not known.is_trusted
+    assert "other users can write to it" in (known.doubt or "")
+
+
+def test_a_store_that_goes_meanwhile_is_not_listed(worktree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = _wrap(worktree)
+    monkeypatch.setattr(allstores, "_find_stores", lambda environ: [str(store), str(store.parent / "gone")])
+
+    assert _only_store().store == str(store)
+
+
 # Volumes
 
 
@@ -275,6 +313,35 @@ def test_gc_removes_orphans_after_a_yes(terminal: Terminal, project: Path, tmp_p
     assert store.exists()
     assert terminal.run_json("gc", "--orphans", "--yes")["removed"] == [str(store)]
     assert not store.exists()
+
+
+def test_a_store_of_another_user_keeps_no_other_one_from_being_told_of(
+    terminal: Terminal, project: Path, strange: Path
+) -> None:
+    terminal.run("track")
+
+    found = {each["store"]: each for each in terminal.run_json("stats", "--all")}
+    assert found.pop(str(strange))["trusted"] is False
+    assert [each["trusted"] for each in found.values()] == [True]
+    told = terminal.run("stats", "--all")
+    assert str(project) in told
+    assert f"{strange} is not safe to use: user {STRANGER} owns it" in told
+    assert told.endswith("; 1 of them was not looked into\n")
+
+
+def test_a_store_of_another_user_keeps_no_orphan_from_being_removed(
+    terminal: Terminal, strange: Path, tmp_path: Path
+) -> None:
+    orphan = _wrap(tmp_path / "gone")
+    shutil.rmtree(tmp_path / "gone")
+
+    assert terminal.run_json("gc", "--orphans", "--dry-run", exit_code=1)["removed"] == [str(orphan)]
+    found = terminal.run_json("gc", "--orphans", "--yes", exit_code=1)
+    assert found["removed"] == [str(orphan)]
+    assert [each["store"] for each in found["kept"]] == [str(strange)]
+    assert terminal.err == "shadowtree: 1 store could not be looked into\n"
+    assert strange.exists()
+    assert not orphan.exists()
 
 
 def test_gc_gives_the_documented_json(terminal: Terminal, project: Path) -> None:

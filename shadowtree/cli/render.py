@@ -91,13 +91,15 @@ def render_stores(stores: Sequence[shadowtree.KnownStore], *, now_ms: int) -> It
     if not stores:
         yield "There is no store"
         return
-    sizes = align_right([describe_bytes(known.bytes) for known in stores])
+    sizes = align_right([describe_bytes(known.bytes) if known.is_trusted else "?" for known in stores])
     ages = align_right(
         ["?" if known.used_ms is None else describe_age(now_ms - known.used_ms) for known in stores]
     )
     for known, size, age in zip(stores, sizes, ages, strict=True):
         yield GAP.join((size, age, _describe_store(known)))
-    yield f"{count(len(stores), 'store')}, {describe_bytes(sum(known.bytes for known in stores))}"
+    unseen = sum(not known.is_trusted for known in stores)
+    but = f"; {unseen:,} of them {'was' if unseen == 1 else 'were'} not looked into" if unseen else ""
+    yield f"{count(len(stores), 'store')}, {describe_bytes(sum(known.bytes for known in stores))}{but}"
 
 
 def _describe_store(known: shadowtree.KnownStore) -> str:

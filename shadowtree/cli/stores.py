@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import shadowtree
 from shadowtree.cli.command import Command, Option, Shared
-from shadowtree.cli.output import ask, ask_for, warn, write_json, write_lines
+from shadowtree.cli.output import ask, ask_for, say, warn, write_json, write_lines
 from shadowtree.cli.shadows import find_wrapped, open_to_read, telling
 from shadowtree.cli.text import count, describe_bytes, escape
 
@@ -58,7 +58,10 @@ def _remove_orphans(shared: Shared, *, is_agreed: bool, dry_run: bool) -> int:
         write_json(removal.to_dict())
     else:
         write_lines(_render_removal(removal))
-    return 0
+    unseen = sum(not known.is_trusted for known in removal.kept)
+    if unseen:
+        say(f"{count(unseen, 'store')} could not be looked into")
+    return 1 if unseen else 0
 
 
 def destroy(shared: Shared, is_agreed: bool = False, dry_run: bool = False) -> int:
