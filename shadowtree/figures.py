@@ -69,7 +69,7 @@ class Stats:
     worktree: str
     store: str
     store_bytes: int
-    """All of its files together."""
+    """What counts for its budget: packs, the rows of the timeline, and the cache."""
     budget_bytes: int | None
     """What the store may take; None: as much as there is."""
     messages: int

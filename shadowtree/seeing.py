@@ -78,7 +78,7 @@ class Seeing(Upkeep):
         return Stats(
             worktree=self._gate.worktree,
             store=layout.store,
-            store_bytes=disk.measure_tree(layout.store),
+            store_bytes=opened.measure(),
             budget_bytes=self.settings.store_budget or None,
             messages=sum(messages.values()),
             sessions=len(journal.session_names()),
@@ -88,8 +88,8 @@ class Seeing(Upkeep):
             newest_ms=None if times is None else times[1],
             packs=packs,
             object_bytes=object_bytes,
-            timeline_bytes=_measure_database(layout.timeline),
-            cache_bytes=_measure_database(layout.cache),
+            timeline_bytes=journal.measure(),
+            cache_bytes=disk.size_if_there(layout.cache),
             free_bytes=max(0, object_bytes - needed),
             largest=sizes.list_largest(_LARGEST),
         )
@@ -123,8 +123,3 @@ def _measure_sessions(opened: OpenStore) -> list[SessionFigure]:
     if None in sums:
         figures.append(SessionFigure(None, sums[None], 0))
     return sorted(figures, key=lambda figure: (-figure.bytes, figure.session or ""))
-
-
-def _measure_database(path: str) -> int:
-    """Tell what a database takes, with what SQLite keeps beside it."""
-    return sum(disk.measure_tree(path + suffix) for suffix in ("", "-wal", "-shm"))

@@ -141,9 +141,28 @@ def test_all_that_is_stored_is_accounted_for(shadow: Shadow, grown: list[str]) -
     assert stats.object_bytes == sum(sizes.values())
     assert stats.free_bytes == 0
     assert stats.trees == 3
-    on_disk = sum(path.lstat().st_size for path in shadow.store.rglob("*") if not path.is_dir())
-    assert stats.store_bytes == on_disk
+    packs = sum(path.stat().st_size for path in (shadow.store / "objects/pack").iterdir())
+    assert stats.store_bytes == packs + stats.timeline_bytes + stats.cache_bytes
     assert stats.largest[0].path == "big"
+
+
+@pytest.mark.parametrize("is_grown", [False, True])
+def test_stats_and_status_agree_on_what_a_store_takes(
+    terminal: Terminal, project: Path, is_grown: bool
+) -> None:
+    """What SQLite keeps beside its files while somebody reads them is no part of a store."""
+    for number in range(5 if is_grown else 1):
+        (project / "big").write_bytes(_noise(100_000))
+        terminal.run("snapshot", f"m{number}")
+    budget = ["--set", "store_budget=100K"]
+
+    found = terminal.run_json("stats", *budget)
+    told = terminal.run("stats", *budget)
+    (warning,) = terminal.run_json("status", *budget)["warnings"]
+
+    share = found["store_bytes"] * 100 // found["budget_bytes"]
+    assert f", {share} % of the budget of " in warning
+    assert f", {share} %\n" in told
 
 
 def test_what_nothing_needs_would_be_freed(rough: Shadow, tmp_path: Path) -> None:
