@@ -58,6 +58,8 @@ class Check:
         self.files: list[StoreFile] = []
         self.small_faults: list[str] = []
         """The small files and directories that have to be made anew."""
+        self.has_other_notes = False
+        """What `config` notes of the worktree is not so, and nothing else is wrong with it."""
         self.audit: Audit | None = None
         self.pack_faults: dict[str, PackFault] = {}
         self.bad_copies: dict[str, list[bytes]] = {}
@@ -115,8 +117,9 @@ class Check:
             self.small_faults.append(name)
             self._add(_KINDS.get(name, "directory"), name, f"{name} {why}")
         if "config" not in self.small_faults and has_other_notes(self._layout.store, self._worktree):
-            why = "config tells of another directory, or of another one above it"
-            self._tell("config", "config", f"{why}; 'gc --orphans' leaves the store alone")
+            self.has_other_notes = True
+            why = "config does not tell which directory this is, or which one is above it"
+            self._tell("config", "config", f"{why}; 'gc --orphans' leaves the store alone until a repair")
 
     def _check_file(self, file: StoreFile) -> None:
         name = file.name or "."

@@ -93,7 +93,12 @@ def encode_identity(identity: Identity) -> bytes:
 
 def add_checksum(content: bytes) -> bytes:
     """Give a file of an older store, which can be read, its checksum; any other one is as it should be."""
-    return content if _CHECK in content else _seal(content.rstrip()[:-1].rstrip())
+    return content if has_checksum(content) else _seal(content.rstrip()[:-1].rstrip())
+
+
+def has_checksum(content: bytes) -> bool:
+    """Tell whether a file is none of an older store."""
+    return _CHECK in content
 
 
 def encode_note(identity: Identity) -> bytes:

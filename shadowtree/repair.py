@@ -98,7 +98,8 @@ class Repair:
     def _mend_small_files(self) -> None:
         if not proves_to_belong(self._layout.store, self._worktree):
             return
-        for file in self._check.small_faults:
+        noted = ["config"] if self._check.has_other_notes else []
+        for file in [*self._check.small_faults, *noted]:
             self._do(f"{file} was made anew", partial(self._mend_small, file))
 
     def _mend_small(self, file: str) -> None:

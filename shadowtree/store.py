@@ -19,7 +19,14 @@ from shadowtree.errors import (
     UnsafePath,
     WorktreeReplaced,
 )
-from shadowtree.identity import add_checksum, encode_identity, encode_note, identify, read_identity
+from shadowtree.identity import (
+    add_checksum,
+    encode_identity,
+    encode_note,
+    has_checksum,
+    identify,
+    read_identity,
+)
 from shadowtree.layout import KEEPER_REF, StoreLayout
 from shadowtree.system import host_name, is_process_alive
 
@@ -82,15 +89,15 @@ def remove_temporaries(layout: StoreLayout) -> None:
 
 
 def upgrade(layout: StoreLayout) -> None:
-    """Give the identity of an older store its checksum and its note; only for the holder of the lock."""
+    """Give the identity of an older store its checksum and its notes; only for the holder of the lock."""
     content = disk.read_file(layout.identity)
-    upgraded = add_checksum(content)
-    if upgraded != content:
-        config = disk.read_if_there(layout.config) or b""
-        note = encode_note(identify(read_identity(layout.store).worktree))
-        if note not in config:
-            disk.write_file(layout.config, config + note)
-        disk.write_file(layout.identity, upgraded)
+    if has_checksum(content):
+        return
+    config = disk.read_if_there(layout.config) or b""
+    notes = _encode_notes(read_identity(layout.store).worktree)
+    if notes not in config:
+        disk.write_file(layout.config, config + notes)
+    disk.write_file(layout.identity, add_checksum(content))
 
 
 def remove(store: str) -> None:
@@ -200,11 +207,16 @@ def _find_head_fault(store: str, worktree: str) -> str | None:
 
 def has_other_notes(store: str, worktree: str) -> bool:
     """Tell whether the directory, or what is above it, is not what was written down; older stores did not."""
-    config = disk.read_if_there(StoreLayout(store).config) or b""
+    from shadowtree.anchor import find_anchor, read_anchor
+
+    layout = StoreLayout(store)
+    config = disk.read_if_there(layout.config) or b""
+    if config == _core_config(worktree) and not has_checksum(disk.read_if_there(layout.identity) or b""):
+        return False
     lines = config.splitlines()
-    is_as_now = all(line in lines for line in _git_config(worktree).splitlines())
-    core, note = _core_config(worktree), encode_note(identify(worktree))
-    return not is_as_now and config not in (core, core + note)
+    is_noted = all(line in lines for line in _encode_notes(worktree).splitlines())
+    # Another line may hide it, or one that makes no sense.
+    return not is_noted or read_anchor(store) != find_anchor(worktree)
 
 
 def proves_to_belong(store: str, worktree: str) -> bool:
@@ -328,10 +340,14 @@ def _is_empty_directory(path: str) -> bool:
 
 def _git_config(worktree: str) -> bytes:
     """Write the configuration that real git reads, and behind it the directory and what is above it."""
+    return _core_config(worktree) + _encode_notes(worktree)
+
+
+def _encode_notes(worktree: str) -> bytes:
     # Loads more than other commands need.
     from shadowtree.anchor import encode_anchor
 
-    return _core_config(worktree) + encode_note(identify(worktree)) + encode_anchor(worktree)
+    return encode_note(identify(worktree)) + encode_anchor(worktree)
 
 
 def _core_config(worktree: str) -> bytes:

@@ -95,18 +95,52 @@ def test_a_sound_store_is_ok(recorded: Shadow, read_data: bool) -> None:
 def test_what_is_above_the_worktree_is_only_evidence(recorded: Shadow) -> None:
     """An earlier version did not write it down, and somebody may have put the worktree elsewhere and back."""
     recorded.close()
-    config = recorded.store / "config"
-    before = config.read_text()
-    core, _, _ = before.partition("[shadowtree]")
-    assert core != before
-
+    config, identity = recorded.store / "config", recorded.store / "shadowtree.json"
+    core, whole = config.read_text().partition("[shadowtree]")[0], identity.read_text()
+    identity.write_text(whole.partition(',\n "check"')[0] + "\n}\n")
     config.write_text(core)
     earlier = recorded.check()
+    identity.write_text(whole)
     config.write_text(core + "[shadowtree]\n\tanchor = 1 2 3 0\n")
     other = recorded.check()
 
     assert earlier.problems == earlier.harmless == other.problems == []
     assert [problem.kind for problem in other.harmless] == ["config"]
+
+
+NOTES = {
+    "section": (b"[shadowtree]", b"[shado7tree]"),
+    "key": (b"\tanchor = ", b"\tanchos = "),
+    "digit": (b"\tanchor = ", b"\tanchor = 7"),
+    "no words of git's": (b"\tanchor = ", b"\t\x01nchor = "),
+    "directory": (b"\tdirectory = ", b"\tdirectory = 7"),
+}
+
+
+@pytest.mark.parametrize("what", [*NOTES, "lost", "followed"])
+def test_what_config_notes_of_the_worktree_is_written_anew(recorded: Shadow, what: str) -> None:
+    """Else nobody could ever tell that the worktree is gone for good."""
+    recorded.close()
+    config = recorded.store / "config"
+    whole = config.read_bytes()
+    damaged = {
+        **{name: whole.replace(*change) for name, change in NOTES.items()},
+        "lost": whole.partition(b"[shadowtree]")[0],
+        "followed": whole + b"[shadowtree]\n\tanchor = 1 2 3 0\n",
+    }[what]
+    config.write_bytes(damaged)
+
+    (harmless,) = recorded.check().harmless
+    foreseen = recorded.repair(dry_run=True)
+    assert config.read_bytes() == damaged
+    report = recorded.repair()
+
+    assert harmless.kind == "config"
+    assert foreseen.repaired == report.repaired == ["config was made anew"]
+    assert report.problems == report.harmless == []
+    assert config.read_bytes() == whole
+    assert report.quarantine is not None
+    assert (Path(report.quarantine) / "config").read_bytes() == damaged
 
 
 def test_what_an_act_found_as_it_should_be_need_not_be_stored(worktree: Path) -> None:

@@ -159,7 +159,7 @@ def test_a_lost_identity_is_not_made_up_where_nothing_noted_the_directory(
 
 def test_an_older_store_notes_its_directory_with_its_checksum(store: Path, worktree: Path) -> None:
     path, config = store / "shadowtree.json", store / "config"
-    whole = path.read_bytes()
+    whole, noted = path.read_bytes(), config.read_bytes()
     older = json.loads(whole)
     del older["check"]
     path.write_text(json.dumps(older, indent=1) + "\n")
@@ -168,6 +168,7 @@ def test_an_older_store_notes_its_directory_with_its_checksum(store: Path, workt
     with Shadow(worktree, settings={"min_free": 0}) as shadow:
         shadow.snapshot("m1")
         assert shadow.check().harmless == []
+        assert config.read_bytes() == noted
         shadow.close()
         path.unlink()
         assert shadow.repair().ok
