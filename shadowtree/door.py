@@ -343,8 +343,10 @@ class Door:
         """Free, and if that will not do forget, what the budgets have no room for."""
         from shadowtree.budget import can_forget, is_over
 
-        opened, settings = self._gate.open(), self._gate.settings
-        if is_over(opened, settings) and can_forget(opened, settings):
+        with self._mutex:
+            opened, settings = self._gate.open(), self._gate.settings
+            has_to_forget = is_over(opened, settings) and can_forget(opened, settings)
+        if has_to_forget:
             self._sweep_for(relief)
         look = look_around()
         relief.told += look.told if look is not None else []
@@ -404,7 +406,7 @@ class Door:
         from shadowtree.budget import forget_over
         from shadowtree.totalbudget import shrink_own
 
-        with self._gate.locked() as opened:
+        with self._mutex, self._gate.locked() as opened:
             settings = self._gate.settings
             forget_over(opened, settings, _now_ms(), relief)
             if look is not None:

@@ -136,20 +136,27 @@ class Upkeep(Door):
 
     def _forget_over_budgets(self, done: Forgotten, look_around: Callable[[], Look | None]) -> Forgotten:
         """Keep the budgets as it is done after a record; tell of that with what was forgotten before."""
-        from shadowtree.budget import Relief, tell_still_over
+        from shadowtree.budget import Relief
 
         relief = Relief()
-        with self._mutex:
-            self._relieve(relief, look_around)
-            still = tell_still_over(self._gate.open(), self._gate.settings)
+        self._relieve(relief, look_around)
+        if self._tell_still_over() and not relief.forgotten:
+            # Where nothing may be forgotten, there may be something that a brief sweep left.
+            self._sweep_for(relief)
         return replace(
             done,
             messages=[*done.messages, *(each for more in relief.forgotten for each in more.messages)],
             trees=done.trees + sum(len(more.trees) for more in relief.forgotten),
             removed=done.removed + relief.removed,
             freed=done.freed + relief.freed,
-            warnings=[*relief.lines, *relief.told, *still],
+            warnings=[*relief.lines, *relief.told, *self._tell_still_over()],
         )
+
+    def _tell_still_over(self) -> list[str]:
+        from shadowtree.budget import tell_still_over
+
+        with self._mutex:
+            return tell_still_over(self._gate.open(), self._gate.settings)
 
     def _foresee_forgetting(
         self, keep: Keep, keep_sessions: Collection[str], *, with_budget: bool
@@ -158,13 +165,11 @@ class Upkeep(Door):
         from shadowtree.reports import Forgotten
 
         with self._mutex, self._gate.locked() as opened:
-            planned = old = _plan(opened, keep, keep_sessions, time_ns() // 1_000_000)
-            warnings = []
-            if with_budget:
-                planned = plan_over(opened, self._gate.settings, old)
-            if planned is not old:
-                more = len(planned.messages) - len(old.messages)
-                warnings.append(tell_foreseen(more, opened, self._gate.settings))
+            settings = self._gate.settings
+            old = _plan(opened, keep, keep_sessions, time_ns() // 1_000_000)
+            planned = plan_over(opened, settings, old) if with_budget else old
+            more = len(planned.messages) - len(old.messages)
+            warnings = [tell_foreseen(more, opened, settings)] if planned is not old else []
         return Forgotten(planned.messages, len(planned.trees), 0, 0, True, warnings)
 
     def pin(self, id: str) -> Message:
