@@ -51,8 +51,12 @@ class store_errors:  # in lower case, as it is used like a function
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, OSError):
-            raise as_store_error(self._path, error) from error
+        ours = None if error is None else self._turn(error)
+        if ours is not None:
+            raise ours from error
+
+    def _turn(self, error: BaseException) -> ShadowError | None:
+        return as_store_error(self._path, error) if isinstance(error, OSError) else None
 
 
 def make_directory(path: str) -> None:

@@ -18,7 +18,6 @@ from shadowtree.tables import SCHEMAS, VERSION, adapt
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Any, TypeVar
 
     Value = TypeVar("Value")
@@ -359,25 +358,16 @@ def create_journal(path: str) -> None:
         os.close(fd)
 
 
-class _errors:  # in lower case, as it is used like a function
-    """Turn the errors of SQLite about `path` into ours; a class as `disk.store_errors` is."""
+class _errors(disk.store_errors):
+    """Turn the errors of SQLite about `path` into ours."""
 
-    __slots__ = ("_path",)
+    __slots__ = ()
 
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        """Do nothing before."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def _turn(self, error: BaseException) -> ShadowError | None:
         if isinstance(error, sqlite3.Error):
-            raise _as_store_error(self._path, error) from error
-        if isinstance(error, UnicodeDecodeError):
-            # SQLite complains of a name in the file that is no text.
-            raise StoreDamaged(f"{self._path}: {error}") from error
+            return _as_store_error(self._path, error)
+        # SQLite complains of a name in the file that is no text.
+        return StoreDamaged(f"{self._path}: {error}") if isinstance(error, UnicodeDecodeError) else None
 
 
 def _as_store_error(path: str, error: sqlite3.Error) -> ShadowError:
