@@ -47,6 +47,22 @@ def test_to_ask_for_the_status_is_no_use(served: Served) -> None:
     assert (served.idle_since_s, served.uses, served.used_s) == before
 
 
+def test_no_command_pays_for_shelves_while_idle_time_is_to_come(
+    served: Served, worktree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shadowtree.intake._MANY_PACKS", 2)
+    served.warm_up(None)
+    monkeypatch.delattr("shadowtree.shelving.Shelving.shelve_due")
+
+    for number in range(5):
+        make_tree(worktree, {"file": f"{number}"})
+        served.shadow.snapshot(f"m{number}")
+
+    monkeypatch.undo()
+    assert served.shadow.tidy(60)
+    assert served.shadow.check().ok
+
+
 def test_what_is_dropped_while_recording_begins_is_not_recorded(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

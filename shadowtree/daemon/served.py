@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import shadowtree
 from shadowtree.daemon.client import identify
@@ -101,6 +101,9 @@ class Served:
     def warm_up(self, progress: Progress | None) -> shadowtree.Snapshot:
         """Record the present state, which is what makes the next record cheap."""
         snapshot = self.shadow.take_snapshot(progress=progress)
+        with suppress(shadowtree.ShadowError):
+            # Who tidies once goes on to: no command pays for it from now on. If it fails, idle time tells.
+            self.shadow.tidy(0)
         self.seen = identify(self.worktree, self.store)
         self.is_warm = True
         return snapshot
