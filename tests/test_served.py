@@ -51,7 +51,6 @@ def test_no_command_pays_for_shelves_while_idle_time_is_to_come(
     served: Served, worktree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shadowtree.intake._MANY_PACKS", 2)
-    served.warm_up(None)
     monkeypatch.delattr("shadowtree.shelving.Shelving.shelve_due")
 
     for number in range(5):
