@@ -27,7 +27,7 @@ WITH_SESSIONS = 2
 WITH_PACKS = 4
 WITH_FORGETTING = 5
 WITH_SEALS = 5
-State = tuple[object, int, int]
+RowsStamp = tuple[object, int, int]
 """Who has the timeline open, how much he has written, and what tells that others have: as long as all three
 are the same, so is every row."""
 BEYOND = 1 << 62
@@ -62,8 +62,8 @@ class Rows:
         self._seals = False
         """Whether all that is written is sealed."""
         self._opening = object()
-        self._sound: State | None = None
-        """In which state the rows were found sound."""
+        self._sound: RowsStamp | None = None
+        """The stamp of the rows when they were found sound."""
         if not os.path.exists(path):
             raise StoreDamaged(f"{path} is missing")
         with _errors(path):
@@ -119,8 +119,8 @@ class Rows:
         For who is about to remove something: a single row is looked at whenever it is read. What was found
         sound, and was not touched since, is not looked at again.
         """
-        state = self.state()
-        if not self._has_tables_of(WITH_SEALS) or (state is not None and state == self._sound):
+        stamp = self.stamp()
+        if not self._has_tables_of(WITH_SEALS) or (stamp is not None and stamp == self._sound):
             return
         for table in SEALED:
             if table != CHANGES and self._rows(
@@ -132,9 +132,9 @@ class Rows:
             ((count, last),) = self._rows(f"SELECT count(*), max(number) FROM {table} NOT INDEXED", ())
             if count != (last or 0):
                 raise StoreDamaged(f"{self._path} has lost rows of {table}")
-        self._sound = state
+        self._sound = stamp
 
-    def state(self) -> State | None:
+    def stamp(self) -> RowsStamp | None:
         """Give what is another one as soon as anybody wrote anything; None within a transaction.
 
         What is written there may be taken back, and the count does not go back with it.

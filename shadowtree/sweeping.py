@@ -24,7 +24,7 @@ from shadowtree.frozen import frozen
 from shadowtree.gitformat import encode_commit, object_id
 from shadowtree.marking import Marking
 from shadowtree.opened import OpenStore
-from shadowtree.rows import State
+from shadowtree.rows import RowsStamp
 from shadowtree.system import free_bytes
 
 
@@ -47,8 +47,8 @@ class Sweep:
         self._marking: Marking | None = None
         self._marked: dict[int, bytes] = {}
         """By its number the commit that keeps each record that is marked."""
-        self._seen: State | None = None
-        """The state of the timeline after the last step."""
+        self._seen: RowsStamp | None = None
+        """The stamp of the timeline after the last step."""
         self._before: Extent | None = None
         self._after: Extent | None = None
 
@@ -91,7 +91,7 @@ class Sweep:
             opened.journal.compact()
             self._after = measure(opened)
         opened.remember_packs()
-        self._seen = opened.journal.state()
+        self._seen = opened.journal.stamp()
         return has_more
 
     def _mark(self, opened: OpenStore) -> Marking:
@@ -132,7 +132,7 @@ class Sweep:
     def _finds_news(self, opened: OpenStore) -> bool:
         """Tell whether something was recorded since the last step, or another one has swept."""
         journal = opened.journal
-        return journal.state() != self._seen and any(map(self._is_news, journal.live_trees()))
+        return journal.stamp() != self._seen and any(map(self._is_news, journal.live_trees()))
 
     def _is_news(self, record: TreeRecord) -> bool:
         """Tell whether a record is not marked, or is kept by another commit since."""

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from shadowtree.errors import ForgottenTree
 from shadowtree.events import TreeRecord
-from shadowtree.rows import Rows, State
+from shadowtree.rows import Rows, RowsStamp
 from shadowtree.tables import IS_LIVE, IS_WRAP, TREES, decode_tree
 
 _WITH_TREES = 1
@@ -18,20 +18,20 @@ _WITH_TREES = 1
 class TreeRows(Rows):
     """The recorded trees. All questions but one are about those that were not forgotten."""
 
-    _last: tuple[State, TreeRecord | None] | None = None
-    """The tree recorded last, as of which state."""
+    _last: tuple[RowsStamp, TreeRecord | None] | None = None
+    """The tree recorded last, and the stamp of the rows then."""
 
     def last_tree(self) -> TreeRecord | None:
         """Give the tree recorded last, which is never forgotten.
 
         Whoever records asks for it half a dozen times: it is read again only if something was written since.
         """
-        state = self.state()
-        if state is None or self._last is None or self._last[0] != state:
+        stamp = self.stamp()
+        if stamp is None or self._last is None or self._last[0] != stamp:
             last = next(self._trees("ORDER BY number DESC LIMIT 1"), None)
-            if state is None:
+            if stamp is None:
                 return last
-            self._last = state, last
+            self._last = stamp, last
         return self._last[1]
 
     def first_tree(self) -> TreeRecord | None:

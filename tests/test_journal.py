@@ -214,20 +214,20 @@ def test_the_last_tree_is_what_somebody_recorded_last(journal: Journal, path: Pa
     assert kept.keeper == b"other"
 
 
-def test_the_state_of_a_timeline_is_another_one_after_each_write(journal: Journal, path: Path) -> None:
-    states = [journal.state()]
+def test_the_stamp_of_a_timeline_is_another_one_after_each_write(journal: Journal, path: Path) -> None:
+    stamps = [journal.stamp()]
     journal.add_tree(tree=b"1", facts=b"f", keeper=b"k", files=1, time_s=1)
-    states.append(journal.state())
+    stamps.append(journal.stamp())
     with closing(Journal(str(path))) as other:
-        states.append(other.state())
+        stamps.append(other.stamp())
         other.add_tree(tree=b"2", facts=b"f", keeper=b"k", files=1, time_s=2)
-    states.append(journal.state())
+    stamps.append(journal.stamp())
     with journal.transaction():
-        states.append(journal.state())
+        stamps.append(journal.stamp())
 
-    assert journal.state() == states[3]
-    assert len(set(states)) == 5
-    assert states[-1] is None
+    assert journal.stamp() == stamps[3]
+    assert len(set(stamps)) == 5
+    assert stamps[-1] is None
 
 
 # Sessions
