@@ -111,6 +111,10 @@ class AsyncShadow:
         """Spend up to so long on looking at all that nobody told of; True when a round is complete."""
         return await _in_thread(partial(self._shadow.look_over, seconds))
 
+    async def read_ahead(self) -> bool:
+        """Read what changed, so that the next record finds it done; True if it will, if nothing happens."""
+        return await _in_thread(self._shadow.read_ahead)
+
     async def drain(self) -> bool:
         """Read what the watcher was told, lest its queue run over; True if something may have changed."""
         return await _in_thread(self._shadow.drain)

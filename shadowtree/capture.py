@@ -1,7 +1,8 @@
 """Take the present state of a worktree: into the store with a record, or into a scratch for a look.
 
-capture   scan ──▶ seed ──▶ read_files ──▶ build_trees ──▶ record (the caller adds rows) ──▶ remember
-look      scan ───────────▶ read_files ──▶ build_trees ──▶ a recorded tree that is nowhere stored
+capture      scan ──▶ seed ──▶ read_files ──▶ build_trees ──▶ record (the caller adds rows) ──▶ remember
+read_ahead   scan ───────────▶ read_files ──▶ build_trees ──▶ kept, so that the next capture begins at record
+look         scan ───────────▶ read_files ──▶ build_trees ──▶ a recorded tree that is nowhere stored
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 _DEFLATED = 3
 """About how much smaller texts become when they are stored."""
+_MOST_AHEAD = 200
+_LARGEST_AHEAD = 1 << 20
+"""How many paths and how many bytes are read ahead: whoever wants to record meanwhile has to wait."""
 
 
 @frozen
@@ -156,6 +160,21 @@ def capture(
 
     If the body raises, nothing is recorded.
     """
+    taken = _take_ahead(site, opened) or _take(site, opened, first_scan, only, progress)
+    try:
+        yield taken
+    except BaseException:
+        taken.abandon()
+        raise
+
+
+def _take(
+    site: Site,
+    opened: OpenStore,
+    first_scan: Scan | None,
+    only: Collection[RelPath] | None,
+    progress: Progress | None,
+) -> Capture:
     is_first = opened.journal.last_tree() is None
     scan = first_scan if first_scan is not None and is_first else scan_site(site, opened, only)
     if is_first:
@@ -163,17 +182,55 @@ def capture(
     if any(scan.changed):
         refuse_full(opened.layout.store, scan.pending_bytes, site.settings)
     pack = opened.objects.start_pack(shelf_size(scan.pending_bytes // _DEFLATED))
-    taken = None
     try:
         if is_first:
             _seed(site, scan, pack)
         read_files(scan, site.worktree, opened.objects, pack, progress)
         tree, facts = build_trees(scan, opened.objects, pack)
-        taken = Capture(site, opened, scan, pack, tree, facts)
-        yield taken
     except BaseException:
-        (taken or pack).abandon()
+        pack.abandon()
         raise
+    return Capture(site, opened, scan, pack, tree, facts)
+
+
+# Ahead
+
+
+def read_ahead(site: Site, opened: OpenStore) -> bool:
+    """Take what changed for the next capture to find, if it is little and rests; tell whether it is ready.
+
+    Without the lock: whoever captures makes sure that nobody else was at work.
+    """
+    watch, cache = site.watch, opened.cache
+    if watch is None or not watch.is_little_told(cache, _MOST_AHEAD):
+        return False
+    from shadowtree.ahead import Ahead, is_fit
+
+    surroundings = opened.surround(site.surroundings)
+    scan = watch.scan(site.settings, surroundings, cache, opened.was_covered)
+    if scan.is_whole or scan.pending_bytes > _LARGEST_AHEAD:
+        return False
+    pack = opened.objects.start_pack()
+    read_files(scan, site.worktree, opened.objects, pack, None)
+    tree, facts = build_trees(scan, opened.objects, pack)
+    if not is_fit(scan) or not pack.is_in_memory:
+        pack.abandon()
+        return False
+    watch.ahead = Ahead(scan, pack, tree, facts, site.settings, surroundings, cache, watch.news)
+    return True
+
+
+def _take_ahead(site: Site, opened: OpenStore) -> Capture | None:
+    """Give what was read ahead, if it is still what is there, and the store is as this process left it."""
+    watch = site.watch
+    if watch is None or watch.ahead is None or not opened.has_resumed:
+        return None
+    surroundings = opened.surround(site.surroundings)
+    ahead = watch.take_ahead(site.settings, surroundings, opened.cache, opened.was_covered)
+    if ahead is None:
+        return None
+    refuse_full(opened.layout.store, ahead.pack.size, site.settings)
+    return Capture(site, opened, ahead.scan, ahead.pack, ahead.tree, ahead.facts)
 
 
 @contextmanager

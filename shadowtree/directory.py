@@ -139,6 +139,10 @@ class Directory:
         """Give the inode of a covered file; 0 if it has to be read again."""
         return self.stats[row * STAMP_SIZE + 3]
 
+    def file_stamp(self, row: int) -> tuple[int, ...]:
+        """Give the stamp of a covered file."""
+        return tuple(self.stats[row * STAMP_SIZE : (row + 1) * STAMP_SIZE])
+
     def file_id(self, row: int) -> bytes:
         """Give the id of what a covered file holds."""
         return bytes(self.ids[row * ID_SIZE : (row + 1) * ID_SIZE])

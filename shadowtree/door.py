@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, TypeVar
 
+    from shadowtree.attendant import Attendant
     from shadowtree.budget import Relief
     from shadowtree.sweeping import Sweep
     from shadowtree.totalbudget import Look
@@ -69,11 +70,14 @@ class Door:
         self._mutex = RLock()
         self._cancellation = Cancellation()
         self._news: object = None
+        self._attendant: Attendant | None = None
         if watch:
+            from shadowtree.attendant import Attendant
             from shadowtree.watch import Watch
 
             self._gate.watch = Watch(self._gate.worktree, self._gate.store)
             self._news = self._gate.watch.news
+            self._attendant = Attendant(self._gate, self._mutex)
 
     @classmethod
     def adopt(
@@ -135,8 +139,14 @@ class Door:
 
     def close(self) -> None:
         """Let go of every file and every watch. The shadow can be used again and opens what it needs."""
+        self._dismiss()
         with self._mutex:
             self._gate.close()
+
+    def _dismiss(self) -> None:
+        """End the thread that reads ahead."""
+        if self._attendant is not None:
+            self._attendant.dismiss()
 
     def for_session(self, session: str) -> Self:
         """Give the same shadow for another session: both share the store, the watcher and the memory."""
@@ -144,6 +154,7 @@ class Door:
         other._session = check_name(session, "session")
         other._gate = self._gate
         other._mutex = self._mutex
+        other._attendant = self._attendant
         other._cancellation = Cancellation()
         other._news = None if self._gate.watch is None else self._gate.watch.news
         return other
@@ -174,6 +185,14 @@ class Door:
                 seconds=seconds,
             )
 
+    def read_ahead(self) -> bool:
+        """Read what changed, so that the next record finds it done; True if it will, if nothing happens.
+
+        For idle time: whoever else is at work is not waited for, and nothing is stored. A thread of a shadow
+        that watches does it by itself whenever it is quiet, unless somebody asks for `fileno`.
+        """
+        return self._attendant is not None and self._attendant.read_ahead()
+
     def drain(self) -> bool:
         """Read what the watcher was told, lest its queue run over.
 
@@ -188,7 +207,13 @@ class Door:
         return known is not self._news
 
     def fileno(self) -> int | None:
-        """Give a descriptor that becomes readable when there is something to drain, if there is one."""
+        """Give a descriptor that becomes readable when there is something to drain, if there is one.
+
+        Who asks for it has a loop of his own, so from now on there is no thread that reads ahead.
+        """
+        if self._attendant is not None:
+            self._attendant.is_retired = True
+        self._dismiss()
         return None if self._gate.watch is None else self._gate.watch.fileno()
 
     def watched_directories(self) -> list[str]:
@@ -268,6 +293,8 @@ class Door:
                     raise
                 has_to_shrink = takes and self._has_to_shrink(opened, known)
                 opened.rest()
+            if self._attendant is not None:
+                self._attendant.attend()
             if has_to_shrink:
                 warnings += self._keep_budgets(known)
             return add_warnings(result, warnings)

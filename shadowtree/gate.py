@@ -129,6 +129,11 @@ class Gate:
                     self.recovered.append(f"an interrupted act is not made good yet: {error}")
         return self._open_store()
 
+    def at_rest(self) -> OpenStore | None:
+        """Give the store without a look at it, if it is open and this process left nothing undone in it."""
+        opened = self._opened
+        return opened if opened is not None and opened.is_at_rest and opened.is_current() else None
+
     @contextmanager
     def locked(self, timeout_s: float | None = None) -> Iterator[OpenStore]:
         """Hold the lock. What was interrupted is finished or taken back before anything else is done."""

@@ -45,10 +45,10 @@ class OpenStore:
         self._intake = Intake(layout, self.objects, self.journal)
         self.cache = StatCache(layout.cache)
         self._boot = boot_id()
-        self._is_at_rest = False
+        self.is_at_rest = False
         """Whoever holds the lock next has nothing to make good, if it is this process."""
-        self._has_resumed = False
-        """Nothing had to be made good when the lock was taken."""
+        self.has_resumed = False
+        """Nobody else was at work between the last two times that this process took the lock."""
         self._searched: dict[bytes, int] = {}
         """For paths above the size limit the last recorded tree in which they were looked for."""
 
@@ -89,7 +89,7 @@ class OpenStore:
 
     def rest(self) -> None:
         """Note that something was recorded, and nothing else was begun that may have been interrupted."""
-        self._is_at_rest = self._intake.is_settled and (self._has_resumed or not self.has_to_recover())
+        self.is_at_rest = self._intake.is_settled and (self.has_resumed or not self.has_to_recover())
 
     def resume(self, *, is_alone: bool) -> bool:
         """Go on as the holder of the lock; False if there may be something to make good before.
@@ -97,9 +97,9 @@ class OpenStore:
         There is nothing if all was at rest, no other process has held the lock since (`is_alone`), and nobody
         touched the packs: who needs no lock, such as `git gc`, leaves other ones.
         """
-        is_at_rest, self._is_at_rest = self._is_at_rest, False
-        self._has_resumed = is_at_rest and is_alone and not self._is_damaged and self._is_as_it_was()
-        return self._has_resumed
+        is_at_rest, self.is_at_rest = self.is_at_rest, False
+        self.has_resumed = is_at_rest and is_alone and not self._is_damaged and self._is_as_it_was()
+        return self.has_resumed
 
     def _is_as_it_was(self) -> bool:
         known = self.objects.stock.stamps()

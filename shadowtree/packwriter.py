@@ -68,6 +68,11 @@ class PackWriter:
         """How many bytes all parts have so far."""
         return sum(part.size for part in (*self._full, self._part))
 
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether it has no files so far."""
+        return not self._full and self._part.is_in_memory
+
     def note_copied(self, object_id: bytes) -> None:
         """Note that what was added is what it was in another pack, and was not hashed here."""
         self._copied.add(object_id)
@@ -215,6 +220,11 @@ class _Part:
     def size(self) -> int:
         """How many bytes it has so far."""
         return self._flushed + len(self._buffer)
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether it has no file so far."""
+        return self._fd < 0
 
     def start(self) -> int:
         """Leave room for the header when the first object comes, and give where the next entry begins."""

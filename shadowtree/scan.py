@@ -119,6 +119,11 @@ class Scan:
         return self._rest is None
 
     @property
+    def has_new_rules(self) -> bool:
+        """Whether other rules are in force at the root, or at the top of a repository, than is known."""
+        return self._rest is None or self.rules != self._rest.rules
+
+    @property
     def files(self) -> int:
         """How many files and links are covered."""
         here = sum(len(directory.names) for directory in self.directories)

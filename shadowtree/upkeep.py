@@ -226,7 +226,9 @@ class Upkeep(Door):
         of the store or none. Raise StoreFailed if something in it is not shadowtree's.
         """
         with self._mutex:
-            return self._gate.destroy()
+            freed = self._gate.destroy()
+        self._dismiss()
+        return freed
 
     def _read_keep(self, keep_last: int | None, keep_within: float | str | None) -> Keep:
         from shadowtree.retention import Keep
@@ -279,7 +281,7 @@ class Upkeep(Door):
         from shadowtree.check import Check
 
         with self._mutex:
-            self._gate.close()
+            self.close()
             if dry_run:
                 return self._foresee_repair(progress)
             opened = self._open_up()

@@ -15,7 +15,7 @@ from itertools import islice
 from time import monotonic
 
 from shadowtree.census import Census, Outlook
-from shadowtree.directory import STAMP_SIZE, Directory, join_ids
+from shadowtree.directory import Directory, join_ids
 from shadowtree.model import Watching
 from shadowtree.paths import ROOT, RelPath, join
 from shadowtree.rulefiles import Surroundings
@@ -27,6 +27,7 @@ from shadowtree.watcher import INTERRUPTED, BlindWatcher, Rescan, open_watcher
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from shadowtree.ahead import Ahead
     from shadowtree.watcher import Watcher
 
 _SLICE = 64
@@ -66,17 +67,20 @@ class Watch:
         self._is_listening = False
         """What the watcher told is not taken in yet. Stays so if Ctrl-C comes in between."""
         self._reason: str | None = None
-        self._rescans = 0
+        self.rescans = 0
+        """How often everything had to be looked at; the watcher may be another one since."""
         self._missed = 0
         self._round: Iterator[RelPath] | None = None
         self.news = object()
         """Another one whenever something was told: who keeps it can see whether anything was since."""
+        self.ahead: Ahead | None = None
+        """What the next capture would come to, if nothing happens until then."""
 
     def close(self) -> None:
         """Let go of every watch."""
         if self._watcher is not None:
             self._watcher.close()
-        self._watcher = self._census = self._round = None
+        self._watcher = self._census = self._round = self.ahead = None
         self._is_doubtful = True
 
     @property
@@ -88,7 +92,7 @@ class Watch:
             is_active=not self._is_doubtful and watched > 0,
             directories=watched,
             unwatched=0 if census is None else len(census.unwatched),
-            rescans=self._rescans,
+            rescans=self.rescans,
             reason=self._reason,
             missed=self._missed,
         )
@@ -112,11 +116,11 @@ class Watch:
                 census or cache,
                 was_covered,
                 indexes=None if cache is None else cache.info("indexes"),
-                outlook=None if census is None else self._outlook(census),
+                outlook=None if census is None else self._outlook(census, self._pending),
                 arm=self._watcher.arm,
             )
             if census is None:
-                self._rescans += 1
+                self.rescans += 1
                 self._note_whole(scan, cache)
                 return scan
             others = _find_other_names(scan, census) - self._pending.paths
@@ -124,9 +128,49 @@ class Watch:
                 return scan
             self._pending.paths |= others
 
+    def is_little_told(self, cache: StatCache, most: int) -> bool:
+        """Tell whether at most so many paths may have changed, in directories that are known, and rest."""
+        self._listen(cache.token)
+        told = self._pending
+        is_in_sight = self._census is not None and not self._is_doubtful
+        is_at_rest = not told.writing and not told.trees
+        return is_in_sight and is_at_rest and 0 < len(told.paths) + len(told.directories) <= most
+
+    def take_ahead(
+        self,
+        settings: Settings,
+        surroundings: Surroundings,
+        cache: StatCache,
+        was_covered: Callable[[RelPath], bool],
+    ) -> Ahead | None:
+        """Give what was made ahead, once, if it is what a capture would come to now.
+
+        Nothing was told since; and of that of which nobody tells, nothing differs from what is recorded.
+        """
+        ahead, self.ahead = self.ahead, None
+        if ahead is None:
+            return None
+        self._listen(cache.token)
+        census = None if self._is_doubtful else self._census
+        is_new = ahead.news is self.news and ahead.cache is cache
+        if census is None or not is_new or (ahead.settings, ahead.surroundings) != (settings, surroundings):
+            return None
+        scan = scan_worktree(
+            self._worktree,
+            settings,
+            surroundings,
+            census,
+            was_covered,
+            indexes=cache.info("indexes"),
+            outlook=self._outlook(census, Pending()),
+        )
+        has_changed = any(scan.changed) or scan.gone or scan.has_new_rules
+        return None if has_changed or not ahead.is_as_read(self._worktree) else ahead
+
     def commit(self, scan: Scan, cache: StatCache) -> None:
         """Take in a scan that was recorded, and is remembered in the cache."""
         assert self._watcher is not None
+        self.ahead = None
         # If Ctrl-C comes in between, the census is neither the old one nor the new one.
         self._is_doubtful = True
         if scan.is_whole:
@@ -193,7 +237,7 @@ class Watch:
     def _start_anew(self, reason: str) -> None:
         self._reason = reason
         self._is_doubtful = True
-        self._census = self._round = None
+        self._census = self._round = self.ahead = None
         self._watcher = self._renew_watcher()
         if isinstance(self._watcher, BlindWatcher):
             self._reason = self._watcher.reason
@@ -210,8 +254,7 @@ class Watch:
             self._watcher.close()
         return open_watcher(self._worktree)
 
-    def _outlook(self, census: Census) -> Outlook:
-        pending = self._pending
+    def _outlook(self, census: Census, pending: Pending) -> Outlook:
         # What is being written may be written through a mapping, of which nothing is told before its end.
         suspects = [*pending.writing, *census.linked_files()]
         directories = pending.directories.union(census.restless, census.find_stirred(self._worktree))
@@ -298,6 +341,7 @@ class Watch:
             if missed:
                 self._missed += sum(_has_changed(known, directory, name) for name in missed)
                 self._pending.directories.add(known.path)
+                self.ahead = None
 
     def _is_expected(self, census: Census, directory: RelPath, name: bytes) -> bool:
         """Tell whether the next scan would have found a change by itself."""
@@ -328,8 +372,8 @@ def _find_other_names(scan: Scan, census: Census) -> set[RelPath]:
 
 def _list_differing(known: Directory, seen: Directory) -> set[bytes]:
     """Name what two views of a directory differ in."""
-    before = {name: _stamp_at(known, row) for row, name in enumerate(known.names)}
-    after = {name: _stamp_at(seen, row) for row, name in enumerate(seen.names)}
+    before = {name: known.file_stamp(row) for row, name in enumerate(known.names)}
+    after = {name: seen.file_stamp(row) for row, name in enumerate(seen.names)}
     files = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
     others = {name for name, _ in known.subdirectories} ^ {name for name, _ in seen.subdirectories}
     return files | others | (set(known.excluded) ^ set(seen.excluded))
@@ -340,13 +384,9 @@ def _has_changed(known: Directory, seen: Directory, name: bytes) -> bool:
     before, after = known.find_file(name), seen.find_file(name)
     if before is None or after is None:
         return True
-    old, new = _stamp_at(known, before), _stamp_at(seen, after)
+    old, new = known.file_stamp(before), seen.file_stamp(after)
     is_smudged = not any(old[:4])
     return not is_smudged and (old[0], *old[2:]) != (new[0], *new[2:])
-
-
-def _stamp_at(directory: Directory, row: int) -> tuple[int, ...]:
-    return tuple(directory.stats[row * STAMP_SIZE : (row + 1) * STAMP_SIZE])
 
 
 def _is_at_or_below(path: RelPath, tree: RelPath) -> bool:

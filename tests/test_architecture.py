@@ -77,6 +77,7 @@ FLOORS: tuple[tuple[str, set[str]], ...] = (
     ("rules: where they stand", {"rulefiles"}),
     ("rules: one directory", {"listing"}),
     ("rules: what is there", {"scan"}),
+    ("rules: what is there, for later", {"ahead"}),
     (
         "rules: trees, and what is in sight",
         {"erasing", "marking", "orphans", "recorded", "rewritten", "seed", "snapshot", "usage", "watch"},
@@ -102,6 +103,7 @@ FLOORS: tuple[tuple[str, set[str]], ...] = (
     ("front door: choosing", {"aims"}),
     ("front door: acting", {"reverting"}),
     ("front door: the way in", {"gate"}),
+    ("front door: reading ahead", {"attendant"}),
     ("front door: its frame", {"door"}),
     ("front door: what is done with it", {"acts", "upkeep"}),
     ("front door: what its store takes", {"seeing"}),

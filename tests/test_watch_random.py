@@ -325,6 +325,8 @@ def run(watched: Watched, tmp_path: Path, seed: int, steps: int) -> None:
         for step in range(steps):
             for _ in range(editor.random.choice((0, 1, 1, 1, 2, 5))):
                 editor.edit()
+                if editor.random.random() < 0.3:
+                    watched.shadow.read_ahead()
             if editor.random.random() < 0.1:
                 watched.shadow.status()
             if editor.random.random() < 0.1:
@@ -374,6 +376,8 @@ def run_with_links(watched: Watched, tmp_path: Path, seed: int, steps: int) -> i
     with editing(watched, seed, has_links=True) as editor:
         for step in range(steps):
             editor.edit()
+            if editor.random.random() < 0.3:
+                watched.shadow.read_ahead()
             warm, cold = watched.shadow.take_snapshot(), take_cold(watched.top, tmp_path / "cold")
             if view(warm) != view(cold):
                 needed += 1
@@ -409,6 +413,8 @@ def run_with_links_in_sight(watched: Watched, tmp_path: Path, seed: int, steps: 
         for step in range(steps):
             for _ in range(editor.random.choice((1, 1, 1, 2, 5))):
                 editor.edit()
+                if editor.random.random() < 0.3:
+                    watched.shadow.read_ahead()
             compare(watched, tmp_path / "cold", step)
     look_over(watched)
     assert watched.watching().missed == 0

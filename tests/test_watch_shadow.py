@@ -433,8 +433,7 @@ def test_nothing_is_left_after_close_and_it_can_be_used_again(tmp_path: Path, wo
     assert_sound_store(watched.shadow.store)
 
 
-def test_a_watching_shadow_has_no_thread(watched: Watched) -> None:
-    assert threading.active_count() == 1
+def test_a_watching_shadow_has_one_queue(watched: Watched) -> None:
     assert [what for what in open_descriptors().values() if "inotify" in what] == ["anon_inode:inotify"]
 
 
@@ -515,7 +514,7 @@ def test_threads_use_one_shadow(watched: Watched) -> None:
         return thread
 
     shadow = watched.shadow
-    acts = [shadow.track, shadow.status, shadow.drain, lambda: shadow.watching, shadow.fileno]
+    acts = [shadow.track, shadow.status, shadow.drain, lambda: shadow.watching, shadow.read_ahead]
     threads = [go_on(act) for act in (*acts, lambda: shadow.look_over(0.01), shadow.watched_directories)]
     try:
         for number in range(21):
