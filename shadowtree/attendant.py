@@ -108,7 +108,7 @@ class _Bell:
 
     def ring(self) -> None:
         """Wake it."""
-        with self._lock, suppress(BlockingIOError):
+        with self._lock, suppress(OSError):
             if not self._is_closed:
                 os.write(self._rope, b"\0")
 
@@ -129,8 +129,10 @@ class _Bell:
         """Be of no more use."""
         with self._lock:
             self._is_closed = True
-            os.close(self._mouth)
-            os.close(self._rope)
+            # A host may have closed them without a word, and all its other files too.
+            for fd in (self._mouth, self._rope):
+                with suppress(OSError):
+                    os.close(fd)
 
 
 def _attend(attendant: ref[Attendant], bell: _Bell) -> None:

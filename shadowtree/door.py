@@ -322,7 +322,7 @@ class Door:
         Where nobody can tell, because something is damaged, the snapshot is taken: it heals what it can.
         """
         settings = self._gate.settings
-        if settings.store_budget <= 0 or not opened.exceeds(settings.store_budget):
+        if settings.store_budget <= 0 or not opened.exceeded(settings.store_budget):
             return []
         from shadowtree.budget import refuse_over
 

@@ -277,11 +277,7 @@ def _fanout(entries: Sequence[PackEntry]) -> list[int]:
     counts = [0] * 256
     for object_id, _, _ in entries:
         counts[object_id[0]] += 1
-    total = 0
-    for first in range(256):
-        total += counts[first]
-        counts[first] = total
-    return counts
+    return list(itertools.accumulate(counts))
 
 
 def _big_endian(code: str, numbers: list[int]) -> bytes:

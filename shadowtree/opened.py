@@ -49,6 +49,8 @@ class OpenStore:
         """Whoever holds the lock next has nothing to make good, if it is this process."""
         self.has_resumed = False
         """Nobody else was at work between the last two times that this process took the lock."""
+        self._within = 0
+        """The limit that the store was found to be within when this process last recorded; 0: none was."""
         self._searched: dict[bytes, int] = {}
         """For paths above the size limit the last recorded tree in which they were looked for."""
 
@@ -273,7 +275,13 @@ class OpenStore:
         beside = self.measure_packs() + disk.size_if_there(self.layout.cache)
         timeline = self.layout.timeline
         most = disk.size_if_there(timeline) + disk.size_if_there(f"{timeline}-wal")
-        return beside + most > limit and beside + self.journal.measure() > limit
+        does_exceed = beside + most > limit and beside + self.journal.measure() > limit
+        self._within = 0 if does_exceed else limit
+        return does_exceed
+
+    def exceeded(self, limit: int) -> bool:
+        """Tell the same before anything is recorded: if nobody else was at work, it is as it was left."""
+        return (self._within != limit or not self.has_resumed) and self.exceeds(limit)
 
     def measure_packs(self) -> int:
         """Tell how many bytes of that its packs take."""

@@ -16,6 +16,8 @@ from shadowtree.layout import INDEX_SUFFIX, KEEP_SUFFIX, PACK_SUFFIX, TEMPORARY_
 from shadowtree.packs import Pack, PackStamp, stamp_of
 from shadowtree.packwriter import write_pack
 
+_SUFFIXES = (PACK_SUFFIX, INDEX_SUFFIX)
+
 
 class Stock:
     """The packs of a store. Reading needs no lock; writing and removing needs the store's."""
@@ -55,7 +57,7 @@ class Stock:
     def refresh(self) -> bool:
         """Look for packs that came or went; tell whether any came."""
         with disk.store_errors(self._directory):
-            self._stamps = stamps = dict(_stamp_files(self._directory))
+            self._stamps = stamps = _stamp_files(self._directory)
         for name, pack in list(self._packs.items()):
             if stamps.get(name) != pack.stamp:
                 self._packs.pop(name).close()
@@ -219,15 +221,18 @@ class Stock:
         return os.path.join(self._directory, pack + INDEX_SUFFIX)
 
 
-def _stamp_files(directory: str) -> Iterator[tuple[str, PackStamp]]:
+def _stamp_files(directory: str) -> dict[str, PackStamp]:
     """Give the stamps of packs and indexes; one that another process removes meanwhile is passed over."""
+    stamps = {}
     with os.scandir(directory) as entries:
         for entry in entries:
-            if entry.name.startswith("pack-") and entry.name.endswith((PACK_SUFFIX, INDEX_SUFFIX)):
+            name = entry.name
+            if name.startswith("pack-") and name.endswith(_SUFFIXES):
                 try:
-                    yield entry.name, stamp_of(entry.stat())
+                    stamps[name] = stamp_of(entry.stat())
                 except FileNotFoundError:
                     continue
+    return stamps
 
 
 def _is_index(name: str) -> bool:
