@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from shadowtree import disk
 from shadowtree.deflate import deflate
 from shadowtree.errors import ShadowError, StoreDamaged, StoreFailed
+from shadowtree.fresh import merge_fresh
 from shadowtree.journal import Journal
 from shadowtree.layout import KEEPER_REF, StoreLayout
 from shadowtree.objects import Objects
@@ -33,7 +34,7 @@ from shadowtree.packwriter import (
     write_pack,
 )
 from shadowtree.shelf import NoShelf
-from shadowtree.shelving import Shelving, merge_fresh
+from shadowtree.shelving import Shelving
 from shadowtree.system import boot_id
 
 TYPE_CHECKING = False

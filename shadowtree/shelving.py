@@ -14,20 +14,18 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, filterfalse
 
 from shadowtree.errors import StoreDamaged, StoreFailed
+from shadowtree.fresh import LARGEST_MERGED, Release, choose_to_merge, merge_fresh, remove_packs
 from shadowtree.layout import INDEX_SUFFIX
 from shadowtree.objects import Objects
 from shadowtree.packs import Pack
 from shadowtree.packwriter import PackWriter, remove_pack
 from shadowtree.shelf import Family, Shelf, verify_shelves, write_family
 
-_ALWAYS_MERGED = 1 << 20
-_LARGEST_MERGED = 16 << 20
-"""Fresh packs of so many bytes are always merged, and larger ones never."""
 _SPARED = 20
 """Less than this part of a shelf is next to nothing."""
 _SMALLEST_SHELF = 2 << 20
@@ -43,79 +41,10 @@ _WORTH = 64
 _OBJECT_WEIGHT = 500
 """To look at one more object on a shelf takes as long as to copy so many bytes."""
 
-Release = Callable[[Sequence[str]], None]
-"""Called with the names of packs that are about to go, when all that is in them is durable elsewhere."""
-
 
 def shelf_size(total: int) -> int:
     """Tell how large a shelf should be where all together have `total` bytes."""
     return max(_SMALLEST_SHELF, total // _SHELVES)
-
-
-def choose_to_merge(fresh: Iterable[Pack]) -> list[Pack]:
-    """Choose the fresh packs that are put together: small ones, and larger ones if those add up to as much.
-
-    So an object is copied a number of times that grows with the logarithm of the store.
-    """
-    taken: list[Pack] = []
-    total = 0
-    for pack in sorted(fresh, key=lambda pack: pack.size):
-        if pack.size > min(max(_ALWAYS_MERGED, total), _LARGEST_MERGED):
-            break
-        taken.append(pack)
-        total += pack.size
-    return taken
-
-
-def merge_fresh(
-    objects: Objects, fresh: Iterable[Pack], release: Release, shelved: Set[bytes] = frozenset()
-) -> str | None:
-    """Put small fresh packs together, without what is `shelved`; give the name of what is left, if any is."""
-    taken = choose_to_merge(fresh)
-    if len(taken) < 2 and shelved.isdisjoint(id for pack in taken for id in pack.ids()):
-        return None
-    merged = merge_packs(taken, objects.start_pack(), release, shelved)
-    objects.refresh()
-    return merged
-
-
-def merge_packs(
-    packs: Sequence[Pack],
-    into: PackWriter,
-    release: Release | None = None,
-    shelved: Container[bytes] = frozenset(),
-) -> str | None:
-    """Copy packs into one and remove them once it is durable; give its name, if anything is in it.
-
-    Entries are copied as they are: nothing is inflated. A pack with damage or deltas is left alone. What is
-    `shelved` is durable elsewhere, and left out.
-    """
-    merged: list[Pack] = []
-    try:
-        for pack in packs:
-            try:
-                entries = list(pack.raw_entries())
-            except (StoreDamaged, StoreFailed):
-                continue
-            for object_id, raw in entries:
-                if object_id not in shelved:
-                    into.copy_entry(object_id, raw)
-            merged.append(pack)
-        made = [os.path.basename(path) for path in into.finish()]
-    except BaseException:
-        into.abandon()
-        raise
-    _remove(merged, made, release)
-    return made[0] if made else None
-
-
-def _remove(packs: Sequence[Pack], made: Container[str], release: Release | None) -> None:
-    # What was killed may have left all these objects in one pack already: the same one again.
-    gone = [pack for pack in packs if pack.name not in made]
-    if release is not None:
-        release([pack.name for pack in gone])
-    for pack in gone:
-        remove_pack(os.path.dirname(pack.path), pack.name)
 
 
 class Shelving:
@@ -333,7 +262,7 @@ class Shelving:
 
     def _may_stay(self, fresh: Pack) -> bool:
         """Tell whether what is not worth it may stay in a fresh pack, which is small enough to be merged."""
-        return fresh.size <= _LARGEST_MERGED and fresh.name not in self._foreign
+        return fresh.size <= LARGEST_MERGED and fresh.name not in self._foreign
 
     def _is_stale(self, shelf: Pack) -> bool:
         """Tell whether a shelf holds what is not live, or what stands on another one too; or much of it."""
@@ -407,7 +336,7 @@ class Shelving:
         # A fresh pack may become a shelf just as it is: the same bytes, and so the same name.
         self._release([pack.name for pack in self._fresh if pack.name in names])
         self._fresh = [pack for pack in self._fresh if pack.name not in names]
-        _remove(replaced, names, self._release)
+        remove_packs(replaced, names, self._release)
         self._objects.refresh()
 
     def _find_extent(self, shelf: Pack | None, taken: Collection[bytes]) -> tuple[int, int]:
@@ -451,7 +380,7 @@ class Shelving:
         ]
         shelved = [pack for pack in candidates if all(map(self._is_safe, pack.ids()))]
         if shelved:
-            _remove(shelved, (), self._release)
+            remove_packs(shelved, (), self._release)
             self._fresh = [pack for pack in self._fresh if pack not in shelved]
             self._objects.refresh()
         return bool(shelved)

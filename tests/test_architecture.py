@@ -70,7 +70,10 @@ FLOORS: tuple[tuple[str, set[str]], ...] = (
         "edges: stores, rows of each kind, and what watchfiles tells",
         {"forgotten", "notices", "objects", "passing", "purgedrows", "store", "treerows"},
     ),
-    ("edges: the timeline, copies of objects, and one shelf", {"chain", "copies", "journal", "shelf"}),
+    (
+        "edges: the timeline, copies of objects, and one shelf",
+        {"chain", "copies", "fresh", "journal", "shelf"},
+    ),
     ("edges: packs put together", {"shelving"}),
     ("edges: what comes into a store", {"intake"}),
     ("rules: what is covered, and what is known", {"census", "coverage", "reach"}),

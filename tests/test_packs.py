@@ -16,11 +16,12 @@ import pytest
 from shadowtree import Shadow, disk, faultpoint, packs
 from shadowtree.deflate import deflate
 from shadowtree.errors import StoreDamaged, StoreFailed
+from shadowtree.fresh import merge_packs
 from shadowtree.gitformat import EMPTY_TREE, MODE_FILE, TreeEntry, encode_tree, object_id
 from shadowtree.objects import Objects
 from shadowtree.packs import Pack
 from shadowtree.packwriter import PackWriter
-from shadowtree.shelving import Shelving, merge_packs
+from shadowtree.shelving import Shelving
 from tests.referee import git
 
 

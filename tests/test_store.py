@@ -35,12 +35,12 @@ from shadowtree import (
 )
 from shadowtree import store as stores
 from shadowtree.cli import main
+from shadowtree.fresh import merge_packs
 from shadowtree.identity import read_identity
 from shadowtree.layout import FORMAT
 from shadowtree.layout import store_of as name_store
 from shadowtree.objects import Objects
 from shadowtree.packs import Pack
-from shadowtree.shelving import merge_packs
 from shadowtree.system import directory_generation, host_name
 from tests.faults import (
     SETTINGS,
