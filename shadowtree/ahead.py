@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from stat import S_ISLNK
 
 from shadowtree.directory import Directory
 from shadowtree.frozen import frozen
+from shadowtree.gitformat import blob_id
 from shadowtree.packwriter import PackWriter
 from shadowtree.paths import join
 from shadowtree.rulefiles import Surroundings
 from shadowtree.scan import Scan
 from shadowtree.settings import Settings
 from shadowtree.statcache import StatCache
-from shadowtree.worktree import stamp_of
+from shadowtree.system import O_CLOEXEC, O_DIRECTORY
+from shadowtree.worktree import TooLong, Unreadable, Vanished, read_file, read_link
 
 
 @frozen
@@ -34,24 +37,33 @@ class Ahead:
     settings: Settings
     surroundings: Surroundings
     cache: StatCache
-    news: object
-    """Stands for all that the watcher had told when it was made."""
 
     def is_as_read(self, root: str) -> bool:
-        """Tell whether every file that was read has the same stamp still.
+        """Read the files once more, and tell whether they are what they were.
 
-        A change that the kernel does not tell, through a mapping for one, mostly shows there.
+        A mapping stamps a file once for many writes, and nobody tells of them.
         """
-        top = os.fsencode(root)
+        fd = os.open(root, os.O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         try:
-            for directory in self.scan.directories:
-                for row in directory.pending:
-                    path = os.path.join(top, join(directory.path, directory.names[row]))
-                    if stamp_of(os.stat(path, follow_symlinks=False)) != directory.file_stamp(row):
-                        return False
-        except OSError:
+            return all(
+                _is_same(directory, row, fd)
+                for directory in self.scan.directories
+                for row in directory.pending
+            )
+        except (OSError, Unreadable, Vanished, TooLong):
             return False
-        return True
+        finally:
+            os.close(fd)
+
+
+def _is_same(directory: Directory, row: int, root_fd: int) -> bool:
+    # The whole way there, in one step: whatever changed on it would have been told.
+    path = join(directory.path, directory.names[row])
+    if S_ISLNK(directory.file_mode(row)):
+        stamp, content = read_link(root_fd, path)
+    else:
+        stamp, content = read_file(root_fd, path, directory.file_size(row))
+    return stamp == directory.file_stamp(row) and blob_id(content) == directory.file_id(row)
 
 
 def is_fit(scan: Scan) -> bool:
@@ -61,7 +73,8 @@ def is_fit(scan: Scan) -> bool:
     other names, one of which may be written where nobody watches; nor with what each scan looks at anew: what
     was skipped, and the files of repositories. And new rules may concern everything.
     """
-    return not (scan.gone or scan.aliases or scan.has_new_rules) and all(
+    is_plain = not (scan.is_whole or scan.gone or scan.aliases or scan.has_new_rules)
+    return is_plain and all(
         is_known and not (directory.linked or directory.skipped or directory.has_repository)
         for directory, is_known in _list_changed(scan)
     )

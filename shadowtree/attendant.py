@@ -3,23 +3,24 @@
     asleep ──something is told──▶ waits until it is quiet ──▶ reads ahead ──▶ rests, then sleeps again
 
 It only ever saves the next record some work: whatever goes wrong here, that finds everything as it was, and
-does without. It takes no lock of the store, and waits for nobody.
+does without. It takes no lock of the store, writes nothing, and waits for nobody who uses the shadow.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import select
 from _thread import RLock
 from contextlib import suppress
-from threading import Lock, Thread, current_thread
+from socket import socketpair
+from threading import Thread, current_thread
 from time import monotonic
 from weakref import WeakSet, finalize, ref
 
 from shadowtree.capture import read_ahead
 from shadowtree.errors import ShadowError
 from shadowtree.gate import Gate
-from shadowtree.system import O_CLOEXEC
 
 _QUIET_S = 0.03
 """How long nothing must be told, at first; where more and more is, longer and longer."""
@@ -34,42 +35,48 @@ class Attendant:
     def __init__(self, gate: Gate, mutex: RLock) -> None:
         self._gate = gate
         self._mutex = mutex
-        """Of those who use the shadow."""
-        self._bell: _Bell | None = None
-        self._thread: Thread | None = None
+        """Of those who use the shadow. `attend` and `dismiss` are for who holds it."""
+        self._service: _Service | None = None
         self._turn = -1
+        """How often everything had been looked at when it began, or was told of another watcher."""
+        self._news: object = None
         self.is_retired = False
         """Somebody else looks after what is told."""
-        self.at_work = Lock()
-        """Held while it reads: nobody forks in between."""
         _attendants.add(self)
 
     def attend(self) -> None:
-        """Begin, or go on if everything was looked at anew, since that may have brought another watcher."""
+        """Begin, or go on if everything was looked at anew, since that may have brought another watcher.
+
+        Whoever has just recorded something cannot be told that no thread can be had: then there is none.
+        """
         turn = 0 if self._gate.watch is None else self._gate.watch.rescans
-        if turn == self._turn or self.is_retired or self.fileno() is None:
+        if turn == self._turn or self.is_retired or _process.is_ending or self.fileno() is None:
             return
+        if self._service is not None and self._service.is_alive:
+            self._service.ring()
+        else:
+            with suppress(OSError, RuntimeError):
+                self._service = _Service(self)
         self._turn = turn
-        if self._thread is not None and self._thread.is_alive() and self._bell is not None:
-            self._bell.ring()
-            return
-        self._bell = _Bell()
-        self._thread = Thread(
-            target=_attend, args=(ref(self), self._bell), name="shadowtree attendant", daemon=True
-        )
-        # A shadow that nobody closed leaves no thread either.
-        finalize(self, self._bell.ring)
-        self._thread.start()
 
     def dismiss(self) -> None:
         """End the thread; `attend` begins anew."""
-        thread, bell = self._thread, self._bell
-        self._thread, self._bell, self._turn = None, None, -1
-        if thread is not None and bell is not None and thread.is_alive():
-            bell.is_last = True
-            bell.ring()
-            if thread is not current_thread():
-                thread.join()
+        service, self._service, self._turn = self._service, None, -1
+        if service is not None:
+            service.end()
+
+    def retire(self) -> None:
+        """Never read ahead any more, by oneself; the thread ends soon."""
+        self.is_retired = True
+        service = self._service
+        if service is not None:
+            service.ring()
+
+    def disown(self) -> None:
+        """Be without a thread, in a child that was forked: it has none."""
+        service, self._service, self._turn = self._service, None, -1
+        if service is not None:
+            service.close()
 
     def fileno(self) -> int | None:
         """Give the descriptor of the watcher's queue, if there is one."""
@@ -77,12 +84,17 @@ class Attendant:
         return fd if fd is not None and fd >= 0 else None
 
     def hear(self) -> bool:
-        """Take in what was told; tell whether anything was."""
-        return self._gate.watch is not None and self.fileno() is not None and self._gate.watch.drain()
+        """Take in what was told; tell whether anything was since the last call, whoever took it in."""
+        watch = self._gate.watch
+        if watch is None or self.fileno() is None:
+            return False
+        watch.drain()
+        known, self._news = self._news, watch.news
+        return known is not self._news
 
     def read_ahead(self) -> bool:
         """Read ahead, unless somebody is at work; tell whether the next record finds it done."""
-        with self.at_work:
+        with _process.reading:
             if not self._mutex.acquire(blocking=False):
                 return False
             try:
@@ -95,77 +107,117 @@ class Attendant:
                 self._mutex.release()
 
 
-class _Bell:
-    """Wakes one thread."""
+class _Service:
+    """The thread of an attendant, and a bell to wake it."""
 
-    def __init__(self) -> None:
-        self._mouth, self._rope = os.pipe2(os.O_NONBLOCK | O_CLOEXEC)
-        self._lock = Lock()
-        """Nobody rings when it is closed: the number of the rope may be another's by then."""
-        self._is_closed = False
-        self.is_last = False
-        """There is nothing more to do."""
+    def __init__(self, attendant: Attendant) -> None:
+        # Not a pipe: should a host close files that are not its own, a byte for one of these numbers cannot
+        # end up in one that it opens afterwards.
+        self._bell, self._rope = socketpair()
+        self._bell.setblocking(False)
+        self._rope.setblocking(False)
+        try:
+            # Not `poll`, which keeps a queue alive that is closed meanwhile, with all its watches.
+            self._poll = select.epoll()
+        except OSError:
+            self._close_bell()
+            raise
+        self._poll.register(self._bell, select.EPOLLIN)
+        self._is_over = False
+        self._thread = Thread(
+            target=_serve, args=(ref(attendant), self), name="shadowtree attendant", daemon=True
+        )
+        # A shadow that nobody closed leaves no thread either.
+        self._finalizer = finalize(attendant, self.ring)
+        self._finalizer.atexit = False
+        try:
+            self._thread.start()
+        except BaseException:
+            self._finalizer.detach()
+            self.close()
+            raise
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread is at its post."""
+        return self._thread.is_alive()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing more to do."""
+        return self._is_over
 
     def ring(self) -> None:
-        """Wake it."""
-        with self._lock, suppress(OSError):
-            if not self._is_closed:
-                os.write(self._rope, b"\0")
+        """Wake the thread, to look at how things are."""
+        with suppress(OSError):
+            self._rope.send(b"\0")
+
+    def end(self) -> None:
+        """End the thread, and wait for that."""
+        self._is_over = True
+        self._finalizer.detach()
+        self.ring()
+        if self._thread is not current_thread():
+            self._thread.join()
 
     def wait(self, fd: int | None = None, timeout_s: float | None = None) -> bool:
-        """Wait until it rings, or something can be read from `fd`, or time is over; True: it rang."""
-        poll = select.poll()
-        poll.register(self._mouth, select.POLLIN)
+        """Wait until the bell rings, or something can be read from `fd`, or time is over; True: it rang."""
+        # A queue may be closed at any moment; whoever opens another one rings.
         if fd is not None:
-            poll.register(fd, select.POLLIN)
-        found = {number for number, _ in poll.poll(None if timeout_s is None else timeout_s * 1000)}
-        if self._mouth not in found:
+            with suppress(OSError):
+                self._poll.register(fd, select.EPOLLIN)
+        found = {number for number, _ in self._poll.poll(timeout_s)}
+        if fd is not None:
+            with suppress(OSError):
+                self._poll.unregister(fd)
+        if self._bell.fileno() not in found:
             return False
         with suppress(BlockingIOError):
-            os.read(self._mouth, 4096)
+            while self._bell.recv(4096):
+                pass
         return True
 
     def close(self) -> None:
-        """Be of no more use."""
-        with self._lock:
-            self._is_closed = True
-            # A host may have closed them without a word, and all its other files too.
-            for fd in (self._mouth, self._rope):
-                with suppress(OSError):
-                    os.close(fd)
+        """Let go of what it waits with."""
+        self._poll.close()
+        self._close_bell()
+
+    def _close_bell(self) -> None:
+        self._bell.close()
+        self._rope.close()
 
 
-def _attend(attendant: ref[Attendant], bell: _Bell) -> None:
-    """Be the thread. Between two steps it holds nothing but the bell, so that a shadow can be dropped."""
+def _serve(attendant: ref[Attendant], service: _Service) -> None:
+    """Be the thread. Between two steps it holds nothing but the service, so that a shadow can be dropped."""
     try:
-        while not bell.is_last and _step(attendant, bell):
+        while not service.is_over and _step(attendant, service):
             pass
     except Exception:  # noqa: BLE001  # a bug: the next record does the same, and shows it to somebody
         return
     finally:
-        bell.close()
+        service.close()
 
 
-def _step(attendant: ref[Attendant], bell: _Bell) -> bool:
-    """Wait for something to be told, and then for quiet, and read ahead; False: there is no shadow left."""
+def _step(attendant: ref[Attendant], service: _Service) -> bool:
+    """Wait for something to be told, and then for quiet, and read ahead; False: nobody wants that."""
     someone = attendant()
-    if someone is None:
+    if someone is None or someone.is_retired:
         return False
     fd = someone.fileno()
     del someone
-    if bell.wait(fd):
+    if service.wait(fd):
         return True
     pause_s, has_heard = _QUIET_S, False
-    while not bell.wait(timeout_s=pause_s):
+    while not service.wait(timeout_s=pause_s):
         someone = attendant()
-        if someone is None:
+        if someone is None or someone.is_retired:
             return False
         if not someone.hear():
             if has_heard:
                 begun_s = monotonic()
                 someone.read_ahead()
                 del someone
-                bell.wait(timeout_s=_SHARE * (monotonic() - begun_s))
+                service.wait(timeout_s=_SHARE * (monotonic() - begun_s))
             return True
         del someone
         has_heard = True
@@ -173,23 +225,38 @@ def _step(attendant: ref[Attendant], bell: _Bell) -> bool:
     return True
 
 
-# Forks
+# The process
 
 _attendants: WeakSet[Attendant] = WeakSet()
-_held: list[Attendant] = []
 
 
-def _hold_all() -> None:
-    """Let nobody fork while a thread that the child will not have holds what the child needs."""
-    _held.extend(_attendants)
-    for attendant in _held:
-        attendant.at_work.acquire()
+class _Process:
+    """What all attendants of a process have in common."""
+
+    def __init__(self) -> None:
+        self.reading = RLock()
+        """Held by whoever reads ahead, and by whoever forks: a child has no thread that would let go."""
+        self.is_ending = False
+        """No thread is to begin any more."""
+
+    def be_child(self) -> None:
+        """Begin anew: nothing that was going on goes on here."""
+        self.reading = RLock()
+        for attendant in list(_attendants):
+            attendant.disown()
+
+    def end(self) -> None:
+        """End all threads, while those that wait for something of theirs can still have it."""
+        self.is_ending = True
+        for attendant in list(_attendants):
+            attendant.dismiss()
 
 
-def _release_all() -> None:
-    while _held:
-        _held.pop().at_work.release()
-
-
+_process = _Process()
+atexit.register(_process.end)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_hold_all, after_in_parent=_release_all, after_in_child=_release_all)
+    os.register_at_fork(
+        before=lambda: _process.reading.acquire(),
+        after_in_parent=lambda: _process.reading.release(),
+        after_in_child=_process.be_child,
+    )

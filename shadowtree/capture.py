@@ -18,7 +18,7 @@ from shadowtree.frozen import frozen
 from shadowtree.model import Skipped
 from shadowtree.objects import Objects
 from shadowtree.opened import OpenStore
-from shadowtree.packwriter import PackWriter
+from shadowtree.packwriter import PackFull, PackWriter
 from shadowtree.paths import RelPath
 from shadowtree.recorded import RecordedDirectory, open_recorded
 from shadowtree.rulefiles import Surroundings
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _DEFLATED = 3
 """About how much smaller texts become when they are stored."""
 _MOST_AHEAD = 200
-_LARGEST_AHEAD = 1 << 20
+_LARGEST_AHEAD = 512 << 10
 """How many paths and how many bytes are read ahead: whoever wants to record meanwhile has to wait."""
 
 
@@ -199,7 +199,7 @@ def _take(
 def read_ahead(site: Site, opened: OpenStore) -> bool:
     """Take what changed for the next capture to find, if it is little and rests; tell whether it is ready.
 
-    Without the lock: whoever captures makes sure that nobody else was at work.
+    Nothing is written, so it needs no lock: who holds that next makes sure that nobody else held it since.
     """
     watch, cache = site.watch, opened.cache
     if watch is None or not watch.is_little_told(cache, _MOST_AHEAD):
@@ -208,28 +208,32 @@ def read_ahead(site: Site, opened: OpenStore) -> bool:
 
     surroundings = opened.surround(site.surroundings)
     scan = watch.scan(site.settings, surroundings, cache, opened.was_covered)
-    if scan.is_whole or scan.pending_bytes > _LARGEST_AHEAD:
+    if not watch.is_at_rest or not is_fit(scan) or scan.pending_bytes > _LARGEST_AHEAD:
         return False
     pack = opened.objects.start_pack()
-    read_files(scan, site.worktree, opened.objects, pack, None)
-    tree, facts = build_trees(scan, opened.objects, pack)
-    if not is_fit(scan) or not pack.is_in_memory:
-        pack.abandon()
+    pack.confine(is_confined=True)
+    try:
+        read_files(scan, site.worktree, opened.objects, pack, None)
+        tree, facts = build_trees(scan, opened.objects, pack)
+    except PackFull:
         return False
-    watch.ahead = Ahead(scan, pack, tree, facts, site.settings, surroundings, cache, watch.news)
+    if not is_fit(scan):
+        return False
+    watch.keep_ahead(Ahead(scan, pack, tree, facts, site.settings, surroundings, cache))
     return True
 
 
 def _take_ahead(site: Site, opened: OpenStore) -> Capture | None:
-    """Give what was read ahead, if it is still what is there, and the store is as this process left it."""
+    """Give what was read ahead, if it is still what is there."""
     watch = site.watch
-    if watch is None or watch.ahead is None or not opened.has_resumed:
+    if watch is None or watch.ahead is None:
         return None
     surroundings = opened.surround(site.surroundings)
     ahead = watch.take_ahead(site.settings, surroundings, opened.cache, opened.was_covered)
     if ahead is None:
         return None
     refuse_full(opened.layout.store, ahead.pack.size, site.settings)
+    ahead.pack.confine(is_confined=False)
     return Capture(site, opened, ahead.scan, ahead.pack, ahead.tree, ahead.facts)
 
 

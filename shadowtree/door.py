@@ -139,9 +139,9 @@ class Door:
 
     def close(self) -> None:
         """Let go of every file and every watch. The shadow can be used again and opens what it needs."""
-        self._dismiss()
         with self._mutex:
             self._gate.close()
+            self._dismiss()
 
     def _dismiss(self) -> None:
         """End the thread that reads ahead."""
@@ -212,8 +212,7 @@ class Door:
         Who asks for it has a loop of his own, so from now on there is no thread that reads ahead.
         """
         if self._attendant is not None:
-            self._attendant.is_retired = True
-        self._dismiss()
+            self._attendant.retire()
         return None if self._gate.watch is None else self._gate.watch.fileno()
 
     def watched_directories(self) -> list[str]:

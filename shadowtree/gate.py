@@ -146,8 +146,17 @@ class Gate:
         with self._hold_lock(wait_s) as was_mine:
             opened = self._open_store()
             if not opened.resume(is_alone=was_mine):
+                self._forget_ahead()
                 self._make_good(opened)
-            yield opened
+            try:
+                yield opened
+            finally:
+                self._forget_ahead()
+
+    def _forget_ahead(self) -> None:
+        """Throw away what was read ahead: it counts until the lock is held, if nobody else held it before."""
+        if self.watch is not None:
+            self.watch.ahead = None
 
     @contextmanager
     def _hold_lock(self, timeout_s: float) -> Iterator[bool]:

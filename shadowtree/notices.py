@@ -163,11 +163,11 @@ class NoticeWatcher:
 
     def dirty(self) -> Dirty | Rescan:
         """Tell where something may have happened since the last call."""
-        self.drain()
+        is_new = self.drain()
         with self._lock:
             if self._doubt is not None:
                 return self._start_anew()
-            found = Dirty(self._paths, self._trees | self._again)
+            found = Dirty(self._paths, self._trees | self._again, is_new=is_new)
             self._paths, self._trees, self._came, self._again = set(), set(), set(), self._came
             return found
 

@@ -47,10 +47,10 @@ class OpenStore:
         self._boot = boot_id()
         self.is_at_rest = False
         """Whoever holds the lock next has nothing to make good, if it is this process."""
-        self.has_resumed = False
-        """Nobody else was at work between the last two times that this process took the lock."""
+        self._has_resumed = False
+        """Nothing had to be made good when the lock was taken."""
         self._within = 0
-        """The limit that the store was found to be within when this process last recorded; 0: none was."""
+        """The limit that the store was within when this process last left it, as nobody else has since."""
         self._searched: dict[bytes, int] = {}
         """For paths above the size limit the last recorded tree in which they were looked for."""
 
@@ -91,7 +91,7 @@ class OpenStore:
 
     def rest(self) -> None:
         """Note that something was recorded, and nothing else was begun that may have been interrupted."""
-        self.is_at_rest = self._intake.is_settled and (self.has_resumed or not self.has_to_recover())
+        self.is_at_rest = self._intake.is_settled and (self._has_resumed or not self.has_to_recover())
 
     def resume(self, *, is_alone: bool) -> bool:
         """Go on as the holder of the lock; False if there may be something to make good before.
@@ -100,8 +100,10 @@ class OpenStore:
         touched the packs: who needs no lock, such as `git gc`, leaves other ones.
         """
         is_at_rest, self.is_at_rest = self.is_at_rest, False
-        self.has_resumed = is_at_rest and is_alone and not self._is_damaged and self._is_as_it_was()
-        return self.has_resumed
+        self._has_resumed = is_at_rest and is_alone and not self._is_damaged and self._is_as_it_was()
+        if not self._has_resumed:
+            self._within = 0
+        return self._has_resumed
 
     def _is_as_it_was(self) -> bool:
         known = self.objects.stock.stamps()
@@ -281,7 +283,7 @@ class OpenStore:
 
     def exceeded(self, limit: int) -> bool:
         """Tell the same before anything is recorded: if nobody else was at work, it is as it was left."""
-        return (self._within != limit or not self.has_resumed) and self.exceeds(limit)
+        return self._within != limit and self.exceeds(limit)
 
     def measure_packs(self) -> int:
         """Tell how many bytes of that its packs take."""

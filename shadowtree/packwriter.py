@@ -35,6 +35,10 @@ _GIT_SUFFIXES = (".rev", ".bitmap", ".mtimes")
 """What real git puts beside the packs that it makes."""
 
 
+class PackFull(Exception):
+    """A pack that must have no files holds as much as it may."""
+
+
 class PackWriter:
     """New objects on their way into a pack, or into several parts of about so many bytes, or objects.
 
@@ -68,10 +72,9 @@ class PackWriter:
         """How many bytes all parts have so far."""
         return sum(part.size for part in (*self._full, self._part))
 
-    @property
-    def is_in_memory(self) -> bool:
-        """Whether it has no files so far."""
-        return not self._full and self._part.is_in_memory
+    def confine(self, *, is_confined: bool) -> None:
+        """Have no files from now on, and raise `PackFull` if that would be too much to hold; or no longer."""
+        self._part.is_confined = is_confined
 
     def note_copied(self, object_id: bytes) -> None:
         """Note that what was added is what it was in another pack, and was not hashed here."""
@@ -215,16 +218,13 @@ class _Part:
         self.entries: list[PackEntry] = []
         self.name = ""
         """`pack-ID`, once it is complete."""
+        self.is_confined = False
+        """It must have no file."""
 
     @property
     def size(self) -> int:
         """How many bytes it has so far."""
         return self._flushed + len(self._buffer)
-
-    @property
-    def is_in_memory(self) -> bool:
-        """Whether it has no file so far."""
-        return self._fd < 0
 
     def start(self) -> int:
         """Leave room for the header when the first object comes, and give where the next entry begins."""
@@ -290,6 +290,8 @@ class _Part:
 
     def flush(self) -> None:
         """Write to the file what is in memory."""
+        if self.is_confined:
+            raise PackFull
         if self._fd < 0:
             self._path = disk.name_temporary(self._directory)
             self._fd = disk.create_file(self._path)

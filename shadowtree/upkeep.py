@@ -227,8 +227,8 @@ class Upkeep(Door):
         """
         with self._mutex:
             freed = self._gate.destroy()
-        self._dismiss()
-        return freed
+            self._dismiss()
+            return freed
 
     def _read_keep(self, keep_last: int | None, keep_within: float | str | None) -> Keep:
         from shadowtree.retention import Keep

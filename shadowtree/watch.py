@@ -37,11 +37,11 @@ _SLICE = 64
 class Pending:
     """Where something may have happened that is not recorded yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, writing: frozenset[RelPath] = frozenset()) -> None:
         self.paths: set[RelPath] = set()
         self.directories: set[RelPath] = set()
         self.trees: set[RelPath] = set()
-        self.writing: frozenset[RelPath] = frozenset()
+        self.writing = writing
 
     def explains(self, directory: RelPath, name: bytes) -> bool:
         """Tell whether a change of a name in a directory is among these."""
@@ -73,8 +73,12 @@ class Watch:
         self._round: Iterator[RelPath] | None = None
         self.news = object()
         """Another one whenever something was told: who keeps it can see whether anything was since."""
+        self._heard = object()
+        """Another one whenever what was told became pending."""
         self.ahead: Ahead | None = None
         """What the next capture would come to, if nothing happens until then."""
+        self._ahead_of: object = None
+        """All that had been heard when that was made."""
 
     def close(self) -> None:
         """Let go of every watch."""
@@ -128,13 +132,28 @@ class Watch:
                 return scan
             self._pending.paths |= others
 
+    # Ahead
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether none of what was told is being written, or may be much."""
+        told = self._pending
+        return not told.trees and told.writing.isdisjoint(told.paths)
+
     def is_little_told(self, cache: StatCache, most: int) -> bool:
-        """Tell whether at most so many paths may have changed, in directories that are known, and rest."""
+        """Tell whether something may have changed, at most so many paths in directories that are known."""
+        told = self._pending
+        if len(told.paths) > most:
+            # The rest of it had better wait in the watcher, who knows when it is too much.
+            return False
         self._listen(cache.token)
         told = self._pending
         is_in_sight = self._census is not None and not self._is_doubtful
-        is_at_rest = not told.writing and not told.trees
-        return is_in_sight and is_at_rest and 0 < len(told.paths) + len(told.directories) <= most
+        return is_in_sight and self.is_at_rest and 0 < len(told.paths) + len(told.directories) <= most
+
+    def keep_ahead(self, ahead: Ahead) -> None:
+        """Keep what was made of the last scan, until anything is heard."""
+        self.ahead, self._ahead_of = ahead, self._heard
 
     def take_ahead(
         self,
@@ -145,15 +164,15 @@ class Watch:
     ) -> Ahead | None:
         """Give what was made ahead, once, if it is what a capture would come to now.
 
-        Nothing was told since; and of that of which nobody tells, nothing differs from what is recorded.
+        Nothing was told since; of that of which nobody tells, nothing differs from what is recorded; and the
+        files are what they were.
         """
         ahead, self.ahead = self.ahead, None
-        if ahead is None:
-            return None
         self._listen(cache.token)
         census = None if self._is_doubtful else self._census
-        is_new = ahead.news is self.news and ahead.cache is cache
-        if census is None or not is_new or (ahead.settings, ahead.surroundings) != (settings, surroundings):
+        if ahead is None or census is None or self._ahead_of is not self._heard:
+            return None
+        if (ahead.settings, ahead.surroundings) != (settings, surroundings) or ahead.cache is not cache:
             return None
         scan = scan_worktree(
             self._worktree,
@@ -162,10 +181,13 @@ class Watch:
             census,
             was_covered,
             indexes=cache.info("indexes"),
-            outlook=self._outlook(census, Pending()),
+            outlook=self._outlook(census, Pending(self._pending.writing)),
         )
         has_changed = any(scan.changed) or scan.gone or scan.has_new_rules
-        return None if has_changed or not ahead.is_as_read(self._worktree) else ahead
+        tells_same = scan.rule_files.warnings == ahead.scan.rule_files.warnings
+        return ahead if not has_changed and tells_same and ahead.is_as_read(self._worktree) else None
+
+    # What was recorded
 
     def commit(self, scan: Scan, cache: StatCache) -> None:
         """Take in a scan that was recorded, and is remembered in the cache."""
@@ -225,8 +247,10 @@ class Watch:
             self.news = object()
             self._start_anew(told.reason)
             return
-        if told.paths or told.trees:
+        if told.is_new:
             self.news = object()
+        if told.paths or told.trees:
+            self._heard = object()
         self._pending.paths |= told.paths
         self._pending.trees |= told.trees
         self._pending.writing = told.writing

@@ -63,6 +63,8 @@ class Dirty:
 
     A link to a file is never closed by its own name.
     """
+    is_new: bool = True
+    """Whether any of it was read just now, and not drained before."""
 
 
 @frozen
@@ -126,14 +128,12 @@ class InotifyWatcher:
         doubt = self._find_doubt()
         if doubt is not None:
             return Rescan(doubt)
-        self.drain()
+        is_new = self.drain()
         with self._lock:
-            found = Dirty(self._dirty, self._trees, frozenset(self._writing))
+            found = Dirty(self._dirty, self._trees, frozenset(self._writing), is_new)
             doubt, self._doubt = self._doubt, None
             self._dirty, self._trees = set(), set()
-        if doubt is None and len(found.paths) <= _MOST_PATHS:
-            return found
-        return Rescan(doubt or "too much changed at once")
+        return found if doubt is None else Rescan(doubt)
 
     def drain(self) -> bool:
         """Read the kernel's queue, lest it run over; tell whether there was anything in it."""
@@ -239,6 +239,10 @@ class InotifyWatcher:
         return True
 
     def _note_name(self, path: RelPath, mask: int) -> None:
+        if len(self._dirty) >= _MOST_PATHS and path not in self._dirty:
+            # Whoever is asked next would have to say so anyway; and nobody may ask for long.
+            self._doubt = "too much changed at once"
+            self._dirty, self._trees, self._writing = set(), set(), set()
         self._dirty.add(path)
         if mask & inotify.IS_DIRECTORY:
             self._trees.add(path)

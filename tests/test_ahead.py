@@ -6,7 +6,9 @@ import gc
 import mmap
 import os
 import shutil
+import subprocess
 import sys
+import textwrap
 import threading
 import weakref
 from collections.abc import Callable
@@ -14,39 +16,21 @@ from pathlib import Path
 
 import pytest
 
-from shadowtree import Conflict, Shadow, capture, snapshot
-from shadowtree.ahead import Ahead
+from shadowtree import Conflict, Shadow, attendant, capture, faultpoint, packwriter, snapshot
 from shadowtree.gitformat import blob_id
-from shadowtree.watch import Watch
 from tests.daemons import wait_until
 from tests.faults import in_child
+from tests.processes import surroundings
 from tests.referee import assert_sound_store, git, init
-from tests.test_watch import STORIES, Story
+from tests.test_watch import STORIES, Story, edit_in_place
 from tests.trees import Tree, make_tree
-from tests.watching import BASE, SETTINGS, Watched, open_descriptors, take_cold, view
+from tests.watching import BASE, SETTINGS, Taken, Watched, attendants, open_descriptors, take_cold, view
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's"),
     # Rules that are young are read again by each snapshot, and so is what was read ahead.
     pytest.mark.usefixtures("aged"),
 ]
-
-
-class Taken:
-    """Counts how often what was read ahead was recorded, and how often it was thrown away."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.used = 0
-        self.dropped = 0
-        real = Watch.take_ahead
-
-        def take_ahead(watch: Watch, *arguments: object) -> Ahead | None:
-            ahead = real(watch, *arguments)  # type: ignore[arg-type]  # as they came
-            self.used += ahead is not None
-            self.dropped += ahead is None
-            return ahead
-
-        monkeypatch.setattr(Watch, "take_ahead", take_ahead)
 
 
 @pytest.fixture
@@ -57,7 +41,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Taken:
 @pytest.fixture
 def still(watched: Watched) -> Watched:
     """A watched worktree that is read ahead only when a test says so."""
-    watched.shadow.fileno()
+    watched.read_nothing_ahead()
     return watched
 
 
@@ -152,13 +136,16 @@ def test_a_look_in_between_takes_nothing_away(still: Watched, taken: Taken) -> N
     assert taken.used == 1
 
 
-def test_nothing_is_stored_ahead(still: Watched) -> None:
-    before = sorted(path.name for path in still.shadow.store.rglob("*") if path.suffix in (".pack", ".idx"))
-    (still.top / "src/m.py").write_text("changed")
-    assert still.shadow.read_ahead()
+@pytest.mark.parametrize("is_much", [False, True], ids=["little", "much"])
+def test_nothing_is_written_ahead(is_much: bool, still: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even a temporary; what cannot be held in memory is left to the snapshot."""
+    (still.top / "src/m.py").write_bytes(os.urandom(3000))
+    with monkeypatch.context() as patch:
+        patch.setattr(faultpoint, "before_write", _refuse)
+        patch.setattr(packwriter, "_BUFFER_SIZE", 2000 if is_much else 5000)
+        assert still.shadow.read_ahead() != is_much
 
-    now = sorted(path.name for path in still.shadow.store.rglob("*") if path.suffix in (".pack", ".idx"))
-    assert now == before
+    compare(still)
 
 
 # What happens in between
@@ -205,7 +192,7 @@ def test_what_changes_outside_of_the_worktree(
     watched = Watched(worktree, tmp_path)
     with watched.shadow:
         watched.settle()
-        watched.shadow.fileno()
+        watched.read_nothing_ahead()
         (worktree / "src/m.py").write_text("changed")
         assert watched.shadow.read_ahead()
         make_tree(tmp_path / "home", home)
@@ -221,6 +208,47 @@ def test_another_process_that_records(still: Watched, taken: Taken) -> None:
 
     compare(still)
     assert taken.used == 0
+
+
+IDLE_ACTS: dict[str, Callable[[Shadow], object]] = {
+    "begin": lambda shadow: shadow.begin("m1"),
+    "pin": lambda shadow: shadow.pin("m1"),
+    "tidy": lambda shadow: shadow.tidy(0),
+}
+
+
+@pytest.mark.parametrize("act", IDLE_ACTS.values(), ids=IDLE_ACTS)
+def test_an_act_after_another_process_that_records_nothing_itself(
+    act: Callable[[Shadow], object], still: Watched, taken: Taken
+) -> None:
+    """It leaves the store at rest; but what was read ahead is from before the other one."""
+    shadow = still.shadow
+    shadow.begin("m1")
+    (still.top / "src/m.py").write_text("changed")
+    assert shadow.read_ahead()
+    in_child(lambda: take_cold(still.top, shadow.store)).value()
+    act(shadow)
+
+    assert [changed.path for changed in shadow.end("m1").patch.files] == ["src/m.py"]
+    assert taken.used == 0
+
+
+def test_a_blob_that_is_swept_in_between_is_stored_again(still: Watched, taken: Taken) -> None:
+    """A sweep of another process goes on between two acts of this one."""
+    shadow, path = still.shadow, still.top / "src/m.py"
+    for content in ("old", "new", "newer"):
+        with shadow.message(content):
+            path.write_text(content)
+    shadow.forget(keep_last=1, gc=False)
+    shadow.begin("m")
+    path.write_text("old")
+    assert shadow.read_ahead()
+    in_child(lambda: Shadow(still.top, store=shadow.store, settings=SETTINGS).gc()).value()
+    shadow.begin("m")
+    shadow.end("m")
+
+    assert taken.used == 0
+    assert shadow.check(read_data=True).ok
 
 
 def test_another_session_that_records(still: Watched, taken: Taken) -> None:
@@ -251,16 +279,29 @@ def test_gc_and_purge_in_between(still: Watched, taken: Taken) -> None:
     assert blob_id(b"secret").hex() not in blobs
 
 
-def test_a_mapping_that_writes_after_it_was_read(still: Watched, taken: Taken) -> None:
-    """Nobody tells of it; but who looks at the stamp sees it."""
+@pytest.mark.parametrize("is_dirty", [False, True], ids=["first", "again"])
+def test_a_mapping_that_writes_after_it_was_read(is_dirty: bool, still: Watched, taken: Taken) -> None:
+    """Nobody tells of it; and only the first write to a page stamps the file."""
     path = still.top / "src/m.py"
     path.write_text("changed")
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapping:
+        if is_dirty:
+            mapping[:1] = b"C"
         assert still.shadow.read_ahead()
-        mapping[:3] = b"CHA"
+        mapping[1:3] = b"HA"
+        compare(still)
+    assert taken.used == 0
 
-        still.shadow.track()
-        assert git("--git-dir", still.shadow.store, "show", f"{still.shadow.track()}:src/m.py") == "CHAnged"
+
+def test_warnings_are_those_of_now(still: Watched, taken: Taken) -> None:
+    init(still.top)
+    still.settle()
+    (still.top / "src/m.py").write_text("changed")
+    assert still.shadow.read_ahead()
+    (still.top / ".git/index").write_bytes(b"damaged")
+    warnings = still.shadow.take_snapshot().warnings
+
+    assert any("index" in warning for warning in warnings)
     assert taken.used == 0
 
 
@@ -299,6 +340,24 @@ def test_a_file_that_is_being_written(still: Watched) -> None:
     compare(still)
 
 
+def test_a_file_that_is_held_open_while_another_one_is_read(still: Watched, taken: Taken) -> None:
+    """Of what a mapping writes to it nothing is told, so each snapshot looks at it."""
+    with (still.top / "src/log").open("w+b") as file:
+        file.write(b"begun")
+        file.flush()
+        still.settle()
+        (still.top / "c/x").write_text("changed")
+        assert still.shadow.read_ahead()
+        compare(still)
+        assert taken.used == 1
+        (still.top / "c/x").write_text("changed again")
+        assert still.shadow.read_ahead()
+        with mmap.mmap(file.fileno(), 0) as mapping:
+            mapping[:1] = b"B"
+            compare(still)
+        assert taken.used == 1
+
+
 def test_nobody_is_waited_for(still: Watched) -> None:
     (still.top / "src/m.py").write_text("changed")
     found: list[bool] = []
@@ -329,6 +388,15 @@ def test_a_story_that_is_read_ahead(told: Story, still: Watched) -> None:
         compare(still)
 
 
+def test_some_stories_are_recorded_as_they_were_read(still: Watched, taken: Taken) -> None:
+    """Or else the others would prove nothing."""
+    for _ in edit_in_place(still.top):
+        assert still.shadow.read_ahead()
+        compare(still)
+
+    assert taken.used > 1
+
+
 @pytest.mark.parametrize("told", STORIES, ids=lambda told: told.__name__)
 def test_a_story_that_is_read_ahead_in_the_midst(told: Story, still: Watched) -> None:
     """A chapter is read ahead, and recorded only when another one has been told."""
@@ -346,11 +414,6 @@ def is_ready(shadow: Shadow) -> bool:
     """Tell whether something was read ahead."""
     watch = shadow._gate.watch
     return watch is not None and watch.ahead is not None
-
-
-def attendants() -> list[threading.Thread]:
-    """Give the threads that read ahead."""
-    return [thread for thread in threading.enumerate() if thread.name == "shadowtree attendant"]
 
 
 def test_a_thread_reads_ahead_when_it_is_quiet(watched: Watched, taken: Taken) -> None:
@@ -414,9 +477,72 @@ def test_destroy_ends_the_thread(watched: Watched) -> None:
 
 def test_who_has_a_loop_of_his_own_has_no_thread(watched: Watched) -> None:
     assert watched.shadow.fileno() is not None
-    assert attendants() == []
+    wait_until(lambda: attendants() == [])
+    watched.shadow.close()
     watched.shadow.track()
     assert attendants() == []
+
+
+def test_a_change_is_told_once_whoever_read_it(watched: Watched) -> None:
+    watched.shadow.drain()
+    (watched.top / "src/m.py").write_text("changed")
+    wait_until(lambda: is_ready(watched.shadow))
+
+    assert watched.shadow.drain()
+    assert not watched.shadow.drain()
+
+
+@pytest.mark.parametrize("what", ["Thread.start", "socketpair", "select.epoll"])
+def test_a_record_counts_though_no_thread_can_be_had(
+    what: str, tmp_path: Path, worktree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> object:
+        raise (RuntimeError if what == "Thread.start" else OSError)(arguments)
+
+    monkeypatch.setattr(f"shadowtree.attendant.{what}", fail)
+    make_tree(worktree, BASE)
+    before = open_descriptors()
+    with Shadow(worktree, store=tmp_path / "store", watch=True, settings=SETTINGS) as shadow:
+        shadow.snapshot("m1")
+        assert [message.id for message in shadow.messages()] == ["m1"]
+
+    assert open_descriptors() == before
+
+
+def test_a_record_that_ends_while_the_shadow_is_closed(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever of both is first: a record that counts begins anew, and close ends that."""
+    is_inside, may_go = threading.Event(), threading.Event()
+    real = snapshot.settle
+
+    def slow(*arguments: object) -> None:
+        is_inside.set()
+        may_go.wait(60)
+        real(*arguments)  # type: ignore[arg-type]  # as they came
+
+    watched.shadow.close()
+    monkeypatch.setattr(capture, "settle", slow)
+    recording = threading.Thread(target=watched.shadow.track)
+    recording.start()
+    assert is_inside.wait(60)
+    closing = threading.Thread(target=watched.shadow.close)
+    closing.start()
+    may_go.set()
+    recording.join()
+    closing.join()
+
+    assert attendants() == []
+
+
+def test_nothing_piles_up_when_a_shadow_is_closed_and_used_again(watched: Watched) -> None:
+    for _ in range(5):
+        watched.shadow.close()
+        watched.shadow.track()
+    gc.collect()
+
+    kept = [it for it in gc.get_objects() if isinstance(it, attendant._Service)]
+    assert len(kept) == 1
 
 
 def test_a_bug_of_the_thread_is_no_bug_of_the_record(
@@ -453,3 +579,164 @@ def test_a_forked_child_while_the_thread_reads(watched: Watched, monkeypatch: py
 
     assert tree == (watched.shadow.track(), 1)
     compare(watched)
+
+
+# Processes that fork, close what is not theirs, and end
+
+HOST = """
+import os, sys, threading, time
+from pathlib import Path
+from shadowtree import Shadow, capture
+
+place = Path(sys.argv[1])
+is_inside = threading.Event()
+real = capture.read_files
+
+def slow(*arguments):
+    if threading.current_thread().name == "shadowtree attendant":
+        is_inside.set()
+        time.sleep(0.5)
+    real(*arguments)
+
+capture.read_files = slow
+top = place / "top"
+(top / "src").mkdir(parents=True)
+(top / "src/m.py").write_text("m")
+old = time.time() - 100
+os.utime(top / "src/m.py", (old, old))
+shadow = Shadow(top, store=place / "store", watch=True, settings={"min_free": 0})
+shadow.track()
+
+def change():
+    (top / "src/m.py").write_text("changed")
+    assert is_inside.wait(60)
+"""
+
+
+def run_host(place: Path, code: str) -> str:
+    """Run a host whose attendant reads slowly; give what it prints, which is nothing but what it says."""
+    done = subprocess.run(
+        [sys.executable, "-c", HOST + textwrap.dedent(code), place],
+        env=surroundings(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_a_daemon_that_closes_all_files_finds_nothing_of_ours_in_its_own(tmp_path: Path) -> None:
+    said = run_host(
+        tmp_path,
+        """
+        child = os.fork()
+        if child == 0:
+            os.closerange(3, 256)
+            logs = [open(place / f"log{number}", "w+b", buffering=0) for number in range(20)]
+            for log in logs:
+                log.write(b"line")
+            sys.exit(0)
+        os.waitpid(child, 0)
+        print({(place / f"log{number}").read_bytes() for number in range(20)})
+        """,
+    )
+    assert said == "{b'line'}\n"
+
+
+def test_a_forked_child_has_nothing_of_the_thread(tmp_path: Path) -> None:
+    said = run_host(
+        tmp_path,
+        """
+        def count():
+            return sum(is_of_the_thread(fd) for fd in range(3, 64))
+
+        def is_of_the_thread(fd):
+            try:
+                return os.readlink(f"/proc/self/fd/{fd}").startswith(("socket:", "anon_inode:[eventpoll]"))
+            except OSError:
+                return False
+
+        before = count()
+        child = os.fork()
+        if child == 0:
+            os._exit(count())
+        print(before, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        """,
+    )
+    assert said == "3 0\n"
+
+
+def test_several_threads_fork_while_the_thread_reads(tmp_path: Path) -> None:
+    said = run_host(
+        tmp_path,
+        """
+        ended = []
+
+        def fork():
+            child = os.fork()
+            if child == 0:
+                os._exit(0 if shadow.track() else 1)
+            ended.append(os.waitpid(child, 0)[1])
+
+        change()
+        threads = [threading.Thread(target=fork) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        print(ended)
+        """,
+    )
+    assert said == "[0, 0, 0, 0]\n"
+
+
+def test_a_signal_that_forks_while_somebody_reads(tmp_path: Path) -> None:
+    said = run_host(
+        tmp_path,
+        """
+        import signal
+
+        def fork(number, frame):
+            child = os.fork()
+            if child == 0:
+                os._exit(0)
+            print(os.waitpid(child, 0)[1])
+
+        def alarm(*arguments):
+            signal.raise_signal(signal.SIGUSR1)
+            real(*arguments)
+
+        signal.signal(signal.SIGUSR1, fork)
+        capture.read_files = alarm
+        shadow.fileno()
+        (top / "src/m.py").write_text("changed")
+        print(shadow.read_ahead())
+        """,
+    )
+    assert said == "0\nTrue\n"
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["then", "at exit"])
+def test_a_host_that_ends_while_the_thread_reads(is_late: bool, tmp_path: Path) -> None:
+    """Whoever closes a shadow as late as that must not wait for a thread that is frozen."""
+    said = run_host(
+        tmp_path,
+        f"""
+        import atexit
+
+        class Host:
+            def __del__(self, close=shadow.close):
+                close()
+                print("closed", flush=True)
+
+        host = Host()
+        if {is_late}:
+            atexit.register(shadow.track)
+        change()
+        capture.read_files = real  # or nothing here would ever go
+        """,
+    )
+    assert said == "closed\n"

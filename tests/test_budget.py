@@ -104,6 +104,20 @@ def test_what_is_left_is_undone_exactly(small: Shadow, worktree: Path) -> None:
     assert (worktree / "data").read_bytes() == noise(f"m{int(first[1:]) - 1}")
 
 
+def test_what_others_added_counts_also_after_an_act_that_records_nothing(
+    small: Shadow, worktree: Path
+) -> None:
+    record(small, "m1", "m2")
+    with Shadow(worktree, settings={**SETTINGS, "store_budget": 0}, session="other") as other:
+        other.begin("open")
+        (worktree / "much").write_bytes(noise("much", 2000 * KIB))
+        other.begin("open too")
+    small.pin("m1")
+
+    with pytest.raises(OverBudget):
+        small.snapshot("m3")
+
+
 def test_pinned_messages_stay_whatever_the_budget_is(small: Shadow, worktree: Path) -> None:
     record(small, "first")
     small.pin("first")

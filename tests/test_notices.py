@@ -23,6 +23,8 @@ from tests.trees import link, make_tree
 LONG_S = 60.0
 SHORT_S = 0.05
 
+NOTHING = Dirty(set(), set(), is_new=False)
+
 
 def paths(*names: str) -> set[RelPath]:
     return {RelPath(os.fsencode(name)) for name in names}
@@ -178,7 +180,7 @@ def dirty(watcher: NoticeWatcher) -> Dirty:
 
 
 def test_nothing_happened(watcher: NoticeWatcher) -> None:
-    assert dirty(watcher) == Dirty(set(), set())
+    assert dirty(watcher) == NOTHING
     assert not watcher.drain()
     assert watcher.fileno() is None
     assert watcher.count == 3
@@ -199,7 +201,7 @@ def test_each_change_is_told_by_the_next_call(watcher: NoticeWatcher, tree: Path
     assert dirty(watcher).paths == paths("b")
     os.symlink("a", tree / "ln")
     assert dirty(watcher).paths == paths("ln")
-    assert dirty(watcher) == Dirty(set(), set())
+    assert dirty(watcher) == NOTHING
 
 
 def test_hundreds_of_changes_right_before_the_call(watcher: NoticeWatcher, tree: Path) -> None:
@@ -228,7 +230,7 @@ def test_a_directory_that_came_is_looked_at_twice(watcher: NoticeWatcher, tree: 
 
     assert RelPath(b"p") in dirty(watcher).trees
     assert RelPath(b"p") in dirty(watcher).trees
-    assert dirty(watcher) == Dirty(set(), set())
+    assert dirty(watcher) == NOTHING
 
 
 def test_a_directory_that_was_moved_or_went_is_looked_at(watcher: NoticeWatcher, tree: Path) -> None:
@@ -247,7 +249,7 @@ def test_what_happens_in_a_directory_that_nobody_armed_is_not_told(
     dirty(watcher)
     (tree / "ignored" / "x").write_text("x")
     assert not watcher.drain()
-    assert dirty(watcher) == Dirty(set(), set())
+    assert dirty(watcher) == NOTHING
     arm(watcher, "ignored")
     (tree / "ignored" / "x").write_text("y")
     assert dirty(watcher).paths == paths("ignored/x")
@@ -301,7 +303,7 @@ def test_what_happens_behind_a_link_that_leads_out_is_not_told(
     arm(watcher, "")
     (tmp_path / "outside" / "x").touch()
 
-    assert dirty(watcher) == Dirty(set(), set())
+    assert dirty(watcher) == NOTHING
     watcher.close()
 
 

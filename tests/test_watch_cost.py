@@ -98,6 +98,7 @@ def cost(place: Path, directories: int, edit: Callable[[Path], object]) -> tuple
     watched = Watched(top, place / f"store of {directories}")
     with watched.shadow:
         watched.settle()
+        watched.read_nothing_ahead()
         edit(top)
         with counted(top) as calls, scans() as found:
             watched.shadow.take_snapshot()
@@ -132,8 +133,10 @@ def test_hard_links_by_ignored_names_are_searched_once(tmp_path: Path) -> None:
     watched = Watched(top, tmp_path)
     with watched.shadow, scans() as found:
         watched.settle()
+        watched.read_nothing_ahead()
         (top / "d2/x.log").hardlink_to(top / "d1/f1")
         watched.settle()
+        watched.read_nothing_ahead()
         found.clear()
         (top / "d3/f1").write_text("changed")
         watched.shadow.take_snapshot()
@@ -147,6 +150,7 @@ def test_a_look_costs_no_more(tmp_path: Path) -> None:
     watched = Watched(top, tmp_path)
     with watched.shadow:
         watched.settle()
+        watched.read_nothing_ahead()
         (top / "d1/e/g/f1").write_text("changed")
         with counted(top) as calls:
             assert watched.shadow.status().changed == 1
@@ -160,6 +164,7 @@ def test_a_new_rule_is_read_once_and_no_file_for_it(tmp_path: Path) -> None:
     watched = Watched(top, tmp_path)
     with watched.shadow:
         watched.settle()
+        watched.read_nothing_ahead()
         (top / "d1/.gitignore").write_text("f2\n")
         with counted(top) as calls, scans() as found:
             watched.shadow.take_snapshot()

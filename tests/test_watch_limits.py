@@ -20,7 +20,7 @@ import pytest
 from shadowtree import watcher
 from shadowtree.inotify import Inotify
 from tests.trees import make_tree
-from tests.watching import BASE, Watched
+from tests.watching import BASE, Watched, attendants
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's"),
@@ -119,6 +119,7 @@ def mounted(where: Path, *arguments: str | Path) -> Iterator[None]:
 
 
 def test_more_happens_at_once_than_the_queue_holds(watched: Watched) -> None:
+    watched.read_nothing_ahead()
     flood(watched.top)
     (watched.top / "c/d/e/z").write_text("behind the end of the queue")
     watched.check()
@@ -141,6 +142,21 @@ def test_a_queue_that_runs_over_again_and_again(watched: Watched) -> None:
 
 
 @pytest.mark.slow
+def test_watches_of_a_queue_that_is_closed_count_no_longer(tmp_path: Path, worktree: Path) -> None:
+    """Also while the thread that reads ahead waits for it."""
+    make_tree(worktree, {f"{number}": {"f": "f"} for number in range(300)})
+    watched = Watched(worktree, tmp_path)
+    with watched.shadow:
+        watched.settle()
+        assert len(attendants()) == 1
+        with lowered("max_user_watches", 301 * 4 // 3 + 5):
+            watched.shadow.gc()
+            watched.shadow.track()
+
+    assert watched.watching().unwatched == 0
+
+
+@pytest.mark.slow
 def test_a_short_queue(tmp_path: Path, worktree: Path) -> None:
     """The length of the queue is fixed when it is made."""
     make_tree(worktree, BASE)
@@ -148,6 +164,7 @@ def test_a_short_queue(tmp_path: Path, worktree: Path) -> None:
     with watched.shadow:
         with lowered("max_queued_events", 16):
             watched.settle()
+        watched.read_nothing_ahead()
         for number in range(100):
             (worktree / f"src/{number}").write_text("new")
         (worktree / "c/d/e/z").write_text("behind the end of the queue")

@@ -22,7 +22,7 @@ from shadowtree import Shadow
 from shadowtree.system import exchange
 from tests.faults import Child
 from tests.trees import make_tree
-from tests.watching import SETTINGS, Watched, take_cold, view
+from tests.watching import SETTINGS, Taken, Watched, take_cold, view
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
 
@@ -287,6 +287,18 @@ class Linker(Editor):
         self._subdirectory().rename(self._new_directory())
 
 
+class Plain(Editor):
+    """Edits files, and now and then something else: what is read ahead is mostly recorded then."""
+
+    names = ("a", "b", "c.txt", "d.txt", "e.log")
+
+    def __init__(self, top: Path, seed: int) -> None:
+        super().__init__(top, seed)
+        edits = [self.write_new, self.write, self.append, self.save, self.touch, self.delete, self.move_file]
+        others = [self.make, self.delete_tree, self.move_directory, self.swap, self.link, self.change_bits]
+        self._acts = [*(edits * 4), *others]
+
+
 @contextmanager
 def editing(watched: Watched, seed: int, *, has_links: bool = False) -> Iterator[Editor]:
     """Have an editor for a worktree; a failure tells its seed."""
@@ -362,6 +374,40 @@ def test_thousands_of_random_edits(seed: int, watched: Watched, tmp_path: Path) 
 @pytest.mark.parametrize("seed", range(SEED, SEED + 10))
 def test_thousands_of_random_edits_of_old_files(seed: int, watched: Watched, tmp_path: Path) -> None:
     run(watched, tmp_path, 3000 + seed, 1000)
+
+
+# Reading ahead
+
+
+def run_ahead(watched: Watched, tmp_path: Path, seed: int, steps: int) -> None:
+    """Edit, read ahead, sometimes edit again, and compare with one who knows nothing."""
+    with pytest.MonkeyPatch.context() as patch, noting(Plain(watched.top, seed), seed) as editor:
+        taken = Taken(patch)
+        for step in range(steps):
+            for _ in range(editor.random.choice((1, 1, 1, 2, 5))):
+                editor.edit()
+            watched.shadow.read_ahead()
+            if editor.random.random() < 0.3:
+                editor.edit()
+            compare(watched, tmp_path / "cold", step)
+            shutil.rmtree(tmp_path / "cold")
+
+    assert taken.used > steps / 5
+    assert taken.dropped > steps / 20
+    watched.check()
+
+
+@pytest.mark.usefixtures("aged")
+@pytest.mark.parametrize("seed", range(SEED, SEED + 2))
+def test_random_edits_that_are_read_ahead(seed: int, watched: Watched, tmp_path: Path) -> None:
+    run_ahead(watched, tmp_path, 10_000 + seed, 150)
+
+
+@slow
+@pytest.mark.usefixtures("aged")
+@pytest.mark.parametrize("seed", range(SEED, SEED + 10))
+def test_thousands_of_random_edits_that_are_read_ahead(seed: int, watched: Watched, tmp_path: Path) -> None:
+    run_ahead(watched, tmp_path, 11_000 + seed, 1000)
 
 
 # Files with several names

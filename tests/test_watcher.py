@@ -326,6 +326,18 @@ def test_more_paths_than_are_worth_it(eye: Eye, monkeypatch: pytest.MonkeyPatch)
     assert eye.doubt() == "too much changed at once"
 
 
+def test_what_is_drained_and_not_asked_for_does_not_pile_up(
+    eye: Eye, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher, "_MOST_PATHS", 3)
+    for number in range(10):
+        (eye.top / f"{number}").touch()
+        assert eye.watcher.drain()
+        assert len(eye.watcher._dirty) <= 3
+
+    assert eye.doubt() == "too much changed at once"
+
+
 def test_a_forked_child_is_told_nothing_and_takes_nothing_away(eye: Eye) -> None:
     def ask() -> tuple[str, bool]:
         has_news = eye.watcher.drain()

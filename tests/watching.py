@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -12,6 +13,9 @@ from typing import TypeAlias
 import pytest
 
 from shadowtree import Shadow, Skipped, Snapshot, Watching, worktree
+from shadowtree.ahead import Ahead
+from shadowtree.watch import Watch
+from tests.daemons import wait_until
 from tests.faults import in_child
 from tests.referee import git
 from tests.trees import Tree, executable, link
@@ -100,6 +104,11 @@ class Watched:
         assert self.rescans() == before, self.watching().reason
         return warm
 
+    def read_nothing_ahead(self) -> None:
+        """Have no thread that empties the queue; a test may read ahead itself."""
+        self.shadow.fileno()
+        wait_until(lambda: attendants() == [])
+
     def settle(self) -> None:
         """Take snapshots until nothing is new any more: what is young is looked at once more."""
         for _ in range(3):
@@ -121,6 +130,11 @@ def forget_youth(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worktree, "_FINE_WINDOW_NS", 0)
 
 
+def attendants() -> list[threading.Thread]:
+    """Give the threads that read ahead."""
+    return [thread for thread in threading.enumerate() if thread.name == "shadowtree attendant"]
+
+
 def open_descriptors() -> dict[int, str]:
     """Give the open descriptors of this process, and what they are."""
 
@@ -132,3 +146,20 @@ def open_descriptors() -> dict[int, str]:
                 continue
 
     return dict(look())
+
+
+class Taken:
+    """Counts how often what was read ahead was recorded, and how often it was thrown away."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.used = 0
+        self.dropped = 0
+        real = Watch.take_ahead
+
+        def take_ahead(watch: Watch, *arguments: object) -> Ahead | None:
+            ahead = real(watch, *arguments)  # type: ignore[arg-type]  # as they came
+            self.used += ahead is not None
+            self.dropped += ahead is None
+            return ahead
+
+        monkeypatch.setattr(Watch, "take_ahead", take_ahead)
