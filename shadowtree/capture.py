@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _DEFLATED = 3
 """About how much smaller texts become when they are stored."""
 _MOST_AHEAD = 200
-_LARGEST_AHEAD = 512 << 10
+_LARGEST_AHEAD = 1 << 20
 """How many paths and how many bytes are read ahead: whoever wants to record meanwhile has to wait."""
 
 
