@@ -50,10 +50,13 @@ class MessageContestant(Contestant, Protocol):
         """Take the worktree to where it was before the last message, so that this can be taken back."""
 
 
-def enter(name: str, worktree: Path, store: Path, *, watch: bool = False) -> Contestant:
+def enter(
+    name: str, worktree: Path, store: Path, *, watch: bool = False, reads_ahead: bool = True
+) -> Contestant:
     """Make the contestant of that name; `store` is made by its first snapshot.
 
-    With `watch` shadowtree keeps the worktree in sight; rivals are as they are.
+    With `watch` shadowtree keeps the worktree in sight, and `reads_ahead` when it is quiet; rivals are as
+    they are.
 
     The modules are imported here because the process that measures git's memory must stay small: on Linux
     the peak of a child is at least that of the process that started it.
@@ -61,18 +64,20 @@ def enter(name: str, worktree: Path, store: Path, *, watch: bool = False) -> Con
     if name == OURS:
         from benchmarks.ours import Ours
 
-        return Ours(worktree, store, watch=watch)
+        return Ours(worktree, store, watch=watch, reads_ahead=reads_ahead)
     from benchmarks.rivals import GitAdd, OpenCode
 
     return OpenCode(worktree, store) if name == OPENCODE else GitAdd(worktree, store)
 
 
-def enter_for_messages(name: str, worktree: Path, store: Path, *, watch: bool = False) -> MessageContestant:
+def enter_for_messages(
+    name: str, worktree: Path, store: Path, *, watch: bool = False, reads_ahead: bool = True
+) -> MessageContestant:
     """Make the contestant of that name, which must be one that records messages."""
     if name == OURS:
         from benchmarks.ours import Ours
 
-        return Ours(worktree, store, watch=watch)
+        return Ours(worktree, store, watch=watch, reads_ahead=reads_ahead)
     from benchmarks.rivals import OpenCode
 
     return OpenCode(worktree, store)
