@@ -87,6 +87,8 @@ def _hold(worktree: Path, store: Path, idle_s: float) -> Holding:
     resident_bytes, peak_bytes = resident_memory(), peak_memory()
     idle_cpu_s = _rest(idle_s)
     contestant.close()
+    # A thread that was waited for is over to Python a moment before it is to the kernel.
+    time.sleep(PAUSE_S)
     return Holding(resident_bytes, peak_bytes, idle_cpu_s, count_held() - before)
 
 
