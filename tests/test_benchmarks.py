@@ -241,10 +241,6 @@ def test_a_contestant_that_cannot_watch_is_not_measured(
 
 
 def test_what_a_process_holds_are_its_threads_and_descriptors() -> None:
-    if os.path.isdir("/proc/self/task"):
-        # Those of the test before may be over to Python, and not to the kernel yet.
-        wait_until(lambda: len(os.listdir("/proc/self/task")) == threading.active_count())
-    before = count_held()
     is_over = threading.Event()
     thread = threading.Thread(target=is_over.wait)
     thread.start()
@@ -253,7 +249,8 @@ def test_what_a_process_holds_are_its_threads_and_descriptors() -> None:
     is_over.set()
     thread.join()
 
-    assert held == before + 2
+    # To the kernel a thread is over a moment after it is to Python: so may one of the test before be.
+    wait_until(lambda: count_held() <= held - 2)
 
 
 def test_commands_that_the_daemon_did_not_serve_are_not_measured(tmp_path: Path, worktree: Path) -> None:
