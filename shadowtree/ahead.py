@@ -9,21 +9,19 @@ Whatever it was made of stays pending, so throwing it away costs nothing but the
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from stat import S_ISLNK
 
 from shadowtree.directory import Directory
+from shadowtree.errors import ShadowError
 from shadowtree.frozen import frozen
 from shadowtree.gitformat import blob_id
 from shadowtree.packwriter import PackWriter
-from shadowtree.paths import join
+from shadowtree.paths import ROOT, join
 from shadowtree.rulefiles import Surroundings
 from shadowtree.scan import Scan
 from shadowtree.settings import Settings
 from shadowtree.statcache import StatCache
-from shadowtree.system import O_CLOEXEC, O_DIRECTORY
-from shadowtree.worktree import TooLong, Unreadable, Vanished, read_file, read_link
+from shadowtree.worktree import Cursor, TooLong, Unreadable, Vanished, read_file, read_link
 
 
 @frozen
@@ -43,17 +41,17 @@ class Ahead:
 
         A mapping stamps a file once for many writes, and nobody tells of them.
         """
-        fd = os.open(root, os.O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         try:
-            return all(
-                _is_same(directory, row, fd)
-                for directory in self.scan.directories
-                for row in directory.pending
-            )
-        except (OSError, Unreadable, Vanished, TooLong):
+            with Cursor(root) as cursor:
+                fd = cursor.enter(ROOT)
+                return all(
+                    _is_same(directory, row, fd)
+                    for directory in self.scan.directories
+                    for row in directory.pending
+                )
+        except (OSError, ShadowError, Unreadable, Vanished, TooLong):
+            # Whoever looks at everything finds out what that means.
             return False
-        finally:
-            os.close(fd)
 
 
 def _is_same(directory: Directory, row: int, root_fd: int) -> bool:
@@ -74,15 +72,9 @@ def is_fit(scan: Scan) -> bool:
     was skipped, and the files of repositories. And new rules may concern everything.
     """
     is_plain = not (scan.is_whole or scan.gone or scan.aliases or scan.has_new_rules)
-    return is_plain and all(
-        is_known and not (directory.linked or directory.skipped or directory.has_repository)
-        for directory, is_known in _list_changed(scan)
-    )
+    return is_plain and all(_is_fit(directory, scan.known(directory.path)) for directory in scan.list_news())
 
 
-def _list_changed(scan: Scan) -> Iterator[tuple[Directory, bool]]:
-    """Give the directories in which something changed, and whether they are known under the same rules."""
-    for directory, is_changed in zip(scan.directories, scan.changed, strict=True):
-        if is_changed and directory.path not in scan.only_built:
-            known = scan.known(directory.path)
-            yield directory, known is not None and known.ignore_text == directory.ignore_text
+def _is_fit(directory: Directory, known: Directory | None) -> bool:
+    is_restless = directory.linked or directory.skipped or directory.has_repository
+    return known is not None and known.ignore_text == directory.ignore_text and not is_restless

@@ -27,6 +27,8 @@ _QUIET_S = 0.03
 _LONGEST_QUIET_S = 1.0
 _SHARE = 20
 """It rests for so many times as long as it has worked."""
+_PATIENCE_S = 2.0
+"""How long to wait for one that reads ahead, before somebody forks."""
 
 
 class Attendant:
@@ -61,9 +63,10 @@ class Attendant:
 
     def dismiss(self) -> None:
         """End the thread; `attend` begins anew."""
-        service, self._service, self._turn = self._service, None, -1
-        if service is not None:
-            service.end()
+        self._turn = -1
+        if self._service is not None:
+            self._service.end()
+            self._service = None
 
     def retire(self) -> None:
         """Never read ahead any more, by oneself; the thread ends soon."""
@@ -76,7 +79,7 @@ class Attendant:
         """Be without a thread, in a child that was forked: it has none."""
         service, self._service, self._turn = self._service, None, -1
         if service is not None:
-            service.close()
+            service.disown()
 
     def fileno(self) -> int | None:
         """Give the descriptor of the watcher's queue, if there is one."""
@@ -93,18 +96,22 @@ class Attendant:
         return known is not self._news
 
     def read_ahead(self) -> bool:
-        """Read ahead, unless somebody is at work; tell whether the next record finds it done."""
+        """Read ahead, for who holds the mutex; tell whether the next record finds it done."""
+        try:
+            opened = self._gate.at_rest()
+            return opened is not None and read_ahead(self._gate.site, opened)
+        except ShadowError:
+            # Whoever records meets it too, and tells.
+            return False
+
+    def read_unless_used(self) -> None:
+        """Read ahead, unless somebody is at work. Only for the thread: to it no Ctrl-C comes."""
         with _process.reading:
-            if not self._mutex.acquire(blocking=False):
-                return False
-            try:
-                opened = self._gate.at_rest()
-                return opened is not None and read_ahead(self._gate.site, opened)
-            except ShadowError:
-                # Whoever records meets it too, and tells.
-                return False
-            finally:
-                self._mutex.release()
+            if self._mutex.acquire(blocking=False):
+                try:
+                    self.read_ahead()
+                finally:
+                    self._mutex.release()
 
 
 class _Service:
@@ -124,17 +131,22 @@ class _Service:
             raise
         self._poll.register(self._bell, select.EPOLLIN)
         self._is_over = False
-        self._thread = Thread(
-            target=_serve, args=(ref(attendant), self), name="shadowtree attendant", daemon=True
-        )
         # A shadow that nobody closed leaves no thread either.
         self._finalizer = finalize(attendant, self.ring)
         self._finalizer.atexit = False
+        thread = None
         try:
-            self._thread.start()
+            self._thread = thread = Thread(
+                target=_serve, args=(ref(attendant), self), name="shadowtree attendant", daemon=True
+            )
+            thread.start()
         except BaseException:
             self._finalizer.detach()
-            self.close()
+            self._is_over = True
+            # One that has begun, before Ctrl-C came, lets go itself.
+            if thread is None or thread.ident is None:
+                self.close()
+            self.ring()
             raise
 
     @property
@@ -160,12 +172,19 @@ class _Service:
         if self._thread is not current_thread():
             self._thread.join()
 
+    def disown(self) -> None:
+        """Let go of everything, in a child that has no such thread."""
+        self._finalizer.detach()
+        self.close()
+
     def wait(self, fd: int | None = None, timeout_s: float | None = None) -> bool:
         """Wait until the bell rings, or something can be read from `fd`, or time is over; True: it rang."""
         # A queue may be closed at any moment; whoever opens another one rings.
         if fd is not None:
             with suppress(OSError):
-                self._poll.register(fd, select.EPOLLIN)
+                # For once: a child that was forked may keep a queue that is closed here, and it stays in the
+                # set then, with something to read that nobody reads.
+                self._poll.register(fd, select.EPOLLIN | select.EPOLLONESHOT)
         found = {number for number, _ in self._poll.poll(timeout_s)}
         if fd is not None:
             with suppress(OSError):
@@ -215,7 +234,7 @@ def _step(attendant: ref[Attendant], service: _Service) -> bool:
         if not someone.hear():
             if has_heard:
                 begun_s = monotonic()
-                someone.read_ahead()
+                someone.read_unless_used()
                 del someone
                 service.wait(timeout_s=_SHARE * (monotonic() - begun_s))
             return True
@@ -235,9 +254,18 @@ class _Process:
 
     def __init__(self) -> None:
         self.reading = RLock()
-        """Held by whoever reads ahead, and by whoever forks: a child has no thread that would let go."""
+        """Held by threads that read ahead, and by whoever forks: a child has none that would let go."""
         self.is_ending = False
         """No thread is to begin any more."""
+
+    def before_fork(self) -> None:
+        """Wait for who reads ahead, but not for ever: it may wait for what the forking thread holds."""
+        self.reading.acquire(timeout=_PATIENCE_S)
+
+    def after_fork(self) -> None:
+        """Let those read ahead again."""
+        with suppress(RuntimeError):
+            self.reading.release()
 
     def be_child(self) -> None:
         """Begin anew: nothing that was going on goes on here."""
@@ -256,7 +284,7 @@ _process = _Process()
 atexit.register(_process.end)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=lambda: _process.reading.acquire(),
-        after_in_parent=lambda: _process.reading.release(),
+        before=_process.before_fork,
+        after_in_parent=_process.after_fork,
         after_in_child=_process.be_child,
     )

@@ -202,13 +202,14 @@ def read_ahead(site: Site, opened: OpenStore) -> bool:
     Nothing is written, so it needs no lock: who holds that next makes sure that nobody else held it since.
     """
     watch, cache = site.watch, opened.cache
-    if watch is None or not watch.is_little_told(cache, _MOST_AHEAD):
+    # Loose objects may be removed by real git at any time, and it needs no lock for that.
+    if watch is None or opened.objects.loose.is_there or not watch.is_little_told(cache, _MOST_AHEAD):
         return False
     from shadowtree.ahead import Ahead, is_fit
 
     surroundings = opened.surround(site.surroundings)
     scan = watch.scan(site.settings, surroundings, cache, opened.was_covered)
-    if not watch.is_at_rest or not is_fit(scan) or scan.pending_bytes > _LARGEST_AHEAD:
+    if not watch.is_quiet or not is_fit(scan) or scan.pending_bytes > _LARGEST_AHEAD:
         return False
     pack = opened.objects.start_pack()
     pack.confine(is_confined=True)
@@ -217,22 +218,21 @@ def read_ahead(site: Site, opened: OpenStore) -> bool:
         tree, facts = build_trees(scan, opened.objects, pack)
     except PackFull:
         return False
-    if not is_fit(scan):
-        return False
-    watch.keep_ahead(Ahead(scan, pack, tree, facts, site.settings, surroundings, cache))
-    return True
+    ahead = Ahead(scan, pack, tree, facts, site.settings, surroundings, cache)
+    return is_fit(scan) and watch.keep_ahead(ahead)
 
 
 def _take_ahead(site: Site, opened: OpenStore) -> Capture | None:
     """Give what was read ahead, if it is still what is there."""
     watch = site.watch
-    if watch is None or watch.ahead is None:
+    if watch is None or not watch.has_ahead:
         return None
     surroundings = opened.surround(site.surroundings)
     ahead = watch.take_ahead(site.settings, surroundings, opened.cache, opened.was_covered)
     if ahead is None:
         return None
-    refuse_full(opened.layout.store, ahead.pack.size, site.settings)
+    if any(ahead.scan.changed):
+        refuse_full(opened.layout.store, ahead.scan.pending_bytes, site.settings)
     ahead.pack.confine(is_confined=False)
     return Capture(site, opened, ahead.scan, ahead.pack, ahead.tree, ahead.facts)
 

@@ -33,6 +33,10 @@ OWN_EXCLUDED = 4
 """`.shadowtreeignore` excludes it: only what a `!` rule brings back is covered."""
 
 
+NOT_SEEN = ("below_ids", "facts", "ignore_stamp", "is_stale", "pending", "stamp", "tree")
+"""What is not in a directory itself, but made of it, or noted about looking at it."""
+
+
 class Directory:
     """What a scan found in one directory; `tree` and `facts` are filled in by the snapshot."""
 
@@ -122,6 +126,10 @@ class Directory:
         other.skipped = self.skipped[:]
         return other
 
+    def is_like(self, other: Directory) -> bool:
+        """Tell whether another view of the same directory says the same of all that is in it."""
+        return _seen_in(self) == _seen_in(other)
+
     @property
     def name(self) -> bytes:
         """Its own name, without those above it."""
@@ -194,6 +202,7 @@ class Directory:
 
 
 _values_of = attrgetter(*Directory.__slots__)
+_seen_in = attrgetter(*[name for name in Directory.__slots__ if name not in NOT_SEEN])
 
 
 def join_ids(directories: Iterable[Directory]) -> bytes:

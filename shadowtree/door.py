@@ -188,10 +188,11 @@ class Door:
     def read_ahead(self) -> bool:
         """Read what changed, so that the next record finds it done; True if it will, if nothing happens.
 
-        For idle time: whoever else is at work is not waited for, and nothing is stored. A thread of a shadow
-        that watches does it by itself whenever it is quiet, unless somebody asks for `fileno`.
+        For idle time, and when it is quiet; nothing is stored. A thread of a shadow that watches does it by
+        itself, unless somebody asks for `fileno`.
         """
-        return self._attendant is not None and self._attendant.read_ahead()
+        with self._mutex:
+            return self._attendant is not None and self._attendant.read_ahead()
 
     def drain(self) -> bool:
         """Read what the watcher was told, lest its queue run over.

@@ -156,7 +156,7 @@ class Gate:
     def _forget_ahead(self) -> None:
         """Throw away what was read ahead: it counts until the lock is held, if nobody else held it before."""
         if self.watch is not None:
-            self.watch.ahead = None
+            self.watch.forget_ahead()
 
     @contextmanager
     def _hold_lock(self, timeout_s: float) -> Iterator[bool]:

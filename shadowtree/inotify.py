@@ -80,7 +80,11 @@ class Inotify:
         """Give all that happened until now, in order; of what goes on happening no more than has to be."""
         left = self._count_waiting()
         while left > 0:
-            content = os.read(self._fd, _READ_SIZE)
+            try:
+                content = os.read(self._fd, _READ_SIZE)
+            except BlockingIOError:
+                # Whoever came in between, in this very thread, has read it.
+                return
             left -= len(content)
             at = 0
             while at < len(content):
@@ -97,9 +101,10 @@ class Inotify:
 
     def close(self) -> None:
         """Let go of the queue, and of every watch with it."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        # First it is forgotten: who is interrupted must not close what gets the same number afterwards.
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def __del__(self) -> None:
         if hasattr(self, "_fd"):

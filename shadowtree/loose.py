@@ -37,9 +37,14 @@ class Loose:
         """Forget what was read."""
         self._seen.clear()
 
+    @property
+    def is_there(self) -> bool:
+        """Whether there may be any."""
+        return bool(self._fans)
+
     def may_have(self, wanted: bytes) -> bool:
         """Tell whether an object could be here; False is certain."""
-        return bool(self._fans) and wanted[:1].hex() in self._fans
+        return self.is_there and wanted[:1].hex() in self._fans
 
     def has_file(self, wanted: bytes) -> bool:
         """Tell whether an object has a file: no proof that it is whole."""

@@ -36,9 +36,9 @@ class Mounts:
 
     def close(self) -> None:
         """Let go of the file."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def __del__(self) -> None:
         if hasattr(self, "_fd"):

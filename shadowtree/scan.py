@@ -60,6 +60,8 @@ class Scan:
         """Directories that are known and not there any more."""
         self.rules: dict[RelPath, RulesKey] = {}
         """What is in force at the root and at the top of each repository."""
+        self.heard: object = None
+        """Stands for all that a watcher had told before it, if one had."""
         self.aliases: set[int] = set()
         """The inodes of files with several names that something may have happened to by an uncovered one."""
         self._numbers: dict[RelPath, int] = {}
@@ -117,6 +119,22 @@ class Scan:
     def is_whole(self) -> bool:
         """Whether every directory was passed by."""
         return self._rest is None
+
+    @property
+    def has_news(self) -> bool:
+        """Whether anything differs from what is known."""
+        return any(self.list_news())
+
+    def list_news(self) -> Iterator[Directory]:
+        """Give the directories in which something differs from what is known.
+
+        One that had to be listed anew is not among them if it is as it was, nor one that was only built.
+        """
+        for directory, is_changed in zip(self.directories, self.changed, strict=True):
+            if is_changed and directory.path not in self.only_built:
+                known = self.known(directory.path)
+                if known is None or directory.pending or not directory.is_like(known):
+                    yield directory
 
     @property
     def has_new_rules(self) -> bool:

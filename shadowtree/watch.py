@@ -75,16 +75,14 @@ class Watch:
         """Another one whenever something was told: who keeps it can see whether anything was since."""
         self._heard = object()
         """Another one whenever what was told became pending."""
-        self.ahead: Ahead | None = None
+        self._ahead: Ahead | None = None
         """What the next capture would come to, if nothing happens until then."""
-        self._ahead_of: object = None
-        """All that had been heard when that was made."""
 
     def close(self) -> None:
         """Let go of every watch."""
         if self._watcher is not None:
             self._watcher.close()
-        self._watcher = self._census = self._round = self.ahead = None
+        self._watcher = self._census = self._round = self._ahead = None
         self._is_doubtful = True
 
     @property
@@ -110,6 +108,7 @@ class Watch:
     ) -> Scan:
         """Look at what may have changed since the last scan that was recorded, or at everything."""
         self._listen(None if cache is None else cache.token)
+        heard = self._heard
         census = None if self._is_doubtful else self._census
         assert self._watcher is not None
         while True:
@@ -129,31 +128,44 @@ class Watch:
                 return scan
             others = _find_other_names(scan, census) - self._pending.paths
             if not others:
+                scan.heard = heard
                 return scan
             self._pending.paths |= others
 
     # Ahead
 
     @property
-    def is_at_rest(self) -> bool:
-        """Whether none of what was told is being written, or may be much."""
+    def is_quiet(self) -> bool:
+        """Whether all that was told is of files that are closed, in directories that are known."""
         told = self._pending
-        return not told.trees and told.writing.isdisjoint(told.paths)
+        return not told.trees and not told.directories and told.writing.isdisjoint(told.paths)
+
+    @property
+    def has_ahead(self) -> bool:
+        """Whether something was made ahead that may still count."""
+        return self._ahead is not None
 
     def is_little_told(self, cache: StatCache, most: int) -> bool:
-        """Tell whether something may have changed, at most so many paths in directories that are known."""
-        told = self._pending
-        if len(told.paths) > most:
-            # The rest of it had better wait in the watcher, who knows when it is too much.
+        """Tell whether something may have changed, at most so many files, and can be read ahead.
+
+        Nothing is begun anew for that: without a cache, or with too much already, nobody listens.
+        """
+        if cache.token is None or len(self._pending.paths) > most:
             return False
         self._listen(cache.token)
-        told = self._pending
         is_in_sight = self._census is not None and not self._is_doubtful
-        return is_in_sight and self.is_at_rest and 0 < len(told.paths) + len(told.directories) <= most
+        return is_in_sight and self.is_quiet and 0 < len(self._pending.paths) <= most
 
-    def keep_ahead(self, ahead: Ahead) -> None:
-        """Keep what was made of the last scan, until anything is heard."""
-        self.ahead, self._ahead_of = ahead, self._heard
+    def keep_ahead(self, ahead: Ahead) -> bool:
+        """Keep what was made of a scan, unless more was heard or recorded meanwhile; tell whether."""
+        if ahead.scan.heard is not self._heard:
+            return False
+        self._ahead = ahead
+        return True
+
+    def forget_ahead(self) -> None:
+        """Throw away what was made ahead."""
+        self._ahead = None
 
     def take_ahead(
         self,
@@ -167,10 +179,10 @@ class Watch:
         Nothing was told since; of that of which nobody tells, nothing differs from what is recorded; and the
         files are what they were.
         """
-        ahead, self.ahead = self.ahead, None
+        ahead, self._ahead = self._ahead, None
         self._listen(cache.token)
         census = None if self._is_doubtful else self._census
-        if ahead is None or census is None or self._ahead_of is not self._heard:
+        if ahead is None or census is None or ahead.scan.heard is not self._heard:
             return None
         if (ahead.settings, ahead.surroundings) != (settings, surroundings) or ahead.cache is not cache:
             return None
@@ -183,7 +195,7 @@ class Watch:
             indexes=cache.info("indexes"),
             outlook=self._outlook(census, Pending(self._pending.writing)),
         )
-        has_changed = any(scan.changed) or scan.gone or scan.has_new_rules
+        has_changed = scan.has_news or scan.gone or scan.has_new_rules
         tells_same = scan.rule_files.warnings == ahead.scan.rule_files.warnings
         return ahead if not has_changed and tells_same and ahead.is_as_read(self._worktree) else None
 
@@ -192,7 +204,8 @@ class Watch:
     def commit(self, scan: Scan, cache: StatCache) -> None:
         """Take in a scan that was recorded, and is remembered in the cache."""
         assert self._watcher is not None
-        self.ahead = None
+        # What was made before this was recorded counts no longer.
+        self._ahead, self._heard = None, object()
         # If Ctrl-C comes in between, the census is neither the old one nor the new one.
         self._is_doubtful = True
         if scan.is_whole:
@@ -261,7 +274,7 @@ class Watch:
     def _start_anew(self, reason: str) -> None:
         self._reason = reason
         self._is_doubtful = True
-        self._census = self._round = self.ahead = None
+        self._census = self._round = self._ahead = None
         self._watcher = self._renew_watcher()
         if isinstance(self._watcher, BlindWatcher):
             self._reason = self._watcher.reason
@@ -365,7 +378,7 @@ class Watch:
             if missed:
                 self._missed += sum(_has_changed(known, directory, name) for name in missed)
                 self._pending.directories.add(known.path)
-                self.ahead = None
+                self._ahead = None
 
     def _is_expected(self, census: Census, directory: RelPath, name: bytes) -> bool:
         """Tell whether the next scan would have found a change by itself."""

@@ -7,7 +7,7 @@ there. On Linux it reads the kernel's queue itself (docs/decisions/0015-watching
 from __future__ import annotations
 
 import os
-from _thread import allocate_lock
+from _thread import RLock
 
 from shadowtree import inotify
 from shadowtree.errors import describe
@@ -95,7 +95,8 @@ class InotifyWatcher:
         """Directories with a file that is mounted there, of which others are told."""
         self._queue = Inotify()
         self._limit = _read_limit()
-        self._lock = allocate_lock()
+        self._lock = RLock()
+        """Taken again by a finalizer that closes the shadow, if it is run while somebody holds it."""
         self._watches: dict[RelPath, int] = {}
         self._paths: dict[int, RelPath] = {}
         self._unarmable: set[RelPath] = set()
@@ -119,7 +120,7 @@ class InotifyWatcher:
     def close(self) -> None:
         """Let go of the queue, which ends every watch."""
         # In a child that was forked the lock may be held for ever, by a thread that is not there.
-        with self._lock if os.getpid() == self._process else allocate_lock():
+        with self._lock if os.getpid() == self._process else RLock():
             self._queue.close()
             self._mounts.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import mmap
 import os
@@ -16,7 +17,17 @@ from pathlib import Path
 
 import pytest
 
-from shadowtree import Conflict, Shadow, attendant, capture, faultpoint, packwriter, snapshot
+from shadowtree import (
+    Conflict,
+    OutOfSpace,
+    Shadow,
+    ahead,
+    attendant,
+    capture,
+    faultpoint,
+    packwriter,
+    snapshot,
+)
 from shadowtree.gitformat import blob_id
 from tests.daemons import wait_until
 from tests.faults import in_child
@@ -305,6 +316,102 @@ def test_warnings_are_those_of_now(still: Watched, taken: Taken) -> None:
     assert taken.used == 0
 
 
+def test_a_record_in_the_midst_of_reading(
+    still: Watched, taken: Taken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the same thread: a signal's handler, or a finalizer. What is read then is from before it."""
+    real = snapshot.read_files
+
+    def record_first(*arguments: object) -> None:
+        monkeypatch.setattr(capture, "read_files", real)
+        (still.top / "a.txt").write_text("meanwhile")
+        still.shadow.track()
+        real(*arguments)  # type: ignore[arg-type]  # as they came
+
+    monkeypatch.setattr(capture, "read_files", record_first)
+    (still.top / "src/m.py").write_text("changed")
+
+    assert not still.shadow.read_ahead()
+    compare(still)
+    assert taken.used == 0
+    compare(still)
+
+
+def test_a_loose_object_that_real_git_prunes_in_between(still: Watched, tmp_path: Path) -> None:
+    """It needs no lock for that, and no pack changes."""
+    (tmp_path / "loose").write_text("loose")
+    blob = git("--git-dir", still.shadow.store, "hash-object", "-w", tmp_path / "loose").strip()
+    still.shadow.track()
+    (still.top / "src/m.py").write_text("loose")
+
+    assert not still.shadow.read_ahead()
+    git("--git-dir", still.shadow.store, "prune", "--expire=now")
+    compare(still)
+    assert git("--git-dir", still.shadow.store, "cat-file", "-t", blob).strip() == "blob"
+
+
+def test_room_is_needed_for_the_same_with_and_without(still: Watched, taken: Taken) -> None:
+    """What is ignored needs none; and what is read is not weighed as it is stored."""
+    full = Shadow(still.top, store=still.shadow.store, watch=True, settings={"min_free": 0})
+    with full:
+        full.track()
+        full.fileno()
+        (still.top / "b.log").write_text("ignored all the same")
+        assert full.read_ahead()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(capture, "free_bytes", lambda place: -1)
+            full.track()
+        (still.top / "src/m.py").write_text("text " * 2000)
+        assert full.read_ahead()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(capture, "free_bytes", lambda place: 9000)
+            with pytest.raises(OutOfSpace):
+                full.track()
+        full.track()
+
+    assert taken.used == 2
+    compare(still)
+
+
+def test_a_burst_that_records_nothing_costs_no_watch(still: Watched) -> None:
+    shadow, before = still.shadow, still.rescans()
+    opened = shadow._gate._opened
+    assert opened is not None
+    opened.cache.forget()
+    (still.top / "src/m.py").write_text("changed")
+
+    assert not shadow.read_ahead()
+    assert still.rescans() == before
+    assert still.watching().is_active
+    compare(still)
+
+
+def test_files_that_cannot_be_read_once_more(still: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    (still.top / "src/m.py").write_text("changed")
+    assert still.shadow.read_ahead()
+
+    def fail(*arguments: object) -> object:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ahead, "read_file", fail)
+        compare(still)
+
+
+def test_what_is_skipped_elsewhere_does_not_matter(still: Watched, taken: Taken) -> None:
+    os.mkfifo(still.top / "c/d/pipe")
+    assert still.shadow.take_snapshot().skipped
+    (still.top / "src/m.py").write_text("changed")
+    assert still.shadow.read_ahead()
+    compare(still)
+    (still.top / "src/m.py").write_text("changed again")
+    assert still.shadow.read_ahead()
+    (still.top / "c/d/pipe").unlink()
+    compare(still)
+
+    assert taken.used == 1
+
+
 # What is not read ahead
 
 REFUSED: dict[str, Event] = {
@@ -358,16 +465,18 @@ def test_a_file_that_is_held_open_while_another_one_is_read(still: Watched, take
         assert taken.used == 1
 
 
-def test_nobody_is_waited_for(still: Watched) -> None:
+def test_the_thread_waits_for_nobody(still: Watched) -> None:
     (still.top / "src/m.py").write_text("changed")
-    found: list[bool] = []
+    attendant = still.shadow._attendant
+    assert attendant is not None
     with still.shadow._mutex:
-        thread = threading.Thread(target=lambda: found.append(still.shadow.read_ahead()))
+        thread = threading.Thread(target=attendant.read_unless_used)
         thread.start()
         thread.join()
+        assert not is_ready(still.shadow)
 
-    assert found == [False]
-    assert still.shadow.read_ahead()
+    attendant.read_unless_used()
+    assert is_ready(still.shadow)
 
 
 def test_a_shadow_that_does_not_watch_has_nothing_to_read(tmp_path: Path, worktree: Path) -> None:
@@ -413,7 +522,7 @@ def test_a_story_that_is_read_ahead_in_the_midst(told: Story, still: Watched) ->
 def is_ready(shadow: Shadow) -> bool:
     """Tell whether something was read ahead."""
     watch = shadow._gate.watch
-    return watch is not None and watch.ahead is not None
+    return watch is not None and watch.has_ahead
 
 
 def test_a_thread_reads_ahead_when_it_is_quiet(watched: Watched, taken: Taken) -> None:
@@ -463,8 +572,9 @@ def test_a_shadow_that_nobody_closes_leaves_nothing(tmp_path: Path, worktree: Pa
     assert_sound_store(tmp_path / "store")
 
 
-def test_another_session_keeps_the_thread(watched: Watched) -> None:
+def test_all_sessions_have_one_thread(watched: Watched) -> None:
     other = watched.shadow.for_session("other")
+    other.track()
     assert len(attendants()) == 1
     other.close()
     assert attendants() == []
@@ -512,7 +622,7 @@ def test_a_record_counts_though_no_thread_can_be_had(
 def test_a_record_that_ends_while_the_shadow_is_closed(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whichever of both is first: a record that counts begins anew, and close ends that."""
+    """Close waits for it, and ends what it began."""
     is_inside, may_go = threading.Event(), threading.Event()
     real = snapshot.settle
 
@@ -740,3 +850,56 @@ def test_a_host_that_ends_while_the_thread_reads(is_late: bool, tmp_path: Path) 
         """,
     )
     assert said == "closed\n"
+
+
+def test_ctrl_c_while_the_thread_begins(tmp_path: Path) -> None:
+    said = run_host(
+        tmp_path,
+        """
+        real_wait = threading.Event.wait
+
+        def interrupt(event, timeout=None):
+            found = real_wait(event, timeout)
+            if sys._getframe(1).f_code.co_name == "start":
+                threading.Event.wait = real_wait
+                raise KeyboardInterrupt
+            return found
+
+        shadow.close()
+        threading.Event.wait = interrupt
+        try:
+            shadow.track()
+        except KeyboardInterrupt:
+            print("interrupted")
+        shadow.track()
+        shadow.close()
+        deadline = time.monotonic() + 30
+        while threading.active_count() > 1 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        print(threading.active_count())
+        """,
+    )
+    assert said == "interrupted\n1\n"
+
+
+def test_a_child_that_keeps_a_queue_which_is_closed_here(tmp_path: Path) -> None:
+    """What is told there nobody reads, and the thread must not wake up for it again and again."""
+    said = run_host(
+        tmp_path,
+        """
+        child = os.fork()
+        if child == 0:
+            time.sleep(60)
+            os._exit(0)
+        with Shadow(top, store=place / "store", settings={"min_free": 0}) as other:
+            other.gc()
+        shadow.track()
+        change()
+        time.sleep(1)
+        begun = time.process_time()
+        time.sleep(1)
+        print(time.process_time() - begun < 0.3)
+        os.kill(child, 9)
+        """,
+    )
+    assert said == "True\n"
