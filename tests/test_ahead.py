@@ -726,7 +726,8 @@ def change():
 def run_host(place: Path, code: str) -> str:
     """Run a host whose attendant reads slowly; give what it prints, which is nothing but what it says."""
     done = subprocess.run(
-        [sys.executable, "-c", HOST + textwrap.dedent(code), place],
+        # From 3.12 on Python warns of a fork where there are threads.
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", HOST + textwrap.dedent(code), place],
         env=surroundings(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
