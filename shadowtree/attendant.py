@@ -130,7 +130,8 @@ class _Service:
             self._close_bell()
             raise
         self._poll.register(self._bell, select.EPOLLIN)
-        self._is_over = False
+        self.is_over = False
+        """Whether there is nothing more to do."""
         # A shadow that nobody closed leaves no thread either.
         self._finalizer = finalize(attendant, self.ring)
         self._finalizer.atexit = False
@@ -142,7 +143,7 @@ class _Service:
             thread.start()
         except BaseException:
             self._finalizer.detach()
-            self._is_over = True
+            self.is_over = True
             # One that has begun, before Ctrl-C came, lets go itself.
             if thread is None or thread.ident is None:
                 self.close()
@@ -154,11 +155,6 @@ class _Service:
         """Whether the thread is at its post."""
         return self._thread.is_alive()
 
-    @property
-    def is_over(self) -> bool:
-        """Whether there is nothing more to do."""
-        return self._is_over
-
     def ring(self) -> None:
         """Wake the thread, to look at how things are."""
         with suppress(OSError):
@@ -166,7 +162,7 @@ class _Service:
 
     def end(self) -> None:
         """End the thread, and wait for that."""
-        self._is_over = True
+        self.is_over = True
         self._finalizer.detach()
         self.ring()
         if self._thread is not current_thread():

@@ -33,7 +33,7 @@ OWN_EXCLUDED = 4
 """`.shadowtreeignore` excludes it: only what a `!` rule brings back is covered."""
 
 
-NOT_SEEN = ("below_ids", "facts", "ignore_stamp", "is_stale", "pending", "stamp", "tree")
+_NOT_SEEN = ("below_ids", "facts", "ignore_stamp", "is_stale", "pending", "stamp", "tree")
 """What is not in a directory itself, but made of it, or noted about looking at it."""
 
 
@@ -202,7 +202,7 @@ class Directory:
 
 
 _values_of = attrgetter(*Directory.__slots__)
-_seen_in = attrgetter(*[name for name in Directory.__slots__ if name not in NOT_SEEN])
+_seen_in = attrgetter(*[name for name in Directory.__slots__ if name not in _NOT_SEEN])
 
 
 def join_ids(directories: Iterable[Directory]) -> bytes:
