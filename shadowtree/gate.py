@@ -154,7 +154,7 @@ class Gate:
                 self._forget_ahead()
 
     def _forget_ahead(self) -> None:
-        """Throw away what was read ahead: it counts for the next holder of the lock, and only in this process."""
+        """Throw away what was read ahead: it counts for one holder of the lock alone."""
         if self.watch is not None:
             self.watch.forget_ahead()
 

@@ -50,7 +50,7 @@ class OpenStore:
         self._has_resumed = False
         """Nothing had to be made good when the lock was taken."""
         self._within = 0
-        """The limit that the store was found to be within, if nobody else held the lock since; 0: there is none."""
+        """The limit that the store was found to be within, if nobody else held the lock since; or 0."""
         self._searched: dict[bytes, int] = {}
         """For paths above the size limit the last recorded tree in which they were looked for."""
 
