@@ -50,13 +50,10 @@ class MessageContestant(Contestant, Protocol):
         """Take the worktree to where it was before the last message, so that this can be taken back."""
 
 
-def enter(
-    name: str, worktree: Path, store: Path, *, watch: bool = False, reads_ahead: bool = True
-) -> Contestant:
+def enter(name: str, worktree: Path, store: Path, *, watch: bool = False) -> Contestant:
     """Make the contestant of that name; `store` is made by its first snapshot.
 
-    With `watch` shadowtree keeps the worktree in sight, and `reads_ahead` when it is quiet; rivals are as
-    they are.
+    With `watch` shadowtree keeps the worktree in sight; rivals are as they are.
 
     The modules are imported here because the process that measures git's memory must stay small: on Linux
     the peak of a child is at least that of the process that started it.
@@ -64,20 +61,18 @@ def enter(
     if name == OURS:
         from benchmarks.ours import Ours
 
-        return Ours(worktree, store, watch=watch, reads_ahead=reads_ahead)
+        return Ours(worktree, store, watch=watch)
     from benchmarks.rivals import GitAdd, OpenCode
 
     return OpenCode(worktree, store) if name == OPENCODE else GitAdd(worktree, store)
 
 
-def enter_for_messages(
-    name: str, worktree: Path, store: Path, *, watch: bool = False, reads_ahead: bool = True
-) -> MessageContestant:
+def enter_for_messages(name: str, worktree: Path, store: Path, *, watch: bool = False) -> MessageContestant:
     """Make the contestant of that name, which must be one that records messages."""
     if name == OURS:
         from benchmarks.ours import Ours
 
-        return Ours(worktree, store, watch=watch, reads_ahead=reads_ahead)
+        return Ours(worktree, store, watch=watch)
     from benchmarks.rivals import OpenCode
 
     return OpenCode(worktree, store)

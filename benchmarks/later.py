@@ -29,8 +29,6 @@ class Approach:
     snapshots: Mapping[int, Targets]
     """How many files are changed, to the targets."""
     messages: Targets
-    reads_ahead: bool = True
-    """Whether shadowtree uses the pause after a change; else it does all of the work when it is asked."""
     most_growth: float | None = None
     """How many times as long a snapshot may take in the largest tree as in the smallest."""
 
@@ -63,27 +61,11 @@ WATCHED = Approach(
     most_growth=1.5,
 )
 
-AT_ONCE = Approach(
-    snapshot_title="watched snapshot at once",
-    message_title="watched message at once",
-    watch=True,
-    reads_ahead=False,
-    rivals=(OPENCODE,),
-    snapshots={1: {}, 10: {}},
-    messages={},
-)
-
 
 def measure_snapshots(approach: Approach, area: Area, files: int, effort: Effort) -> list[Row]:
     """Measure further snapshots, with more and more files changed before each."""
     contestants = {
-        name: enter(
-            name,
-            area.folder,
-            _store_of(name, area),
-            watch=approach.watch,
-            reads_ahead=approach.reads_ahead,
-        )
+        name: enter(name, area.folder, _store_of(name, area), watch=approach.watch)
         for name in (OURS, *approach.rivals)
     }
     for contestant in contestants.values():
@@ -101,13 +83,7 @@ def measure_snapshots(approach: Approach, area: Area, files: int, effort: Effort
 def measure_messages(approach: Approach, area: Area, files: int, effort: Effort) -> list[Row]:
     """Measure all that recording a message takes, before and after files are changed."""
     contestants = {
-        name: enter_for_messages(
-            name,
-            area.folder,
-            _store_of(name, area),
-            watch=approach.watch,
-            reads_ahead=approach.reads_ahead,
-        )
+        name: enter_for_messages(name, area.folder, _store_of(name, area), watch=approach.watch)
         for name in (OURS, OPENCODE)
     }
     for contestant in contestants.values():

@@ -26,11 +26,10 @@ class Ours:
     Every snapshot scans the whole worktree, unless it is watched.
     """
 
-    def __init__(self, worktree: Path, store: Path, *, watch: bool, reads_ahead: bool = True) -> None:
+    def __init__(self, worktree: Path, store: Path, *, watch: bool) -> None:
         self._worktree = worktree
         self._store = store
         self._watch = watch
-        self._reads_ahead = reads_ahead
         self._shadow: Shadow | None = None
         self._messages = 0
 
@@ -68,9 +67,6 @@ class Ours:
     def _open(self) -> Shadow:
         if self._shadow is None:
             self._shadow = Shadow(self._worktree, store=self._store, watch=self._watch)
-            if not self._reads_ahead:
-                # Who asks for it has a loop of his own, and no thread.
-                self._shadow.fileno()
         return self._shadow
 
 

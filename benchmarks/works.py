@@ -15,7 +15,7 @@ from benchmarks.commands import measure_command, measure_daemon_commands
 from benchmarks.contestants import GIT_ADD, OPENCODE, OURS, MessageContestant, enter_for_messages
 from benchmarks.growing import measure_growth, measure_thousandth
 from benchmarks.holding import measure_holding
-from benchmarks.later import AT_ONCE, FULL_SCAN, WATCHED, measure_messages, measure_snapshots
+from benchmarks.later import FULL_SCAN, WATCHED, measure_messages, measure_snapshots
 from benchmarks.measure import Effort, FirstSnapshot, measure_first, take_turns, timed
 from benchmarks.report import BySize, Row, Targets, Unit, at_size
 
@@ -64,14 +64,6 @@ def measure_first_in_loose_repository(area: Area, files: int, effort: Effort) ->
     """Measure a first snapshot in a git repository that is as after its first commit."""
     taken = _take_first_snapshots(area, area.loose_repository, effort.runs, {OPENCODE: effort.rival_runs})
     return _first_rows("first snapshot, loose repository", files, taken, REPOSITORY_TARGETS)
-
-
-def measure_at_once(area: Area, files: int, effort: Effort) -> list[Row]:
-    """Measure snapshots and messages of who does all of the work when it is asked."""
-    return [
-        *measure_snapshots(AT_ONCE, area, files, effort),
-        *measure_messages(AT_ONCE, area, files, effort),
-    ]
 
 
 def measure_revert(area: Area, files: int, effort: Effort) -> list[Row]:
@@ -185,11 +177,6 @@ WORKS = (
         "watched-message",
         "a whole message in process, watcher on, 10 changed files, patch: time",
         partial(measure_messages, WATCHED),
-    ),
-    Work(
-        "watched-at-once",
-        "snapshots and messages as above, without what shadowtree does in the pause after a change: time",
-        measure_at_once,
     ),
     Work(
         "watched-memory",

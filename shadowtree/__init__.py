@@ -9,43 +9,27 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shadowtree.aio import AsyncShadow
-    from shadowtree.allstores import describe_store, destroy_store, list_stores, remove_orphans
-    from shadowtree.auto import Auto
-    from shadowtree.bursts import parse_duration
-    from shadowtree.config import Config, Setting, read_config, set_setting, unset_setting
-    from shadowtree.errors import (
-        AmbiguousMessage,
+    from shadowtree.all_stores import list_stores
+    from shadowtree.base.errors import (
         BroadWorktree,
         Conflict,
-        DaemonFailed,
         DuplicateMessage,
-        ForgottenMessage,
-        ForgottenTree,
         InvalidInput,
         Locked,
         NotConfirmed,
-        NotRecorded,
         NotWrapped,
         OutOfSpace,
-        OverBudget,
-        OverTotalBudget,
-        PerhapsDone,
         ShadowError,
         StoreDamaged,
         StoreFailed,
-        StoreTooNew,
-        UnknownBranch,
         UnknownMessage,
         UnknownName,
         UnknownTree,
         UnsafePath,
         WorktreeFailed,
-        WorktreeReplaced,
-        WorktreeTooBig,
     )
-    from shadowtree.figures import KnownStore, PathFigure, Removal, SessionFigure, Stats, Swept, Usage
-    from shadowtree.meeting import Listening, MeetingPlace
-    from shadowtree.model import (
+    from shadowtree.config.settings import Settings
+    from shadowtree.results.messages import (
         BlameEntry,
         Branch,
         ChangedPath,
@@ -58,54 +42,35 @@ if TYPE_CHECKING:
         Step,
         Watching,
     )
-    from shadowtree.outcome import ConflictingPath, Hunk, Outcome, Plan, PlannedChange
-    from shadowtree.reports import CheckReport, Forgotten, HurtMessage, Problem, Purged
-    from shadowtree.settings import Settings
+    from shadowtree.results.outcomes import ConflictingPath, Hunk, Outcome, Plan, PlannedChange
+    from shadowtree.results.reports import CheckReport, Forgotten, Problem, Purged, Stats, Swept, Usage
     from shadowtree.shadow import Shadow, find_worktree
 
 __all__ = [
-    "AmbiguousMessage",
     "AsyncShadow",
-    "Auto",
     "BlameEntry",
     "Branch",
     "BroadWorktree",
     "ChangedPath",
     "CheckReport",
-    "Config",
     "Conflict",
     "ConflictingPath",
-    "DaemonFailed",
     "DuplicateMessage",
     "FileDiff",
     "Forgotten",
-    "ForgottenMessage",
-    "ForgottenTree",
     "Hunk",
-    "HurtMessage",
     "InvalidInput",
-    "KnownStore",
-    "Listening",
     "Locked",
-    "MeetingPlace",
     "Message",
     "NotConfirmed",
-    "NotRecorded",
     "NotWrapped",
     "OutOfSpace",
     "Outcome",
-    "OverBudget",
-    "OverTotalBudget",
     "Patch",
-    "PathFigure",
-    "PerhapsDone",
     "Plan",
     "PlannedChange",
     "Problem",
     "Purged",
-    "Removal",
-    "SessionFigure",
-    "Setting",
     "Settings",
     "Shadow",
     "ShadowError",
@@ -116,9 +81,7 @@ __all__ = [
     "Step",
     "StoreDamaged",
     "StoreFailed",
-    "StoreTooNew",
     "Swept",
-    "UnknownBranch",
     "UnknownMessage",
     "UnknownName",
     "UnknownTree",
@@ -126,30 +89,17 @@ __all__ = [
     "Usage",
     "Watching",
     "WorktreeFailed",
-    "WorktreeReplaced",
-    "WorktreeTooBig",
-    "describe_store",
-    "destroy_store",
     "find_worktree",
     "list_stores",
-    "parse_duration",
-    "read_config",
-    "remove_orphans",
-    "set_setting",
-    "unset_setting",
 ]
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "aio": {"AsyncShadow"},
-    "allstores": {"describe_store", "destroy_store", "list_stores", "remove_orphans"},
-    "auto": {"Auto"},
-    "bursts": {"parse_duration"},
-    "config": {"Config", "Setting", "read_config", "set_setting", "unset_setting"},
-    "figures": {"KnownStore", "PathFigure", "Removal", "SessionFigure", "Stats", "Swept", "Usage"},
-    "meeting": {"Listening", "MeetingPlace"},
-    "model": {
+    "all_stores": {"list_stores"},
+    "config.settings": {"Settings"},
+    "results.messages": {
         "BlameEntry",
         "Branch",
         "ChangedPath",
@@ -162,9 +112,8 @@ _HOMES = {
         "Step",
         "Watching",
     },
-    "outcome": {"ConflictingPath", "Hunk", "Outcome", "Plan", "PlannedChange"},
-    "reports": {"CheckReport", "Forgotten", "HurtMessage", "Problem", "Purged"},
-    "settings": {"Settings"},
+    "results.outcomes": {"ConflictingPath", "Hunk", "Outcome", "Plan", "PlannedChange"},
+    "results.reports": {"CheckReport", "Forgotten", "Problem", "Purged", "Stats", "Swept", "Usage"},
     "shadow": {"Shadow", "find_worktree"},
 }
 """Which module defines which names; all others are errors."""
@@ -175,7 +124,7 @@ def __getattr__(name: str) -> object:
 
     if name not in __all__:
         raise AttributeError(f"module 'shadowtree' has no attribute {name!r}")
-    home = next((module for module, names in _HOMES.items() if name in names), "errors")
+    home = next((module for module, names in _HOMES.items() if name in names), "base.errors")
     return getattr(import_module(f"shadowtree.{home}"), name)
 
 

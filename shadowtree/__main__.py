@@ -2,7 +2,7 @@
 
 import sys
 
-from shadowtree.cli import main
+from shadowtree.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,385 +1,500 @@
-"""The front door: a worktree together with its store.
-
-`Shadow` takes the lock, calls the rules in order and records what they found. It decides nothing about
-files itself.
-"""
+"""The front door: each method reads its arguments, opens or locks the store, and calls who does the work."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
+from time import monotonic
 
-from shadowtree import store as stores
-from shadowtree.acts import Acts
-from shadowtree.arguments import check_name, encode_meta, parse_path, parse_paths
-from shadowtree.blame import list_outside
-from shadowtree.capture import list_skipped, look, scan_site
-from shadowtree.door import StrPath
-from shadowtree.errors import InvalidInput, NotWrapped, ShadowError, StoreDamaged, UnknownName
-from shadowtree.events import TreeRecord
-from shadowtree.gate import real_directory
-from shadowtree.handles import MessageHandle, StepHandle
-from shadowtree.identity import read_identity
-from shadowtree.journal import Journal
-from shadowtree.layout import is_inside
-from shadowtree.model import BlameEntry, ChangedPath, FileDiff, Message, Patch, Snapshot, Status, Step
-from shadowtree.objects import Objects
-from shadowtree.opened import OpenStore
-from shadowtree.patch import compare, diff_patch
-from shadowtree.places import Places
-from shadowtree.recorded import RecordedDirectory, open_recorded
-from shadowtree.recorder import Recorder
-from shadowtree.scribe import Said
-from shadowtree.seeing import Seeing
-from shadowtree.sessions import Session
-from shadowtree.snapshot import Progress
-from shadowtree.state import DIRECTORY
+from shadowtree.access import Access, real_directory
+from shadowtree.base.arguments import StrPath, check_count, check_name, parse_path, parse_paths
+from shadowtree.base.errors import InvalidInput, Locked, ShadowError
+from shadowtree.base.frozen import replace
+from shadowtree.base.interrupts import Cancellation, ending
+from shadowtree.base.limits import DEFAULT_LIMITS, Limits
+from shadowtree.capture.capture import look_over_site
+from shadowtree.capture.read_files import Progress
+from shadowtree.config.settings import Settings
+from shadowtree.messages import blame, read
+from shadowtree.messages.record import Recorder, read_said
+from shadowtree.results.messages import Message, MessageHandle, Snapshot, Step, StepHandle
+from shadowtree.revert.requests import Redo, Restore, Switch, Undo, Unrevert, read_options, read_revert
+from shadowtree.store import directory as stores
+from shadowtree.system.user_dirs import Places
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shadowtree.events import Event
+    from pathlib import Path
+    from typing import Self, TypeVar, Unpack
 
-_DIFF_BYTES = 256 << 20
-"""How much of what changed a diff looks at; of files beyond that it tells only that they changed."""
+    from shadowtree.base.arguments import MessageOptions, Paths
+    from shadowtree.results.messages import BlameEntry, Branch, FileDiff, Patch, Status, Watching
+    from shadowtree.results.outcomes import Outcome, Plan
+    from shadowtree.results.reports import CheckReport, Forgotten, Purged, SessionFigure, Stats, Swept, Usage
+    from shadowtree.revert.requests import ActOptions, Options, Request, RevertOptions
+
+    Recorded = TypeVar("Recorded", Message, Snapshot, Step, Message | None)
+    Result = TypeVar("Result")
 
 
-class Shadow(Acts, Seeing):
-    """A worktree with its store. Wraps the worktree when something is first recorded.
+class Shadow:
+    """A worktree with its store, made when something is first recorded. Threads may share it."""
 
-    Usable from several threads; one act at a time is done, in this process and among all.
-    """
+    def __init__(
+        self,
+        worktree: StrPath,
+        *,
+        store: StrPath | None = None,
+        session: str = "default",
+        watch: bool = False,
+        settings: Mapping[str, object] | Settings | None = None,
+        allow_broad: bool = False,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self._session = check_name(session, "session")
+        places = Places(os.environ)
+        self._access = Access(worktree, store, settings, places, allow_broad=allow_broad, limits=limits)
+        self._cancellation = Cancellation()
+        if watch:
+            self._access.start_watch()
+        self._news = None if self._access.watch is None else self._access.watch.news
 
-    # Snapshots
+    @classmethod
+    def adopt(
+        cls,
+        worktree: StrPath,
+        store: StrPath,
+        *,
+        session: str = "default",
+        settings: Mapping[str, object] | Settings | None = None,
+        allow_broad: bool = False,
+    ) -> Self:
+        """Bind the store of a worktree that was moved to where it is now, and move it along if need be."""
+        if os.path.lexists(store) and not stores.exists(os.path.realpath(store)):
+            raise InvalidInput(f"{os.fspath(store)} is no store")
+        shadow = cls(worktree, store=store, session=session, settings=settings, allow_broad=allow_broad)
+        shadow._access.adopt()
+        return shadow
+
+    def for_session(self, session: str) -> Self:
+        """Give the same shadow for another session: both share the store, the watcher and the memory."""
+        other = type(self).__new__(type(self))
+        other._session = check_name(session, "session")
+        other._access = self._access
+        other._cancellation = Cancellation()
+        other._news = None if self._access.watch is None else self._access.watch.news
+        return other
+
+    def only_look(self) -> Self:
+        """Take no lock and recover nothing from now on, as when a shell completes."""
+        self._access.recovers = False
+        return self
+
+    @property
+    def worktree(self) -> Path:
+        """The directory that is wrapped, by its real path."""
+        from pathlib import Path
+
+        return Path(self._access.worktree)
+
+    @property
+    def store(self) -> Path:
+        """The directory of the store."""
+        from pathlib import Path
+
+        return Path(self._access.store)
+
+    @property
+    def session(self) -> str:
+        """The session whose timeline this is."""
+        return self._session
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force now: given ones, those of the environment, the project's and the user's."""
+        return self._access.config.read()
+
+    @property
+    def recovered(self) -> list[str]:
+        """What was interrupted and has been finished or taken back on the way, a sentence each."""
+        return list(self._access.recovered)
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether there is a store already."""
+        return self._access.is_wrapped
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of every file and every watch. The shadow can be used again and opens what it needs."""
+        self._access.close()
+
+    def cancel(self) -> None:
+        """Raise KeyboardInterrupt in what this shadow does in other threads, before anything is recorded."""
+        self._cancellation.is_wanted = True
+
+    # Snapshots and messages
 
     def track(self) -> str:
         """Record the present state of everything covered, and give its tree id."""
         return self.take_snapshot().tree
 
     def take_snapshot(self, *, progress: Progress | None = None) -> Snapshot:
-        """Record the present state of everything covered.
-
-        When this returns, tree and record are durable. `progress` is called with how many files were read
-        and how many have to be.
-        """
-        return self._take_snapshot(progress, is_wrap=False)
+        """Record the present state of everything covered; `progress` gets the files read and to be read."""
+        return self._keep_budget(self._record(Recorder.track, progress, wraps=True))
 
     def wrap(self, *, progress: Progress | None = None) -> Snapshot:
         """Do the same, and remember it as the state that sessions start from."""
-        return self._take_snapshot(progress, is_wrap=True)
+        return self._keep_budget(self._record(partial(Recorder.track, is_wrap=True), progress, wraps=True))
 
     def patch(self, tree: str) -> Patch:
         """List what changed from a recorded tree to the present state. Records nothing."""
-
-        def read(opened: OpenStore) -> Patch:
-            before = self._find_tree(opened, tree)
-            with look(self._gate.site, opened) as (objects, after):
-                return compare(_read(objects, before), after)
-
-        return self._look(read)
+        return self._access.read(read.read_patch, self._session, tree)
 
     def diff(self, a: str | None = None, b: str | None = None) -> list[FileDiff]:
-        """Show how two states differ, path by path. Records nothing.
-
-        Each is named by a message (`ID` is the state after it, `ID^` the one before it) or by the id of a
-        tree. Without `b` the present state is compared, without `a` the one that the session recorded last.
-        """
-
-        def read(opened: OpenStore) -> list[FileDiff]:
-            before = self._last_tree(opened) if a is None else self._find_tree(opened, a)
-            if before is None:
-                raise NotWrapped(self._gate.worktree, "nothing is recorded of it")
-            if b is not None:
-                after = _read(opened.objects, self._find_tree(opened, b))
-                return diff_patch(compare(_read(opened.objects, before), after), opened.objects)
-            with look(self._gate.site, opened, file_bytes=_DIFF_BYTES) as (objects, present):
-                return diff_patch(compare(_read(objects, before), present), objects)
-
-        return self._look(read)
+        """Show how two states differ: messages (`ID`, or `ID^`: before it), trees, or the last and now."""
+        return self._access.read(read.read_diff, self._session, a, b, self._access.limits.diff_bytes)
 
     def status(self) -> Status:
-        """Tell where the shadow stands and what is not protected. Records nothing."""
-        return self._look(self._read_status)
+        """Say where the shadow stands and what is not protected. Records nothing."""
+        from shadowtree.retention.budget import warn_budgets
 
-    def _read_status(self, opened: OpenStore) -> Status:
-        opened.refresh()
-        session = Session(opened.journal, self._session)
-        last = self._last_tree(opened)
-        scan = scan_site(self._gate.site, opened)
-        changed = scan.files
-        outside: list[ChangedPath] = []
-        if last is not None:
-            with look(self._gate.site, opened, scan) as (objects, after):
-                changed = len(compare(_read(objects, last), after).files)
-                outside = self._list_outside(opened, session, objects, after)
-        head, open_message = session.head, session.open
-        return Status(
-            worktree=self._gate.worktree,
-            store=self._gate.store,
-            session=self._session,
-            head=None if head is None else head.id,
-            open=None if open_message is None else open_message.id,
-            undone=[row.id for row in session.redoable()],
-            changed=changed,
-            ignored=scan.ignored,
-            watching=self._gate.watch is not None and self._gate.watch.report.is_active,
-            skipped=list_skipped(scan),
-            outside=outside,
-            warnings=[*self._gate.config.warnings, *self._list_budget_warnings(opened)],
+        return self._access.read(
+            read.read_status, self._session, partial(warn_budgets, directory=self._access.stores)
         )
 
-    def _list_budget_warnings(self, opened: OpenStore) -> list[str]:
-        from shadowtree.budget import warn_near
-        from shadowtree.totalbudget import measure_stores
+    def begin(self, id: str, *, progress: Progress | None = None, **said: Unpack[MessageOptions]) -> Message:
+        """Begin a message: record the state before it. Ends another open message of the session first."""
+        text = read_said(id, said)
+        return self._keep_budget(self._record(lambda recorder: recorder.begin(text), progress, wraps=True))
 
-        settings, stores = self.settings, self._gate.stores
-        found = warn_near("the store takes", opened.measure(), settings.store_budget)
-        if stores is not None and settings.total_budget:
-            total = sum(size.bytes for size in measure_stores(stores))
-            found += warn_near("all stores together take", total, settings.total_budget)
-        return found
-
-    def _list_outside(
-        self, opened: OpenStore, session: Session, objects: Objects, present: RecordedDirectory
-    ) -> list[ChangedPath]:
-        """List what changed since the last message, and is neither a message's nor an act's."""
-        journal = opened.journal
-        event = None if session.number is None else journal.last_of_messages(session.number)
-        number = _tree_of(journal, event)
-        record = journal.last_tree() if number is None else journal.tree(number)
-        assert record is not None
-        since = 0 if event is None else event.number if number is not None else journal.last_number()
-        return list_outside(journal, session, since, _read(objects, record), present)
-
-    # Messages
-
-    def begin(
-        self,
-        id: str,
-        *,
-        text: str = "",
-        role: str | None = None,
-        meta: Mapping[str, object] | None = None,
-        progress: Progress | None = None,
-    ) -> Message:
-        """Begin a message: record the state before it. When this returns, the agent may start to work.
-
-        Another message of the session that is open is ended first. The open one again: nothing happens.
-        """
-        said = _say(id, text, role, meta)
-        return self._record(lambda recorder: recorder.begin(said), progress)
-
-    def end(
-        self,
-        id: str | None = None,
-        *,
-        paths: Collection[StrPath] | None = None,
-        progress: Progress | None = None,
-    ) -> Message:
-        """End the open message: record the state after it, and what it changed.
-
-        With `paths`, files or directories in the worktree, only those are the message's; what else changed is
-        nobody's. A message that is ended already stays as it is.
-        """
-        own = parse_paths(paths, self._gate.worktree)
-        return self._record(lambda recorder: recorder.end(id, own), progress, wraps=False)
+    def end(self, id: str | None = None, *, paths: Paths = None, progress: Progress | None = None) -> Message:
+        """End the open message: record the state after it and what it changed, or only its `paths`."""
+        own = parse_paths(paths, self._access.worktree)
+        return self._keep_budget(self._record(lambda recorder: recorder.end(id, own), progress))
 
     def snapshot(
         self,
         id: str,
         *,
-        text: str = "",
-        role: str | None = None,
-        meta: Mapping[str, object] | None = None,
         inferred: bool = False,
         progress: Progress | None = None,
+        **said: Unpack[MessageOptions],
     ) -> Message:
-        """Record a message that is over; it began at the state that was last known to the session.
-
-        `inferred` marks it as one that nobody announced.
-        """
-        said = _say(id, text, role, meta)
-        return self._record(lambda recorder: recorder.snapshot(said, is_inferred=inferred), progress)
+        """Record a message that is over, from the state that the session knew last; `inferred`: a burst."""
+        text = read_said(id, said)
+        record = partial(Recorder.snapshot, said=text, is_inferred=inferred)
+        return self._keep_budget(self._record(record, progress, wraps=True))
 
     def record_burst(self, id: str, *, text: str = "") -> Message | None:
-        """Record a burst of changes that nobody announced as a message, marked as inferred.
-
-        It began at the tree that was recorded last, by whomever: what messages and acts did is not in it.
-        None, and nothing is recorded, if nothing has changed since, or if a message is open in any session:
-        then it is that one's.
-        """
-        said = _say(id, text, None, None)
-        return self._record(lambda recorder: recorder.record_burst(said), wraps=False)
+        """Record what nobody announced as a message; None if nothing changed, or one is open anywhere."""
+        said = read_said(id, {"text": text})
+        return self._keep_budget(self._record(lambda recorder: recorder.record_burst(said)))
 
     @contextmanager
-    def message(
-        self,
-        id: str,
-        *,
-        text: str = "",
-        role: str | None = None,
-        meta: Mapping[str, object] | None = None,
-    ) -> Iterator[MessageHandle]:
+    def message(self, id: str, **said: Unpack[MessageOptions]) -> Iterator[MessageHandle]:
         """Record what the body does as one message, also when it raises."""
-        handle = MessageHandle(self.begin(id, text=text, role=role, meta=meta))
-        with _ending(lambda: handle.finish(self.end(id))):
+        handle = MessageHandle(self.begin(id, **said))
+        with ending(lambda: handle.finish(self.end(id))):
             yield handle
 
     def begin_step(self, name: str) -> Step:
         """Begin a step of the open message; a step that is open is ended first."""
         check_name(name, "step")
-        return self._record(lambda recorder: recorder.begin_step(name), wraps=False)
+        return self._keep_budget(self._record(lambda recorder: recorder.begin_step(name)))
 
     def end_step(self, name: str) -> Step:
         """End the open step. One that is ended already stays as it is."""
-        return self._record(lambda recorder: recorder.end_step(name), wraps=False)
+        return self._keep_budget(self._record(lambda recorder: recorder.end_step(name)))
 
     @contextmanager
     def step(self, name: str) -> Iterator[StepHandle]:
         """Record what the body does as one step of the open message, also when it raises."""
         handle = StepHandle(self.begin_step(name))
-        with _ending(lambda: handle.finish(self.end_step(name))):
+        with ending(lambda: handle.finish(self.end_step(name))):
             yield handle
 
     def messages(self, *, all_sessions: bool = False, last: int | None = None) -> list[Message]:
         """List the messages of this session, or of all, oldest first; with `last`, only the newest ones."""
-        if last is not None and last < 1:
-            raise InvalidInput(f"a number of messages is 1 or more, not {last}")
-
-        def read(opened: OpenStore) -> list[Message]:
-            session = Session(opened.journal, self._session)
-            if not all_sessions and session.number is None:
-                return []
-            rows = opened.journal.last_messages(None if all_sessions else session.number, last)
-            names = opened.journal.session_names() if all_sessions else {}
-            found: dict[int, Message] = {}
-            for number in dict.fromkeys(row.session for row in rows):
-                own = [row for row in rows if row.session == number]
-                of = session if number == session.number else Session(opened.journal, names[number])
-                found.update(zip((row.number for row in own), of.read_messages(own), strict=True))
-            return [found[row.number] for row in rows]
-
-        return self._look(read)
+        check_count(last, "a number of messages")
+        return self._access.read(read.list_messages, self._session, last, all_sessions=all_sessions)
 
     def show(self, name: str) -> tuple[Message, list[FileDiff]]:
-        """Give a message and how what it changed differs.
-
-        It may be named by its id, the beginning of it, `#7`, `@` (the last one in force) or `@~2`.
-        """
-
-        def read(opened: OpenStore) -> tuple[Message, list[FileDiff]]:
-            session = Session(opened.journal, self._session)
-            message = session.read_message(session.resolve(name))
-            return message, diff_patch(message.patch, opened.objects)
-
-        return self._look(read)
-
-    def blame(self, path: StrPath) -> list[BlameEntry]:
-        """List who changed a file, newest first: messages of all sessions, or nobody. Records nothing."""
-        from shadowtree.blame import Blame
-
-        own = parse_path(path, self._gate.worktree)
-
-        def read(opened: OpenStore) -> list[BlameEntry]:
-            opened.refresh()
-            found = Blame(opened.journal, own)
-            records = [opened.journal.first_tree(), opened.journal.last_tree()]
-            with look(self._gate.site, opened) as (objects, root):
-                present = root.find(own)
-                trees = [
-                    (_read(objects, record).find(own), record.time_s * 1000) for record in records if record
-                ]
-            answers = [present, *(answer for answer, _ in trees)]
-            if DIRECTORY in answers or not own:
-                raise InvalidInput(f"{os.fspath(path)} is a directory, not a file")
-            if not found.is_known and answers == [None] * len(answers):
-                raise UnknownName(os.fspath(path), f"nothing is known of {os.fspath(path)}")
-            return found.read(trees, present, Session(opened.journal, self._session))
-
-        return self._look(read)
+        """Show a message and its diff. Name it by (the start of) its id, `#7`, `@` (the last) or `@~2`."""
+        return self._access.read(read.show_message, self._session, name)
 
     def diff_message(self, message: Message) -> list[FileDiff]:
         """Show how what a message changed differs, whichever session it is of."""
+        return self._access.read(read.diff_message, message)
 
-        def read(opened: OpenStore) -> list[FileDiff]:
-            try:
-                return diff_patch(message.patch, opened.objects)
-            except StoreDamaged:
-                # It may have been forgotten since it was read, which says so.
-                Session(opened.journal, message.session).resolve(message.id)
-                raise
+    def blame(self, path: StrPath) -> list[BlameEntry]:
+        """List who changed a file, newest first: messages of all sessions, or nobody. Records nothing."""
+        return self._access.read(blame.blame_path, self._session, parse_path(path, self._access.worktree))
 
-        return self._look(read)
+    def last_number(self) -> int:
+        """Wait for whoever is at work; return a number that grows with each recorded message and act."""
+        if not self.is_wrapped:
+            return 0
+        with self._access.locked() as opened:
+            return opened.journal.last_number()
 
-    # How it is done
+    # Acts and branches
 
-    def _take_snapshot(self, progress: Progress | None, *, is_wrap: bool) -> Snapshot:
-        def take(recorder: Recorder) -> Snapshot:
-            with recorder.take() as taken:
-                with taken.record(recorder.time_s) as record:
-                    if is_wrap:
-                        recorder.add_wrap(record)
-                return Snapshot(
-                    record.tree.hex(), record.facts.hex(), record.files, taken.skipped, taken.warnings
-                )
+    def plan_revert(self, id: str, **how: Unpack[RevertOptions]) -> Plan:
+        """Plan what `revert` would do, and change nothing."""
+        return self._plan(*read_revert(id, how, self._access.worktree))
 
-        return self._record(take, progress)
+    def revert(self, id: str, **how: Unpack[RevertOptions]) -> Outcome:
+        """Restore the state before a message: all paths that it and later ones changed.
 
-    def _find_tree(self, opened: OpenStore, name: str) -> TreeRecord:
-        from shadowtree.refs import find_tree
+        With `only`, reverse that message alone. With `step`, go to before that step, or reverse it alone;
+        with `paths`, only these. Neither moves the head; with `files=False` nothing else moves.
+        """
+        return self._act(*read_revert(id, how, self._access.worktree))
 
-        return find_tree(opened.journal, Session(opened.journal, self._session), name)
+    def unrevert(self, **how: Unpack[ActOptions]) -> Outcome:
+        """Take back the last of these acts that changed anything; repeated, the ones before it."""
+        return self._act(Unrevert(), read_options(how))
 
-    def _last_tree(self, opened: OpenStore) -> TreeRecord | None:
-        """Give what the session recorded last, or else what anybody did."""
-        number = _tree_of(opened.journal, Session(opened.journal, self._session).last_event)
-        return opened.journal.last_tree() if number is None else opened.journal.tree(number)
+    def undo(self, turns: int = 1, **how: Unpack[ActOptions]) -> Outcome:
+        """Go back by turns."""
+        return self._act(Undo(turns), read_options(how))
+
+    def redo(self, turns: int | None = 1, **how: Unpack[ActOptions]) -> Outcome:
+        """Go forward again by turns; None: to the end."""
+        return self._act(Redo(turns), read_options(how))
+
+    def switch(self, ref: str, **how: Unpack[ActOptions]) -> Outcome:
+        """Go to the state after a message, on any branch, or to the end of a branch; archive what is left."""
+        return self._act(Switch(ref), read_options(how))
+
+    def restore(self, ref: str, **how: Unpack[ActOptions]) -> Outcome:
+        """Make all that is covered equal to a tree: that after a message, before it (`ID^`), or any one."""
+        return self._act(Restore(ref), read_options(how))
+
+    def branches(self) -> list[Branch]:
+        """List the branches of this session, oldest first."""
+        return self._access.read(read.list_branches, self._session)
+
+    def rename_branch(self, name: str, new: str) -> Branch:
+        """Give a branch another name."""
+        check_name(new, "branch")
+        return self._record(lambda recorder: recorder.branches.rename(recorder.session, name, new))
+
+    def drop_branch(self, name: str) -> Branch:
+        """Take a branch from the list; each of its messages can still be switched to by its id."""
+        return self._record(lambda recorder: recorder.branches.drop(recorder.session, name))
+
+    # Watching
+
+    @property
+    def watching(self) -> Watching | None:
+        """How well the worktree is in sight; None for a shadow that does not watch."""
+        return None if self._access.watch is None else self._access.watch.report
+
+    def look_over(self, seconds: float) -> bool:
+        """Spend idle time on files whose changes no watcher reports; True when a round is complete."""
+        return self._access.watch is None or self._access.read(look_over_site, seconds)
+
+    def drain(self) -> bool:
+        """Read the watcher's queue, in any thread; True if something may have changed since the last call."""
+        watch = self._access.watch
+        if watch is None:
+            return True
+        watch.drain()
+        known, self._news = self._news, watch.news
+        return known is not self._news
+
+    def fileno(self) -> int | None:
+        """Give a descriptor that becomes readable when there is something to drain, if there is one."""
+        return None if self._access.watch is None else self._access.watch.fileno()
+
+    def watched_directories(self) -> list[str]:
+        """List the directories that are watched, by their full paths."""
+        with self._access.mutex:
+            return [] if self._access.watch is None else self._access.watch.directories()
+
+    # Upkeep
+
+    def forget(
+        self,
+        *,
+        keep_last: int | None = None,
+        keep_within: float | str | None = None,
+        keep_sessions: Collection[str] = (),
+        dry_run: bool = False,
+        gc: bool = True,
+    ) -> Forgotten:
+        """Forget old messages of all sessions, and with `gc` free what only they needed.
+
+        Keeps the newest `keep_last` of each session, what is within `keep_within`, pinned and open messages,
+        and the newest turns: one, if you give either here. Without arguments the budget counts too.
+        """
+        from shadowtree.retention.budget import apply_retention
+        from shadowtree.retention.forget import read_keep
+
+        settings, is_plain = self.settings, not keep_sessions and keep_last is None and keep_within is None
+        keep, budget = read_keep(settings, keep_last, keep_within), settings if gc and is_plain else None
+        return apply_retention(self._access.locked, keep, keep_sessions, budget, frees=gc, dry_run=dry_run)
+
+    def gc(self, *, dry_run: bool = False) -> Swept:
+        """Forget what the settings and the budget do not keep, and free what nothing that is left needs."""
+        from shadowtree.results.reports import Swept
+
+        done = self.forget(dry_run=dry_run)
+        # How many objects would go is known only when packs are written anew: some are spared.
+        removed, freed = (None, self.stats().free_bytes) if dry_run else (done.removed, done.freed)
+        return Swept(removed, freed, done.warnings)
+
+    def tidy(self, seconds: float) -> bool:
+        """Spend idle time on packing; True when all is done. From then on records leave more to it."""
+        deadline, has_more = monotonic() + seconds, True
+        self._access.has_idle_time = True
+        with suppress(Locked), self._access.locked(timeout_s=0) as opened:
+            while (has_more := opened.shelve_idly()) and monotonic() < deadline:
+                pass
+        return not has_more
+
+    def pin(self, id: str) -> Message:
+        """Keep a message from being forgotten."""
+        return self._record(lambda recorder: recorder.pin(id))
+
+    def unpin(self, id: str) -> Message:
+        """Let a message be forgotten when its time comes."""
+        return self._record(lambda recorder: recorder.unpin(id))
+
+    def purge(
+        self,
+        what: StrPath | None = None,
+        *,
+        text: str | None = None,
+        everywhere: bool = False,
+        dry_run: bool = False,
+        confirm: Callable[[Purged], bool] | None = None,
+    ) -> Purged:
+        """Remove a path, a content by its id, or a `text` from everything that is recorded, for good.
+
+        The file stays; no snapshot covers it until `allow`. Messages lose its lines and values, or the
+        `text`. Other paths with the same bytes, or the text, stay unless `everywhere`.
+        """
+        from shadowtree.purge.find import read_target
+        from shadowtree.purge.purge import purge
+        from shadowtree.retention.gc import sweep_all
+
+        now_ms, target = self._access.now_ms, read_target(what, self._access.worktree, text=text)
+        with self._access.locked() as opened:
+            return purge(
+                opened, target, now_ms, sweep_all, everywhere=everywhere, dry_run=dry_run, confirm=confirm
+            )
+
+    def allow(self, what: StrPath) -> list[str]:
+        """Cover a path or a content again that was purged, from the next snapshot on; say what that is."""
+        from shadowtree.purge.find import read_target
+        from shadowtree.purge.purge import allow
+
+        target = read_target(what, self._access.worktree)
+        with self._access.locked() as opened:
+            return allow(opened, target)
+
+    def destroy(self) -> int:
+        """Remove the store; return how many bytes that frees. Raise StoreFailed if it holds foreign files."""
+        return self._access.destroy()
+
+    def check(self, *, read_data: bool = False, progress: Progress | None = None) -> CheckReport:
+        """Verify the store, even one too damaged to open; with `read_data`, hash every stored object."""
+        from shadowtree.check.run import check_store
+
+        access = self._access
+        access.require_store()
+        with suppress(ShadowError):  # What is wrong with a store that cannot be opened is found below.
+            access.open()
+        return check_store(access.held, access.store, access.worktree, read_data=read_data, progress=progress)
+
+    def repair(
+        self, *, dry_run: bool = False, forget_lost: bool = False, progress: Progress | None = None
+    ) -> CheckReport:
+        """Repair what a full check finds, keep what that changes in quarantine, and check again."""
+        from shadowtree.check.run import check_once, find_hurt, foresee_repair, heal, repair_store
+        from shadowtree.retention.forget import forget_lost as forget
+
+        access, now_ns = self._access, self._access.limits.clock_ns()
+        access.close_store()
+        opened_up = [] if dry_run else access.open_up()
+        access.require_store()
+        if dry_run:
+            return foresee_repair(access.held, access.store, access.worktree, now_ns, progress)
+        repair = repair_store(access.held, access.store, access.worktree, now_ns, progress)
+        done = [*opened_up, *repair.done]
+        if repair.has_to_heal:
+            record = partial(self._record, Recorder.track)
+            done += heal(record, access.held, access.store, access.worktree, access.limits.clock_ns())
+        done += forget(access.locked, *find_hurt(access.store, access.worktree)) if forget_lost else []
+        with access.held():
+            report = check_once(access.store, access.worktree, read_data=True, progress=progress)
+        return replace(report, repaired=done, quarantine=repair.quarantine)
+
+    def stats(self) -> Stats:
+        """Say what the store holds, and what that takes. Every object that is needed is looked up."""
+        from shadowtree.retention.stats import read_stats
+
+        return self._access.read(read_stats)
+
+    def du(self, path: StrPath = ".", *, depth: int = 1) -> Usage:
+        """Measure all versions of a path and of those below it. An object counts once, at its newest path."""
+        from shadowtree.retention.stats import read_usage
+
+        check_count(depth, "a depth", at_least=0)
+        return self._access.read(read_usage, parse_path(path, self._access.worktree), depth)
+
+    def du_by_session(self) -> list[SessionFigure]:
+        """Say what each session alone needs, the most first; what several need is in none of them."""
+        from shadowtree.retention.stats import read_session_sizes
+
+        return self._access.read(read_session_sizes)
+
+    # Steps that several methods share
+
+    def _record(
+        self, record: Callable[[Recorder], Result], progress: Progress | None = None, *, wraps: bool = False
+    ) -> Result:
+        """Hold the lock and record in this session; if it `wraps`, make the store where there is none."""
+        with self._access.writing(wraps=wraps) as (opened, site, first_scan):
+            now_ms, cancellation = self._access.now_ms, self._cancellation
+            result = record(Recorder(opened, site, self._session, now_ms, cancellation, first_scan, progress))
+            with suppress(ShadowError):  # It is recorded, so nothing after it can fail (invariant 11).
+                opened.rest()
+            return result
+
+    def _keep_budget(self, recorded: Recorded) -> Recorded:
+        """Keep the store within its budget, now that something is recorded; add what there is to say."""
+        lines: list[str] = self._access.keep_budget()
+        return replace(recorded, warnings=[*recorded.warnings, *lines]) if recorded and lines else recorded
+
+    def _plan(self, request: Request, options: Options) -> Plan:
+        from shadowtree.revert.act import preview
+
+        return self._access.read(preview, self._session, request, options, self._access.now_ms)
+
+    def _act(self, request: Request, options: Options) -> Outcome:
+        """Do an act, or plan it; add what was recovered before it and freed after it."""
+        if options.dry_run:
+            return self._plan(request, options).outcome
+        from shadowtree.revert.act import run, start_act
+
+        access, known, now_ms = self._access, len(self._access.recovered), self._access.now_ms
+        with access.writing() as (opened, site, _):
+            act = start_act(opened, site, self._session, request, options, now_ms, self._cancellation)
+            outcome = run(act)
+        return replace(outcome, notes=[*outcome.notes, *access.recovered[known:], *access.keep_budget()])
 
 
 def find_worktree(start: StrPath, *, store: StrPath | None = None) -> str | None:
     """Find the nearest wrapped directory at or above `start`; with a store, the worktree of that one."""
-    places = Places(os.environ)
-    directory = real_directory(start)
-    given = places.given_store(store)
-    if given is not None:
-        worktree = read_identity(given).worktree if stores.exists(given) else None
-        return worktree if worktree is not None and is_inside(directory, worktree) else None
-    while not stores.exists(places.usual_store(directory)):
-        above = os.path.dirname(directory)
-        if above == directory:
-            return None
-        directory = above
-    return directory
-
-
-def _say(id: str, text: str, role: str | None, meta: Mapping[str, object] | None) -> Said:
-    check_name(id, "message id")
-    if not isinstance(text, str):
-        raise InvalidInput(f"the text of a message is text, not {text!r}")
-    if role is not None:
-        check_name(role, "role")
-    return Said(id, text, role, encode_meta(meta))
-
-
-@contextmanager
-def _ending(end: Callable[[], None]) -> Iterator[None]:
-    """Call `end` after the body, also when it raises; the body's own error is the one that is raised."""
-    try:
-        yield
-    except BaseException as error:
-        try:
-            end()
-        except ShadowError as failure:
-            error.add_note(f"and its end was not recorded: {failure}")
-        raise
-    end()
-
-
-def _tree_of(journal: Journal, event: Event | None) -> int | None:
-    """Give the record that an event left, if any, and if it was not forgotten."""
-    number = None if event is None else event.after if event.after is not None else event.before
-    return None if number is None or journal.is_forgotten_tree(number) else number
-
-
-def _read(objects: Objects, record: TreeRecord) -> RecordedDirectory:
-    return open_recorded(objects, record.tree, record.facts)
+    return stores.find_wrapped(real_directory(start), Places(os.environ), store)

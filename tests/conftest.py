@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import signal
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from shadowtree import Shadow
-from tests.processes import PACKAGE_PLACE
-from tests.referee import assert_sound_store
-from tests.terminal import Terminal
-from tests.trees import make_tree
-from tests.watching import BASE, Watched, forget_youth
+from tests.faults.engine import this_turn
+from tests.support.limits import LARGE_PACKS, UNTIDIED, change_limits, use_limits
+from tests.support.processes import PACKAGE_PLACE
+from tests.support.referee import assert_sound_store
+from tests.support.terminal import Terminal
+from tests.support.trees import make_tree
+from tests.support.watching import BASE, Watched, forget_youth
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # A shell starts what runs in the background deaf to interrupts, and so would be all that is started here.
@@ -34,6 +37,14 @@ def _own_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
 
 
+@pytest.fixture(autouse=True)
+def _limits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the shadows of a test the limits that it is marked with."""
+    marker = request.node.get_closest_marker("limits")
+    if marker is not None:
+        use_limits(monkeypatch, *marker.args)
+
+
 @pytest.fixture
 def worktree(tmp_path: Path) -> Path:
     """An empty directory to wrap."""
@@ -43,24 +54,43 @@ def worktree(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shadow(worktree: Path) -> Iterator[Shadow]:
-    """A shadow of the worktree, whose store is checked by real git when the test is over."""
-    with Shadow(worktree, settings={"min_free": 0}) as shadow:
-        yield shadow
-    if shadow.is_wrapped:
-        assert_sound_store(shadow.store)
+def asks_git(request: pytest.FixtureRequest) -> bool:
+    """Whether real git looks at the store: always where stores are the matter, elsewhere in every fifth test.
+
+    Which fifth turns with the commit, as in sweeps.
+    """
+    is_sampled = (zlib.crc32(request.node.nodeid.encode()) + this_turn()) % 5 == 0
+    return is_sampled or request.path.parent.name in ("store", "faults")
 
 
 @pytest.fixture
-def watched(tmp_path: Path, worktree: Path) -> Iterator[Watched]:
+def shadow(worktree: Path, asks_git: bool) -> Iterator[Shadow]:
+    """A shadow of the worktree, whose store is checked when the test is over."""
+    with Shadow(worktree, settings={"min_free": 0}) as shadow:
+        yield shadow
+    if shadow.is_wrapped:
+        assert_sound_store(shadow.store, asks_git=asks_git)
+
+
+@pytest.fixture
+def small(worktree: Path) -> Iterator[Shadow]:
+    """A shadow that takes only small files."""
+    with Shadow(worktree, settings={"min_free": 0, "max_file_size": 64}) as shadow:
+        yield shadow
+
+
+@pytest.fixture
+def watched(tmp_path: Path, worktree: Path, asks_git: bool) -> Iterator[Watched]:
     """A worktree with something of everything, watched and recorded."""
     make_tree(worktree, BASE)
     watched = Watched(worktree, tmp_path)
     watched.settle()
     with watched.shadow:
         yield watched
+        if watched.is_checked:
+            watched.check_in_another_process()
     if watched.shadow.is_wrapped:
-        assert_sound_store(watched.shadow.store)
+        assert_sound_store(watched.shadow.store, asks_git=asks_git)
 
 
 @pytest.fixture
@@ -72,13 +102,13 @@ def aged(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def large_packs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no pack be a small one, so that nothing comes back from the journal."""
-    monkeypatch.setattr("shadowtree.intake._SMALL", 0)
+    change_limits(monkeypatch, packs=LARGE_PACKS)
 
 
 @pytest.fixture
 def no_tidying(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let packs stay as snapshots add them."""
-    monkeypatch.setattr("shadowtree.intake.Intake.tidy", lambda intake, **_: None)
+    change_limits(monkeypatch, packs=UNTIDIED)
 
 
 @pytest.fixture
@@ -96,6 +126,11 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def terminal(project: Path, capsys: pytest.CaptureFixture[str]) -> Terminal:
+def terminal(project: Path) -> Terminal:
     """Where command lines are typed, in the project."""
-    return Terminal(capsys)
+    return Terminal()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what repeats the sweeps of this run."""
+    terminalreporter.write_line(f"SHADOWTREE_SWEEP_TURN={this_turn()}")

@@ -1,5 +1,5 @@
-"""The command line, a front end: it uses only what `import shadowtree` offers."""
+"""The command line, a front end.
 
-from shadowtree.cli.entry import main
-
-__all__ = ["main"]
+`main` runs one line. `fast` understands the commands that agents call all the time, without click; `app`
+knows all commands. They stand in `commands/`, and what people read of their results in `views/`.
+"""

@@ -1,45 +1,61 @@
-"""The command line as click sees it: every command, every spelling, the help.
+"""The command line as click sees it: the group of all commands, what they share, and the help.
 
-Only this module knows click. It builds click's objects from the values in `command`, and a command's
-module is imported only when that command runs or the help lists it.
+`COMMANDS` names the module of each command; it is imported when the command runs or the help lists it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from difflib import get_close_matches
+from functools import wraps
+from importlib import import_module
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import click
 
 import shadowtree
-from shadowtree.cli.command import (
-    COMMANDS,
-    SHARED_OPTIONS,
-    Argument,
-    Command,
-    Option,
-    load_command,
-    run_command,
-)
+from shadowtree.base.errors import InvalidInput
+from shadowtree.cli.complete import complete_session
+from shadowtree.cli.find_shadow import Shared, read_shared
 
-HELP = """\
-Undo what coding agents do to your files, in any directory
+P = ParamSpec("P")
+R = TypeVar("R")
 
-\b
-Examples:
-  shadowtree wrap              start protecting the current directory
-  shadowtree status            see what is protected and what is not
-  shadowtree begin msg_01      record where an agent's message begins
-  shadowtree end msg_01        record what it changed
-  shadowtree run -- make fix   run a command and record what it changed
-  shadowtree log               list the messages
-  shadowtree undo              take back what the last turn did to your files
-  shadowtree redo              and bring it back again
-  shadowtree branches          list what was undone before something else was done
-
-The options below go before the command or after it.
-"""
+COMMANDS = {
+    "wrap": "record",
+    "status": "show",
+    "begin": "record",
+    "end": "record",
+    "snapshot": "record",
+    "step": "record",
+    "run": "record",
+    "log": "show",
+    "show": "show",
+    "undo": "act",
+    "redo": "act",
+    "revert": "act",
+    "switch": "act",
+    "unrevert": "act",
+    "restore": "act",
+    "branches": "branches",
+    "diff": "show",
+    "blame": "show",
+    "track": "record",
+    "patch": "show",
+    "pin": "forget",
+    "unpin": "forget",
+    "forget": "forget",
+    "purge": "forget",
+    "watch": "watch",
+    "stats": "store",
+    "du": "store",
+    "gc": "store",
+    "destroy": "store",
+    "config": "config",
+    "check": "store",
+}
+"""Each command and the module of `commands/` that it stands in, in the order of the help."""
 
 EPILOG = """\
 \b
@@ -54,156 +70,180 @@ Environment:
 Settings for --set and 'shadowtree config': {settings}
 """
 
+PATH = click.Path(readable=False)
+DIRECTORY = click.Path(file_okay=False, readable=False)
+COUNT = click.IntRange(1, 999_999_999)
+COUNT_FROM_0 = click.IntRange(0, 999_999_999)
 
-class LazyGroup(click.Group):
-    """The commands of `COMMANDS`, each built when it is asked for."""
+
+def _remember(context: click.Context, option: click.Parameter, value: Any) -> None:  # Any: of any option
+    """Keep a shared option where all contexts of the line see it; the one that comes later wins."""
+    given: dict[str, object] = context.ensure_object(dict)
+    assert option.name is not None
+    if value in ("", ("",)):
+        raise InvalidInput(f"the value of {option.opts[0]} is empty")
+    if option.multiple:
+        earlier = given.get(option.name, ())
+        assert isinstance(earlier, tuple)
+        given[option.name] = (*earlier, *value)
+    elif value:
+        given[option.name] = value
+
+
+def _shared_option(*names: str, **attributes: Any) -> click.Option:  # Any: attributes of several types
+    return click.Option(names, callback=_remember, expose_value=False, **attributes)
+
+
+def _make_shared_options() -> list[click.Option]:
+    """Make what every command takes, before its name and after it."""
+    return [
+        _shared_option("-C", "start", metavar="DIR", type=DIRECTORY, help="Act as if started in DIR"),
+        _shared_option("--store", metavar="DIR", type=DIRECTORY, help="Use the store in DIR"),
+        _shared_option(
+            "--session",
+            metavar="ID",
+            shell_complete=complete_session,
+            help="Act in this session, not in the one called 'default'",
+        ),
+        _shared_option(
+            "--set",
+            "settings",
+            metavar="KEY=VALUE",
+            multiple=True,
+            help="Give a setting for this command, such as max_file_size=20M; may be repeated",
+        ),
+        _shared_option("--allow-broad", is_flag=True, help="Wrap even a home directory or a parent of one"),
+        _shared_option("--json", "as_json", is_flag=True, help="Print one JSON document"),
+    ]
+
+
+class Command(click.Command):
+    """A command with the shared options, which refuses an empty word: it is a script's unset variable."""
+
+    def __init__(self, *arguments: Any, **attributes: Any) -> None:  # Any: as click takes them
+        super().__init__(*arguments, **attributes)
+        self.params += _make_shared_options()
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """Describe `--help` in the manner of the other options."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.help = "Show this help"
+        return option
+
+    def invoke(self, ctx: click.Context) -> Any:  # Any: what the command returns
+        """Run the command, unless a word is empty that must not mean the default."""
+        for parameter in self.params:
+            value = ctx.params.get(parameter.name or "")
+            if isinstance(parameter, click.Argument) and value == "":
+                raise InvalidInput(f"{parameter.human_readable_name} is empty")
+            if parameter.name != "text" and (value == "" or (parameter.multiple and value and "" in value)):
+                raise InvalidInput(f"the value of {parameter.opts[0]} is empty")
+        return super().invoke(ctx)
+
+
+class Group(Command, click.Group):
+    """A command with actions: `branches` does something itself, and `branches drop` something else."""
+
+    command_class = Command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the words begin with, or propose the one that may be meant."""
+        known = self.list_commands(ctx)
+        if args[0] not in known and not ctx.resilient_parsing:
+            what = "no such command" if ctx.parent is None else f"{ctx.info_name} knows no action"
+            ctx.fail(f"{what} {args[0]!r}{_propose(args[0], known)}")
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(Group):
+    """The commands of `COMMANDS`, each imported when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Name all commands, in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Build the command `cmd_name`."""
-        return _to_click(cmd_name, load_command(cmd_name)) if cmd_name in COMMANDS else None
+        """Import the command `cmd_name`."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"shadowtree.cli.commands.{COMMANDS[cmd_name]}")
+        command = getattr(module, cmd_name)
+        assert isinstance(command, click.Command)
+        return command
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the words begin with, or propose the one that may be meant."""
-        if args[0] not in COMMANDS:
-            ctx.fail(f"no such command {args[0]!r}{_propose(args[0], COMMANDS)}")
-        return super().resolve_command(ctx, args)
-
-
-class ActionGroup(click.Group):
-    """A command with actions: `branches` does something itself, and `branches drop` something else."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the action that the words begin with, or propose the one that may be meant."""
-        if args[0] not in self.commands:
-            ctx.fail(f"{ctx.info_name} knows no action {args[0]!r}{_propose(args[0], self.commands)}")
-        return super().resolve_command(ctx, args)
+    def invoke(self, ctx: click.Context) -> Any:  # Any: what the command returns
+        """Run the command; click would write an empty line for an interrupt, and call it something else."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            raise Interrupted from interrupt
 
 
-def run(words: list[str]) -> int:
-    """Run one command line and return its exit code; wrong usage raises `InvalidInput`."""
-    group = _build_group()
-    try:
-        with group.make_context("shadowtree", list(words)) as context:
-            exit_code = group.invoke(context)
-    except click.exceptions.Exit as done:
-        return done.exit_code
-    except click.UsageError as error:
-        raise shadowtree.InvalidInput(_describe(error)) from error
-    assert isinstance(exit_code, int)
-    return exit_code
+class Interrupted(Exception):
+    """Somebody pressed Ctrl-C."""
 
 
-def _build_group() -> click.Command:
-    group = LazyGroup(
-        "shadowtree",
-        params=[_to_click_option(option) for option in SHARED_OPTIONS],
-        help=HELP,
-        epilog=EPILOG.format(settings=", ".join(field.name for field in fields(shadowtree.Settings))),
-        callback=_refuse_no_command,
-        invoke_without_command=True,
-        subcommand_metavar="COMMAND [ARGUMENTS]",
-        add_help_option=False,
-    )
-    version = click.version_option(
-        shadowtree.__version__, message="%(prog)s %(version)s", help="Show the version"
-    )
-    return _add_help(version(group))
+def pass_shared(function: Callable[Concatenate[Shared, P], R]) -> Callable[P, R | None]:
+    """Call a command with the values of the shared options first."""
+
+    @wraps(function)
+    def call(*arguments: P.args, **values: P.kwargs) -> R | None:
+        context = click.get_current_context()
+        if context.invoked_subcommand is not None:
+            # A command with actions is called before its action, which is what was asked for.
+            return None
+        return function(read_shared(context.ensure_object(dict)), *arguments, **values)
+
+    return call
 
 
-def _refuse_no_command(**_: object) -> None:
-    context = click.get_current_context()
+@click.group(
+    "shadowtree",
+    cls=LazyGroup,
+    invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGUMENTS]",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=EPILOG.format(settings=", ".join(field.name for field in fields(shadowtree.Settings))),
+)
+@click.version_option(shadowtree.__version__, message="%(prog)s %(version)s", help="Show the version")
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Undo what coding agents do to your files, in any directory
+
+    \b
+    Examples:
+      shadowtree wrap              start protecting the current directory
+      shadowtree status            see what is protected and what is not
+      shadowtree begin msg_01      record where an agent's message begins
+      shadowtree end msg_01        record what it changed
+      shadowtree run -- make fix   run a command and record what it changed
+      shadowtree log               list the messages
+      shadowtree undo              undo what the last turn did to your files
+      shadowtree redo              and bring it back again
+      shadowtree branches          list what was undone before something else was done
+
+    The options below go before the command or after it.
+    """
     if context.invoked_subcommand is None:
-        if not context.params["as_json"]:
+        if "as_json" not in context.ensure_object(dict):
             click.echo(context.get_help())
         raise click.UsageError("no command given", context)
 
 
-def _to_click(name: str, command: Command) -> click.Command:
-    def run_with(**values: object) -> int:
-        context = click.get_current_context()
-        # A command is also called when one of its actions is about to run.
-        return 0 if context.invoked_subcommand else run_command(command, _add_shared(context, values))
-
-    parameters: list[click.Parameter] = [_to_click_argument(argument) for argument in command.arguments]
-    parameters += [_to_click_option(option) for option in (*command.options, *SHARED_OPTIONS)]
-    if not command.actions:
-        return _add_help(
-            click.Command(
-                name,
-                callback=run_with,
-                params=parameters,
-                help=command.help,
-                add_help_option=False,
-                # What comes after the first word of the rest is not ours, options least of all.
-                context_settings={
-                    "allow_interspersed_args": not any(each.is_rest for each in command.arguments)
-                },
-            )
-        )
-    return _add_help(
-        ActionGroup(
-            name,
-            commands={action: _to_click(action, each) for action, each in command.actions.items()},
-            callback=run_with,
-            params=parameters,
-            help=command.help,
-            invoke_without_command=True,
-            subcommand_metavar="[ACTION ARGUMENTS]",
-            add_help_option=False,
-        )
-    )
-
-
-def _add_help(command: click.Command) -> click.Command:
-    return click.help_option("-h", "--help", help="Show this help")(command)
-
-
-def _to_click_argument(argument: Argument) -> click.Argument:
-    if not argument.is_rest:
-        return click.Argument([argument.name], required=argument.is_required)
-    return click.Argument([argument.name], required=argument.is_required, nargs=-1, type=click.UNPROCESSED)
-
-
-def _to_click_option(option: Option) -> click.Option:
-    return click.Option(
-        [option.flag, option.name],
-        help=option.help,
-        metavar=option.metavar,
-        type=click.Choice(option.choices) if option.choices else None,
-        is_flag=True if option.metavar is None else None,
-        multiple=option.is_repeatable,
-    )
-
-
-def _add_shared(context: click.Context, values: Mapping[str, object]) -> dict[str, object]:
-    """Add the shared options that were given before the name of the command, or of its action."""
-    merged = dict(values)
-    while context.parent is not None:
-        context = context.parent
-        merged = _merge_shared(context.params, merged)
-    return merged
-
-
-def _merge_shared(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, object]:
-    """Add to the values `after` a name the shared ones from `before` it; the later one wins."""
-    merged = dict(after)
-    for option in SHARED_OPTIONS:
-        earlier, later = before[option.name], after[option.name]
-        if option.is_repeatable:
-            assert isinstance(earlier, tuple)
-            assert isinstance(later, tuple)
-            merged[option.name] = earlier + later
-        elif later is None or later is False:
-            merged[option.name] = earlier
-    return merged
+def run(words: list[str]) -> int:
+    """Run one command line and return its exit code; wrong usage raises `InvalidInput`."""
+    try:
+        return cli.main(words, "shadowtree", standalone_mode=False) or 0
+    except SystemExit as done:
+        # Words for a shell's completion were written, or nobody reads what is.
+        return done.code if isinstance(done.code, int) else 1
+    except (Interrupted, click.Abort) as interrupt:
+        raise KeyboardInterrupt from interrupt
+    except click.UsageError as error:
+        raise InvalidInput(_describe(error)) from error
 
 
 def _propose(word: str, known: Iterable[str]) -> str:

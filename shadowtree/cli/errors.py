@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 import traceback
-from dataclasses import dataclass
 
-import shadowtree
-from shadowtree.cli.command import MERGE_WAS_TRIED
+from shadowtree.base import errors
+from shadowtree.base.frozen import frozen
 from shadowtree.cli.output import say, talk, write_json
 
+MERGE_WAS_TRIED = "a merge was tried"
+"""A note on a conflict that merging did not solve: then nobody proposes to merge."""
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class Answer:
     """How the command line answers to a class of errors."""
 
@@ -25,46 +27,38 @@ class Answer:
 
 
 ANSWERS: dict[type[BaseException], Answer] = {
-    shadowtree.ShadowError: Answer(1),
-    shadowtree.InvalidInput: Answer(2),
-    shadowtree.DuplicateMessage: Answer(2, "try another id"),
-    shadowtree.NotWrapped: Answer(10, "try 'shadowtree wrap'"),
-    shadowtree.WorktreeReplaced: Answer(
+    errors.ShadowError: Answer(1),
+    errors.InvalidInput: Answer(2),
+    errors.DuplicateMessage: Answer(2, "try another id"),
+    errors.NotWrapped: Answer(10, "try 'shadowtree wrap'"),
+    errors.WorktreeReplaced: Answer(
         10, "try 'shadowtree wrap --adopt STORE' where the project is now, or another --store here"
     ),
-    shadowtree.Locked: Answer(11, "try again later, or wait longer with --set lock_timeout=60"),
-    shadowtree.UnknownName: Answer(12),
-    shadowtree.UnknownMessage: Answer(12, "try 'shadowtree log', which lists them"),
-    shadowtree.AmbiguousMessage: Answer(12, "try more of its id"),
-    shadowtree.ForgottenMessage: Answer(12, "try a message that 'shadowtree log' lists"),
-    shadowtree.UnknownBranch: Answer(12, "try 'shadowtree branches', which lists them"),
-    shadowtree.UnknownTree: Answer(
+    errors.Locked: Answer(11, "try again later, or wait longer with --set lock_timeout=60"),
+    errors.UnknownName: Answer(12),
+    errors.UnknownMessage: Answer(12, "try 'shadowtree log', which lists them"),
+    errors.AmbiguousMessage: Answer(12, "try more of its id"),
+    errors.ForgottenMessage: Answer(12, "try a message that 'shadowtree log' lists"),
+    errors.UnknownBranch: Answer(12, "try 'shadowtree branches', which lists them"),
+    errors.UnknownTree: Answer(
         12, "try a message that 'shadowtree log' lists, or an id that 'shadowtree track' printed"
     ),
-    shadowtree.ForgottenTree: Answer(12, "try a message that 'shadowtree log' lists"),
-    shadowtree.NotRecorded: Answer(12, "try the message before it, or the one after it"),
-    shadowtree.Conflict: Answer(13, "try --on-conflict merge, keep or overwrite"),
-    shadowtree.NotConfirmed: Answer(13, "try again with --yes"),
-    shadowtree.BroadWorktree: Answer(1, "try a directory inside it, a store elsewhere, or --allow-broad"),
-    shadowtree.WorktreeTooBig: Answer(
+    errors.ForgottenTree: Answer(12, "try a message that 'shadowtree log' lists"),
+    errors.Conflict: Answer(13, "try --on-conflict merge, keep or overwrite"),
+    errors.NotConfirmed: Answer(13, "try again with --yes"),
+    errors.BroadWorktree: Answer(1, "try a directory inside it, a store elsewhere, or --allow-broad"),
+    errors.WorktreeTooBig: Answer(
         1, "try to leave something out in .shadowtreeignore, or --set {error.setting}={error.found}"
     ),
-    shadowtree.OutOfSpace: Answer(1, "try to free some space, or --store on another disk"),
-    shadowtree.OverBudget: Answer(
-        1, "try to leave something out in .shadowtreeignore, a lower keep_turns, or a larger store_budget"
-    ),
-    shadowtree.OverTotalBudget: Answer(
-        1,
-        "try 'shadowtree stats --all', which lists them, 'shadowtree destroy', 'shadowtree gc --orphans', "
-        "or a larger total_budget",
-    ),
-    shadowtree.UnsafePath: Answer(1, "try --store with a directory that only you can write to"),
-    shadowtree.StoreFailed: Answer(1),
-    shadowtree.WorktreeFailed: Answer(1),
-    shadowtree.DaemonFailed: Answer(1),
-    shadowtree.PerhapsDone: Answer(1, "try 'shadowtree log' and 'shadowtree status', which tell"),
-    shadowtree.StoreTooNew: Answer(1, "try a newer version of shadowtree"),
-    shadowtree.StoreDamaged: Answer(15),
+    errors.OutOfSpace: Answer(1, "try to free some space, or --store on another disk"),
+    errors.UnsafePath: Answer(1, "try --store with a directory that only you can write to"),
+    errors.StoreFailed: Answer(1),
+    errors.WorktreeFailed: Answer(1),
+    errors.DaemonFailed: Answer(1),
+    errors.PerhapsDone: Answer(1, "try 'shadowtree log' and 'shadowtree status', which tell"),
+    errors.StoreTooNew: Answer(1, "try a newer version of shadowtree"),
+    errors.StoreTooOld: Answer(1, "try to move it away, and begin anew"),
+    errors.StoreDamaged: Answer(15),
 }
 
 
@@ -75,7 +69,7 @@ _AFTER_COLLIDING = (
 """What is left to try for a conflict if merging did not do."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failure:
     """What is to be told of an error."""
 
@@ -90,8 +84,8 @@ def report(error: BaseException, *, as_json: bool) -> int:
     failure = explain(error)
     if os.environ.get("SHADOWTREE_DEBUG") == "1":
         traceback.print_exception(error)
-    if isinstance(error, shadowtree.Conflict) and not as_json:
-        from shadowtree.cli.outcome import list_conflicts
+    if isinstance(error, errors.Conflict) and not as_json:
+        from shadowtree.cli.views.outcome import list_conflicts
 
         talk(list_conflicts(error.conflicts))
     say(f"{failure.message}; {failure.advice}" if failure.advice else failure.message)
@@ -117,7 +111,7 @@ def explain(error: BaseException) -> Failure:
 
 def _advise_after_merging(error: BaseException) -> str | None:
     """Say what is left to try if a merge was tried already; None: it was not."""
-    if isinstance(error, shadowtree.NotConfirmed) or not isinstance(error, shadowtree.Conflict):
+    if isinstance(error, errors.NotConfirmed) or not isinstance(error, errors.Conflict):
         return None
     if any(conflict.hunks for conflict in error.conflicts):
         return _AFTER_COLLIDING
@@ -126,7 +120,7 @@ def _advise_after_merging(error: BaseException) -> str | None:
 
 def to_document(error: BaseException) -> dict[str, object]:
     """Give the document that stands for the result: of what stopped before anything was done, the outcome."""
-    if isinstance(error, shadowtree.Conflict) and error.outcome is not None:
+    if isinstance(error, errors.Conflict) and error.outcome is not None:
         document: dict[str, object] = error.outcome.to_dict()
         return document
     failure = explain(error)

@@ -1,18 +1,65 @@
-"""The two ways out: results on standard output, talk on standard error."""
+"""What the command line writes: results on standard output, talk on standard error.
+
+Results come as one JSON document or as lines for people, and `emit` writes whichever was asked for. Names of
+files, and whatever else the user did not type, come out escaped: they must not be able to steer the terminal.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
-
-from shadowtree.cli.text import escape
+from collections.abc import Callable, Iterable, Sequence
+from time import monotonic, time_ns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import TracebackType
     from typing import TextIO
 
 COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+GAP = "  "
+"""What stands between two columns."""
+
+_UNITS = (("year", 365 * 86400), ("month", 30 * 86400), ("day", 86400))
+_BAR_AFTER_S = 1.0
+"""Work that takes less shows no progress bar."""
+_REDRAW_S = 0.1
+_BAR_WIDTH = 30
+
+_is_json = False
+
+
+# Results
+
+
+def choose_format(*, as_json: bool) -> None:
+    """Decide for the command that is about to run how `emit` writes its result."""
+    global _is_json  # standard output is one for the process, and so is its format
+    _is_json = as_json
+
+
+def writes_json() -> bool:
+    """Check whether `emit` writes a document, and not lines."""
+    return _is_json
+
+
+def emit(document: object, lines: Iterable[str], *, warnings: Iterable[str] = (), utf8: bool = False) -> None:
+    """Write the result of a command: as one JSON document, or as lines that are safe to show.
+
+    The document is made of plain values, or it is a result that has `to_dict`, or a list of those. Warnings
+    are for people; a document has its own. With `utf8` the encoding of the stream does not count: a patch has
+    to be applied.
+    """
+    if _is_json:
+        write_json(_to_plain(document))
+        return
+    if utf8:
+        for line in lines:
+            sys.stdout.buffer.write(line.encode("utf-8", "backslashreplace") + b"\n")
+    else:
+        write_lines(lines)
+    for warning in warnings:
+        warn(warning)
 
 
 def write_lines(lines: Iterable[str]) -> None:
@@ -22,76 +69,130 @@ def write_lines(lines: Iterable[str]) -> None:
         sys.stdout.write(line + "\n")
 
 
-def write_utf8(lines: Iterable[str]) -> None:
-    """Write result lines in UTF-8, whatever the encoding of the stream."""
-    for line in lines:
-        sys.stdout.buffer.write(line.encode("utf-8", "backslashreplace") + b"\n")
-
-
 def write_json(document: object) -> None:
-    """Write the one JSON document; names that are no UTF-8 come out as surrogate escapes."""
+    """Write the one JSON document; names that are not UTF-8 come out as surrogate escapes."""
     import json
 
     sys.stdout.write(json.dumps(document, ensure_ascii=True) + "\n")
 
 
+def _to_plain(document: object) -> object:
+    if isinstance(document, list | tuple):
+        return [_to_plain(each) for each in document]
+    to_dict = getattr(document, "to_dict", None)
+    return document if to_dict is None else to_dict()
+
+
+# Talk
+
+
 def say(sentence: str) -> None:
     """Tell the user something in one line on standard error."""
-    _make_encodable(sys.stderr)
-    sys.stderr.write(f"shadowtree: {escape(sentence)}\n")
+    talk([f"shadowtree: {escape(sentence)}"])
 
 
 def warn(sentence: str) -> None:
-    """Tell the user of something that is not as it should be, but stops nothing."""
+    """Tell the user about something that is not as it should be, but stops nothing."""
     say(f"warning: {sentence}")
 
 
 def talk(lines: Iterable[str]) -> None:
-    """Write lines that are safe to show already on standard error, before the one that says what failed."""
+    """Write lines that are safe to show already on standard error."""
     _make_encodable(sys.stderr)
     for line in lines:
         sys.stderr.write(line + "\n")
 
 
 def ask(question: str) -> bool:
-    """Ask the user on standard error; without a terminal nobody can say yes."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return False
-    _make_encodable(sys.stderr)
-    sys.stderr.write(f"{question} [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    """Ask the user on standard error; without a terminal the answer is no."""
+    return _read_answer(f"{question} [y/N] ").strip().lower() in ("y", "yes")
 
 
 def ask_for(question: str, word: str) -> bool:
     """Have the user type a word; without a terminal nobody can."""
+    return _read_answer(f"{question} ").rstrip("\r\n") == word
+
+
+def _read_answer(prompt: str) -> str:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return False
+        return ""
     _make_encodable(sys.stderr)
-    sys.stderr.write(f"{question} ")
+    sys.stderr.write(prompt)
     sys.stderr.flush()
-    return sys.stdin.readline().rstrip("\r\n") == word
+    return sys.stdin.readline()
+
+
+class ProgressBar:
+    """A bar for work that takes over a second: on standard error, on a terminal only.
+
+    Call it with how much is done; as a context manager it leaves a clean line behind.
+    """
+
+    def __init__(
+        self, label: str, *, clock_s: Callable[[], float] = monotonic, is_shown: bool | None = None
+    ) -> None:
+        self._label = label
+        self._clock_s = clock_s
+        self._is_shown = can_steer(sys.stderr) if is_shown is None else is_shown
+        self._next_draw_s = clock_s() + _BAR_AFTER_S
+        self._is_drawn = False
+
+    def __enter__(self) -> ProgressBar:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._is_drawn:
+            self._draw("\r\x1b[K")
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show that `done` of `total` is done, if it is time to."""
+        if not self._is_shown or total <= 0 or self._clock_s() < self._next_draw_s:
+            return
+        self._next_draw_s = self._clock_s() + _REDRAW_S
+        filled = _BAR_WIDTH * min(done, total) // total
+        bar = "#" * filled + "-" * (_BAR_WIDTH - filled)
+        self._draw(f"\r{self._label} [{bar}] {done:,} of {total:,}\x1b[K")
+
+    def _draw(self, text: str) -> None:
+        self._is_drawn = True
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+# Streams
 
 
 def drop_output() -> None:
-    """Lead both streams to nowhere, or Python would complain of them once more when it exits."""
+    """Lead both streams to nowhere, or Python would complain about them once more when it exits."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.dup2(nowhere, sys.stderr.fileno())
 
 
 def can_steer(stream: TextIO) -> bool:
-    """Tell whether the stream is a terminal that understands colours and cursor movements."""
+    """Check that the stream is a terminal that understands colours and cursor movements."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def find_width() -> int | None:
-    """Tell how many columns a line of the result may take; None: it goes to no terminal."""
+    """Count the columns that a line of the result may take; None: it goes to no terminal."""
     if not sys.stdout.isatty():
         return None
     from shutil import get_terminal_size
 
     return get_terminal_size().columns
+
+
+def _make_encodable(stream: TextIO) -> None:
+    """Let a character that the stream's encoding lacks come out escaped rather than fail."""
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")
+
+
+# Text
 
 
 def paint(colour: str, text: str) -> str:
@@ -101,8 +202,116 @@ def paint(colour: str, text: str) -> str:
     return f"\x1b[{COLOURS[colour]}m{text}\x1b[0m"
 
 
-def _make_encodable(stream: TextIO) -> None:
-    """Let a character that the stream's encoding lacks come out escaped rather than fail."""
-    reconfigure = getattr(stream, "reconfigure", None)
-    if reconfigure is not None:
-        reconfigure(errors="backslashreplace")
+def escape(text: str) -> str:
+    r"""Write what is not printable as `\x1b`, `\u202e` or `\udcff`.
+
+    That is control and bidirectional characters, line breaks, invisible ones, and the surrogates that
+    stand for bytes of a name that is no UTF-8.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escape_char(char) for char in text)
+
+
+def escape_line(line: str) -> str:
+    """Do the same with a line of a file, where tabs are welcome."""
+    return "\t".join(escape(part) for part in line.split("\t"))
+
+
+def first_line(text: str) -> str:
+    """Give the first line of a text that has anything in it, safe to show; none: nothing."""
+    lines = (" ".join(line.split()) for line in text.splitlines())
+    return escape(next((line for line in lines if line), ""))
+
+
+def count(number: int, noun: str) -> str:
+    """Write a number with its noun: `1 file`, `1,204 files`."""
+    plural = noun if number == 1 else f"{noun}s"
+    return f"{number:,} {plural}"
+
+
+def describe_age(age_ms: int) -> str:
+    """Say how long ago something was, in its largest unit; a clock that was put back gives 0 s."""
+    age_s = max(0, age_ms) // 1000
+    for unit, size_s in _UNITS:
+        if age_s >= size_s:
+            return count(age_s // size_s, unit)
+    if age_s >= 3600:
+        return f"{age_s // 3600} h"
+    return f"{age_s // 60} min" if age_s >= 60 else f"{age_s} s"
+
+
+def describe_bytes(number: int) -> str:
+    """Write a size in its largest unit: `512 B`, `1.5 KiB`, `20 MiB`."""
+    size, unit = float(number), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size < 1023.5:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:.0f} {unit}" if unit == "B" or size >= 99.95 else f"{size:.1f} {unit}"
+
+
+def _escape_char(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")
+
+
+def now_ms() -> int:
+    """Give the time, for ages."""
+    return time_ns() // 1_000_000
+
+
+# Columns
+
+
+def align_left(cells: Sequence[str]) -> list[str]:
+    """Fill cells up to the widest one, on their right."""
+    width = max(map(measure, cells), default=0)
+    return [cell + " " * (width - measure(cell)) for cell in cells]
+
+
+def align_right(cells: Sequence[str]) -> list[str]:
+    """Fill cells up to the widest one, on their left."""
+    width = max(map(measure, cells), default=0)
+    return [" " * (width - measure(cell)) + cell for cell in cells]
+
+
+def join_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Make lines of rows that have the same number of cells, aligned on their left."""
+    columns = [align_left(column) for column in zip(*rows, strict=True)]
+    return [GAP.join(cells).rstrip() for cells in zip(*columns, strict=True)]
+
+
+def find_room(columns: Sequence[Sequence[str]], width: int | None, *, at_least: int, at_most: int) -> int:
+    """Tell how wide one more column can be, beside aligned ones, if a row is to fit into `width`."""
+    if width is None:
+        return at_most
+    taken = sum(len(GAP) + measure(column[0]) for column in columns if column)
+    return max(at_least, min(at_most, width - taken))
+
+
+def cut(text: str, width: int) -> str:
+    """Shorten a text to what fits into `width` columns of a terminal."""
+    if measure(text) <= width:
+        return text
+    kept, room = "", width - 1
+    for char in text:
+        room -= measure(char)
+        if room < 0:
+            break
+        kept += char
+    return kept.rstrip() + "…"
+
+
+def measure(text: str) -> int:
+    """Count the columns that a text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(_measure_char(char) for char in text)
+
+
+def _measure_char(char: str) -> int:
+    import unicodedata
+
+    if unicodedata.category(char) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in ("W", "F") else 1

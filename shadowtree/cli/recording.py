@@ -1,98 +1,129 @@
-"""The commands that record the worktree."""
+"""What the commands do that record: `begin`, `end`, `snapshot`, `step` and `track`.
+
+Hosts of agents call them around every message and every tool call, so that nothing here knows click.
+"""
 
 from __future__ import annotations
 
-import shadowtree
-from shadowtree.cli.command import Argument, Command, Option, Shared
-from shadowtree.cli.output import warn, write_json, write_lines
-from shadowtree.cli.progress import ProgressBar
-from shadowtree.cli.shadows import open_shadow, open_to_record, telling
+from shadowtree.base.errors import InvalidInput
+from shadowtree.cli.find_shadow import (
+    Shared,
+    open_to_read,
+    open_to_record,
+    open_with_root,
+    paths_in_worktree,
+)
+from shadowtree.cli.output import ProgressBar, count, emit, escape
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator
+    from typing import Any
+
+    from shadowtree.results.messages import Message, Patch, Snapshot, Step
 
 
-def track(shared: Shared) -> int:
+def begin(
+    shared: Shared, id: str, text: str | None = None, role: str | None = None, meta: str | None = None
+) -> None:
+    """Begin a message."""
+    words = read_description(text, role, meta)
     with open_to_record(shared) as shadow, ProgressBar("Reading files") as bar:
-        snapshot = shadow.take_snapshot(progress=bar)
-    if shared.as_json:
-        write_json(snapshot.to_dict())
-        return 0
-    write_lines([snapshot.tree])
-    _tell_warnings(snapshot)
-    if snapshot.skipped:
-        from shadowtree.cli.render import summarise_skipped
-
-        warn(f"not protected: {summarise_skipped(snapshot.skipped)}; 'shadowtree status' tells all")
-    return 0
+        message = shadow.begin(id, progress=bar, **words)
+    lines = [f"Message {escape(message.id)} has begun"]
+    emit(to_json(message, "before"), lines, warnings=list_warnings(message))
 
 
-def wrap(shared: Shared, directory: str | None = None, adopt: str | None = None) -> int:
-    with _open_to_wrap(shared, directory or ".", adopt) as shadow, ProgressBar("Reading files") as bar:
-        snapshot = shadow.wrap(progress=bar)
-        worktree, store = str(shadow.worktree), str(shadow.store)
-    if shared.as_json:
-        write_json({"worktree": worktree, "store": store, **snapshot.to_dict()})
-        return 0
-    from shadowtree.cli.render import render_wrap
-
-    write_lines(render_wrap(worktree, store, snapshot))
-    _tell_warnings(snapshot)
-    return 0
+def end(shared: Shared, id: str | None = None, paths: tuple[str, ...] = ()) -> None:
+    """End a message."""
+    with open_with_root(shared) as (root, shadow), ProgressBar("Reading files") as bar:
+        message = shadow.end(id, paths=paths_in_worktree(root, paths), progress=bar)
+    _tell_finished(message)
 
 
-def _open_to_wrap(
-    shared: Shared, directory: str, adopt: str | None
-) -> AbstractContextManager[shadowtree.Shadow]:
-    if adopt is None:
-        return open_shadow(shared, directory)
-    if shared.store is not None:
-        raise shadowtree.InvalidInput("--adopt names the store already, --store cannot be given too")
-    return telling(
-        shadowtree.Shadow.adopt(
-            directory,
-            adopt,
-            session=shared.session,
-            settings=shared.settings,
-            allow_broad=shared.allow_broad,
-        )
-    )
+def snapshot(
+    shared: Shared, id: str, text: str | None = None, role: str | None = None, meta: str | None = None
+) -> None:
+    """Record a message that is over."""
+    words = read_description(text, role, meta)
+    with open_to_record(shared) as shadow, ProgressBar("Reading files") as bar:
+        message = shadow.snapshot(id, progress=bar, **words)
+    _tell_finished(message)
 
 
-def _tell_warnings(snapshot: shadowtree.Snapshot) -> None:
-    for warning in snapshot.warnings:
-        warn(warning)
+def step(shared: Shared, name: str, is_end: bool = False) -> None:
+    """Begin a step of the open message, or end it."""
+    with open_to_read(shared) as shadow:
+        found = shadow.end_step(name) if is_end else shadow.begin_step(name)
+    what = f"Step {escape(found.name)} of message {escape(found.message)}"
+    line = f"{what} has begun" if found.after is None else f"{what} {describe_patch(found.patch)}"
+    emit(found, [line], warnings=list_warnings(found))
 
 
-WRAP = Command(
-    wrap,
-    arguments=(Argument("directory", is_required=False),),
-    options=(Option("--adopt", "adopt", "Go on with STORE, whose worktree was moved here", metavar="STORE"),),
-    help="""\
-Start protecting DIRECTORY, by default the current one
+def track(shared: Shared) -> None:
+    """Record the worktree as one tree."""
+    with open_to_record(shared) as shadow, ProgressBar("Reading files") as bar:
+        found = shadow.take_snapshot(progress=bar)
+    emit(found, [found.tree], warnings=list_warnings(found))
 
-Makes the store, outside of the directory, and takes the first snapshot. Nothing is written into the
-directory itself. Done again, it takes one more snapshot.
 
-\b
-Examples:
-  shadowtree wrap
-  shadowtree wrap ~/notes
-  shadowtree wrap ~/new/place --adopt ~/.local/share/shadowtree/place-0123456789ab
-""",
-)
+def read_description(
+    text: str | None, role: str | None, meta: str | None
+) -> dict[str, Any]:  # Any: arguments of several types
+    """Turn the options that describe a message into arguments of the library."""
+    # A broken character in a prompt is no reason to record nothing.
+    clean = (text or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return {"text": clean, "role": role, "meta": None if meta is None else _read_meta(meta)}
 
-TRACK = Command(
-    track,
-    help="""\
-Record the worktree as one tree and print its id
 
-The first time it wraps the current directory. Nothing changed since: the same id.
+def to_json(message: Message, *keys: str) -> dict[str, Any]:  # Any: JSON
+    """Give the documented JSON of a recording command."""
+    values = {
+        "before": message.before,
+        "after": message.after,
+        "files": [changed.to_dict() for changed in message.patch.files],
+    }
+    document: dict[str, Any] = {  # Any: JSON
+        "message": message.id,
+        "session": message.session,
+        **{key: values[key] for key in keys},
+        "skipped": [skipped.to_dict() for skipped in message.skipped],
+    }
+    if message.warnings:
+        document["warnings"] = list(message.warnings)
+    return document
 
-\b
-Examples:
-  shadowtree track
-  before=$(shadowtree track); ./agent; shadowtree patch "$before"
-""",
-)
+
+def describe_patch(patch: Patch) -> str:
+    """Say how much was changed, after a name."""
+    return f"changed {count(len(patch.files), 'file')}" if patch.files else "changed nothing"
+
+
+def list_warnings(record: Message | Step | Snapshot) -> Iterator[str]:
+    """List what is to be known of a record: what is not protected comes last."""
+    yield from record.warnings
+    if record.skipped:
+        from shadowtree.cli.views.status import summarise_skipped
+
+        yield f"not protected: {summarise_skipped(record.skipped)}; 'shadowtree status' tells all"
+
+
+def _tell_finished(message: Message) -> None:
+    document = to_json(message, "before", "after", "files")
+    lines = [f"Message {escape(message.id)} {describe_patch(message.patch)}"]
+    emit(document, lines, warnings=list_warnings(message))
+
+
+def _read_meta(text: str) -> dict[str, Any]:  # Any: the caller's JSON
+    import json
+
+    def refuse_constant(name: str) -> None:
+        raise ValueError(f"{name} is no value of JSON")
+
+    try:
+        meta = json.loads(text, parse_constant=refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"the value of --meta is no JSON: {error}") from error
+    if not isinstance(meta, dict):
+        raise InvalidInput(f"the value of --meta is no JSON object: {text}")
+    return meta

@@ -1,30 +1,41 @@
-"""The daemon itself: one loop that waits for commands, for changes, and for time to pass.
+"""The daemon itself: one event loop that answers commands, hears watchers, and uses idle time.
 
-Commands are answered in threads of their own. Between two of them the loop sleeps: it wakes up for a
-connection, for what a watcher has to tell, for a signal, and for the few things that are done by the clock.
+Everything that is kept belongs to the loop's thread. Work on a shadow blocks, so other threads do it, one
+request at a time for each worktree (`conversation`).
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
-import selectors
 import signal
-import socket
-import threading
 import time
 from collections.abc import Callable
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from logging.handlers import RotatingFileHandler
 
 import shadowtree
-from shadowtree.daemon.conversation import Conversation
-from shadowtree.daemon.log import Log
-from shadowtree.daemon.protocol import PROTOCOL
-from shadowtree.daemon.served import Gone, Served, Wish, Worktrees
-from shadowtree.frozen import frozen, replace
+from shadowtree.base.errors import DaemonFailed, ShadowError
+from shadowtree.base.frozen import frozen
+from shadowtree.daemon.conversation import LOG, Conversation
+from shadowtree.daemon.endpoint import Endpoint, Listening
+from shadowtree.daemon.wire import (
+    PROTOCOL,
+    encode,
+)
+from shadowtree.daemon.worktrees import Gone, Served, Wish, Worktrees, in_thread
+from shadowtree.results.messages import Message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from io import TextIOWrapper
     from typing import Any
+
+_LOG_BYTES = 64 * 1024
+_MOST_THREADS = 64
+"""How many requests are worked on at once, those that wait for a person included."""
 
 
 @frozen
@@ -36,9 +47,9 @@ class Timing:
     linger_s: float = 2.0
     """A daemon that serves nothing, and that nobody talks to, ends after so long."""
     round_s: float = 60.0
-    """How often it is looked whether worktrees are still there, and used."""
+    """How often worktrees are checked: are they still there, and used."""
     finding_s: float = 3.0
-    """How often it is looked whether commands still find the daemon."""
+    """How often it is checked that commands still find the daemon."""
     quiet_s: float = 120.0
     """A worktree that was not used for so long is looked over."""
     look_every_s: float = 600.0
@@ -51,62 +62,68 @@ class Timing:
 
 
 class Server:
-    """The one daemon of a meeting place."""
+    """The one daemon of an endpoint."""
 
-    def __init__(
-        self,
-        place: shadowtree.MeetingPlace,
-        listening: shadowtree.Listening,
-        log: Log,
-        timing: Timing | None = None,
-    ) -> None:
-        self._place = place
+    def __init__(self, endpoint: Endpoint, listening: Listening, timing: Timing | None = None) -> None:
+        self._endpoint = endpoint
         self._listening = listening
-        self._log = log
         self._timing = timing or Timing()
-        self._circumstances = place.circumstances()
+        self._circumstances = endpoint.circumstances()
         self._worktrees = Worktrees()
         self._conversations: set[Conversation] = set()
-        self._mutex = threading.Lock()
         self._is_ending = False
         self._since_s = time.time()
         self._next_round_s = time.monotonic() + self._timing.round_s
         self._next_finding_s = time.monotonic() + self._timing.finding_s
         self._empty_since_s = time.monotonic()
-        self._selector = selectors.DefaultSelector()
-        self._watched: dict[Served, tuple[int, tuple[int, int]]] = {}
-        """Whose watcher is listened to: by which descriptor, and since which use."""
-        self._bell, self._ringer = socket.socketpair()
-        self._bell.setblocking(False)
-        self._ringer.setblocking(False)
 
     def run(self) -> None:
         """Answer commands until somebody ends it, or nobody needs it."""
-        self._log.write(f"daemon {shadowtree.__version__} has begun, process {os.getpid()}")
-        self._listening.listener.setblocking(False)
-        self._selector.register(self._listening.listener, selectors.EVENT_READ, self._accept)
-        self._selector.register(self._bell, selectors.EVENT_READ, self._hear_bell)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: self.end())
+        log_to(self._endpoint.log)
+        LOG.info("daemon %s has begun, process %d", shadowtree.__version__, os.getpid())
         try:
-            while not self._is_over():
-                for key, _ in self._selector.select(self._find_pause()):
-                    act: Callable[[], None] = key.data
-                    act()
-                self._follow_watchers()
-                self._use_idle_time()
-                self._make_round()
-                self._require_found()
-        except Exception as error:
-            self._log.write_failure(error)
+            asyncio.run(self._run())
+        except Exception:
+            LOG.exception("internal error")
             raise
         finally:
-            self._close()
+            LOG.info("the daemon has ended")
+            self._listening.close()
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._loop.set_default_executor(ThreadPoolExecutor(_MOST_THREADS))
+        self._news = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            self._loop.add_signal_handler(number, self.end)
+        listener = await asyncio.start_unix_server(self._accept, sock=self._listening.listener)
+        try:
+            while not self._is_over():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._news.wait(), self._find_pause())
+                self._news.clear()
+                await self._use_idle_time()
+                await self._make_round()
+                self._require_found()
+        finally:
+            listener.close()
+            await self._close()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self._endpoint.is_own_user(writer.get_extra_info("socket")):
+            writer.close()
+            return
+        conversation = Conversation(self, reader, writer)
+        self._conversations.add(conversation)
+        try:
+            await conversation.run()
+        finally:
+            await self._forget(conversation)
 
     # What conversations want
 
     def refuse(self, protocol: int, version: str, circumstances: object) -> str | None:
-        """Say why a command has to do without; None: it need not."""
+        """Say why a command has to work alone; None: it need not."""
         if (protocol, version) != (PROTOCOL, shadowtree.__version__):
             return f"is of version {shadowtree.__version__}, not {version}"
         if not isinstance(circumstances, dict) or circumstances.keys() != self._circumstances.keys():
@@ -114,91 +131,118 @@ class Server:
         other = [name for name, value in self._circumstances.items() if circumstances[name] != value]
         return f"differs from this command in its {other[0]}" if other else None
 
-    def find(self, start: str, store: str | None) -> Served | None:
+    async def find(self, start: str, store: str | None) -> Served | None:
         """Find the served worktree that a directory is in, if it is still there."""
-        try:
-            served = self._worktrees.find(start, store)
-        except shadowtree.ShadowError:
-            return None
-        if served is not None and not served.is_there():
-            self._drop(served, "it is no longer there")
+        served = await self._worktrees.find(start, store)
+        if served is not None and not await in_thread(served.is_there):
+            await self._drop(served, "it is no longer there")
             return None
         return served
 
-    def serve(
+    async def serve(
         self, wish: Wish, holder: object | None, progress: Callable[[int, int], None]
     ) -> dict[str, Any]:  # Any: plain values
         """Take a worktree in, and warm it up."""
-        found = shadowtree.find_worktree(wish.worktree, store=wish.store) or wish.worktree
-        served = self._worktrees.add(replace(wish, worktree=found), holder)
+        served = await self._worktrees.add(wish, holder)
         try:
-            with served.in_use(served.shadow.settings.lock_timeout):
-                snapshot = served.warm_up(progress)
+            async with served.in_use(served.shadow.settings.lock_timeout):
+                snapshot = await in_thread(served.warm_up, progress)
         except Gone as error:
-            raise shadowtree.DaemonFailed(f"cannot serve it: {error}") from error
+            raise DaemonFailed(f"cannot serve it: {error}") from error
         finally:
             if not served.is_warm:
-                self._worktrees.drop(served)
+                await self._worktrees.drop(served)
+        self._hear(served)
         if wish.auto_s is not None:
-            served.record_bursts(wish, holder, partial(self._tell_burst, served), self.note_failure)
-        self._log.write(f"serving {served.worktree}")
+            served.require_session(wish)
+            served.auto_wishes.pop(holder, None)
+            served.auto_wishes[holder] = wish
+            await self._record_as_wished(served)
+        LOG.info("serving %s", served.worktree)
         return {
             "worktree": served.worktree,
             "store": served.store,
             **snapshot.to_dict(),
             "pid": os.getpid(),
-            "watching": served.describe_watching(),
+            "watching": await served.describe_watching(),
         }
 
-    def _tell_burst(self, served: Served, message: shadowtree.Message) -> None:
-        for holder in list(served.holders):
-            assert isinstance(holder, Conversation)
-            holder.tell_burst(message)
-        self._ring()
-
-    def stop(self, start: str, store: str | None) -> list[str]:
+    async def stop(self, start: str, store: str | None) -> list[str]:
         """Serve the worktree that a directory is in no longer; name it."""
-        served = self.find(start, store)
-        if served is None or not self._drop(served, "somebody stopped it"):
+        served = await self.find(start, store)
+        if served is None or not await self._drop(served, "somebody stopped it"):
             return []
         return [served.worktree]
 
     def end(self) -> None:
         """End the daemon, when what is being done is finished."""
         self._is_ending = True
-        self._ring()
+        self._news.set()
 
-    def tell_status(self) -> dict[str, Any]:  # Any: plain values
+    async def describe(self) -> dict[str, Any]:  # Any: plain values
         """Tell what is served."""
         return {
             "pid": os.getpid(),
             "version": shadowtree.__version__,
             "since_ms": int(self._since_s * 1000),
-            "socket": self._place.socket,
-            "worktrees": [served.to_dict() for served in self._worktrees.all()],
+            "socket": self._endpoint.socket,
+            "worktrees": [await served.describe() for served in self._worktrees.all()],
         }
 
-    def note_failure(self, error: BaseException) -> None:
-        """Write a bug down."""
-        self._log.write_failure(error)
+    def was_used(self) -> None:
+        """Let idle time be planned anew: something was done."""
+        self._news.set()
 
-    def was_heard(self) -> None:
-        """Look after the watchers again: what was done may have changed them."""
-        self._ring()
-
-    def was_closed(self, conversation: Conversation) -> None:
+    async def _forget(self, conversation: Conversation) -> None:
         """Forget a conversation, and what it alone held."""
         for served in self._worktrees.release(conversation):
-            if self._worktrees.drop(served):
-                self._log.write(f"no longer serving {served.worktree}: nobody holds it")
+            await self._drop(served, "nobody holds it")
         for served in self._worktrees.all():
-            served.forget_wish(conversation, partial(self._tell_burst, served), self.note_failure)
-        with self._mutex:
-            self._conversations.discard(conversation)
-            self._empty_since_s = time.monotonic()
-        self._ring()
+            if served.auto_wishes.pop(conversation, None) is not None:
+                await self._record_as_wished(served)
+        self._conversations.discard(conversation)
+        self._empty_since_s = time.monotonic()
+        self._news.set()
 
-    # The loop
+    async def _record_as_wished(self, served: Served) -> None:
+        def tell(message: Message) -> None:
+            self._loop.call_soon_threadsafe(self._tell_burst, served, message)
+
+        await served.record_as_wished(tell, log_failure)
+
+    def _tell_burst(self, served: Served, message: Message) -> None:
+        for holder in served.holders:
+            assert isinstance(holder, Conversation)
+            holder.tell("burst", encode(message))
+        self.was_used()
+
+    # Watchers
+
+    def _hear(self, served: Served) -> None:
+        """Read what the watcher has to tell, so that its queue does not run over."""
+        fd = served.shadow.fileno()
+        if fd is not None:
+            self._loop.add_reader(fd, self._start_draining, served, fd)
+
+    def _start_draining(self, served: Served, fd: int) -> None:
+        # Until it is drained: what is not read yet would wake the loop again and again.
+        self._loop.remove_reader(fd)
+        served.draining = asyncio.create_task(self._drain(served))
+
+    async def _drain(self, served: Served) -> None:
+        try:
+            await in_thread(served.shadow.drain)
+        except ShadowError as error:
+            await self._drop(served, str(error))
+        if not served.is_dropped:
+            self._hear(served)
+
+    def _stop_hearing(self, served: Served) -> None:
+        fd = served.shadow.fileno()
+        if fd is not None:
+            self._loop.remove_reader(fd)
+
+    # By the clock
 
     def _is_over(self) -> bool:
         return self._is_ending or (self._is_idle() and self._left_s() <= 0)
@@ -208,6 +252,9 @@ class Server:
 
     def _left_s(self) -> float:
         return self._empty_since_s + self._timing.linger_s - time.monotonic()
+
+    def _is_working(self) -> bool:
+        return any(conversation.work is not None for conversation in self._conversations)
 
     def _find_pause(self) -> float:
         """Say how long there is nothing to do."""
@@ -219,78 +266,6 @@ class Server:
         looks = [max(self._timing.look_pause_s, due - now) for due in dues]
         return max(0.0, min([self._next_round_s - now, self._next_finding_s - now, *looks]))
 
-    def _is_working(self) -> bool:
-        with self._mutex:
-            return any(conversation.is_working for conversation in self._conversations)
-
-    def _ring(self) -> None:
-        """Wake the loop up."""
-        try:
-            self._ringer.send(b"\0")
-        except OSError:
-            # It is full of rings, or the daemon has ended.
-            return
-
-    def _hear_bell(self) -> None:
-        try:
-            while self._bell.recv(4096):
-                pass
-        except BlockingIOError:
-            return
-
-    def _accept(self) -> None:
-        try:
-            connection, _ = self._listening.listener.accept()
-        except OSError:
-            return
-        if not self._place.is_own_user(connection):
-            connection.close()
-            return
-        connection.setblocking(True)
-        conversation = Conversation(self, connection)
-        with self._mutex:
-            self._conversations.add(conversation)
-        conversation.start()
-
-    # Watchers
-
-    def _follow_watchers(self) -> None:
-        """Listen to the watchers of just those worktrees that are served.
-
-        Whoever uses a shadow may open its watcher anew, under the same number, and then the selector has lost
-        it. So it is told again after each use.
-        """
-        served = {each for each in self._worktrees.all() if each.is_warm}
-        for each in [
-            old for old, (_, turn) in self._watched.items() if old not in served or old.turn != turn
-        ]:
-            self._selector.unregister(self._watched.pop(each)[0])
-        for each in served - self._watched.keys():
-            # While nobody else can change it.
-            if each.try_using():
-                try:
-                    self._hear(each)
-                finally:
-                    each.stop_using()
-
-    def _hear(self, served: Served) -> None:
-        fd = served.shadow.fileno()
-        if fd is not None and fd >= 0:
-            # Whoever had this number before has closed it, without the selector's knowledge.
-            for other in [old for old, (number, _) in self._watched.items() if number == fd]:
-                self._selector.unregister(self._watched.pop(other)[0])
-            self._selector.register(fd, selectors.EVENT_READ, lambda: self._drain(served))
-            self._watched[served] = fd, served.turn
-
-    def _drain(self, served: Served) -> None:
-        """Take what a watcher has to tell, so that its queue does not run over."""
-        try:
-            served.shadow.drain()
-        except shadowtree.ShadowError as error:
-            self._drop(served, str(error))
-
-    # By the clock
-
     def _look_due_s(self, served: Served) -> float:
         return max(served.looked_s + self._timing.look_every_s, served.idle_since_s + self._timing.quiet_s)
 
@@ -299,91 +274,115 @@ class Server:
             return self._next_round_s
         return served.idle_since_s + self._timing.tidy_after_s
 
-    def _use_idle_time(self) -> None:
+    async def _use_idle_time(self) -> None:
         """Spend a moment on tidying a store, or on a full look over a worktree, if nobody wants anything."""
         if self._is_working():
             return
         for served in self._worktrees.all():
             now = time.monotonic()
             is_to_tidy = not served.is_tidy and self._tidy_due_s(served) <= now
-            if (is_to_tidy or self._look_due_s(served) <= now) and served.try_using():
-                try:
-                    (self._tidy if is_to_tidy else self._look_at)(served)
-                finally:
-                    served.stop_using()
-                return
+            if is_to_tidy or self._look_due_s(served) <= now:
+                async with served.in_idle_use() as is_free:
+                    if is_free:
+                        await (self._tidy if is_to_tidy else self._look_over)(served)
+                        return
 
-    def _tidy(self, served: Served) -> None:
+    async def _tidy(self, served: Served) -> None:
         try:
-            is_done = served.shadow.tidy(0)
-        except shadowtree.ShadowError as error:
-            self._log.write(f"tidying {served.store} failed: {error}")
-            is_done = True
-        if is_done:
-            served.tidied = served.uses
+            served.is_tidy = await in_thread(served.shadow.tidy, 0)
+        except ShadowError as error:
+            LOG.info("tidying %s failed: %s", served.store, error)
+            served.is_tidy = True
 
-    def _look_at(self, served: Served) -> None:
+    async def _look_over(self, served: Served) -> None:
         begun_s = time.monotonic()
         try:
-            is_done = served.shadow.look_over(self._timing.look_s)
-        except shadowtree.ShadowError as error:
-            self._log.write(f"looking over {served.worktree} failed: {error}")
+            is_done = await in_thread(served.shadow.look_over, self._timing.look_s)
+        except ShadowError as error:
+            LOG.info("looking over %s failed: %s", served.worktree, error)
             is_done = True
-        # Where nothing is in sight there is nothing to look over: the next request looks at everything.
+        # Where nothing is watched there is nothing to look over: the next request looks at everything.
         if is_done or time.monotonic() - begun_s < self._timing.look_s:
             served.looked_s = time.monotonic()
 
-    def _make_round(self) -> None:
+    async def _make_round(self) -> None:
         """Drop what is no longer there or no longer used."""
         now = time.monotonic()
         if now < self._next_round_s:
             return
         self._next_round_s = now + self._timing.round_s
         for served in self._worktrees.all():
-            if served.is_warm and not served.is_there():
-                self._drop(served, "it is no longer there")
-            elif (
-                not served.holders
-                and served.auto is None
-                and now - served.idle_since_s >= self._timing.unused_s
-            ):
-                self._drop(served, "it was not used for long")
+            is_unused = now - served.idle_since_s >= self._timing.unused_s
+            if served.is_warm and not await in_thread(served.is_there):
+                await self._drop(served, "it is no longer there")
+            elif is_unused and not served.holders and served.auto is None:
+                await self._drop(served, "it was not used for long")
 
     def _require_found(self) -> None:
         """End the daemon if commands no longer find it: nobody could stop it, or see what it does."""
         now = time.monotonic()
-        if now < self._next_finding_s:
-            return
-        self._next_finding_s = now + self._timing.finding_s
-        if not self._listening.is_found():
-            self._log.write("the meeting place is no longer there")
-            self._is_ending = True
+        if now >= self._next_finding_s:
+            self._next_finding_s = now + self._timing.finding_s
+            if not self._listening.is_found():
+                LOG.info("the endpoint is no longer there")
+                self._is_ending = True
 
-    def _drop(self, served: Served, why: str) -> bool:
+    async def _drop(self, served: Served, why: str) -> bool:
         holders = list(served.holders)
-        if not self._worktrees.drop(served):
+        self._stop_hearing(served)
+        if not await self._worktrees.drop(served):
             return False
-        self._log.write(f"no longer serving {served.worktree}: {why}")
+        LOG.info("no longer serving %s: %s", served.worktree, why)
         for holder in holders:
             assert isinstance(holder, Conversation)
-            holder.tell_gone(why)
+            holder.tell("gone", why)
         self._empty_since_s = time.monotonic()
-        self._ring()
+        self._news.set()
         return True
 
-    def _close(self) -> None:
-        """Let nobody in, let what is being done be finished, and let go of everything."""
-        self._listening.listener.close()
-        with self._mutex:
-            conversations = list(self._conversations)
+    async def _close(self) -> None:
+        """Let what is being done be finished, and close everything."""
+        conversations = list(self._conversations)
         for conversation in conversations:
             conversation.hang_up()
         for conversation in conversations:
-            conversation.join()
+            await conversation.is_over.wait()
         for served in self._worktrees.all():
-            self._worktrees.drop(served)
-        self._selector.close()
-        self._bell.close()
-        self._ringer.close()
-        self._log.write("the daemon has ended")
-        self._listening.close()
+            self._stop_hearing(served)
+            await self._worktrees.drop(served)
+
+
+# The log
+
+
+def log_failure(error: BaseException) -> None:
+    """Write a bug down, with the way to it."""
+    LOG.error("internal error", exc_info=error)
+
+
+def log_to(path: str) -> None:
+    """Let the daemon's log go to a small file: nobody sees it work, so somebody may want to know later."""
+    handler = _PrivateFile(
+        path, maxBytes=_LOG_BYTES, backupCount=1, encoding="ascii", errors="backslashreplace"
+    )
+    formatter = logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    LOG.addHandler(handler)
+    LOG.setLevel(logging.INFO)
+    LOG.propagate = False
+
+
+class _PrivateFile(RotatingFileHandler):
+    """A log that others cannot read. One that cannot be written is no reason to fail."""
+
+    def _open(self) -> TextIOWrapper:
+        def open_privately(path: str, flags: int) -> int:
+            return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+        return open(
+            self.baseFilename, "a", encoding="ascii", errors="backslashreplace", opener=open_privately
+        )
+
+    def handleError(self, record: logging.LogRecord) -> None:  # logging's name
+        """Go on without it."""

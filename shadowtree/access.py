@@ -1,0 +1,387 @@
+"""The way into a store: lock it, open it, recover what was interrupted; wrap, adopt and destroy it.
+
+Whoever reads or records anything comes through here, so that nobody sees an act half done.
+"""
+
+from __future__ import annotations
+
+import os
+from _thread import RLock
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+from shadowtree.base.errors import (
+    BroadWorktree,
+    InvalidInput,
+    Locked,
+    NotWrapped,
+    OutOfSpace,
+    ShadowError,
+    StoreDamaged,
+    StoreFailed,
+    UnsafePath,
+    WorktreeFailed,
+)
+from shadowtree.base.limits import DEFAULT_LIMITS, Limits
+from shadowtree.capture.capture import Site, refuse_full, refuse_too_big, scan_unwrapped
+from shadowtree.capture.open_store import OpenStore
+from shadowtree.capture.rules.sources import Surroundings
+from shadowtree.capture.scan import Scan
+from shadowtree.config.sources import Config, Given
+from shadowtree.store import directory as stores
+from shadowtree.store.identity import read_identity
+from shadowtree.store.layout import StoreLayout, find_broadness, is_inside
+from shadowtree.store.lock import Lock
+from shadowtree.system import disk
+from shadowtree.system.user_dirs import Places
+from shadowtree.timeline.database import create_journal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Concatenate, ParamSpec, TypeVar
+
+    from shadowtree.config.settings import Settings
+    from shadowtree.watching.watch import Watch
+
+    P = ParamSpec("P")
+    Result = TypeVar("Result")
+
+
+class Access:
+    """The way from one worktree into its store. One thread at a time is let in."""
+
+    def __init__(
+        self,
+        worktree: str | os.PathLike[str],
+        store: str | os.PathLike[str] | None,
+        given: Given,
+        places: Places,
+        *,
+        allow_broad: bool,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self.limits = limits
+        self.mutex = RLock()
+        self._places = places
+        self._allow_broad = allow_broad
+        self.worktree = real_directory(worktree)
+        self.store = places.store_of(self.worktree, store)
+        around = stores.find_around(self.worktree)
+        if around is None and is_inside(self.worktree, self.store):
+            around = self.store
+        if around is not None:
+            raise UnsafePath(self.worktree, f"it lies in the store {around}")
+        self.config = Config(places, self.worktree, given)
+        self._settings = self.config.read()
+        self.watch: Watch | None = None
+        """What keeps the worktree in sight, if anything does."""
+        self._opened: OpenStore | None = None
+        self._signature = os.urandom(8).hex()
+        self.recovers = True
+        """Whoever reads makes good first what was interrupted."""
+        self.recovered: list[str] = []
+        """What was interrupted and has been finished or taken back, a sentence each."""
+        self.has_idle_time = False
+        """Whether somebody tidies when nobody wants anything."""
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether there is a store already."""
+        return stores.exists(self.store)
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that count for what is going on now."""
+        return self._settings
+
+    @property
+    def stores(self) -> str | None:
+        """The directory of stores, if this store is in it."""
+        directory = self._places.stores
+        return directory if directory is not None and os.path.dirname(self.store) == directory else None
+
+    @property
+    def site(self) -> Site:
+        """What is captured, and under which settings."""
+        private = frozenset(_devices_and_inodes(self.store, self._places.stores or self.store))
+        around = Surroundings(self._places.home, self._places.config_home, private)
+        return Site(
+            self.worktree,
+            self._settings,
+            around,
+            self.watch,
+            self.config.warnings,
+            self.has_idle_time,
+            limits=self.limits,
+        )
+
+    def start_watch(self) -> None:
+        """Keep the worktree in sight from now on."""
+        from shadowtree.watching.watch import Watch
+
+        self.watch = Watch(self.worktree, self.store, self._settings.watcher, self.limits)
+
+    @property
+    def now_ms(self) -> int:
+        """The time, in milliseconds since 1970."""
+        return self.limits.clock_ns() // 1_000_000
+
+    # Opening
+
+    def read(
+        self,
+        look: Callable[Concatenate[OpenStore, Site, P], Result],
+        *args: P.args,
+        **named: P.kwargs,
+    ) -> Result:
+        """Call a function that reads, without the lock, on the timeline as of one moment.
+
+        If an object is missing, call it once more with the lock: somebody may have forgotten and freed what
+        was being read. Whoever holds the lock learns that it is forgotten, or that the store is damaged.
+        """
+        with self.mutex:
+            opened = self.open()
+            try:
+                with opened.journal.reading():
+                    return look(opened, self.site, *args, **named)
+            except StoreDamaged as damage:
+                if not self.recovers:
+                    raise
+                try:
+                    with self.locked() as alone:
+                        return look(alone, self.site, *args, **named)
+                except (OutOfSpace, StoreFailed) as error:
+                    raise damage from error
+
+    @contextmanager
+    def writing(self, *, wraps: bool = False) -> Iterator[tuple[OpenStore, Site, Scan | None]]:
+        """Hold the lock to record something; if it `wraps`, make the store first where there is none.
+
+        Beside the open store and the site comes the scan of a worktree that was wrapped just now. If the body
+        raises, what memory holds is dropped, and so is a store that was made for nothing.
+        """
+        with self.mutex:
+            first_scan = self._wrap() if wraps and not self.is_wrapped else None
+            with self.locked() as opened:
+                try:
+                    yield opened, self.site, first_scan
+                except BaseException:
+                    self._drop(opened, is_new=first_scan is not None)
+                    raise
+
+    def _wrap(self) -> Scan:
+        """Look at the worktree, refuse what is too much, and only then make the store."""
+        self._settings = self.config.read()
+        self._refuse_broad()
+        site = self.site
+        scan = scan_unwrapped(site)
+        refuse_too_big(site, scan)
+        existing = self.store
+        while not os.path.isdir(existing):
+            existing = os.path.dirname(existing)
+        refuse_full(existing, scan.pending_bytes, self._settings)
+        stores.create(self.store, self.worktree, lambda layout: create_journal(layout.timeline))
+        return scan
+
+    def open(self) -> OpenStore:
+        """Open the store to read; what was interrupted is made good first, unless it is still going on."""
+        self._settings = self.config.read()
+        opened = self._open_store()
+        if self.recovers and opened.has_to_recover():
+            try:
+                with self.locked(timeout_s=0):
+                    pass
+            except Locked:
+                # Somebody is at work: nothing is interrupted yet.
+                return opened
+            except (OutOfSpace, StoreFailed, WorktreeFailed) as error:
+                # Who only looks may go on; who writes is told.
+                if opened.journal.open_intents():
+                    self.recovered.append(f"an interrupted act is not made good yet: {error}")
+        return self._open_store()
+
+    @contextmanager
+    def locked(self, timeout_s: float | None = None) -> Iterator[OpenStore]:
+        """Hold the lock. What was interrupted is finished or taken back before anything else is done."""
+        with self.mutex:
+            if not self.is_wrapped:
+                raise NotWrapped(self.worktree)
+            self._settings = self.config.read()
+            # Before the lock, which writes: nothing in another user's store may be touched.
+            disk.require_private(self.store)
+            wait_s = self._settings.lock_timeout if timeout_s is None else timeout_s
+            with self._hold_lock(wait_s) as was_mine:
+                opened = self._open_store()
+                if not opened.resume(is_alone=was_mine):
+                    self._recover(opened)
+                yield opened
+
+    @contextmanager
+    def _hold_lock(self, timeout_s: float) -> Iterator[bool]:
+        """Hold the lock itself, and tell whether nobody else has since; a store that is gone has none."""
+        with ExitStack() as stack:
+            lock = Lock(StoreLayout(self.store).lock, timeout_s, self._signature)
+            try:
+                stack.enter_context(lock)
+            except StoreFailed as error:
+                if not self.is_wrapped:
+                    raise NotWrapped(self.worktree) from error
+                raise
+            yield lock.was_mine
+
+    def _recover(self, opened: OpenStore) -> None:
+        """Finish or take back what was interrupted, and remove what dead processes left."""
+        stores.remove_unfinished(self.store)
+        stores.remove_temporaries(opened.layout)
+        opened.prepare_to_write()
+        if opened.journal.open_intents():
+            from shadowtree.revert.recover import recover
+
+            self.recovered += recover(opened, self.site)
+        if opened.journal.purges.has_unfinished():
+            self._finish_purge(opened)
+
+    def _finish_purge(self, opened: OpenStore) -> None:
+        from shadowtree.purge.purge import finish
+        from shadowtree.retention.gc import sweep_all
+
+        try:
+            finish(opened, sweep_all)
+            self.recovered.append("a purge that was interrupted is finished")
+        except ShadowError as error:
+            # What is purged is in no tree any more; who does something else may go on.
+            self.recovered.append(f"a purge is not finished yet: {error}")
+
+    def keep_budget(self) -> list[str]:
+        """Free or forget what the budget has no room for. It comes after a record, so it can only warn."""
+        budget = self._settings.store_budget
+        try:
+            if not budget or self._opened is None or not self._opened.exceeds(budget):
+                return []
+            from shadowtree.retention.budget import keep_budget
+
+            return keep_budget(self.locked, self._settings)
+        except ShadowError as error:
+            return [f"the store could not be kept within its budget: {error}"]
+
+    # A store that may be damaged
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the lock of a store that may be too damaged to be opened; nothing else is done."""
+        disk.require_own(self.store)
+        with self.mutex, self._hold_lock(self._settings.lock_timeout):
+            yield
+
+    def require_store(self) -> None:
+        """Refuse where there is no store, or another directory's."""
+        if not self.is_wrapped:
+            raise NotWrapped(self.worktree)
+        stores.refuse_another(self.store, self.worktree)
+
+    def open_up(self) -> list[str]:
+        """Mend the modes that keep us from everything else, the lock too; say which."""
+        if not self.is_wrapped:
+            raise NotWrapped(self.worktree)
+        disk.require_own(self.store)
+        return list(stores.open_up(self.store))
+
+    # The store as a whole
+
+    def adopt(self) -> None:
+        """Bind the store to the worktree, then move it; when interrupted, the same again finishes it."""
+        found, usual = self.store, self._places.usual_store(self.worktree)
+        is_usual_place = os.path.dirname(found) == os.path.dirname(usual)
+        if not stores.exists(found):
+            if not is_usual_place or not stores.belongs_to(usual, self.worktree):
+                raise InvalidInput(f"{found} is no store")
+            self.store = usual
+            return
+        self._settings = self.config.read()
+        self._refuse_broad()
+        disk.require_private(found)
+        # One that cannot be read says nothing, and the user says whose the store is; a newer one is refused.
+        with suppress(StoreDamaged):
+            read_identity(found)
+        with Lock(StoreLayout(found).lock, self._settings.lock_timeout):
+            if is_usual_place and found != usual and stores.exists(usual):
+                raise InvalidInput(f"{self.worktree} has a store already: {usual}")
+            stores.bind(found, self.worktree)
+            if is_usual_place and found != usual:
+                stores.move(found, usual)
+                self.store = usual
+
+    def destroy(self) -> int:
+        """Remove the store whole, and tell how much that frees; what was interrupted is made good first."""
+        with self.locked():
+            stores.require_own(self.store)
+            size = disk.measure_tree(self.store)
+            self.close()
+            stores.remove(self.store)
+        if self._places.stores is not None:
+            stores.remove_all_unfinished(self._places.stores)
+        return size
+
+    def close(self) -> None:
+        """Close every file, and every watch."""
+        with self.mutex:
+            self.close_store()
+            if self.watch is not None:
+                self.watch.close()
+
+    def close_store(self) -> None:
+        """Close every file of the store, and begin to watch anew: by the same descriptor."""
+        with self.mutex:
+            if self.watch is not None:
+                self.watch.reset()
+            if self._opened is not None:
+                self._opened.close()
+                self._opened = None
+
+    def _drop(self, opened: OpenStore, *, is_new: bool) -> None:
+        """After a failure: drop what memory holds, and a store that was made for nothing."""
+        is_empty = False
+        with suppress(ShadowError):
+            is_empty = is_new and opened.journal.last_tree() is None
+        opened.close()
+        self._opened = None
+        if is_empty:
+            stores.remove(self.store)
+
+    def _open_store(self) -> OpenStore:
+        """Open the store, or make sure that the one that is open still belongs to this worktree."""
+        layout = stores.open_store(self.store, self.worktree)
+        if self._opened is not None and not self._opened.is_current():
+            self._opened.close()
+            self._opened = None
+        if self._opened is None:
+            self._opened = OpenStore(layout, self.limits)
+        return self._opened
+
+    def _refuse_broad(self) -> None:
+        if self._allow_broad:
+            return
+        why = find_broadness(
+            self.worktree, home=self._places.home, stores=self._places.stores, store=self.store
+        )
+        if why is not None:
+            raise BroadWorktree(self.worktree, why)
+
+
+def real_directory(path: str | os.PathLike[str]) -> str:
+    """Give the real path of a directory, and refuse what is none."""
+    real = os.path.realpath(os.fspath(path))
+    if not os.path.isdir(real):
+        raise InvalidInput(f"{os.fspath(path)} is no directory")
+    return real
+
+
+def _devices_and_inodes(*paths: str) -> Iterator[tuple[int, int]]:
+    """Tell directories apart from others, whatever names lead to them; one that is not there is left out."""
+    for path in paths:
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue
+        yield status.st_dev, status.st_ino

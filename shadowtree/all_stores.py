@@ -1,0 +1,273 @@
+"""All stores of a user: listed, swept, and removed when their worktrees are gone for good.
+
+That nothing is at a path proves little: a disk may be unplugged, a share not mounted, the path may mean
+something else in a container. So the directory above must be there, on the same volume, and be the very
+directory that was there when the store was made; then what is not in it any more was taken from it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+
+from shadowtree.base.errors import (
+    InvalidInput,
+    Locked,
+    ShadowError,
+    StoreDamaged,
+    StoreFailed,
+    StoreTooNew,
+    StoreTooOld,
+    UnsafePath,
+)
+from shadowtree.base.frozen import frozen, replace
+from shadowtree.results.reports import KnownStore, Removal, SweptStore
+from shadowtree.shadow import Shadow
+from shadowtree.store import directory as stores
+from shadowtree.store.identity import Anchor, Identity, find_anchor, identify, read_anchor, read_identity
+from shadowtree.store.layout import StoreLayout
+from shadowtree.store.lock import Lock
+from shadowtree.system import disk
+from shadowtree.system.syscalls import directory_generation
+from shadowtree.system.user_dirs import Places
+from shadowtree.timeline.journal import Journal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.results.reports import WorktreeState
+
+
+@frozen
+class _Timeline:
+    """What the timeline of a store tells."""
+
+    messages: int
+    used_ms: int | None
+    is_interrupted: bool
+
+
+def list_stores(environ: Mapping[str, str]) -> list[KnownStore]:
+    """List every store in the directory of stores, the one that was used last first.
+
+    Stores that somebody put elsewhere are not known. One that cannot be trusted is listed, and not looked
+    into.
+    """
+    directory = Places(environ).stores
+    if directory is None:
+        return []
+    found = [known for store in stores.list_all(directory) if (known := _describe_listed(store)) is not None]
+    return sorted(found, key=lambda known: (-(known.used_ms or 0), known.store))
+
+
+def _describe_listed(store: str) -> KnownStore | None:
+    """Describe one of several stores; None if it has gone meanwhile."""
+    try:
+        return describe_store(store)
+    except InvalidInput:
+        return None
+    except UnsafePath as error:
+        return KnownStore(store, None, "unknown", 0, 0, None, str(error), is_trusted=False)
+
+
+def describe_store(store: str | os.PathLike[str], *, worktree: str | None = None) -> KnownStore:
+    """Tell whose a store is, what it takes, and whether its worktree is there; raise if it is no store.
+
+    If a `worktree` is given, raise WorktreeReplaced if the store says that it belongs to another directory.
+    """
+    path = _require_store(store)
+    if worktree is not None:
+        # What cannot be read does not say so.
+        with suppress(StoreTooNew, StoreTooOld):
+            stores.refuse_another(path, worktree)
+    try:
+        identity, timeline = read_identity(path), _read_timeline(path)
+        state = _find_state(identity)
+        doubt = find_doubt(_gather(path, identity, state, timeline))
+    except ShadowError as error:
+        return KnownStore(path, None, "unknown", disk.measure_tree(path), 0, None, str(error))
+    size = disk.measure_tree(path)
+    return KnownStore(path, identity.worktree, state, size, timeline.messages, timeline.used_ms, doubt)
+
+
+def gc_all(
+    environ: Mapping[str, str],
+    *,
+    settings: Mapping[str, object] | None = None,
+    dry_run: bool = False,
+) -> list[SweptStore]:
+    """Do in every store what `Shadow.gc` does, each by the settings of its own project.
+
+    A store whose worktree is not there, or that fails, is left as it is, with the reason.
+    """
+    return [_gc_store(known, settings, dry_run=dry_run) for known in list_stores(environ)]
+
+
+def _gc_store(known: KnownStore, settings: Mapping[str, object] | None, *, dry_run: bool) -> SweptStore:
+    if known.worktree is None or known.state != "there":
+        return SweptStore(known.store, known.worktree, None, known.doubt or "its worktree is gone")
+    try:
+        with Shadow(known.worktree, store=known.store, settings=settings) as shadow:
+            return SweptStore(known.store, known.worktree, shadow.gc(dry_run=dry_run))
+    except ShadowError as error:
+        return SweptStore(known.store, known.worktree, None, str(error))
+
+
+def remove_orphans(
+    environ: Mapping[str, str],
+    *,
+    dry_run: bool = False,
+    confirm: Callable[[list[KnownStore]], bool] | None = None,
+) -> Removal:
+    """Remove the stores whose worktrees are gone for good, each whole or not at all.
+
+    `confirm` is asked once, with those that are to go. One that is in use, or that holds what is not ours,
+    stays.
+    """
+    missing = [known for known in list_stores(environ) if known.state != "there"]
+    orphans = [known for known in missing if known.is_orphan]
+    kept = [known for known in missing if not known.is_orphan]
+    if dry_run:
+        return Removal([known.store for known in orphans], sum(each.bytes for each in orphans), kept, True)
+    if orphans and confirm is not None and not confirm(orphans):
+        return Removal([], 0, missing)
+    removed: list[KnownStore] = []
+    for known in orphans:
+        doubt = _remove_orphan(known.store)
+        if doubt is None:
+            removed.append(known)
+        else:
+            kept.append(replace(known, doubt=doubt))
+    remove_remains(environ)
+    return Removal([known.store for known in removed], sum(each.bytes for each in removed), kept)
+
+
+def destroy_store(store: str | os.PathLike[str], *, timeout_s: float) -> None:
+    """Remove a store whose worktree is not there, or is another one, whatever that means for it.
+
+    For one whose worktree is there `Shadow.destroy` makes good first what was interrupted.
+    """
+    path = _require_store(store)
+    with Lock(StoreLayout(path).lock, timeout_s):
+        if _is_interrupted(path):
+            raise StoreFailed(path, "an act was interrupted in it, and cannot be made good here")
+        stores.require_own(path)
+        stores.remove(path)
+
+
+def remove_remains(environ: Mapping[str, str]) -> None:
+    """Remove what is left of stores whose making or removing was interrupted."""
+    directory = Places(environ).stores
+    if directory is not None:
+        stores.remove_all_unfinished(directory)
+
+
+def _require_store(store: str | os.PathLike[str]) -> str:
+    path = os.path.realpath(store)
+    if not stores.exists(path):
+        raise InvalidInput(f"{os.fspath(store)} is no store")
+    disk.require_private(path)
+    return path
+
+
+def _read_timeline(store: str) -> _Timeline:
+    with closing(Journal(StoreLayout(store).timeline)) as journal:
+        tree, event = journal.last_tree(), journal.latest_event()
+        times = [] if tree is None else [tree.time_s * 1000]
+        times += [] if event is None else [event.time_ms]
+        messages = sum(journal.count_messages().values())
+        return _Timeline(messages, max(times, default=None), bool(journal.open_intents()))
+
+
+def _is_interrupted(store: str) -> bool:
+    """Tell whether an act has still to be made good; with a damaged timeline nobody could."""
+    try:
+        return _read_timeline(store).is_interrupted
+    except StoreDamaged:
+        return False
+
+
+def _find_state(identity: Identity) -> WorktreeState:
+    """Tell what is at the path of a worktree."""
+    try:
+        os.lstat(identity.worktree)
+    except OSError as error:
+        return "gone" if error.errno in (errno.ENOENT, errno.ENOTDIR) else "unknown"
+    try:
+        is_same = identity.is_same_directory(identify(identity.worktree))
+    except ShadowError:
+        return "unknown"
+    return "there" if is_same else "replaced"
+
+
+def _gather(store: str, identity: Identity, state: WorktreeState, timeline: _Timeline) -> Evidence:
+    above, moved_to = None, None
+    if state == "gone":
+        try:
+            moved_to = _find_renamed(identity)
+            above = find_anchor(identity.worktree)
+        except OSError:
+            above = None
+    return Evidence(state == "gone", read_anchor(store), above, moved_to, timeline.is_interrupted)
+
+
+def _find_renamed(identity: Identity) -> str | None:
+    """Find a worktree under another name beside its old one; raise OSError if nobody can look there."""
+    with os.scandir(os.path.dirname(identity.worktree)) as entries:
+        for entry in entries:
+            if entry.inode() == identity.inode and entry.is_dir(follow_symlinks=False):
+                found = Identity(entry.path, entry.inode(), directory_generation(entry.path))
+                if identity.is_same_directory(found):
+                    return entry.path
+    return None
+
+
+def _remove_orphan(store: str) -> str | None:
+    """Remove a store if it is still an orphan when nobody else is at work; else say why it stays."""
+    try:
+        with Lock(StoreLayout(store).lock, 0):
+            doubt = describe_store(store).doubt
+            if doubt is None:
+                stores.require_own(store)
+                stores.remove(store)
+            return doubt
+    except Locked:
+        return "it is in use"
+    except ShadowError as error:
+        return str(error)
+
+
+@frozen
+class Evidence:
+    """What is known of a store and of the place of its worktree."""
+
+    is_gone: bool
+    """Nothing has the name of the worktree."""
+    anchor: Anchor | None
+    """What was above the worktree; None: nobody wrote it down."""
+    above: Anchor | None
+    """What is above it now; None: nothing, or nothing that can be looked into."""
+    moved_to: str | None = None
+    """A directory beside it that is the worktree itself, under another name."""
+    is_interrupted: bool = False
+    """An act in it is not made good."""
+
+
+def find_doubt(evidence: Evidence) -> str | None:
+    """Say why a store is not to be removed, in a sentence about its worktree; None: it is an orphan."""
+    if not evidence.is_gone:
+        return "something is at its path"
+    if evidence.is_interrupted:
+        return "an act was interrupted there, and is not made good"
+    if evidence.moved_to is not None:
+        return f"it was renamed to {evidence.moved_to}"
+    if evidence.above is None:
+        return "the directory above it is not there, so that a volume may be missing"
+    if evidence.anchor is None:
+        return "an earlier version made its store, and did not write down where it was"
+    if evidence.anchor.is_mount:
+        return "it was a mount point, so that a volume may be missing"
+    if not evidence.anchor.is_same_directory(evidence.above):
+        return "the directory above it is not the one that was there, so that a volume may be missing"
+    return None

@@ -1,0 +1,102 @@
+"""What callers hand in, checked: names, counts, paths, the JSON of a message."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+
+from shadowtree.base.errors import InvalidInput
+from shadowtree.base.paths import ROOT, RelPath
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Literal, TypedDict
+
+    OnConflict = Literal["abort", "keep", "overwrite", "merge"]
+    Paths = Collection["StrPath"] | None
+
+    class MessageOptions(TypedDict, total=False):
+        """What a caller says of a message."""
+
+        text: str
+        role: str | None
+        meta: Mapping[str, object] | None
+
+
+StrPath = str | os.PathLike[str]
+
+
+def check_name(name: str, what: str) -> str:
+    """Refuse a name that is none: too short, too long, or with characters that are no text."""
+    is_text = isinstance(name, str) and 1 <= len(name) <= 256
+    if not is_text or any(_is_no_text(character) for character in name):
+        raise InvalidInput(f"a {what} has 1 to 256 characters and no control characters, not {name!r}")
+    return name
+
+
+def refuse_unknown(options: Mapping[str, object], *known: str) -> None:
+    """Raise what Python raises for a keyword that a function does not have."""
+    for name in options.keys() - set(known):
+        raise TypeError(f"got an unexpected keyword argument {name!r}")
+
+
+def check_count(count: int | None, what: str, *, at_least: int = 1) -> None:
+    """Refuse a number that is too small; None is none."""
+    if count is not None and count < at_least:
+        raise InvalidInput(f"{what} is {at_least} or more, not {count}")
+
+
+def encode_meta(meta: Mapping[str, object] | None) -> str | None:
+    """Write the caller's JSON object as text."""
+    if meta is None:
+        return None
+    import json
+
+    if not isinstance(meta, Mapping):
+        raise InvalidInput("meta is a JSON object")
+    try:
+        return json.dumps(dict(meta), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"meta is no JSON object: {error}") from error
+
+
+def parse_paths(paths: Collection[StrPath] | None, worktree: str) -> frozenset[RelPath] | None:
+    """Turn paths of files and directories, relative to the worktree, into ours; None stays None."""
+    if paths is None:
+        return None
+    if isinstance(paths, str | bytes):
+        raise InvalidInput("paths is a list of paths")
+    return frozenset(parse_path(path, worktree) for path in paths)
+
+
+def parse_path(given: str | os.PathLike[str], worktree: str) -> RelPath:
+    """Turn one path, relative to the worktree, into ours."""
+    path = os.fspath(given)
+    if not path or "\0" in path:
+        raise InvalidInput(f"{path!r} is no path")
+    try:
+        encoded = os.fsencode(_make_relative(path, worktree) if os.path.isabs(path) else path)
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"{path!r} is no path") from error
+    names: list[bytes] = []
+    for name in encoded.split(os.fsencode(os.sep)):
+        if name == b"..":
+            if not names:
+                raise InvalidInput(f"{path!r} is not in the worktree")
+            names.pop()
+        elif name not in (b"", b"."):
+            names.append(name)
+    return RelPath(b"/".join(names)) if names else ROOT
+
+
+def _make_relative(path: str, worktree: str) -> str:
+    """Follow links on the way to a path, as the worktree's own path is real; what is there may be a link."""
+    path = path.rstrip(os.sep) or os.sep
+    if os.path.realpath(path) == worktree:
+        return "."
+    real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    return os.path.relpath(real, worktree)
+
+
+def _is_no_text(character: str) -> bool:
+    return character < " " or "\x7f" <= character <= "\x9f" or "\ud800" <= character <= "\udfff"

@@ -1,0 +1,324 @@
+"""Every error that shadowtree raises on purpose.
+
+    ShadowError
+    ├── InvalidInput          the caller: an argument that cannot be meant
+    │   └── DuplicateMessage
+    ├── NotWrapped            the caller: no store belongs to this directory
+    │   └── WorktreeReplaced      the store belongs to a directory that was here before
+    ├── UnknownName           the caller: a name that the store does not know
+    │   ├── UnknownMessage
+    │   │   ├── AmbiguousMessage  several messages could be meant
+    │   │   ├── ForgottenMessage  retention took it away
+    │   │   └── UnknownBranch
+    │   └── UnknownTree
+    │       ├── ForgottenTree     retention took it away
+    ├── Conflict              the user: somebody else changed what would be replaced
+    │   └── NotConfirmed          nobody said yes to what deletes much
+    ├── Locked                time: another process is at work
+    ├── BroadWorktree         the user: too much would be wrapped
+    │   └── WorktreeTooBig
+    ├── OutOfSpace            the machine: the disk is full, or would be
+    ├── UnsafePath            the machine: a path that cannot be trusted
+    ├── StoreFailed           the machine: reading or writing the store failed
+    ├── WorktreeFailed        the machine: reading or writing the worktree failed
+    ├── DaemonFailed          the machine: the daemon cannot be reached, or ended
+    │   └── PerhapsDone           it ended while it was at work
+    ├── StoreTooNew           the installation: a newer version wrote this store
+    ├── StoreTooOld           the installation: a version before the first release wrote this store
+    └── StoreDamaged          the store: what it holds is not what was put there
+
+An error carries values and makes its sentence of them: what happened, to what. Advice and exit codes
+belong to the front ends.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_LISTED = 10
+"""How many candidates a sentence names."""
+
+
+def describe(error: OSError) -> str:
+    """Say in lower case what the operating system complains of."""
+    return (error.strerror or str(error)).lower()
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def describe_size(size_bytes: int) -> str:
+    """Write a number of bytes as people do: `512 bytes`, `2.0 GiB`."""
+    if size_bytes < 1024:
+        return _count(size_bytes, "byte")
+    size, unit = size_bytes / 1024, "KiB"
+    for larger in ("MiB", "GiB", "TiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:,.1f} {unit}"
+
+
+def _tell_forgetting(forgotten_ms: int) -> str:
+    from datetime import UTC, datetime
+
+    when = datetime.fromtimestamp(forgotten_ms / 1000, UTC)
+    return f"retention or a repair forgot it on {when:%Y-%m-%d at %H:%M} UTC"
+
+
+def is_full(error: OSError) -> bool:
+    """Tell whether the operating system complains of too little room."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class ShadowError(Exception):
+    """The root of all errors of shadowtree."""
+
+
+class InvalidInput(ShadowError, ValueError):
+    """An argument that cannot be meant."""
+
+
+class DuplicateMessage(InvalidInput):
+    """A message id that the session has already used."""
+
+    def __init__(self, message_id: str, session: str) -> None:
+        self.message_id = message_id
+        self.session = session
+        super().__init__(f"message {message_id!r} is already recorded in session {session!r}")
+
+
+class NotWrapped(ShadowError):
+    """No store belongs to this directory."""
+
+    def __init__(self, worktree: str, why: str = "no store belongs to it") -> None:
+        self.worktree = worktree
+        super().__init__(f"{worktree} is not wrapped: {why}")
+
+
+class WorktreeReplaced(NotWrapped):
+    """The store at hand was made for a directory that used to be at this path."""
+
+    def __init__(self, worktree: str, store: str) -> None:
+        self.store = store
+        super().__init__(worktree, f"it is not the directory that the store {store} was made for")
+
+
+class UnknownName(ShadowError):
+    """A name that the store does not know."""
+
+    kind = "name"
+
+    def __init__(self, name: str, sentence: str | None = None) -> None:
+        self.name = name
+        super().__init__(sentence or f"no {self.kind} is called {name!r}")
+
+
+class UnknownMessage(UnknownName):
+    """No message or branch has this name."""
+
+    kind = "message"
+
+
+class AmbiguousMessage(UnknownMessage):
+    """A name that could mean several messages."""
+
+    def __init__(self, name: str, candidates: Sequence[str]) -> None:
+        self.candidates = list(candidates)
+        """The ids of the messages that could be meant."""
+        listed = ", ".join(repr(candidate) for candidate in self.candidates[:_LISTED])
+        more = len(self.candidates) - _LISTED
+        listed += f" and {more} more" if more > 0 else ""
+        super().__init__(name, f"{name!r} could mean {len(self.candidates)} messages: {listed}")
+
+
+class ForgottenMessage(UnknownMessage):
+    """Retention took a message away, or a repair that gave up what was lost."""
+
+    def __init__(self, name: str, forgotten_ms: int, *, is_on_way: bool = False) -> None:
+        self.forgotten_ms = forgotten_ms
+        """When that was, in milliseconds since 1970."""
+        gone = f"message {name!r}, which is gone" if is_on_way else f"message {name!r} is gone"
+        sentence = f"{gone}: {_tell_forgetting(forgotten_ms)}"
+        super().__init__(name, f"the way there leads over {sentence}" if is_on_way else sentence)
+
+
+class UnknownBranch(UnknownMessage):
+    """No branch has this name."""
+
+    kind = "branch"
+
+
+class UnknownTree(UnknownName):
+    """No tree in the store has this id."""
+
+    kind = "tree"
+
+
+class ForgottenTree(UnknownTree):
+    """Retention took a tree away, or a repair that gave up what was lost."""
+
+    def __init__(self, name: str, forgotten_ms: int) -> None:
+        self.forgotten_ms = forgotten_ms
+        """When that was, in milliseconds since 1970."""
+        super().__init__(name, f"tree {name!r} is gone: {_tell_forgetting(forgotten_ms)}")
+
+
+class Conflict(ShadowError):
+    """Somebody else changed what would have been replaced; nothing was touched."""
+
+    def __init__(
+        self,
+        conflicts: Sequence[Any],  # Any: a ConflictingPath, which is above the errors
+        outcome: Any,  # Any: an Outcome, likewise
+    ) -> None:
+        self.conflicts = list(conflicts)
+        """Each path in conflict, with the reason and what the user can do."""
+        self.outcome = outcome
+        """What would have been done; that nothing was stands in `conflicts` and `complete`."""
+        super().__init__(self._describe())
+
+    def _describe(self) -> str:
+        return f"{_count(len(self.conflicts), 'path')} in conflict, nothing was changed"
+
+
+class NotConfirmed(Conflict):
+    """Nobody said yes to an act that deletes much; nothing was touched."""
+
+    def __init__(self, outcome: Any, what: str | None = None) -> None:  # Any: an Outcome, which is above
+        self.what = what
+        """What would be done, if it is no act on files; the outcome is what that would have come to."""
+        super().__init__([], outcome)
+
+    def _describe(self) -> str:
+        if self.what is not None:
+            return f"this would {self.what}, nobody confirmed it, nothing was changed"
+        deleted, restored = len(self.outcome.deleted), len(self.outcome.restored)
+        parts = [f"delete {deleted:,} of {_count(self.outcome.covered, 'file')}"] if deleted else []
+        parts += [f"replace {_count(restored, 'file')}"] if restored or not deleted else []
+        return f"this would {' and '.join(parts)}, nobody confirmed it, nothing was changed"
+
+
+class Locked(ShadowError):
+    """Another process holds the store's lock."""
+
+    def __init__(self, store: str, pid: int | None, host: str | None, waited_s: float) -> None:
+        self.store = store
+        self.pid = pid
+        self.host = host
+        self.waited_s = waited_s
+        owner = f"process {pid} on {host}" if pid else "another process"
+        super().__init__(f"{store} is locked by {owner}, waited {waited_s:g} s")
+
+
+class BroadWorktree(ShadowError):
+    """The directory is too broad to be wrapped without saying so."""
+
+    def __init__(self, worktree: str, why: str) -> None:
+        self.worktree = worktree
+        super().__init__(f"{worktree} is too broad to wrap: {why}")
+
+
+class WorktreeTooBig(BroadWorktree):
+    """A first snapshot would take more files or bytes than the settings allow."""
+
+    def __init__(self, worktree: str, *, setting: str, found: int, limit: int) -> None:
+        self.setting = setting
+        self.found = found
+        self.limit = limit
+        unit = "files" if setting == "max_files" else "bytes"
+        super().__init__(worktree, f"{found} {unit} to cover, {setting} is {limit}")
+
+
+class OutOfSpace(ShadowError):
+    """The disk is full, or would keep less free than `min_free`."""
+
+    def __init__(
+        self, path: str, *, free: int | None = None, needed: int | None = None, min_free: int | None = None
+    ) -> None:
+        self.path = path
+        self.free = free
+        self.needed = needed
+        self.min_free = min_free
+        if free is None:
+            text = f"no space left on the disk of {path}"
+        else:
+            text = (
+                f"too little space on the disk of {path}: {free} bytes free, "
+                f"{needed} needed, {min_free} must stay free"
+            )
+        super().__init__(text)
+
+
+class UnsafePath(ShadowError):
+    """A path that cannot be trusted: another user's store, or a way out of the worktree."""
+
+    def __init__(self, path: str, why: str) -> None:
+        self.path = path
+        super().__init__(f"{path} is not safe to use: {why}")
+
+
+class StoreFailed(ShadowError):
+    """Reading or writing a file of the store failed."""
+
+    def __init__(self, path: str, why: str) -> None:
+        self.path = path
+        self.why = why
+        super().__init__(f"{path}: {why}")
+
+
+class WorktreeFailed(ShadowError):
+    """Reading or writing the worktree itself failed."""
+
+    def __init__(self, path: str, why: str) -> None:
+        self.path = path
+        self.why = why
+        super().__init__(f"{path}: {why}")
+
+
+class DaemonFailed(ShadowError):
+    """The daemon cannot be started or reached, or has ended."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        super().__init__(f"the daemon {why}")
+
+
+class PerhapsDone(DaemonFailed):
+    """The daemon ended, or fell silent, while it was at work; what it was at may be done or not."""
+
+    def __init__(self, what: str, why: str) -> None:
+        self.what = what
+        super().__init__(f"{why} during {what}, which may have been done or not")
+
+
+class StoreTooNew(ShadowError):
+    """A newer version of shadowtree wrote this store."""
+
+    def __init__(self, store: str, found: int, known: int) -> None:
+        self.store = store
+        self.found = found
+        self.known = known
+        super().__init__(f"{store} has format {found}, this version knows formats up to {known}")
+
+
+class StoreTooOld(ShadowError):
+    """A version of shadowtree from before the first release wrote this store."""
+
+    def __init__(self, store: str) -> None:
+        self.store = store
+        super().__init__(f"{store} was written by a version before the first release, and cannot be read")
+
+
+class StoreDamaged(ShadowError):
+    """The store does not hold what was put there."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(f"the store is damaged: {what}")

@@ -1,0 +1,295 @@
+"""Take the present state of a worktree: into the store with a record, or into a scratch for a look.
+
+capture   scan ──▶ read_files ──▶ build_trees ──▶ record (the caller adds rows) ──▶ remember
+look      scan ──▶ read_files ──▶ build_trees ──▶ a recorded tree that is nowhere stored
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+
+from shadowtree.base.errors import OutOfSpace, ShadowError, WorktreeTooBig
+from shadowtree.base.frozen import frozen
+from shadowtree.base.limits import DEFAULT_LIMITS, Limits
+from shadowtree.base.paths import RelPath
+from shadowtree.capture.known_directories import Outlook
+from shadowtree.capture.open_store import OpenStore
+from shadowtree.capture.read_files import Progress, build_trees, read_files, settle
+from shadowtree.capture.recorded_tree import RecordedDirectory, open_recorded
+from shadowtree.capture.rules.sources import Surroundings
+from shadowtree.capture.scan import Scan, scan_worktree
+from shadowtree.capture.stat_cache import StatCache
+from shadowtree.config.settings import Settings
+from shadowtree.results.messages import Skipped, Watching
+from shadowtree.store.objects.pack_writer import PackWriter
+from shadowtree.store.objects.read import Objects
+from shadowtree.store.objects.sink import Scratch
+from shadowtree.store.repack.shelving import shelf_size
+from shadowtree.system import disk
+from shadowtree.system.syscalls import free_bytes
+from shadowtree.timeline.events import TreeRecord
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Watch(Protocol):
+        """What knows where a worktree may have changed."""
+
+        def scan(
+            self,
+            settings: Settings,
+            surroundings: Surroundings,
+            cache: StatCache | None,
+            was_covered: Callable[[RelPath], bool],
+        ) -> Scan:
+            """Look at what may have changed since the last scan that was recorded, or at everything."""
+
+        def commit(self, scan: Scan, cache: StatCache) -> None:
+            """Note that a scan was recorded, and is remembered in the cache."""
+
+        def look_over(
+            self,
+            settings: Settings,
+            surroundings: Surroundings,
+            cache: StatCache,
+            was_covered: Callable[[RelPath], bool],
+            *,
+            seconds: float,
+        ) -> bool:
+            """Spend some time on what no event reported; True: everything was looked at."""
+
+        @property
+        def report(self) -> Watching:
+            """How well the worktree is watched."""
+
+
+_DEFLATED = 3
+"""About how much smaller texts become when they are stored."""
+
+
+@frozen
+class Site:
+    """What is captured, and under which settings."""
+
+    worktree: str
+    settings: Settings
+    surroundings: Surroundings
+    watch: Watch | None = None
+    """What keeps the worktree in sight, if anything does."""
+    warnings: tuple[str, ...] = ()
+    """What a user should know of the settings."""
+    has_idle_time: bool = False
+    """Somebody tidies the store when nobody wants anything of it."""
+    limits: Limits = DEFAULT_LIMITS
+
+
+def look_over_site(opened: OpenStore, site: Site, seconds: float) -> bool:
+    """Let the watcher spend up to so long on looking at all; True when a round is complete."""
+    assert site.watch is not None
+    opened.refresh()
+    surroundings = opened.surround(site.surroundings)
+    return site.watch.look_over(
+        site.settings, surroundings, opened.cache, opened.was_covered, seconds=seconds
+    )
+
+
+def scan_site(site: Site, opened: OpenStore, only: Collection[RelPath] | None = None) -> Scan:
+    """Look at the worktree; with `only`, at these directories alone, the others being as they are cached.
+
+    Who watches the worktree knows by itself where to look.
+    """
+    surroundings = opened.surround(site.surroundings)
+    if site.watch is not None:
+        return site.watch.scan(site.settings, surroundings, opened.cache, opened.was_covered)
+    return scan_worktree(
+        site.worktree,
+        site.settings,
+        surroundings,
+        opened.cache,
+        opened.was_covered,
+        indexes=opened.cache.info("indexes"),
+        outlook=None if only is None else Outlook(directories=only),
+        clock_ns=site.limits.file_clock_ns,
+    )
+
+
+def scan_unwrapped(site: Site) -> Scan:
+    """Look at a worktree that has no store yet."""
+    if site.watch is not None:
+        return site.watch.scan(site.settings, site.surroundings, None, _was_never_covered)
+    return scan_worktree(
+        site.worktree,
+        site.settings,
+        site.surroundings,
+        None,
+        _was_never_covered,
+        clock_ns=site.limits.file_clock_ns,
+    )
+
+
+def _was_never_covered(path: RelPath) -> bool:
+    del path
+    return False
+
+
+class Capture:
+    """The present state on its way into the store: taken, recorded, and remembered for the next scan."""
+
+    def __init__(
+        self, site: Site, opened: OpenStore, scan: Scan, pack: PackWriter, tree: bytes, facts: bytes
+    ) -> None:
+        self._watch = site.watch
+        self._warnings = site.warnings
+        self._has_idle_time = site.has_idle_time
+        self._opened = opened
+        self._pack = pack
+        self.scan = scan
+        self.tree = tree
+        self.facts = facts
+
+    def publish(self, time_s: int) -> RecordedDirectory:
+        """Make the objects readable, and give what is there as a recorded tree.
+
+        The commit that keeps them goes along, so that `record` with the same time needs no pack of its own.
+        """
+        if self._pack.ids():
+            self._opened.add_keeper(
+                self._pack, self.tree, self.facts, time_s=time_s, after=self._opened.last_keeper()
+            )
+            self._opened.publish(self._pack)
+            self._pack = self._opened.objects.start_pack()
+        return open_recorded(self._opened.objects, self.tree, self.facts)
+
+    @property
+    def skipped(self) -> list[Skipped]:
+        """What was left out."""
+        return list_skipped(self.scan)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a user should know of the settings and the rules."""
+        return [*self._warnings, *list_warnings(self.scan)]
+
+    def put_stream(self, size: int, pieces: Iterator[bytes]) -> bytes:
+        """Store the content of a file that no rule covers, and give its id; `record` has to be told of it."""
+        return self._pack.add_stream(size, pieces, self._opened.objects.has)
+
+    @contextmanager
+    def record(self, time_s: int, *, also: Sequence[bytes] = ()) -> Iterator[TreeRecord]:
+        """Record the tree. What the body adds to the journal counts together with it, or not at all."""
+        with self._opened.recording(
+            self._pack, self.tree, self.facts, files=self.scan.files, time_s=time_s, also=also
+        ) as record:
+            yield record
+        try:
+            self._opened.tidy(has_idle_time=self._has_idle_time)
+            settle(self.scan)
+            self._opened.remember(self.scan)
+            if self._watch is not None:
+                self._watch.commit(self.scan, self._opened.cache)
+        except ShadowError:
+            # It is recorded, so this is no failure (invariant 11); the next scan looks at everything again.
+            self._opened.cache.discard()
+
+    def abandon(self) -> None:
+        """Throw away what is not recorded."""
+        self._pack.abandon()
+        self._opened.abandon()
+
+
+@contextmanager
+def capture(
+    site: Site,
+    opened: OpenStore,
+    *,
+    first_scan: Scan | None = None,
+    only: Collection[RelPath] | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Capture]:
+    """Take the present state; the body records it. With `only`, just these directories are looked at.
+
+    If the body raises, nothing is recorded.
+    """
+    taken = _take(site, opened, first_scan, only, progress)
+    try:
+        yield taken
+    except BaseException:
+        taken.abandon()
+        raise
+
+
+def _take(
+    site: Site,
+    opened: OpenStore,
+    first_scan: Scan | None,
+    only: Collection[RelPath] | None,
+    progress: Progress | None,
+) -> Capture:
+    is_first = opened.journal.last_tree() is None
+    scan = first_scan if first_scan is not None and is_first else scan_site(site, opened, only)
+    if is_first:
+        refuse_too_big(site, scan)
+    if any(scan.changed):
+        refuse_full(opened.layout.store, scan.pending_bytes, site.settings)
+    pack = opened.objects.start_pack(shelf_size(scan.pending_bytes // _DEFLATED, opened.limits.packs))
+    try:
+        read_files(scan, site.worktree, opened.objects, pack, progress)
+        tree, facts = build_trees(scan, opened.objects, pack)
+    except BaseException:
+        pack.abandon()
+        raise
+    return Capture(site, opened, scan, pack, tree, facts)
+
+
+@contextmanager
+def look(
+    site: Site, opened: OpenStore, scan: Scan | None = None, *, file_bytes: int = 0
+) -> Iterator[tuple[Objects, RecordedDirectory]]:
+    """Take a snapshot in memory: nothing is stored, so it needs no lock and no room.
+
+    Of the contents of files up to `file_bytes` are kept.
+    """
+    scratch = Scratch(file_bytes)
+    objects = opened.open_objects(scratch)
+    try:
+        objects.refresh()
+        if scan is None:
+            opened.refresh()
+            scan = scan_site(site, opened)
+        read_files(scan, site.worktree, objects, scratch, None)
+        tree, facts = build_trees(scan, objects, scratch)
+        yield objects, open_recorded(objects, tree, facts)
+    finally:
+        objects.close()
+
+
+def refuse_too_big(site: Site, scan: Scan) -> None:
+    """Refuse a first snapshot that takes more files or bytes than the settings allow."""
+    settings = site.settings
+    if scan.files > settings.max_files:
+        raise WorktreeTooBig(site.worktree, setting="max_files", found=scan.files, limit=settings.max_files)
+    if scan.bytes > settings.max_bytes:
+        raise WorktreeTooBig(site.worktree, setting="max_bytes", found=scan.bytes, limit=settings.max_bytes)
+
+
+def refuse_full(directory: str, needed: int, settings: Settings) -> None:
+    """Refuse to write so much that less than `min_free` would be left on a disk."""
+    with disk.store_errors(directory):
+        free = free_bytes(directory)
+    if free - needed < settings.min_free:
+        raise OutOfSpace(directory, free=free, needed=needed, min_free=settings.min_free)
+
+
+def list_skipped(scan: Scan) -> list[Skipped]:
+    """List what the rules would have covered, and why it is not."""
+    return [Skipped(path, reason) for path, reason in scan.skipped()]
+
+
+def list_warnings(scan: Scan) -> list[str]:
+    """List what a user should know of the rules."""
+    warnings = list(dict.fromkeys(scan.rule_files.warnings))
+    if not scan.files and scan.ignored:
+        warnings.append("nothing is covered: the rules leave out everything")
+    return warnings

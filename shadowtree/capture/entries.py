@@ -1,0 +1,226 @@
+"""One directory as a snapshot sees it: what it covers, what it leaves out, and the git tree it makes."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from itertools import repeat
+from operator import attrgetter
+from stat import S_ISLNK
+
+from shadowtree.base.paths import RelPath
+
+STAMP_SIZE = 5
+"""How many numbers make a file's stamp: mtime, ctime, size, inode, mode."""
+ID_SIZE = 20
+NO_ID = bytes(ID_SIZE)
+SMUDGED = (0, 0, 0, 0, 0)
+"""The stamp of a file that has to be read again: no file has it."""
+
+DirectoryStamp = tuple[int, int, int]
+"""What tells that no name came or went: mtime and ctime in ns, inode."""
+
+# Which rules a directory is under. A smaller number is a directory that is covered as usual.
+NORMAL = 0
+FORCED = 1
+"""A `!` rule of `.shadowtreeignore` brought it back: git's rules and the heavy ones do not count."""
+EXCLUDED = 2
+"""Git ignores it: only what an index tracks or a `!` rule brings back is covered."""
+HEAVY = 3
+"""The same for a dependency or cache directory, in which no repositories are looked for."""
+OWN_EXCLUDED = 4
+"""`.shadowtreeignore` excludes it: only what a `!` rule brings back is covered."""
+
+
+class Directory:
+    """What a scan found in one directory; `tree` and `facts` are filled in by the snapshot."""
+
+    __slots__ = (
+        "below_ids",
+        "exclude_text",
+        "excluded",
+        "facts",
+        "has_repository",
+        "ids",
+        "ignore_stamp",
+        "ignore_text",
+        "is_stale",
+        "linked",
+        "missing",
+        "mode",
+        "names",
+        "path",
+        "pending",
+        "rules_key",
+        "skipped",
+        "stamp",
+        "stats",
+        "subdirectories",
+        "tracked",
+        "tracked_key",
+        "tree",
+    )
+
+    def __init__(self, path: RelPath, mode: int) -> None:
+        self.path = path
+        self.mode = mode
+        self.stamp: DirectoryStamp | None = None
+        """None: the listing has to be read again next time."""
+        self.rules_key = b""
+        self.tracked_key: bytes | None = None
+        """Which names the indexes tracked, if that decided anything here."""
+        self.names: list[bytes] = []
+        """The covered files and links, sorted."""
+        self.stats: array[int] = array("q")
+        self.ids = bytearray()
+        self.pending: list[int] = []
+        """Which of the names have no id yet."""
+        self.subdirectories: list[tuple[bytes, int]] = []
+        """The directories to look into, sorted, each with the rules it is under."""
+        self.excluded: list[bytes] = []
+        """What the rules leave out, sorted."""
+        self.skipped: list[tuple[bytes, str]] = []
+        self.tracked: list[bytes] = []
+        """Names that are covered only because an index tracks them."""
+        self.missing: list[bytes] = []
+        """Paths below it that an index tracks and the rules leave out, and that are not there."""
+        self.linked: list[bytes] = []
+        """Covered files and rules that have other names too, if looked at since the process began."""
+        self.ignore_stamp: tuple[int, ...] | None = None
+        self.ignore_text: bytes | None = None
+        """Its own `.gitignore`."""
+        self.has_repository = False
+        """It is the top of a repository."""
+        self.exclude_text: bytes | None = None
+        """The `info/exclude` of the repository whose top it is."""
+        self.tree: bytes | None = None
+        self.facts: bytes | None = None
+        self.below_ids = b""
+        """The trees and then the facts of its subdirectories, the last one first, that its own came from."""
+        self.is_stale = True
+        """Something in it is not as it was when its tree and facts were built."""
+
+    def copy(self) -> Directory:
+        """Give the same directory once more; of what is set in either of the two, the other sees nothing.
+
+        What is changed in place, stamps and ids of files, is still shared.
+        """
+        other = Directory.__new__(Directory)
+        # Twice as fast as a loop that gets and sets each of them.
+        for _ in map(setattr, repeat(other), Directory.__slots__, _values_of(self)):
+            pass
+        return other
+
+    def with_stats(self, stats: array[int]) -> Directory:
+        """Give the same directory with other stamps; nothing is shared that would be changed."""
+        other = self.copy()
+        other.stats = stats
+        other.is_stale = stats[4::STAMP_SIZE] != self.stats[4::STAMP_SIZE]
+        other.ids = self.ids[:]
+        other.pending = []
+        other.skipped = self.skipped[:]
+        return other
+
+    @property
+    def name(self) -> bytes:
+        """Its own name, without those above it."""
+        return self.path.rpartition(b"/")[2]
+
+    def file_mode(self, row: int) -> int:
+        """Give the `st_mode` of a covered file."""
+        return self.stats[row * STAMP_SIZE + 4]
+
+    def file_size(self, row: int) -> int:
+        """Give the size of a covered file."""
+        return self.stats[row * STAMP_SIZE + 2]
+
+    def file_inode(self, row: int) -> int:
+        """Give the inode of a covered file; 0 if it has to be read again."""
+        return self.stats[row * STAMP_SIZE + 3]
+
+    def file_stamp(self, row: int) -> tuple[int, ...]:
+        """Give the stamp of a covered file."""
+        return tuple(self.stats[row * STAMP_SIZE : (row + 1) * STAMP_SIZE])
+
+    def file_id(self, row: int) -> bytes:
+        """Give the id of what a covered file holds."""
+        return bytes(self.ids[row * ID_SIZE : (row + 1) * ID_SIZE])
+
+    def find_file(self, name: bytes) -> int | None:
+        """Tell where a covered file is among the names."""
+        row = bisect_left(self.names, name)
+        return row if row < len(self.names) and self.names[row] == name else None
+
+    def is_excluded(self, name: bytes) -> bool:
+        """Tell whether the rules leave out a name."""
+        row = bisect_left(self.excluded, name)
+        return row < len(self.excluded) and self.excluded[row] == name
+
+    def uncovered(self) -> list[bytes]:
+        """Name what is left out here, directories among them."""
+        return [*self.excluded, *(name for name, _ in self.skipped if name)]
+
+    def set_file(self, row: int, stamp: tuple[int, ...], object_id: bytes) -> None:
+        """Note what a covered file holds, and with which stamp."""
+        if stamp[4] != self.file_mode(row):
+            self.is_stale = True
+        self.stats[row * STAMP_SIZE : (row + 1) * STAMP_SIZE] = array("q", stamp)
+        self.set_id(row, object_id)
+
+    def set_id(self, row: int, object_id: bytes) -> None:
+        """Note what a covered file holds; its stamp is known already."""
+        if object_id == self.file_id(row):
+            return
+        self.is_stale = True
+        self.ids[row * ID_SIZE : (row + 1) * ID_SIZE] = object_id
+
+    def drop_files(self, rows: set[int]) -> None:
+        """Forget covered files that went away while they were read."""
+        keep = [row for row in range(len(self.names)) if row not in rows]
+        self.names = [self.names[row] for row in keep]
+        size = STAMP_SIZE
+        self.stats = array("q", [n for row in keep for n in self.stats[row * size : (row + 1) * size]])
+        self.ids = bytearray(b"".join([self.ids[row * ID_SIZE : (row + 1) * ID_SIZE] for row in keep]))
+        places = {row: place for place, row in enumerate(keep)}
+        self.pending = [places[row] for row in self.pending if row in places]
+        self.stamp = None
+        self.is_stale = True
+
+    def smudge(self, row: int) -> None:
+        """Have a covered file read again next time; its mode stays known."""
+        mode = self.file_mode(row)
+        self.stats[row * STAMP_SIZE : (row + 1) * STAMP_SIZE] = array("q", (*SMUDGED[:4], mode))
+
+
+_values_of = attrgetter(*Directory.__slots__)
+
+
+def join_ids(directories: Iterable[Directory]) -> bytes:
+    """Put the trees of directories and then their facts together, as `below_ids` holds them."""
+    found = list(directories)
+    trees = [directory.tree or NO_ID for directory in found]
+    return b"".join(trees + [directory.facts or NO_ID for directory in found])
+
+
+def git_mode(mode: int) -> int:
+    """Give the mode that a tree has for a file with this `st_mode`."""
+    if S_ISLNK(mode):
+        return 0o120000
+    return 0o100755 if mode & 0o100 else 0o100644
+
+
+class _GitModes(dict[int, int]):
+    """The mode in a tree by `st_mode`; there are few, and files are many."""
+
+    def __missing__(self, mode: int) -> int:
+        self[mode] = found = git_mode(mode)
+        return found
+
+
+_GIT_MODES = _GitModes()
+
+
+def git_modes(modes: Iterable[int]) -> Iterator[int]:
+    """Do the same for many files."""
+    return map(_GIT_MODES.__getitem__, modes)

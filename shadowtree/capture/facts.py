@@ -1,0 +1,173 @@
+"""What stands beside a tree because git trees cannot hold it, as git objects of its own.
+
+Facts have the shape of the worktree: one git tree a directory, in which `=NAME` is the subtree of the
+directory NAME, and these blobs tell of the directory itself, each left out when it has nothing to tell:
+
+    %directory   records `key value`, each ended by NUL:
+                   `directory`         it is there, though the tree has no entry for it
+                   `modes 664 775`     the permission bits of plain and of executable files here
+                   `mode 600 NAME`     the bits of one file that has others
+                   `tracked NAME`      covered only because an index tracks it
+                   `missing PATH`      tracked by an index and not there; the rules alone would leave it out
+                   `skipped NAME/WHY`  left out though the rules would have covered it
+    %gitignore   the text of its `.gitignore` that was in force, when the tree does not hold just that
+    %exclude     the `info/exclude` of the repository whose top it is
+    %rules       at the root: all other rules, as JSON
+
+Equal subtrees have equal ids, so comparing and storing facts costs what changed, as with trees.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+
+from shadowtree.base.errors import StoreDamaged
+from shadowtree.base.frozen import field, frozen
+from shadowtree.base.paths import to_text
+from shadowtree.capture.entries import Directory
+
+DIRECTORY_BLOB = b"%directory"
+IGNORE_BLOB = b"%gitignore"
+EXCLUDE_BLOB = b"%exclude"
+RULES_BLOB = b"%rules"
+SUBTREE_PREFIX = b"="
+
+GIT_IGNORE = b".gitignore"
+
+_PLAIN, _EXEC = 0o644, 0o755
+
+
+@frozen
+class DirectoryFacts:
+    """What is recorded of one directory beside its tree."""
+
+    is_directory: bool = False
+    plain_mode: int = _PLAIN
+    exec_mode: int = _EXEC
+    modes: dict[bytes, int] = field(default_factory=dict)
+    tracked: frozenset[bytes] = frozenset()
+    missing: frozenset[bytes] = frozenset()
+    skipped: dict[bytes, str] = field(default_factory=dict)
+
+    def permissions(self, name: bytes, *, is_executable: bool) -> int:
+        """Give the exact permission bits of a file in this directory."""
+        return self.modes.get(name, self.exec_mode if is_executable else self.plain_mode)
+
+
+@frozen
+class RootRules:
+    """The rules that no file inside the worktree holds."""
+
+    own_text: str
+    """`.shadowtreeignore`."""
+    global_text: str
+    exclude_text: str | None
+    around: list[tuple[str, str]]
+    heavy_dirs: list[str]
+    max_file_size: int
+
+
+def encode_directory(directory: Directory, *, has_entry: bool) -> bytes:
+    """Tell of one directory; `has_entry`: the tree has an entry for it. Empty if there is nothing to tell."""
+    records = [] if has_entry else [b"directory"]
+    records += _encode_modes(directory)
+    records += [b"tracked " + name for name in directory.tracked]
+    records += [b"missing " + path for path in directory.missing]
+    records += [b"skipped %b/%b" % (name, reason.encode()) for name, reason in sorted(directory.skipped)]
+    return b"".join([record + b"\0" for record in records])
+
+
+def _encode_modes(directory: Directory) -> list[bytes]:
+    # Nearly every directory ends here, so the common case is decided by one pass at full speed.
+    modes = directory.stats[4::5]
+    if not set(modes) - {0o100644, 0o100755, 0o120777}:
+        return []
+    plain: Counter[int] = Counter()
+    executable: Counter[int] = Counter()
+    for mode in modes:
+        if mode & 0o170000 == 0o100000:
+            (executable if mode & 0o100 else plain)[mode & 0o777] += 1
+    usual = [_most_common(plain, _PLAIN), _most_common(executable, _EXEC)]
+    records = [] if usual == [_PLAIN, _EXEC] else [b"modes %o %o" % (usual[0], usual[1])]
+    for name, mode in zip(directory.names, modes, strict=True):
+        if mode & 0o170000 == 0o100000 and mode & 0o777 != usual[bool(mode & 0o100)]:
+            records.append(b"mode %o %b" % (mode & 0o777, name))
+    return records
+
+
+def _most_common(counts: Counter[int], default: int) -> int:
+    # Ties are broken too: the same files must give the same facts, in whatever order they came.
+    return min(counts, key=lambda mode: (-counts[mode], mode != default, mode), default=default)
+
+
+def decode_directory(content: bytes, of: str) -> DirectoryFacts:
+    """Read what is recorded of one directory."""
+    is_directory, plain, executable = False, _PLAIN, _EXEC
+    modes: dict[bytes, int] = {}
+    tracked: set[bytes] = set()
+    missing: set[bytes] = set()
+    skipped: dict[bytes, str] = {}
+    try:
+        for record in content.split(b"\0")[:-1]:
+            key, _, value = record.partition(b" ")
+            if key == b"directory":
+                is_directory = True
+            elif key == b"modes":
+                plain, executable = (int(mode, 8) & 0o777 for mode in value.split(b" "))
+            elif key == b"mode":
+                mode, _, name = value.partition(b" ")
+                modes[name] = int(mode, 8) & 0o777
+            elif key == b"tracked":
+                tracked.add(value)
+            elif key == b"missing":
+                missing.add(value)
+            elif key == b"skipped":
+                name, _, reason = value.partition(b"/")
+                skipped[name] = to_text(reason)
+            else:
+                raise ValueError(key)
+    except ValueError as error:
+        raise StoreDamaged(f"facts {of} cannot be read") from error
+    return DirectoryFacts(
+        is_directory, plain, executable, modes, frozenset(tracked), frozenset(missing), skipped
+    )
+
+
+def leave_out(content: bytes, names: Collection[bytes], reason: str, *, has_entry: bool) -> bytes:
+    """Change what is recorded of a directory: nothing is known of some names in it, for a reason.
+
+    Unless it `has_entry`, it is recorded that it is there, though the tree has no entry for it.
+    """
+    records = [] if has_entry else [b"directory"]
+    skipped = {name: b"skipped %b/%b" % (name, reason.encode()) for name in names}
+    for record in content.split(b"\0")[:-1]:
+        key, _, value = record.partition(b" ")
+        if key == b"skipped":
+            skipped.setdefault(value.partition(b"/")[0], record)
+            continue
+        name = value.partition(b" ")[2] if key == b"mode" else value
+        if record not in records and not (key in (b"mode", b"tracked") and name in names):
+            records.append(record)
+    records += [skipped[name] for name in sorted(skipped)]
+    return b"".join([record + b"\0" for record in records])
+
+
+def encode_rules(rules: RootRules) -> bytes:
+    """Write down the rules of the root."""
+    import json
+
+    fields = {name: getattr(rules, name) for name in RootRules.__match_args__}
+    return json.dumps(fields, sort_keys=True).encode()
+
+
+def decode_rules(content: bytes, of: str) -> RootRules:
+    """Read the rules of the root."""
+    import json
+
+    try:
+        fields = json.loads(content)
+        fields["around"] = [(name, text) for name, text in fields["around"]]
+        return RootRules(**fields)
+    except (ValueError, TypeError, KeyError) as error:
+        raise StoreDamaged(f"rules {of} cannot be read") from error

@@ -1,0 +1,353 @@
+"""One directory as it is on the disk: listed and judged by the rules, or looked at again.
+
+Nothing is read here but names, stamps and rules; what is cached is never changed, a copy is given instead.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from array import array
+from collections.abc import Callable, Collection
+
+from shadowtree.base.paths import ROOT, RelPath, is_dot_git, is_forbidden, is_own_temporary, join
+from shadowtree.base.tombstones import PURGED
+from shadowtree.capture.entries import (
+    EXCLUDED,
+    FORCED,
+    HEAVY,
+    ID_SIZE,
+    NORMAL,
+    STAMP_SIZE,
+    Directory,
+    DirectoryStamp,
+)
+from shadowtree.capture.facts import GIT_IGNORE
+from shadowtree.capture.rules.policy import COVERED, LEFT_OUT, TRACKED, Policy
+from shadowtree.capture.rules.sources import RuleFiles, stamp_gitignore
+from shadowtree.config.settings import Settings
+from shadowtree.system.files import INODE_MASK, stamp_of, why_unreadable
+
+TOO_BIG = "too big"
+FORBIDDEN_NAME = "git forbids the name"
+NO_FILE = "neither file nor link"
+
+
+class Lister:
+    """Lists directories for one scan. `was_covered` tells whether any tree has a file above the limit."""
+
+    def __init__(
+        self, settings: Settings, rule_files: RuleFiles, was_covered: Callable[[RelPath], bool]
+    ) -> None:
+        self._settings = settings
+        self._rule_files = rule_files
+        self._was_covered = was_covered
+        self._purged = rule_files.tombstones.names_by_directory()
+
+    def list_directory(
+        self, path: RelPath, mode: int, above: Policy | None, fd: int, cached: Directory | None
+    ) -> tuple[Directory, Policy]:
+        """List a directory and judge every name in it."""
+        directory = Directory(path, mode)
+        with os.scandir(fd) as entries:
+            listed = [(os.fsencode(entry.name), entry) for entry in entries]
+        names = {name for name, _ in listed}
+        directory.has_repository = b".git" in names and path != ROOT
+        if GIT_IGNORE in names:
+            self._rule_files.read_gitignore(directory, fd)
+        policy = self._rule_files.make_policy(above, directory, fd)
+        directory.rules_key = policy.rules_key
+        directory.exclude_text = policy.exclude_text if path != ROOT else None
+        files: list[tuple[bytes, os.stat_result]] = []
+        purged = self._purged.get(path, ())
+        for name, entry in listed:
+            if is_dot_git(name) or is_own_temporary(name):
+                continue
+            if name in purged:
+                _leave_purged(directory, policy, name, is_directory=entry.is_dir(follow_symlinks=False))
+            elif entry.is_dir(follow_symlinks=False):
+                _judge_directory(directory, policy, name)
+            else:
+                self._judge_file(directory, policy, name, fd, files)
+        directory.missing = policy.find_missing(names)
+        directory.subdirectories.sort()
+        directory.excluded.sort()
+        directory.tracked.sort()
+        depends = directory.excluded or directory.skipped or directory.tracked or directory.missing
+        if depends or mode in (EXCLUDED, HEAVY):
+            directory.tracked_key = policy.tracked_key
+        _note_files(directory, files, cached, self._rule_files.tombstones.blobs)
+        directory.linked += _find_linked_rules(directory, fd)
+        return directory, policy
+
+    def _judge_file(
+        self,
+        directory: Directory,
+        policy: Policy,
+        name: bytes,
+        fd: int,
+        files: list[tuple[bytes, os.stat_result]],
+    ) -> None:
+        verdict = policy.judge_file(name)
+        if verdict == LEFT_OUT:
+            if directory.mode in (NORMAL, FORCED):
+                directory.excluded.append(name)
+            return
+        try:
+            status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            directory.skipped.append((name, why_unreadable(error)))
+            return
+        problem = self._find_problem(directory, policy, name, status, verdict)
+        if problem is not None:
+            directory.skipped.append((name, problem))
+            return
+        files.append((name, status))
+        if verdict == TRACKED:
+            directory.tracked.append(name)
+
+    def _find_problem(
+        self, directory: Directory, policy: Policy, name: bytes, status: os.stat_result, verdict: int
+    ) -> str | None:
+        """Say why a file that the rules cover is left out all the same."""
+        kind = stat.S_IFMT(status.st_mode)
+        if is_forbidden(name, is_link=kind == stat.S_IFLNK):
+            return FORBIDDEN_NAME
+        if kind == stat.S_IFLNK:
+            return None
+        if kind != stat.S_IFREG:
+            return NO_FILE
+        if verdict == COVERED and status.st_size > self._settings.max_file_size:
+            path = join(directory.path, name)
+            if not policy.is_tracked(name) and not self._was_covered(path):
+                return f"{TOO_BIG}: {status.st_size} bytes"
+        return None
+
+
+def _leave_purged(directory: Directory, policy: Policy, name: bytes, *, is_directory: bool) -> None:
+    """Leave out what was purged; if the rules would have covered it, it is listed as skipped."""
+    if is_directory:
+        is_left_out = policy.judge_directory(name)[0] not in (NORMAL, FORCED)
+    else:
+        is_left_out = policy.judge_file(name) == LEFT_OUT
+    if not is_left_out:
+        directory.skipped.append((name, PURGED))
+    elif directory.mode in (NORMAL, FORCED):
+        directory.excluded.append(name)
+
+
+def _judge_directory(directory: Directory, policy: Policy, name: bytes) -> None:
+    mode, is_entered = policy.judge_directory(name)
+    if is_entered and is_forbidden(name, is_directory=True):
+        if mode in (NORMAL, FORCED):
+            directory.skipped.append((name, FORBIDDEN_NAME))
+        return
+    if mode not in (NORMAL, FORCED) and directory.mode in (NORMAL, FORCED):
+        directory.excluded.append(name)
+    if is_entered:
+        directory.subdirectories.append((name, mode))
+
+
+def _note_files(
+    directory: Directory,
+    files: list[tuple[bytes, os.stat_result]],
+    cached: Directory | None,
+    purged: Collection[bytes],
+) -> None:
+    """Put the covered files in order; those that are as they were when last read keep their id."""
+    files.sort(key=_by_name)
+    directory.names = [name for name, _ in files]
+    directory.linked = [name for name, status in files if status.st_nlink > 1]
+    for _, status in files:
+        directory.stats.extend(stamp_of(status))
+    directory.ids = bytearray(ID_SIZE * len(files))
+    directory.pending = list(range(len(files)))
+    if cached is not None:
+        _take_over_ids(directory, cached, purged)
+
+
+def _take_over_ids(directory: Directory, cached: Directory, purged: Collection[bytes]) -> None:
+    known = {name: row for row, name in enumerate(cached.names)}
+    pending = []
+    for row, name in enumerate(directory.names):
+        old = known.get(name)
+        if (
+            old is not None
+            and _stamp_at(cached, old) == _stamp_at(directory, row)
+            and cached.file_id(old) not in purged
+        ):
+            directory.set_id(row, cached.file_id(old))
+        else:
+            pending.append(row)
+    directory.pending = pending
+
+
+def _by_name(file: tuple[bytes, os.stat_result]) -> bytes:
+    return file[0]
+
+
+def _stamp_at(directory: Directory, row: int) -> array[int]:
+    return directory.stats[row * STAMP_SIZE : (row + 1) * STAMP_SIZE]
+
+
+def is_listing_good(cached: Directory, stamp: DirectoryStamp, mode: int, fd: int) -> bool:
+    """Tell whether the names in a directory, and its own rules, are as they were."""
+    if cached.stamp != stamp or cached.mode != mode or cached.skipped:
+        return False
+    return cached.ignore_stamp is None or stamp_gitignore(fd) == cached.ignore_stamp
+
+
+def are_rules_same(cached: Directory, policy: Policy) -> bool:
+    """Tell whether no verdict in a directory can be another one than it was."""
+    return cached.rules_key == policy.rules_key and cached.tracked_key in (None, policy.tracked_key)
+
+
+def doubt(cached: Directory, told: Collection[bytes]) -> Directory:
+    """Have the files of which something was told read again, whatever their stamps say."""
+    rows = [row for name in told if (row := cached.find_file(name)) is not None]
+    if not rows:
+        return cached
+    doubtful = cached.with_stats(cached.stats[:])
+    for row in rows:
+        doubtful.smudge(row)
+    return doubtful
+
+
+def look_again(cached: Directory, fd: int) -> Directory | None:
+    """Look at the files of a directory whose names are as they were; None if that was wrong.
+
+    This is the hot loop: in a worktree in which nothing happened, all time is spent here.
+    """
+    look, mask = os.stat, INODE_MASK
+    # A list takes five numbers at once three times faster than an array does.
+    numbers: list[int] = []
+    linked = []
+    try:
+        for name in cached.names:
+            s = look(name, dir_fd=fd, follow_symlinks=False)
+            numbers += (s.st_mtime_ns, s.st_ctime_ns, s.st_size, s.st_ino & mask, s.st_mode)
+            if s.st_nlink > 1:
+                linked.append(name)
+    except OSError:
+        return None
+    # Not part of what is recorded or remembered, so the cached one may know it at once.
+    cached.linked = linked + _find_linked_rules(cached, fd)
+    stats = array("q", numbers)
+    if stats == cached.stats:
+        return cached
+    return _note_changes(cached, stats)
+
+
+def _find_linked_rules(directory: Directory, fd: int) -> list[bytes]:
+    """Name the rules of a directory that have other names too, if they are not among the covered files."""
+    if directory.ignore_stamp is None or directory.find_file(GIT_IGNORE) is not None:
+        return []
+    try:
+        status = os.stat(GIT_IGNORE, dir_fd=fd, follow_symlinks=False)
+    except OSError:
+        return []
+    return [GIT_IGNORE] if _has_other_names(status) else []
+
+
+def find_aliases(directory: Directory, names: Collection[bytes], fd: int) -> set[int]:
+    """Give the inodes of the files that have other names too, by the names here that are not covered.
+
+    A covered file may be one of them, and change by such a name.
+    """
+    inodes = set()
+    for name in names:
+        if directory.find_file(name) is not None:
+            continue
+        try:
+            status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        except OSError:
+            continue
+        if _has_other_names(status):
+            inodes.add(status.st_ino & INODE_MASK)
+    return inodes
+
+
+def _has_other_names(status: os.stat_result) -> bool:
+    return status.st_nlink > 1 and stat.S_ISREG(status.st_mode)
+
+
+def _note_changes(cached: Directory, stats: array[int]) -> Directory | None:
+    directory = cached.with_stats(stats)
+    # Compared as bytes, because slices of an array are slow.
+    old, new = cached.stats.tobytes(), stats.tobytes()
+    size = STAMP_SIZE * stats.itemsize
+    directory.pending = [
+        row for row, at in enumerate(range(0, len(new), size)) if new[at : at + size] != old[at : at + size]
+    ]
+    kinds = {stat.S_IFMT(directory.file_mode(row)) for row in directory.pending}
+    return directory if kinds <= {stat.S_IFREG, stat.S_IFLNK} else None
+
+
+def look_at_names(
+    cached: Directory, policy: Policy, told: Collection[bytes], suspects: Collection[bytes], fd: int
+) -> tuple[Directory, set[int]] | None:
+    """Look at some names only, and find the aliases among them; None: the directory has to be listed.
+
+    Files of which something was `told` have to be read, whatever their stamps say. Of `suspects` nothing was
+    told, and their stamps count.
+    """
+    found: dict[int, os.stat_result] = {}
+    aliases = set()
+    for name in {*told, *suspects}:
+        if is_own_temporary(name) or (is_dot_git(name) and not cached.path):
+            continue
+        try:
+            status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        except FileNotFoundError:
+            status = None
+        except OSError:
+            return None
+        row = cached.find_file(name)
+        if name == GIT_IGNORE and (status is not None or cached.ignore_stamp is not None):
+            # Rules count whether they are covered or not.
+            return None
+        if row is None:
+            if not _is_no_matter(cached, policy, name, status):
+                return None
+            if status is not None and name in told and _has_other_names(status):
+                aliases.add(status.st_ino & INODE_MASK)
+        elif status is None or not _is_same_kind(cached.file_mode(row), status):
+            return None
+        elif name in told or stamp_of(status) != tuple(_stamp_at(cached, row)):
+            found[row] = status
+    return _with_found(cached, found) if found else cached, aliases
+
+
+def _with_found(cached: Directory, found: dict[int, os.stat_result]) -> Directory:
+    stats = cached.stats[:]
+    for row, status in found.items():
+        stats[row * STAMP_SIZE : (row + 1) * STAMP_SIZE] = array("q", stamp_of(status))
+    directory = cached.with_stats(stats)
+    directory.pending = sorted(found)
+    looked_at = {cached.names[row] for row in found}
+    linked = [cached.names[row] for row in sorted(found) if found[row].st_nlink > 1]
+    directory.linked = sorted([*linked, *(name for name in cached.linked if name not in looked_at)])
+    return directory
+
+
+def _is_no_matter(cached: Directory, policy: Policy, name: bytes, status: os.stat_result | None) -> bool:
+    """Tell whether what happened at a name that is not covered changes nothing in a listing."""
+    if status is not None:
+        is_left_out = cached.is_excluded(name) and not _is_looked_into(cached, name)
+        return is_left_out and not stat.S_ISDIR(status.st_mode) and policy.judge_file(name) == LEFT_OUT
+    if cached.mode not in (NORMAL, FORCED):
+        # What is left out there is not listed: it may have been there, and an index may track it.
+        return False
+    # It came and went; what an index tracks and is missing is missing still.
+    is_skipped = any(skipped == name for skipped, _ in cached.skipped)
+    return not (is_skipped or cached.is_excluded(name) or _is_looked_into(cached, name))
+
+
+def _is_looked_into(cached: Directory, name: bytes) -> bool:
+    return any(sub == name for sub, _ in cached.subdirectories)
+
+
+def _is_same_kind(mode: int, status: os.stat_result) -> bool:
+    return stat.S_IFMT(mode) == stat.S_IFMT(status.st_mode)

@@ -1,0 +1,341 @@
+"""An open store: its objects, its timeline and its cache, and the order in which they are written.
+
+    objects published ──▶ rows in the timeline ──▶ files and ref ──▶ cache
+
+The rows are the moment at which a tree counts, with all its objects (invariant 2). What comes before it is
+not seen without it, and what comes after it can be made again. `timeline/publish` publishes objects.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from shadowtree.base.errors import StoreDamaged
+from shadowtree.base.frozen import replace
+from shadowtree.base.limits import DEFAULT_LIMITS, Limits
+from shadowtree.base.paths import RelPath
+from shadowtree.capture.recorded_tree import PathSearch
+from shadowtree.capture.rules.sources import Surroundings
+from shadowtree.capture.scan import Scan
+from shadowtree.capture.stat_cache import StatCache
+from shadowtree.store.layout import StoreLayout
+from shadowtree.store.objects.git_format import MODE_FILE, MODE_TREE, TreeEntry, encode_commit, encode_tree
+from shadowtree.store.objects.pack_writer import PackWriter
+from shadowtree.store.objects.read import Objects
+from shadowtree.store.objects.sink import Scratch
+from shadowtree.system import disk
+from shadowtree.system.process import boot_id
+from shadowtree.timeline.events import TreeRecord
+from shadowtree.timeline.journal import Journal
+from shadowtree.timeline.live_objects import Marking
+from shadowtree.timeline.publish import Intake
+
+
+class OpenStore:
+    """The open files of a store. Writing needs its lock."""
+
+    def __init__(self, layout: StoreLayout, limits: Limits = DEFAULT_LIMITS) -> None:
+        self.layout = layout
+        self.limits = limits
+        self._timeline = _identify(layout.timeline)
+        self._is_damaged = False
+        """An object that was needed is nowhere whole."""
+        self._boot = boot_id() if limits.boot_id is None else limits.boot_id
+        self.journal = Journal(layout.timeline, limits)
+        self.objects = self.open_objects()
+        self._intake = Intake(layout, self.objects, self.journal, self._boot, limits.packs)
+        self.cache = StatCache(layout.cache)
+        self._is_at_rest = False
+        """Whoever holds the lock next has nothing to make good, if it is this process."""
+        self._has_resumed = False
+        """Nothing had to be made good when the lock was taken."""
+        self._searched: dict[bytes, int] = {}
+        """For paths above the size limit the last recorded tree in which they were looked for."""
+
+    def open_objects(self, scratch: Scratch | None = None) -> Objects:
+        """Open the objects once more, to read them together with those of a scratch."""
+        return Objects(self.layout.objects, scratch, self.journal.packs.read_all, self._notice_damage)
+
+    def _notice_damage(self) -> None:
+        """Let the next snapshot read everything: what was lost may still be in the worktree."""
+        self._is_damaged = True
+
+    def is_current(self) -> bool:
+        """Tell whether the open timeline is still the one in the store, which may have been made anew."""
+        return self._timeline == _identify(self.layout.timeline)
+
+    def close(self) -> None:
+        """Let go of every file."""
+        self._forget_if_damaged()
+        self.cache.close()
+        self.journal.close()
+        self.objects.close()
+
+    def __del__(self) -> None:
+        # For those who never close: a host that drops a shadow should not keep its files open.
+        if hasattr(self, "cache"):
+            self.close()
+
+    def surround(self, surroundings: Surroundings) -> Surroundings:
+        """Let a scan know of what was purged too."""
+        return replace(surroundings, tombstones=self.journal.purges.tombstones())
+
+    def refresh(self) -> None:
+        """See what other processes did. The cache counts only if the packs it relies on are as they were."""
+        self.objects.refresh()
+        self.cache.load()
+        if not self._is_cache_sound():
+            self.cache.forget()
+
+    def rest(self) -> None:
+        """Note that something was recorded, and nothing else was begun that may have been interrupted."""
+        self._is_at_rest = self._intake.is_settled and (self._has_resumed or not self.has_to_recover())
+
+    def resume(self, *, is_alone: bool) -> bool:
+        """Go on as the holder of the lock; False if there may be something to make good before.
+
+        There is nothing if all was at rest, no other process has held the lock since (`is_alone`), and nobody
+        touched the packs: who needs no lock, such as `git gc`, leaves other ones.
+        """
+        is_at_rest, self._is_at_rest = self._is_at_rest, False
+        self._has_resumed = is_at_rest and is_alone and not self._is_damaged and self._is_as_it_was()
+        return self._has_resumed
+
+    def _is_as_it_was(self) -> bool:
+        known = self.objects.stock.stamps()
+        self.objects.refresh()
+        self.cache.load()
+        return self.objects.stock.stamps() == known and self._is_cache_sound()
+
+    def prepare_to_write(self) -> None:
+        """Do the same as the holder of the lock, who also makes good what dead processes left behind."""
+        self.abandon()
+        self.objects.stock.remove_temporaries()
+        self._intake.recover()
+        self._forget_if_damaged()
+        self.cache.load()
+        if not self._is_cache_sound():
+            self.cache.discard()
+
+    def _forget_if_damaged(self) -> None:
+        """Throw the cache away, by which a snapshot would take for stored what is lost."""
+        if self._is_damaged:
+            self._is_damaged = False
+            self.cache.discard()
+
+    def _is_cache_sound(self) -> bool:
+        known = self.cache.info("packs") or {}
+        now = self.objects.stock.stamps()
+        if any(now.get(name) != stamp for name, stamp in known.items()):
+            return False
+        if known and self.cache.info("boot") == self._boot != "":
+            return True
+        # A power cut may have brought back rows from before a sweep, and what they name may be gone.
+        return all(self.objects.is_listed(id) for id in self.cache.named_ids())
+
+    def has_to_recover(self) -> bool:
+        """Tell whether something was interrupted that the next holder of the lock makes good."""
+        return (
+            bool(self.journal.open_intents())
+            or self._intake.has_to_recover()
+            or self.journal.purges.has_unfinished()
+        )
+
+    def publish(self, pack: PackWriter) -> None:
+        """Make the objects of a pack readable, so that they may be compared and then recorded."""
+        self._intake.publish(pack)
+
+    def abandon(self) -> None:
+        """Throw away what was published and not recorded, and what memory holds of it."""
+        if self._intake.abandon():
+            self.cache.forget()
+
+    @contextmanager
+    def recording(
+        self,
+        pack: PackWriter,
+        tree: bytes,
+        facts: bytes,
+        *,
+        files: int,
+        time_s: int,
+        also: Sequence[bytes] = (),
+    ) -> Iterator[TreeRecord]:
+        """Publish a pack and give the record of the tree in it, which may be the one that was last.
+
+        What the body adds to the journal counts together with the record, when the body is over, or not at
+        all. `also` are blobs beside the tree that must be kept as long as it is.
+        """
+        last = self.journal.last_tree()
+        if last is not None and (last.tree, last.facts) == (tree, facts) and not also:
+            self.publish(pack)
+            with self._intake.recording(None):
+                yield last
+            return
+        after = None if last is None else last.keeper
+        keeper = self.add_keeper(pack, tree, facts, time_s=time_s, also=also, after=after)
+        self.publish(pack)
+        with self._intake.recording(keeper):
+            yield self.journal.add_tree(tree=tree, facts=facts, keeper=keeper, files=files, time_s=time_s)
+
+    def add_keeper(
+        self,
+        pack: PackWriter,
+        tree: bytes,
+        facts: bytes,
+        *,
+        time_s: int,
+        also: Sequence[bytes] = (),
+        after: bytes | None = None,
+    ) -> bytes:
+        """Add the commit that keeps a tree, its facts and other blobs from `git gc`; give its id.
+
+        It comes `after` another one.
+        """
+        entries = [TreeEntry(b"facts", MODE_TREE, facts), TreeEntry(b"files", MODE_TREE, tree)]
+        if also:
+            others = [TreeEntry(blob.hex().encode(), MODE_FILE, blob) for blob in sorted(set(also))]
+            kept_also = self.objects.put(pack, b"tree", encode_tree(others))
+            entries.append(TreeEntry(b"also", MODE_TREE, kept_also))
+        kept = self.objects.put(pack, b"tree", encode_tree(entries))
+        commit = encode_commit(kept, after, time_s, "tree " + tree.hex())
+        return self.objects.put(pack, b"commit", commit)
+
+    def last_keeper(self) -> bytes | None:
+        """Give the commit that the next one comes after."""
+        last = self.journal.last_tree()
+        return None if last is None else last.keeper
+
+    @contextmanager
+    def rewriting(self, pack: PackWriter, last: bytes) -> Iterator[None]:
+        """Publish a pack; what the body changes in the journal counts with it. The ref ends at `last`."""
+        self.publish(pack)
+        with self._intake.recording(last):
+            yield
+
+    def replace_keepers(self, pack: PackWriter, keepers: Mapping[int, bytes], last: bytes) -> None:
+        """Let trees, by their numbers, be kept by the commits that a pack brings; the ref ends at `last`."""
+        with self.rewriting(pack, last):
+            self.journal.set_keepers(keepers)
+
+    def doubt_memory(self, live: set[bytes]) -> None:
+        """Let nobody rely on what is about to go: all but what is `live`.
+
+        Processes that watch know the worktree as they last recorded it, and the cache may be as old, if those
+        that recorded since were killed. What only they remember is stored again by the next snapshot.
+        """
+        if live.issuperset(self.cache.named_ids()):
+            self.cache.renew_token()
+        else:
+            self.cache.discard()
+
+    def require_shelvable(self, marking: Marking, *, is_brief: bool) -> int:
+        """Raise StoreDamaged if that could not be done; give how many bytes it may take for a while."""
+        return self._intake.require_shelvable(marking.live, marking.before, is_brief=is_brief)
+
+    def shelve(
+        self, marking: Marking, *, is_thorough: bool, is_brief: bool, is_over: Callable[[], bool]
+    ) -> bool:
+        """Write shelves anew with what is live alone, until it `is_over`; True if there is more to do."""
+        self._intake.remove_lists()
+        return self._intake.shelve(
+            marking.live, marking.before, is_thorough=is_thorough, is_brief=is_brief, is_over=is_over
+        )
+
+    def shelve_idly(self) -> bool:
+        """Put some of what is fresh on a shelf; True if there is more to do."""
+        has_more = self._intake.shelve_some()
+        if not has_more:
+            self.journal.compact()
+        self.remember_packs()
+        return has_more
+
+    def remember_packs(self) -> None:
+        """Let the cache count on, though its packs are others: all that the last tree needs is in them."""
+        if self.cache.info("packs") is not None:
+            self.cache.save((), (), {"packs": self.objects.stock.stamps()})
+
+    def measure(self) -> int:
+        """Tell how many bytes the store takes, by what is known already: nothing is walked."""
+        return self.measure_packs() + self.journal.measure() + disk.size_if_there(self.layout.cache)
+
+    def exceeds(self, limit: int) -> bool:
+        """Tell whether the store takes more than `limit` bytes. Rows are counted if it comes to them."""
+        beside = self.measure_packs() + disk.size_if_there(self.layout.cache)
+        timeline = self.layout.timeline
+        most = disk.size_if_there(timeline) + disk.size_if_there(f"{timeline}-wal")
+        return beside + most > limit and beside + self.journal.measure() > limit
+
+    def measure_packs(self) -> int:
+        """Tell how many bytes of that its packs take."""
+        return sum(size for _, size, _ in self.objects.stock.stamps().values())
+
+    def tidy(self, *, has_idle_time: bool) -> None:
+        """Merge small packs once there are many; with idle time to come, only once there are very many."""
+        self._intake.tidy(has_idle_time=has_idle_time)
+
+    def remember(self, scan: Scan) -> None:
+        """Save what the scan found for the next one.
+
+        On the way up from ten edited files lie thirty directories in which nothing but the tree changed. What
+        a scan on top of a census saves of those tells of no tree at all: so it need be written only once, and
+        the next process builds them again. An old tree must not be told: it may be swept by then.
+        """
+        changed = [d for d, is_new in zip(scan.directories, scan.changed, strict=True) if is_new]
+        # The text of rules that were purged is in the worktree still, and goes into no file of the store.
+        secret = {directory.path for directory in changed if scan.rule_files.tells_purged(directory)}
+        changed = [directory for directory in changed if directory.path not in secret]
+        unbuilt = set() if scan.is_whole else scan.only_built
+        self.cache.save(
+            [directory for directory in changed if directory.path not in unbuilt],
+            [*scan.gone, *secret],
+            {
+                "boot": self._boot,
+                "packs": self.objects.stock.stamps(),
+                "indexes": scan.rule_files.indexes,
+                "searched": {**(self.cache.info("searched") or {}), **self._searched},
+            },
+            only_built=[directory for directory in changed if directory.path in unbuilt],
+        )
+
+    def was_covered(self, path: RelPath) -> bool:
+        """Tell whether any recorded tree covers a path; what was searched once is not searched again."""
+        known: dict[bytes, int] = self.cache.info("searched") or {}
+        number = self._searched.get(path, known.get(path, 0))
+        search = PathSearch(self.objects, path)
+        for record in self.journal.trees_after(number):
+            if self._may_hold(search, record.tree):
+                self._searched[path] = record.number - 1
+                return True
+            number = record.number
+        self._searched[path] = number
+        return False
+
+    def _may_hold(self, search: PathSearch, tree: bytes) -> bool:
+        try:
+            return search.is_in(tree)
+        except StoreDamaged:
+            # Nobody can say that it did not: covering too much loses nothing.
+            return True
+
+
+def measure_files(layout: StoreLayout) -> int:
+    """Tell how many bytes a store takes at most, by the sizes of its files, without opening any."""
+    try:
+        with os.scandir(layout.packs) as entries:
+            packs = sum(entry.stat(follow_symlinks=False).st_size for entry in entries)
+    except OSError:
+        # Somebody is at work there: who needs to know looks again under the lock.
+        return 0
+    beside = (layout.timeline, f"{layout.timeline}-wal", layout.cache)
+    return packs + sum(map(disk.size_if_there, beside))
+
+
+def _identify(path: str) -> tuple[int, int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, os.getpid()

@@ -1,0 +1,311 @@
+"""Turn what a scan found into objects: read and store the files, then build the trees from the leaves up.
+
+    scan ──▶ read_files (blobs into a pack) ──▶ build_trees (trees and facts into the same pack)
+
+Nothing that is written here is named by anything until its pack is published.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Collection, Iterator
+from hashlib import sha1
+from time import sleep, time_ns
+
+from shadowtree.base.paths import RelPath
+from shadowtree.base.tombstones import PURGED
+from shadowtree.capture.entries import FORCED, NORMAL, STAMP_SIZE, Directory, git_modes, join_ids
+from shadowtree.capture.facts import (
+    DIRECTORY_BLOB,
+    EXCLUDE_BLOB,
+    GIT_IGNORE,
+    IGNORE_BLOB,
+    RULES_BLOB,
+    SUBTREE_PREFIX,
+    encode_directory,
+    encode_rules,
+)
+from shadowtree.capture.scan import CHANGED_TYPE, Scan
+from shadowtree.store.objects.git_format import (
+    MODE_FILE,
+    MODE_TREE,
+    TreeEntry,
+    blob_id,
+    encode_rows,
+    encode_tree,
+    object_header,
+    object_id,
+)
+from shadowtree.store.objects.read import Objects
+from shadowtree.system.files import (
+    Cursor,
+    FileStamp,
+    TooLong,
+    Unreadable,
+    Vanished,
+    is_racy,
+    is_young,
+    open_file,
+    read_file,
+    read_link,
+    stamp_of,
+    stream_file,
+    why_unreadable,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.store.objects.sink import ObjectSink
+
+_STREAM_SIZE = 2 << 20
+"""A file above this is never held in memory."""
+_STREAM_TRIES = 10
+_REST_S = 0.05
+"""How long a large file must have rested: a single call may still be writing one that looks finished."""
+_KEPT_CHANGING = "kept changing while it was read"
+
+Progress = Callable[[int, int], None]
+"""Called with how many files were read, and how many have to be."""
+
+
+def read_files(scan: Scan, root: str, objects: Objects, pack: ObjectSink, progress: Progress | None) -> None:
+    """Read every pending file, put what is new into the pack, and note the ids.
+
+    Files that are gone by now are dropped; those that cannot be read are listed as skipped.
+    """
+    total = scan.pending_files
+    done = 0
+    reader = _Reader(objects, pack, scan.rule_files.tombstones.blobs)
+    with Cursor(root) as cursor:
+        for directory in scan.directories:
+            if not directory.pending:
+                continue
+            lost = {row for row in directory.pending if not _read(directory, row, cursor, reader)}
+            done += len(directory.pending)
+            if lost:
+                directory.drop_files(lost)
+            if progress is not None:
+                progress(done, total)
+
+
+def _read(directory: Directory, row: int, cursor: Cursor, reader: _Reader) -> bool:
+    """Read one file and note what it holds; tell whether that was possible.
+
+    Whatever stands in the way is noted as skipped, unless the file is simply gone.
+    """
+    name = directory.names[row]
+    try:
+        directory_fd = cursor.enter(directory.path)
+        if stat.S_ISLNK(directory.file_mode(row)):
+            stamp, object_id = reader.read_link(directory_fd, name)
+        else:
+            stamp, object_id = reader.read_regular(directory_fd, name, directory.file_id(row))
+    except Vanished:
+        if _is_there(cursor, directory.path, name):
+            directory.skipped.append((name, CHANGED_TYPE))
+        return False
+    except Unreadable as error:
+        directory.skipped.append((name, error.reason))
+        return False
+    directory.set_file(row, stamp, object_id)
+    return True
+
+
+def _is_there(cursor: Cursor, path: RelPath, name: bytes) -> bool:
+    """Tell whether there is something, unless it is certain that there is nothing."""
+    try:
+        os.stat(name, dir_fd=cursor.enter(path), follow_symlinks=False)
+    except (Vanished, FileNotFoundError, NotADirectoryError):
+        return False
+    except (Unreadable, OSError):
+        return True
+    return True
+
+
+class _Reader:
+    """Reads contents into a pack; each method gives the stamp that the content had, and its id.
+
+    One thread does it all: with several, waiting for the interpreter's lock took more than they saved
+    (docs/decisions/0002-isal.md).
+    """
+
+    def __init__(self, objects: Objects, pack: ObjectSink, purged: Collection[bytes]) -> None:
+        self._objects = objects
+        self._pack = pack
+        self._purged = purged
+        """Contents that are not to be stored again."""
+
+    def read_regular(self, directory_fd: int, name: bytes, known: bytes) -> tuple[FileStamp, bytes]:
+        """Read a file; `known` is the id of what it held before, which is stored."""
+        try:
+            stamp, content = read_file(directory_fd, name, _STREAM_SIZE)
+        except TooLong:
+            return self.read_stream(directory_fd, name)
+        self._refuse_purged(content)
+        if name == GIT_IGNORE:
+            # Whoever compares trees has to know the rules, so these are kept even where files are not.
+            return stamp, self._objects.put(self._pack, b"blob", content)
+        return stamp, self._objects.put_file(self._pack, content, known)
+
+    def read_link(self, directory_fd: int, name: bytes) -> tuple[FileStamp, bytes]:
+        """Read where a symbolic link points."""
+        stamp, target = read_link(directory_fd, name)
+        self._refuse_purged(target)
+        return stamp, self._objects.put(self._pack, b"blob", target)
+
+    def read_stream(self, directory_fd: int, name: bytes) -> tuple[FileStamp, bytes]:
+        """Read a large file in pieces straight into the pack; one that keeps changing is given up."""
+        for _ in range(_STREAM_TRIES):
+            started_ns = time_ns()
+            fd, status = open_file(directory_fd, name)
+            try:
+                if 0 <= started_ns - status.st_mtime_ns < _REST_S * 1e9:
+                    sleep(_REST_S)
+                    continue
+                pieces = _stable_pieces(fd, status)
+                found = self._pack.add_stream(status.st_size, pieces, self._is_not_wanted)
+                if found in self._purged:
+                    raise Unreadable(PURGED)
+                if _has_id(fd, status, started_ns, found):
+                    return stamp_of(status), found
+            except _Changed:
+                continue
+            except OSError as error:
+                raise Unreadable(why_unreadable(error)) from error
+            finally:
+                os.close(fd)
+        raise Unreadable(_KEPT_CHANGING)
+
+    def _refuse_purged(self, content: bytes) -> None:
+        if self._purged and blob_id(content) in self._purged:
+            raise Unreadable(PURGED)
+
+    def _is_not_wanted(self, blob: bytes) -> bool:
+        """Tell whether a blob is stored, or must not be."""
+        return blob in self._purged or self._objects.has(blob)
+
+
+class _Changed(Exception):
+    """A file changed while it was read."""
+
+
+def _stable_pieces(fd: int, status: os.stat_result) -> Iterator[bytes]:
+    seen = 0
+    for piece in stream_file(fd, status.st_size):
+        seen += len(piece)
+        yield piece
+    if seen != status.st_size or stamp_of(os.fstat(fd)) != stamp_of(status):
+        raise _Changed
+
+
+def _has_id(fd: int, status: os.stat_result, started_ns: int, expected: bytes) -> bool:
+    """Read a file a second time if its times are too young to show a write during the first."""
+    if not is_racy(status.st_mtime_ns, status.st_ctime_ns, started_ns, status.st_size):
+        return True
+    os.lseek(fd, 0, os.SEEK_SET)
+    digest = sha1(object_header(b"blob", status.st_size), usedforsecurity=False)
+    for piece in _stable_pieces(fd, status):
+        digest.update(piece)
+    return digest.digest() == expected
+
+
+# Trees
+
+
+def build_trees(scan: Scan, objects: Objects, pack: ObjectSink) -> tuple[bytes, bytes]:
+    """Build trees and facts of the directories that changed and of those above them; give the root's ids.
+
+    A directory is built again if something in it changed, or if what its subdirectories gave is not what it
+    was built from: a cache that lost some of its newest rows is noticed here.
+    """
+    for number in reversed(range(len(scan.directories))):
+        directory = scan.directories[number]
+        subdirectories = list(scan.children(directory))
+        below_ids = join_ids(subdirectories)
+        if directory.is_stale or below_ids != directory.below_ids:
+            directory = scan.take_to_build(directory.path)
+            before, directory.tree = directory.tree, _build_tree(directory, subdirectories, objects, pack)
+            is_there_still = (before is None) == (directory.tree is None)
+            if not is_there_still or not _has_same_facts(directory, below_ids):
+                directory.facts = _build_facts(directory, subdirectories, scan, objects, pack)
+            directory.below_ids = below_ids
+            directory.is_stale = False
+    root = scan.directories[0]
+    assert root.facts is not None, "the root always has rules"
+    return root.tree or objects.put(pack, b"tree", b""), root.facts
+
+
+def _build_tree(
+    directory: Directory, subdirectories: list[Directory], objects: Objects, pack: ObjectSink
+) -> bytes | None:
+    """Build the tree of a directory; None if it covers nothing, because git has no empty directories."""
+    ids, modes = bytes(directory.ids), directory.stats[4::STAMP_SIZE]
+    subtrees = [(child.name, child.tree) for child in subdirectories if child.tree is not None]
+    if not directory.names and not subtrees:
+        return None
+    tree = encode_rows(directory.names, git_modes(modes), ids, subtrees)
+    return objects.put(pack, b"tree", tree, directory.tree)
+
+
+def _has_same_facts(directory: Directory, below_ids: bytes) -> bool:
+    """Tell whether nothing changed in a directory, nor in the facts of those below it.
+
+    So it is with most on the way up from a file that was edited. What is told of rules at the root is the
+    same as well: with other rules it would have been listed anew.
+    """
+    if directory.is_stale or len(directory.below_ids) != len(below_ids):
+        return False
+    half = len(below_ids) // 2
+    return directory.below_ids[half:] == below_ids[half:]
+
+
+def _build_facts(
+    directory: Directory, subdirectories: list[Directory], scan: Scan, objects: Objects, pack: ObjectSink
+) -> bytes | None:
+    """Build the facts of a directory; None if there is nothing to tell."""
+    is_root = not directory.path
+    has_entry = is_root or directory.tree is not None or directory.mode not in (NORMAL, FORCED)
+    blobs = {}
+    records = encode_directory(directory, has_entry=has_entry)
+    if records:
+        blobs[DIRECTORY_BLOB] = records
+    if not _holds_rules(directory):
+        blobs[IGNORE_BLOB] = scan.rule_files.veil(directory.ignore_text or b"")
+    if directory.exclude_text:
+        blobs[EXCLUDE_BLOB] = scan.rule_files.veil(directory.exclude_text)
+    if is_root:
+        blobs[RULES_BLOB] = encode_rules(scan.rule_files.make_root_rules())
+    entries = [
+        TreeEntry(name, MODE_FILE, objects.put(pack, b"blob", content)) for name, content in blobs.items()
+    ]
+    for child in subdirectories:
+        if child.facts is not None:
+            entries.append(TreeEntry(SUBTREE_PREFIX + child.name, MODE_TREE, child.facts))
+    return objects.put(pack, b"tree", encode_tree(entries), directory.facts) if entries else None
+
+
+def _holds_rules(directory: Directory) -> bool:
+    """Tell whether the tree holds the `.gitignore` that was in force; it may have changed since."""
+    row = directory.find_file(GIT_IGNORE)
+    if row is None or stat.S_ISLNK(directory.file_mode(row)):
+        return not directory.ignore_text
+    return directory.file_id(row) == object_id(b"blob", directory.ignore_text or b"")
+
+
+def settle(scan: Scan) -> None:
+    """Make the directories fit to be remembered: what a change could hide behind has to be read again."""
+    for number, directory in enumerate(scan.directories):
+        if not scan.changed[number]:
+            continue
+        for row in directory.pending:
+            mtime_ns, ctime_ns = directory.stats[row * STAMP_SIZE : row * STAMP_SIZE + 2]
+            if is_young(mtime_ns, ctime_ns, scan.started_ns):
+                directory.smudge(row)
+        directory.pending = []
+        if directory.ignore_stamp:
+            mtime_ns, ctime_ns = directory.ignore_stamp[:2]
+            if is_young(mtime_ns, ctime_ns, scan.started_ns):
+                directory.ignore_stamp = ()
+        if directory.stamp is not None and is_racy(*directory.stamp[:2], scan.started_ns):
+            directory.stamp = None

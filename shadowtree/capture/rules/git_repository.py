@@ -1,0 +1,441 @@
+"""The user's own git repositories: where they are, what their index tracks, what they exclude.
+
+Everything here only reads, runs no command and obeys no `GIT_*` variable. A repository may be damaged or
+hostile: every size is bounded by the file that claims it, only regular files are opened, and what cannot
+be understood is answered quietly (`Tracked.problem`, None, no bytes).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pwd
+import stat
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+
+from shadowtree.base.frozen import frozen
+from shadowtree.capture.rules.git_index import (
+    MAX_INDEX_BYTES,
+    Index,
+    IndexDamaged,
+    check_names,
+    merge_shared,
+    parse_index,
+)
+from shadowtree.system.process import user_id
+
+MAX_TEXT_BYTES = 1024 * 1024
+"""A larger HEAD, config or excludes file counts as unreadable: nobody wrote it by hand."""
+MAX_PACKED_REFS_BYTES = 64 * 1024 * 1024
+MAX_INCLUDE_DEPTH = 10
+"""How deep one config may include another, as in git."""
+MAX_CONFIG_FILES = 100
+"""How many files one config may include in all."""
+
+SYSTEM_CONFIG = b"/etc/gitconfig"
+
+
+@frozen
+class Repository:
+    """A git repository with a directory of checked out files."""
+
+    top: bytes
+    """The absolute path of the directory that has the `.git` entry."""
+    git_dir: bytes
+    """Where its index and HEAD are."""
+    common_dir: bytes
+    """Where its config, refs and `info/exclude` are: not `git_dir` in a linked worktree."""
+
+
+@frozen
+class Tracked:
+    """The files and links that an index tracks, by their paths relative to the repository's top."""
+
+    names: list[bytes]
+    """Sorted, each once."""
+    digest: bytes
+    """16 bytes, equal if and only if the names are equal."""
+    problem: str | None = None
+    """Why the index could not be read, in one line; the names are then empty."""
+
+    @classmethod
+    def of(cls, names: Iterable[bytes], problem: str | None = None) -> Tracked:
+        """Put the names in order and make their digest."""
+        # They nearly always come in order, which a set would lose: sorting is then no more than a look.
+        ordered = list(dict.fromkeys(sorted(names)))
+        return cls(ordered, blake2b(b"\0".join(ordered), digest_size=16).digest(), problem)
+
+    def has(self, path: bytes) -> bool:
+        """Tell whether exactly this path is a tracked file or link."""
+        at = bisect_left(self.names, path)
+        return at < len(self.names) and self.names[at] == path
+
+    def has_below(self, path: bytes) -> bool:
+        """Tell whether anything below this directory is tracked; the empty path is the top."""
+        if not path:
+            return bool(self.names)
+        prefix = path + b"/"
+        at = bisect_left(self.names, prefix)
+        return at < len(self.names) and self.names[at].startswith(prefix)
+
+    def children(self, path: bytes) -> Iterator[tuple[bytes, bool]]:
+        """Give each name directly in this directory with something tracked at or below it; True: below."""
+        prefix = path + b"/" if path else b""
+        at, end = bisect_left(self.names, prefix), len(self.names)
+        while at < end and self.names[at].startswith(prefix):
+            name, slash, _ = self.names[at][len(prefix) :].partition(b"/")
+            yield name, bool(slash)
+            # `0` is the byte after `/`: the next name is the first one that is not below this one.
+            at = bisect_left(self.names, prefix + name + b"0", at) if slash else at + 1
+
+    def below(self, path: bytes) -> list[bytes]:
+        """List what is tracked below this directory, with full names."""
+        if not path:
+            return list(self.names)
+        # `0` is the byte after `/`, so nothing sorts between the last name below and it.
+        return self.names[bisect_left(self.names, path + b"/") : bisect_left(self.names, path + b"0")]
+
+
+def find_at(top: bytes) -> Repository | None:
+    """Find the repository whose `.git` entry is in `top`.
+
+    The entry is a directory, a link to one, or a file that names one (`gitdir:`). One that git would not
+    take for a repository with files is none.
+    """
+    entry = os.path.join(top, b".git")
+    try:
+        mode = os.stat(entry).st_mode
+    except (OSError, ValueError):  # ValueError: a NUL in the path
+        return None
+    git_dir = entry if stat.S_ISDIR(mode) else _follow_git_file(entry)
+    if git_dir is None:
+        return None
+    link = _read_path(os.path.join(git_dir, b"commondir"))
+    common_dir = os.path.realpath(os.path.join(git_dir, link)) if link else git_dir
+    if not _is_git_dir(git_dir, common_dir) or (not link and _is_bare(common_dir)):
+        return None
+    if not _is_trusted(top, git_dir, common_dir):
+        return None
+    return Repository(top, git_dir, common_dir)
+
+
+def _is_trusted(*paths: bytes) -> bool:
+    """Tell whether a repository is our own: in another user's nothing can be believed."""
+    try:
+        return all(os.stat(path).st_uid in (user_id(), 0) for path in paths)
+    except OSError:
+        return False
+
+
+def find_around(start: bytes) -> Repository | None:
+    """Find the nearest repository at or above the absolute path `start`."""
+    top = start
+    while (repository := find_at(top)) is None:
+        parent = os.path.dirname(top)
+        if parent == top or not parent:
+            return None
+        top = parent
+    return repository
+
+
+def read_tracked(repository: Repository) -> Tracked:
+    """Read which files and links the index tracks.
+
+    Files added with intent only and files in conflict count; submodules do not, nor does a directory
+    that a sparse index holds as one entry. No index: nothing is tracked. A damaged one: the same, with
+    `problem` set.
+    """
+    try:
+        return _read_tracked(repository)
+    except FileNotFoundError:
+        return Tracked.of(())
+    except OSError as err:
+        return Tracked.of((), f"the git index cannot be read: {err.strerror}")
+    except IndexDamaged as err:
+        return Tracked.of((), f"the git index cannot be read: {err}")
+
+
+def index_stamp(repository: Repository) -> tuple[int, ...] | None:
+    """Describe the index file so that an equal answer later means equal content; None if there is none.
+
+    The files that a split index may link to are described too: which one it is only the content tells.
+    """
+    try:
+        stamp = _stamp_file(os.path.join(repository.git_dir, b"index"))
+        shared = sorted(name for name in os.listdir(repository.git_dir) if name.startswith(_SHARED))
+        for name in shared:
+            stamp += _stamp_file(os.path.join(repository.git_dir, name))
+    except OSError:
+        return None
+    return stamp
+
+
+def read_exclude(repository: Repository) -> bytes:
+    """Read the patterns that only this repository excludes."""
+    return _read_text(os.path.join(repository.common_dir, b"info", b"exclude"))
+
+
+def read_global_excludes(
+    repository: Repository | None, *, home: bytes | None, config_home: bytes | None
+) -> bytes:
+    """Read the patterns that the user excludes everywhere: what `core.excludesFile` names, or git's default.
+
+    `home` and `config_home` are what `$HOME` and `$XDG_CONFIG_HOME` say.
+    """
+    config_home = config_home or (os.path.join(home, b".config") if home else None)
+    named = _find_setting(b"core.excludesfile", repository, home=home, config_home=config_home)
+    if named is None:
+        return _read_text(os.path.join(config_home, b"git", b"ignore")) if config_home else b""
+    path = _expand_user(named, home)
+    if path is None or not (repository or os.path.isabs(path)):
+        return b""
+    # A relative path starts where git stands while it reads it: at the top.
+    return _read_text(os.path.join(repository.top, path) if repository else path)
+
+
+def _find_setting(
+    wanted: bytes, repository: Repository | None, *, home: bytes | None, config_home: bytes | None
+) -> bytes | None:
+    """Find the value of a variable that has the last word."""
+    found = None
+    for config in _list_configs(repository, home=home, config_home=config_home):
+        for name, value in _load_config(config, home):
+            if name == wanted and value is not None:
+                found = value
+    return found
+
+
+def find_head(worktree: str) -> str | None:
+    """Find the commit that the user's repository around a worktree stands at, if there is one."""
+    repository = find_around(os.fsencode(worktree))
+    return None if repository is None else read_head(repository)
+
+
+def read_head(repository: Repository) -> str | None:
+    """Read the id of the commit that HEAD stands at; None if it is unborn or cannot be told.
+
+    Refs kept in the reftable format are not read.
+    """
+    ref = b"HEAD"
+    for _ in range(_MAX_SYMREF_DEPTH):
+        content = _read_ref(repository, ref)
+        if _is_id(content):
+            return content.decode("ascii")
+        if not content.startswith(b"ref:"):
+            return None
+        ref = content[len(b"ref:") :].strip()
+        if not ref.startswith(b"refs/") or b".." in ref or b"\0" in ref:
+            return None
+    return None
+
+
+# Where repositories are.
+
+_MAX_SYMREF_DEPTH = 5
+_HEX = frozenset(b"0123456789abcdef")
+_OWN_REFS = (b"refs/bisect/", b"refs/rewritten/", b"refs/worktree/")
+"""The refs that each linked worktree has for itself."""
+
+
+def _follow_git_file(path: bytes) -> bytes | None:
+    content = _read_path(path)
+    if not content.startswith(b"gitdir: "):
+        return None
+    return os.path.realpath(os.path.join(os.path.dirname(path), content[len(b"gitdir: ") :]))
+
+
+def _is_git_dir(git_dir: bytes, common_dir: bytes) -> bool:
+    return (
+        os.path.isdir(os.path.join(common_dir, b"objects"))
+        and os.path.isdir(os.path.join(common_dir, b"refs"))
+        and _is_head(os.path.join(git_dir, b"HEAD"))
+    )
+
+
+def _is_head(path: bytes) -> bool:
+    content = _read_head_file(path)
+    if content.startswith(b"ref:"):
+        return content[len(b"ref:") :].lstrip().startswith(b"refs/")
+    return _is_id(content[:40])
+
+
+def _is_id(text: bytes) -> bool:
+    return len(text) in (40, 64) and _HEX.issuperset(text)
+
+
+def _read_head_file(path: bytes) -> bytes:
+    try:
+        # HEAD of old: a link to the ref, which need not exist yet.
+        return b"ref: " + os.readlink(path)
+    except OSError:
+        return _read_line(path)
+
+
+def _is_bare(common_dir: bytes) -> bool:
+    settings = _read_settings(common_dir)
+    return b"core.bare" in settings and _is_true(settings[b"core.bare"])
+
+
+def _read_ref(repository: Repository, ref: bytes) -> bytes:
+    if ref == b"HEAD":
+        return _read_head_file(os.path.join(repository.git_dir, ref))
+    holder = repository.git_dir if ref.startswith(_OWN_REFS) else repository.common_dir
+    return _read_line(os.path.join(holder, ref)) or _find_packed_ref(repository.common_dir, ref)
+
+
+def _find_packed_ref(common_dir: bytes, ref: bytes) -> bytes:
+    try:
+        packed = _read_file(os.path.join(common_dir, b"packed-refs"), MAX_PACKED_REFS_BYTES)
+    except OSError:
+        return b""
+    at = packed.find(b" " + ref + b"\n")
+    return packed[packed.rfind(b"\n", 0, at) + 1 : at] if at >= 0 else b""
+
+
+# What the index says.
+
+_SHARED = b"sharedindex."
+
+
+def _read_tracked(repository: Repository) -> Tracked:
+    settings = _read_settings(repository.common_dir)
+    id_bytes = 32 if settings.get(b"extensions.objectformat") == b"sha256" else 20
+    index = _read_index(os.path.join(repository.git_dir, b"index"), id_bytes)
+    shared_id = index.link[:id_bytes]
+    if any(shared_id):
+        shared_path = os.path.join(repository.git_dir, _SHARED + shared_id.hex().encode("ascii"))
+        index = merge_shared(_read_shared(shared_path, shared_id), index, id_bytes)
+    names = index.files()
+    check_names(names)
+    return Tracked.of(names)
+
+
+def _read_shared(path: bytes, shared_id: bytes) -> Index:
+    try:
+        shared = _read_index(path, len(shared_id))
+    except FileNotFoundError:
+        raise IndexDamaged("the shared index that it links to is missing") from None
+    if shared.checksum != shared_id or any(shared.link):
+        raise IndexDamaged("the shared index that it links to is another one")
+    return shared
+
+
+def _read_index(path: bytes, id_bytes: int) -> Index:
+    return parse_index(_read_file(path, MAX_INDEX_BYTES), id_bytes)
+
+
+# What git's config says.
+
+
+def _list_configs(
+    repository: Repository | None, *, home: bytes | None, config_home: bytes | None
+) -> Iterator[bytes]:
+    """List the config files that count, the one that has the last word last."""
+    yield SYSTEM_CONFIG
+    if config_home:
+        yield os.path.join(config_home, b"git", b"config")
+    if home:
+        yield os.path.join(home, b".gitconfig")
+    if repository:
+        yield os.path.join(repository.common_dir, b"config")
+        if _is_true(_read_settings(repository.common_dir).get(b"extensions.worktreeconfig", b"")):
+            yield os.path.join(repository.git_dir, b"config.worktree")
+
+
+def _read_settings(common_dir: bytes) -> dict[bytes, bytes | None]:
+    """Read the repository's own config without what it includes, as git does to learn its format."""
+    return dict(_read_config(os.path.join(common_dir, b"config")))
+
+
+_WORDS = (b"bare", b"excludesfile", b"include", b"objectformat", b"worktreeconfig")
+"""What the variables that matter here have in their names; what `git init` writes is left out below."""
+
+
+def _read_config(path: bytes) -> Iterator[tuple[bytes, bytes | None]]:
+    """Yield the variables of one config file; nothing if none of those that matter can be in it."""
+    content = _read_text(path)
+    lowered = content.lower().replace(b"bare = false\n", b"")
+    if any(word in lowered for word in _WORDS):
+        # Imported here: loading it takes longer than looking at a thousand files.
+        from shadowtree.text.git_config import parse_config
+
+        yield from parse_config(content)
+
+
+def _is_true(value: bytes | None) -> bool:
+    """Tell whether a value means yes; a variable without one does."""
+    return value is None or value.lower() in (b"true", b"yes", b"on", b"1")
+
+
+def _load_config(path: bytes, home: bytes | None) -> Iterator[tuple[bytes, bytes | None]]:
+    """Yield the variables of a config file and, in their places, of the files that it includes.
+
+    `[includeIf]` is passed over: its conditions on branches and remotes would need half of git.
+    """
+    opened = [(path, _read_config(path))]
+    budget = MAX_CONFIG_FILES
+    while opened:
+        path, variables = opened[-1]
+        for name, value in variables:
+            yield name, value
+            included = _expand_user(value, home) if name == b"include.path" and value else None
+            if included and budget and len(opened) <= MAX_INCLUDE_DEPTH:
+                included = os.path.join(os.path.dirname(path), included)
+                opened.append((included, _read_config(included)))
+                budget -= 1
+                break
+        else:
+            opened.pop()
+
+
+def _expand_user(path: bytes, home: bytes | None) -> bytes | None:
+    if not path.startswith(b"~"):
+        return path
+    user, slash, rest = path[1:].partition(b"/")
+    if user:
+        try:
+            home = os.fsencode(pwd.getpwnam(os.fsdecode(user)).pw_dir)
+        except (KeyError, ValueError):
+            return None
+    return home + slash + rest if home else None
+
+
+# How files are read.
+
+
+def _read_file(path: bytes, limit: int) -> bytes:
+    """Read a regular file of up to `limit` bytes; anything else is an OSError: a pipe could block."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        if found.st_size > limit:
+            raise OSError(errno.EFBIG, "it is too large")
+        return os.read(fd, found.st_size)
+    finally:
+        os.close(fd)
+
+
+def _read_text(path: bytes) -> bytes:
+    try:
+        return _read_file(path, MAX_TEXT_BYTES)
+    except (OSError, ValueError):  # ValueError: a NUL in the path
+        return b""
+
+
+def _read_line(path: bytes) -> bytes:
+    return _read_text(path).strip()
+
+
+def _read_path(path: bytes) -> bytes:
+    """Read a file that holds a path; one with a NUL is none."""
+    content = _read_text(path).rstrip(b"\r\n")
+    return b"" if b"\0" in content else content
+
+
+def _stamp_file(path: bytes) -> tuple[int, ...]:
+    found = os.stat(path)
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino

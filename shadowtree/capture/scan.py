@@ -1,0 +1,391 @@
+"""Look at a worktree: which directories changed, which files must be read, what is left out.
+
+A scan reads no file contents but ignore rules, and writes nothing; what is known is never changed, but copied
+first. A directory whose cached listing still holds costs one look per covered file; rules are matched only
+where names came or went, or where the rules themselves changed.
+
+    root ─▶ look at directory ─▶ cached listing good? ─▶ stamps equal? ─▶ the cached one, as it is
+                                        │ no                   │ no
+                                        ▼                      ▼
+                                  list and judge          note what must be read
+
+With an outlook, what it does not name is as it is known, unless the rules for it changed. On top of a census
+such a scan does not even pass by what it need not look at.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator
+
+from shadowtree.base.errors import WorktreeFailed
+from shadowtree.base.limits import DEFAULT_LIMITS
+from shadowtree.base.paths import ROOT, RelPath, join, parent_of, to_text
+from shadowtree.capture.entries import FORCED, NORMAL, STAMP_SIZE, Directory
+from shadowtree.capture.known_directories import Census, Outlook, RulesKey
+from shadowtree.capture.list_directory import (
+    Lister,
+    are_rules_same,
+    doubt,
+    find_aliases,
+    is_listing_good,
+    look_again,
+    look_at_names,
+)
+from shadowtree.capture.rules.policy import Policy
+from shadowtree.capture.rules.sources import IndexState, RuleFiles, Surroundings
+from shadowtree.capture.stat_cache import StatCache
+from shadowtree.config.settings import Settings
+from shadowtree.system.files import Cursor, Unreadable, Vanished, why_unreadable
+
+CHANGED_TYPE = "changed its type while it was read"
+
+Arm = Callable[[RelPath, int], bool]
+"""Lets a watcher watch a directory, given by its path and an open descriptor, before it is looked at."""
+
+
+class Scan:
+    """What a scan found."""
+
+    def __init__(self, started_ns: int, rule_files: RuleFiles, rest: Census | None) -> None:
+        self.started_ns = started_ns
+        self.rule_files = rule_files
+        self.directories: list[Directory] = []
+        """Those that were passed by, every one after the one above it."""
+        self.changed: list[bool] = []
+        """Whether a directory differs from what is known."""
+        self.only_built: set[RelPath] = set()
+        """Directories that differ from what is known in nothing but what is built from those below them."""
+        self.gone: frozenset[RelPath] = frozenset()
+        """Directories that are known and not there any more."""
+        self.rules: dict[RelPath, RulesKey] = {}
+        """What is in force at the root and at the top of each repository."""
+        self.aliases: set[int] = set()
+        """The inodes of files with several names that something may have happened to by an uncovered one."""
+        self._numbers: dict[RelPath, int] = {}
+        self._rest = rest
+        """What was not passed by is as it is there; None: there is nothing else."""
+
+    def add(self, directory: Directory, *, is_changed: bool) -> None:
+        """Take in a directory; the one above it was taken in before."""
+        self._numbers[directory.path] = len(self.directories)
+        self.directories.append(directory)
+        self.changed.append(is_changed)
+
+    def find(self, path: RelPath) -> Directory | None:
+        """Give a directory as it is now; None if there is none, or none that is looked into."""
+        number = self._numbers.get(path)
+        if number is not None:
+            return self.directories[number]
+        return None if self._rest is None or path in self.gone else self._rest.get(path)
+
+    def known(self, path: RelPath) -> Directory | None:
+        """Give a directory as it was last recorded, if the scan was made on top of a census."""
+        return None if self._rest is None else self._rest.get(path)
+
+    def has_passed(self, path: RelPath) -> bool:
+        """Tell whether a directory was passed by."""
+        return path in self._numbers
+
+    def take(self, path: RelPath) -> Directory:
+        """Give a directory that was passed by, to change it."""
+        number = self._numbers[path]
+        if not self.changed[number]:
+            self.directories[number] = self.directories[number].copy()
+            self.changed[number] = True
+        return self.directories[number]
+
+    def take_to_build(self, path: RelPath) -> Directory:
+        """Give such a directory to set nothing but its tree, its facts and what they were built from."""
+        if not self.changed[self._numbers[path]]:
+            self.only_built.add(path)
+        return self.take(path)
+
+    def children(self, directory: Directory) -> Iterator[Directory]:
+        """Give the directories in a directory, the last one first."""
+        for name, _ in reversed(directory.subdirectories):
+            path = join(directory.path, name)
+            number = self._numbers.get(path)
+            if number is not None:
+                yield self.directories[number]
+                continue
+            child = None if self._rest is None else self._rest.get(path)
+            assert child is not None, "what is looked into is found"
+            yield child
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every directory was passed by."""
+        return self._rest is None
+
+    @property
+    def files(self) -> int:
+        """How many files and links are covered."""
+        here = sum(len(directory.names) for directory in self.directories)
+        if self._rest is None:
+            return here
+        return here + self._rest.files - sum(len(directory.names) for directory in self._replaced())
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes are covered where it was looked."""
+        return sum(sum(directory.stats[2::STAMP_SIZE]) for directory in self.directories)
+
+    @property
+    def pending_files(self) -> int:
+        """How many files have to be read."""
+        return sum(len(directory.pending) for directory in self.directories)
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes have to be read."""
+        return sum(d.file_size(row) for d in self.directories for row in d.pending)
+
+    @property
+    def ignored(self) -> int:
+        """How many files and directories the rules leave out."""
+        here = sum(len(directory.excluded) for directory in self.directories)
+        if self._rest is None:
+            return here
+        return here + self._rest.ignored - sum(len(directory.excluded) for directory in self._replaced())
+
+    def skipped(self) -> list[tuple[str, str]]:
+        """List the paths that the rules would have covered, with the reason why they are not, sorted.
+
+        Where something is skipped every scan looks again, so all of it was passed by.
+        """
+        return sorted(
+            (to_text(join(directory.path, name) if name else directory.path), reason)
+            for directory in self.directories
+            for name, reason in directory.skipped
+        )
+
+    def _replaced(self) -> Iterator[Directory]:
+        """Give what the rest says of directories that were passed by, or are gone."""
+        assert self._rest is not None
+        for path in (*self._numbers, *self.gone):
+            known = self._rest.get(path)
+            if known is not None:
+                yield known
+
+
+def scan_worktree(
+    root: str,
+    settings: Settings,
+    surroundings: Surroundings,
+    known: StatCache | Census | None,
+    was_covered: Callable[[RelPath], bool],
+    *,
+    indexes: dict[bytes, IndexState] | None = None,
+    outlook: Outlook | None = None,
+    arm: Arm | None = None,
+    clock_ns: Callable[[], int] = DEFAULT_LIMITS.file_clock_ns,
+) -> Scan:
+    """Look at a worktree, all of it or what the outlook names.
+
+    `was_covered` tells whether any tree has a file above the size limit; `indexes` is what is known of those
+    of the repositories.
+    """
+    with Cursor(root) as cursor:
+        rule_files = RuleFiles(os.fsencode(root), settings, surroundings, indexes or {})
+        lister = Lister(settings, rule_files, was_covered)
+        return _Scanner(root, surroundings, known, rule_files, lister, cursor, outlook, arm, clock_ns()).run()
+
+
+class _Scanner:
+    """One scan."""
+
+    def __init__(
+        self,
+        root: str,
+        surroundings: Surroundings,
+        known: StatCache | Census | None,
+        rule_files: RuleFiles,
+        lister: Lister,
+        cursor: Cursor,
+        outlook: Outlook | None,
+        arm: Arm | None,
+        started_ns: int,
+    ) -> None:
+        self._root = root
+        self._surroundings = surroundings
+        self._known = known
+        self._rule_files = rule_files
+        self._lister = lister
+        self._cursor = cursor
+        self._outlook = outlook
+        self._arm = arm
+        self._rest = known if outlook is not None and isinstance(known, Census) else None
+        self._scan = Scan(started_ns, rule_files, self._rest)
+
+    def run(self) -> Scan:
+        """Pass by directories, each after the one above it; a loop, for any depth."""
+        trees = self._outlook.trees if self._outlook is not None else frozenset({ROOT})
+        waiting: list[tuple[RelPath, int, Policy | None, bool, bool]] = [(ROOT, NORMAL, None, False, False)]
+        while waiting:
+            path, mode, above, is_whole, has_new_rules = waiting.pop()
+            is_whole = is_whole or path in trees
+            found = self._visit(path, mode, above, is_whole=is_whole)
+            if found is None:
+                continue
+            directory, policy, is_changed = found
+            self._scan.add(directory, is_changed=is_changed)
+            is_whole = is_whole or self._is_unsure_below(directory)
+            has_new_rules = self._note_rules(directory, policy) or has_new_rules
+            for name, sub_mode in reversed(directory.subdirectories):
+                below = join(path, name)
+                if is_whole or has_new_rules or self._leads_to(below, sub_mode):
+                    waiting.append((below, sub_mode, policy, is_whole, has_new_rules))
+        self._scan.gone = frozenset(self._find_gone())
+        return self._scan
+
+    def _leads_to(self, path: RelPath, mode: int) -> bool:
+        """Tell whether a directory has to be passed by: for what is in it, or because it is new."""
+        if self._rest is None or self._outlook is None or path in self._outlook.ways:
+            return True
+        known = self._rest.get(path)
+        return known is None or known.mode != mode
+
+    def _is_unsure_below(self, directory: Directory) -> bool:
+        """Tell whether other directories may be in a directory by the same names, of which nobody told."""
+        if self._rest is None or directory.path not in self._rest.unwatched:
+            return False
+        known = self._rest.get(directory.path)
+        return known is None or known.stamp is None or known.stamp != directory.stamp
+
+    def _note_rules(self, directory: Directory, policy: Policy) -> bool:
+        """Tell whether other rules are in force from a directory on than when it was recorded."""
+        if directory.path == ROOT or directory.has_repository:
+            key = policy.rules_key, policy.tracked_key
+            self._scan.rules[directory.path] = key
+            if self._rest is None or self._rest.rules.get(directory.path) != key:
+                return True
+        known = None if self._rest is None else self._rest.get(directory.path)
+        return (
+            known is None
+            or known.ignore_text != directory.ignore_text
+            or known.has_repository != directory.has_repository
+        )
+
+    def _find_gone(self) -> Iterator[RelPath]:
+        if self._rest is None:
+            known = () if self._known is None else self._known.paths()
+            yield from (path for path in known if not self._scan.has_passed(path))
+            return
+        for directory in self._scan.directories:
+            old = self._rest.get(directory.path)
+            if old is not None and old.subdirectories != directory.subdirectories:
+                names = {name for name, _ in old.subdirectories} - {
+                    name for name, _ in directory.subdirectories
+                }
+                for name in names:
+                    yield from self._rest.below(join(directory.path, name))
+
+    # One directory
+
+    def _visit(
+        self, path: RelPath, mode: int, above: Policy | None, *, is_whole: bool
+    ) -> tuple[Directory, Policy, bool] | None:
+        cached = None if self._known is None else self._known.get(path)
+        try:
+            if cached is not None and cached.mode == mode and not is_whole and self._is_trusted(path):
+                trusted = self._trust(cached, above)
+                if trusted is not None:
+                    return trusted
+            return self._look(path, mode, above, cached, is_whole=is_whole)
+        except Vanished:
+            self._lose(path, CHANGED_TYPE if self._is_there(path) else None)
+        except Unreadable as error:
+            self._lose(path, error.reason)
+        except OSError as error:
+            self._lose(path, why_unreadable(error))
+        return None
+
+    def _is_trusted(self, path: RelPath) -> bool:
+        """Tell whether a directory is as it is known, or all but some names in it are."""
+        if self._outlook is None or path in self._outlook.directories:
+            return False
+        return self._rest is not None or path not in self._outlook.ways
+
+    def _trust(self, cached: Directory, above: Policy | None) -> tuple[Directory, Policy, bool] | None:
+        """Take a directory as it is known, apart from what the outlook names; None: look at all of it."""
+        assert self._outlook is not None
+        path = cached.path
+        policy = self._rule_files.make_policy(above, cached, self._cursor.enter(ROOT) if not path else -1)
+        if not are_rules_same(cached, policy):
+            return None
+        told, suspects = self._outlook.names.get(path, ()), self._outlook.suspects.get(path, ())
+        if not told and not suspects:
+            return cached, policy, False
+        looked_at = look_at_names(cached, policy, told, suspects, self._cursor.enter(path))
+        if looked_at is None:
+            return None
+        again, aliases = looked_at
+        self._scan.aliases |= aliases
+        return again, policy, again is not cached
+
+    def _look(
+        self, path: RelPath, mode: int, above: Policy | None, cached: Directory | None, *, is_whole: bool
+    ) -> tuple[Directory, Policy, bool] | None:
+        fd = self._cursor.enter(path)
+        status = os.fstat(fd)
+        if (status.st_dev, status.st_ino) in self._surroundings.private:
+            self._lose(path, None)
+            return None
+        if self._arm is not None and (mode in (NORMAL, FORCED) or (cached is not None and cached.names)):
+            # Before anything is looked at, so that whatever changes afterwards is told.
+            self._arm(path, fd)
+            status = os.fstat(fd)
+        stamp = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+        told = () if self._outlook is None else self._outlook.names.get(path, ())
+        if cached is not None and told:
+            cached = doubt(cached, told)
+        if cached is not None and is_listing_good(cached, stamp, mode, fd):
+            policy = self._rule_files.make_policy(above, cached, fd)
+            if are_rules_same(cached, policy):
+                again = look_again(cached, fd)
+                if again is not None:
+                    self._note_aliases(again, told, fd)
+                    return again, policy, again is not cached
+        directory, policy = self._lister.list_directory(path, mode, above, fd, cached)
+        directory.stamp = stamp
+        is_told_all = not is_whole and self._is_in_sight(path, mode)
+        self._note_aliases(directory, told if is_told_all else directory.uncovered(), fd)
+        return directory, policy, True
+
+    def _is_in_sight(self, path: RelPath, mode: int) -> bool:
+        """Tell whether a directory was watched since it was recorded, so that every name was told."""
+        if self._rest is None or path in self._rest.unwatched:
+            return False
+        known = self._rest.get(path)
+        return known is not None and known.mode == mode
+
+    def _note_aliases(self, directory: Directory, names: Collection[bytes], fd: int) -> None:
+        """Note what may have changed by uncovered names; a whole scan looks at all files anyway."""
+        if names and self._rest is not None:
+            self._scan.aliases |= find_aliases(directory, names, fd)
+
+    def _is_there(self, path: RelPath) -> bool:
+        """Tell whether something is at the path of a directory that could not be opened as one."""
+        if path == ROOT:
+            return False
+        try:
+            fd = self._cursor.enter(parent_of(path))
+            os.stat(path.rpartition(b"/")[2], dir_fd=fd, follow_symlinks=False)
+        except (Vanished, FileNotFoundError, NotADirectoryError):
+            return False
+        except (Unreadable, OSError):
+            return True
+        return True
+
+    def _lose(self, path: RelPath, reason: str | None) -> None:
+        """Take a directory out of the one above it, which has to be listed again next time."""
+        if path == ROOT:
+            raise WorktreeFailed(self._root, reason or "it is not there any more")
+        above, name = self._scan.take(parent_of(path)), path.rpartition(b"/")[2]
+        above.subdirectories = [sub for sub in above.subdirectories if sub[0] != name]
+        above.skipped = [skip for skip in above.skipped if skip[0] != name]
+        if reason is not None and above.mode in (NORMAL, FORCED) and name not in above.excluded:
+            above.skipped.append((name, reason))
+        above.stamp = None
+        above.is_stale = True

@@ -1,0 +1,321 @@
+"""The stat cache: what each directory looked like when it was last read, one row a directory.
+
+It only saves time. A row that is missing, damaged or of another version costs a new look at its directory;
+a database that cannot be opened is thrown away. It is written without waiting for the disk: after a power
+cut a row may be old or torn, and a checksum in each row tells a torn one.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import sqlite3
+import zlib
+from array import array
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import closing
+
+from shadowtree.base.errors import ShadowError
+from shadowtree.base.paths import RelPath
+from shadowtree.capture.entries import Directory
+from shadowtree.system import disk
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_VERSION = 4
+_MARSHAL_VERSION = 4
+"""The layout of plain values is the same in every Python that knows this version."""
+_WAL_PAGES = 64
+"""How many pages may wait in the log before they are put into the file, which waits for nothing: 512 KiB."""
+_WAL_BYTES = 512 << 10
+"""What the log keeps of its room when nothing waits in it."""
+_SCHEMA = f"""
+PRAGMA page_size = 8192;
+CREATE TABLE directories (path BLOB PRIMARY KEY, row BLOB NOT NULL);
+CREATE TABLE info (key TEXT PRIMARY KEY, value BLOB NOT NULL);
+PRAGMA user_version = {_VERSION};
+"""
+_TOKEN = "token"
+_UNREADABLE = (sqlite3.Error, ValueError, EOFError, TypeError, ShadowError)
+_FIELDS = (
+    "mode",
+    "stamp",
+    "rules_key",
+    "tracked_key",
+    "names",
+    "subdirectories",
+    "excluded",
+    "skipped",
+    "tracked",
+    "missing",
+    "ignore_stamp",
+    "ignore_text",
+    "has_repository",
+    "exclude_text",
+    "tree",
+    "facts",
+    "below_ids",
+)
+"""What is stored as it is; `stats` and `ids` follow as bytes."""
+_SAVE = "INSERT INTO directories VALUES (?, ?) ON CONFLICT (path) DO UPDATE SET row = excluded.row"
+"""Not `INSERT OR REPLACE`, which would write the index of paths anew, too."""
+_BUILT = ("tree", "facts", "below_ids")
+"""Those that are made of what is in a directory and below it."""
+
+
+class StatCache:
+    """The cached directories of one store, read lazily and kept in memory. Writing needs the store's lock."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+        self._seen_version = -1
+        self._has_rows = False
+        """Whether the directories were read from the database since `load`."""
+        self._rows: dict[RelPath, bytes] = {}
+        """As they are in the database, not yet decoded."""
+        self._directories: dict[RelPath, Directory] = {}
+        self._unbuilt: set[RelPath] = set()
+        """Directories whose rows in the database tell of no tree; in memory they may have one."""
+        self._info: dict[str, Any] = {}  # Any: plain values, each known to who asks for it
+
+    def close(self) -> None:
+        """Let go of the file and of what is in memory."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop what is in memory, which may be ahead of the database after a failure."""
+        self._seen_version = -1
+        self._has_rows = False
+        self._rows = {}
+        self._directories = {}
+        self._unbuilt = set()
+        self._info = {}
+
+    def load(self) -> None:
+        """See whether the database is another than it was; the directories are read when one is asked for."""
+        try:
+            connection = self._connect()
+            version = connection.execute("PRAGMA data_version").fetchone()[0]
+            if version != self._seen_version:
+                self.forget()
+                info = connection.execute("SELECT key, value FROM info")
+                self._info = {key: _decode_value(value) for key, value in info}
+                self._seen_version = version
+        except _UNREADABLE:
+            self.discard()
+
+    def _load_rows(self) -> None:
+        self._has_rows = True
+        try:
+            rows = self._connect().execute("SELECT path, row FROM directories")
+            self._rows = {path: row for path, row in rows if path not in self._directories}
+        except _UNREADABLE:
+            self.discard()
+            self._has_rows = True
+
+    @property
+    def token(self) -> bytes | None:
+        """What tells this database from any other that was or will be in its place; None: there is none."""
+        token = self._info.get(_TOKEN)
+        return token if isinstance(token, bytes) else None
+
+    def renew_token(self) -> None:
+        """Let what others have in memory count no longer; the rows do."""
+        if self.token is not None:
+            self.save((), (), {_TOKEN: _make_token()})
+
+    def paths(self) -> list[RelPath]:
+        """Name every directory that is remembered."""
+        if not self._has_rows:
+            self._load_rows()
+        return [*self._rows, *self._directories]
+
+    def get(self, path: RelPath) -> Directory | None:
+        """Give what is remembered of a directory."""
+        if not self._has_rows:
+            self._load_rows()
+        known = self._directories.get(path)
+        if known is None and path in self._rows:
+            known = _decode(path, self._rows.pop(path))
+            if known is not None:
+                self._directories[path] = known
+        return known
+
+    def named_ids(self) -> Iterator[bytes]:
+        """Give the id of every object that is remembered as stored, some more than once."""
+        for path in self.paths():
+            directory = self.get(path)
+            if directory is not None:
+                yield from _ids_in(directory)
+
+    def info(self, key: str) -> Any:  # Any: whatever was put there
+        """Give a value that was saved beside the directories."""
+        return self._info.get(key)
+
+    def save(
+        self,
+        directories: Iterable[Directory],
+        gone: Collection[RelPath],
+        info: dict[str, Any],
+        *,
+        only_built: Collection[Directory] = (),
+    ) -> None:
+        """Remember directories, and forget those that are gone.
+
+        Those that are `only_built` are saved as what they are without their trees, which is done once.
+        """
+        changed = list(directories)
+        for path in gone:
+            self._rows.pop(path, None)
+            self._directories.pop(path, None)
+        self._directories.update((directory.path, directory) for directory in (*changed, *only_built))
+        unbuilt = [directory for directory in only_built if directory.path not in self._unbuilt]
+        new_info = {key: value for key, value in info.items() if self._info.get(key) != value}
+        self._info.update(new_info)
+        if not changed and not unbuilt and not gone and not new_info:
+            return
+        try:
+            connection = self._connect()
+            connection.execute("BEGIN IMMEDIATE")
+            connection.executemany("DELETE FROM directories WHERE path = ?", [(path,) for path in gone])
+            connection.executemany(_SAVE, ((d.path, _encode(d)) for d in changed))
+            connection.executemany(_SAVE, [(d.path, _encode(d, is_built=False)) for d in unbuilt])
+            connection.executemany(
+                "INSERT OR REPLACE INTO info VALUES (?, ?)",
+                [(key, _encode_value(value)) for key, value in new_info.items()],
+            )
+            connection.execute("COMMIT")
+        except (sqlite3.Error, ShadowError):
+            self.discard()
+            return
+        # Not before: of a row that was not written, nobody may think that it tells of no tree.
+        self._unbuilt.difference_update(gone, [directory.path for directory in changed])
+        self._unbuilt.update([directory.path for directory in unbuilt])
+
+    def wipe(self) -> None:
+        """Forget everything, so that nothing of it is left in the file; others who have it open notice."""
+        self.forget()
+        try:
+            connection = self._connect()
+            connection.execute("PRAGMA secure_delete = ON")
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("DELETE FROM directories")
+            connection.execute("DELETE FROM info")
+            connection.execute("INSERT INTO info VALUES (?, ?)", (_TOKEN, _encode_value(os.urandom(16))))
+            connection.execute("COMMIT")
+            connection.execute("VACUUM")
+            if connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+                self.discard()
+        except (sqlite3.Error, ShadowError):
+            self.discard()
+
+    def discard(self) -> None:
+        """Throw the database away; the next one starts empty."""
+        self.close()
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            try:
+                disk.remove_file(self._path + suffix)
+            except ShadowError:
+                return
+
+    def _connect(self) -> sqlite3.Connection:
+        if self._connection is None:
+            if not os.path.exists(self._path):
+                os.close(disk.create_file(self._path))
+            connection = sqlite3.connect(
+                self._path, isolation_level=None, check_same_thread=False, timeout=10
+            )
+            self._connection = connection
+            connection.execute("PRAGMA synchronous = OFF")
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version not in (0, _VERSION):
+                raise sqlite3.DatabaseError("another version")
+            if version == 0:
+                connection.executescript(_SCHEMA)
+                token = _encode_value(_make_token())
+                connection.execute("INSERT INTO info VALUES (?, ?)", (_TOKEN, token))
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
+            connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
+        return self._connection
+
+
+def find_faults(path: str, is_stored: Callable[[bytes], bool]) -> Iterator[str]:
+    """Say what is wrong with a cache, and change nothing; it relies on objects that `is_stored` knows."""
+    if not os.path.exists(path):
+        return
+    from urllib.parse import quote
+
+    try:
+        with closing(sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=rw", uri=True)) as connection:
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version != _VERSION:
+                yield "it has another version"
+                return
+            if connection.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+                yield "SQLite finds it damaged"
+                return
+            rows = connection.execute("SELECT path, row FROM directories").fetchall()
+            info = connection.execute("SELECT value FROM info").fetchall()
+        if any(_decode_value(value) is None for (value,) in info):
+            yield "a value in it is torn"
+        directories = [_decode(directory, row) for directory, row in rows]
+    except _UNREADABLE as error:
+        yield str(error)
+        return
+    if None in directories:
+        yield "a row in it is torn"
+    named = {id for directory in directories if directory is not None for id in _ids_in(directory)}
+    missing = [id for id in sorted(named) if not is_stored(id)]
+    if missing:
+        yield f"it relies on object {missing[0].hex()}, which is not stored"
+
+
+def _ids_in(directory: Directory) -> Iterator[bytes]:
+    yield from (id for id in (directory.tree, directory.facts) if id)
+    ids = bytes(directory.ids)
+    yield from (ids[at : at + 20] for at in range(0, len(ids), 20) if any(ids[at : at + 20]))
+
+
+def _make_token() -> bytes:
+    return os.urandom(16)
+
+
+def _encode(directory: Directory, *, is_built: bool = True) -> bytes:
+    values = [getattr(directory, name) if is_built or name not in _BUILT else None for name in _FIELDS]
+    values += [directory.stats.tobytes(), bytes(directory.ids)]
+    return _encode_value(values)
+
+
+def _encode_value(value: Any) -> bytes:  # Any: plain values, as marshal takes them
+    plain = marshal.dumps(value, _MARSHAL_VERSION)
+    return zlib.crc32(plain).to_bytes(4, "big") + plain
+
+
+def _decode_value(checked: bytes) -> Any:  # Any: whatever was encoded; None if it is torn
+    if not isinstance(checked, bytes) or len(checked) < 5:
+        return None
+    if zlib.crc32(memoryview(checked)[4:]) != int.from_bytes(checked[:4], "big"):
+        return None
+    return marshal.loads(memoryview(checked)[4:])
+
+
+def _decode(path: RelPath, row: bytes) -> Directory | None:
+    """Read a row; None if it is torn."""
+    values = _decode_value(row)
+    if values is None:
+        return None
+    directory = Directory(path, 0)
+    for name, value in zip(_FIELDS, values, strict=False):
+        setattr(directory, name, value)
+    directory.is_stale = values[_FIELDS.index("below_ids")] is None
+    directory.below_ids = directory.below_ids or b""
+    directory.stats = array("q", values[-2])
+    directory.ids = bytearray(values[-1])
+    return directory

@@ -1,0 +1,328 @@
+"""Whether a store still holds what was recorded in it, and which messages are hurt if not. Changes nothing.
+
+It begins with what everything else depends on, and goes as far as it can:
+
+    files ──▶ timeline ──▶ packs ──▶ trees, facts and keepers that the timeline names ──▶ cache ──▶ ref
+
+What counts as proof is in docs/decisions/0020-check.md and 0029-seals-alone.md.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+
+from shadowtree.base.errors import (
+    OutOfSpace,
+    ShadowError,
+    StoreDamaged,
+    StoreFailed,
+    StoreTooNew,
+    StoreTooOld,
+)
+from shadowtree.base.path_state import PathState
+from shadowtree.capture import stat_cache
+from shadowtree.check.missing_objects import Reach
+from shadowtree.check.stored_copies import (
+    PackFault,
+    count_objects,
+    find_bad_copies,
+    find_derived_fault,
+    find_pack_fault,
+    list_packs,
+)
+from shadowtree.check.timeline import TimelineRows
+from shadowtree.results.reports import CheckReport, HurtMessage, Problem
+from shadowtree.store.directory import find_faults, has_other_notes
+from shadowtree.store.inventory import StoreFile, find_lone_indexes, list_files
+from shadowtree.store.layout import KEEPER_REF, StoreLayout
+from shadowtree.store.objects.git_format import PackBytes
+from shadowtree.store.objects.pack_writer import is_written
+from shadowtree.store.objects.read import Objects
+from shadowtree.store.ref_chain import find_beyond, read_ref, tell_beyond
+from shadowtree.system import disk
+
+_KINDS = {"shadowtree.json": "identity", "config": "config", "HEAD": "head"}
+_PACKED_REF = re.compile(rb"#.*|[0-9a-f]{40} \S+|\^[0-9a-f]{40}")
+
+Progress = Callable[[int, int], None]
+"""Called with how many objects were read, and how many there are."""
+
+
+class Check:
+    """One check of a store. A repair works from what it found."""
+
+    def __init__(self, layout: StoreLayout, worktree: str, progress: Progress | None = None) -> None:
+        self.layout = layout
+        self.worktree = worktree
+        self._progress = progress
+        self.problems: list[Problem] = []
+        self.harmless: list[Problem] = []
+        self.files: list[StoreFile] = []
+        self.small_faults: list[str] = []
+        """The small files and directories that have to be made again."""
+        self.has_other_notes = False
+        """What `config` notes of the worktree is wrong, and nothing else in it."""
+        self.timeline: TimelineRows | None = None
+        self.pack_faults: dict[str, PackFault] = {}
+        self.bad_copies: dict[str, list[bytes]] = {}
+        """By pack, the objects in it that do not have the hash of their name, of those that were read."""
+        self.bad_loose: list[bytes] = []
+        self.journaled: list[PackBytes] = []
+        """The journaled packs whose rows are whole."""
+        self.bad_rows: list[PackBytes] = []
+        """The journaled packs whose rows are damaged, as they are."""
+        self.is_cache_bad = False
+        self.objects = Objects(layout.objects, journaled=lambda: reversed(self.journaled))
+        self.reach = Reach(self.objects)
+        self.lost_of: dict[int, frozenset[bytes]] = {}
+        """For each live tree, by its number, what it needs and is lost."""
+        self.hurt_events: set[int] = set()
+        """The events whose trees or changes need something that is lost."""
+        self.beyond: list[int] = []
+        """The times of trees that the ref leads to and the timeline does not hold, the newest first."""
+        self._read_copies = 0
+
+    def close(self) -> None:
+        """Close every file."""
+        self.objects.close()
+        if self.timeline is not None:
+            self.timeline.close()
+
+    def run(self, *, read_data: bool = False) -> CheckReport:
+        """Check everything; with `read_data`, read and hash every stored object too."""
+        self._check_files()
+        if any(file.is_closed for file in self.files):
+            # Whatever is behind it would seem to be missing.
+            return CheckReport(self.problems, self.harmless)
+        self._check_small_files()
+        self._check_timeline()
+        if os.path.isdir(self.layout.packs):
+            self.objects.refresh()
+            self._check_packs(read_data=read_data)
+            if self.timeline is not None:
+                self._check_reach(self.timeline)
+            for why in stat_cache.find_faults(self.layout.cache, self._is_stored):
+                self.is_cache_bad = True
+                self._add_harmless("cache", "cache.db", f"the cache is of no use: {why}")
+        try:
+            self._check_ref()
+        except StoreFailed as error:
+            self._add("ref", KEEPER_REF, _describe(error))
+        if self.timeline is not None:
+            for fault in self.timeline.faults:
+                hurt = self.timeline.name_messages(fault.messages)
+                self._add("timeline", fault.what, f"the timeline is damaged: {fault.what} {fault.why}", hurt)
+        return CheckReport(self.problems, self.harmless, self._read_copies, len(self.lost_of))
+
+    @property
+    def hurt_messages(self) -> set[int]:
+        """The numbers of the messages that need something that is lost."""
+        events = {} if self.timeline is None else self.timeline.events
+        found = (events[number].message for number in self.hurt_events if number in events)
+        return {message for message in found if message is not None}
+
+    @property
+    def hurt_trees(self) -> set[int]:
+        """The numbers of the recorded trees that need something that is lost."""
+        return {number for number, lost in self.lost_of.items() if lost}
+
+    # Files
+
+    def _check_files(self) -> None:
+        self.files = list(list_files(self.layout.store, passes_closed=True))
+        for file in self.files:
+            name = file.name or "."
+            if file.is_of_others:
+                self._add("permissions", name, f"user {file.owner} owns {name}")
+            if not file.is_plain:
+                self._add("permissions", name, f"{name} is neither a file nor a directory")
+            elif not file.is_private:
+                modes = f"mode {file.mode & 0o7777:o}, not {file.wanted_mode:o}"
+                self._add("permissions", name, f"{name} has {modes}")
+            if file.is_temporary:
+                self._add_harmless("leftover", name, f"{name} was left behind by a process that died")
+            elif not file.is_known:
+                self._add_harmless("unknown", name, f"{name} does not belong to a store")
+            elif file.is_derived and not file.is_closed:
+                why = find_derived_fault(os.path.join(self.layout.store, name))
+                if why is not None:
+                    self._add_harmless("derived", name, f"{name} {why}; git can do without it")
+        for file in find_lone_indexes(self.files):
+            self._add_harmless("leftover", file.name, f"{file.name} is an index without its pack")
+
+    def _check_small_files(self) -> None:
+        for name, why in find_faults(self.layout.store, self.worktree):
+            self.small_faults.append(name)
+            self._add(_KINDS.get(name, "directory"), name, f"{name} {why}")
+        if "config" not in self.small_faults and has_other_notes(self.layout.store, self.worktree):
+            self.has_other_notes = True
+            why = "config does not tell which directory this is, or which one is above it"
+            self._add_harmless(
+                "config", "config", f"{why}; 'gc --orphans' leaves the store alone until a repair"
+            )
+
+    # Timeline
+
+    def _check_timeline(self) -> None:
+        path = self.layout.timeline
+        if not os.path.exists(path):
+            self._add("timeline", "timeline.db", "the timeline is missing")
+            return
+        try:
+            self.timeline = TimelineRows(path)
+            for content in self.timeline.packs():
+                if content.is_whole():
+                    self.journaled.append(content)
+                else:
+                    self.bad_rows.append(content)
+                    self._add("journaled", content.name, f"{content.name} is not whole in the timeline")
+        except (OutOfSpace, StoreTooNew, StoreTooOld):
+            # That says nothing about whether the store is sound.
+            raise
+        except ShadowError as error:
+            self._add("timeline", "timeline.db", _describe(error))
+            return
+        if self.timeline.intents:
+            acts = "act is going on, or was" if self.timeline.intents == 1 else "acts are going on, or were"
+            self._add_harmless("intent", "timeline.db", f"{self.timeline.intents} {acts} interrupted")
+
+    # Packs
+
+    def _check_packs(self, *, read_data: bool) -> None:
+        names = list_packs(self.layout.packs)
+        whole = {content.name: content for content in self.journaled}
+        total = count_objects(self.layout.packs, names) if read_data else 0
+        for name in names:
+            fault = find_pack_fault(self.layout.packs, name, read_data=read_data)
+            if fault is None and name in whole and not is_written(self.layout.packs, whole[name]):
+                fault = PackFault(name, None, "is not what the timeline holds of it")
+            if fault is not None:
+                self.pack_faults[name] = fault
+            # Where something is wrong with a pack, the next question is with which objects.
+            if fault is not None or read_data:
+                self._read_pack(name, total)
+            if fault is not None or name in self.bad_copies:
+                self._add_pack(name, fault)
+        if read_data:
+            for id in self.objects.loose.ids():
+                self._read_copies += 1
+                if not self.objects.loose.is_whole(id):
+                    self.bad_loose.append(id)
+                    self._add("loose", id.hex(), f"the loose object {id.hex()} is damaged")
+
+    def _read_pack(self, name: str, total: int) -> None:
+        def count() -> None:
+            self._read_copies += 1
+            if self._progress is not None and total:
+                self._progress(self._read_copies, total)
+
+        bad = list(find_bad_copies(self.objects, self.layout.packs, name, count))
+        if bad:
+            self.bad_copies[name] = bad
+
+    def _add_pack(self, name: str, fault: PackFault | None) -> None:
+        bad = len(self.bad_copies.get(name, ()))
+        objects = "object in it is" if bad == 1 else "objects in it are"
+        count = f"; {bad:,} {objects} damaged" if bad else ""
+        if fault is not None and fault.index is not None:
+            self._add("index", f"{name}.idx", f"{name}.idx {fault.index}")
+        if fault is None or fault.pack is not None:
+            why = "is damaged" if fault is None else fault.pack
+            self._add("pack", f"{name}.pack", f"{name}.pack {why}{count}")
+
+    # Trees
+
+    def _check_reach(self, timeline: TimelineRows) -> None:
+        """Find what live trees, keepers and changes need and is lost, and the events that this hurts."""
+        damaged = {id for bad in self.bad_copies.values() for id in bad} | set(self.bad_loose)
+        self.reach = Reach(self.objects, damaged)
+        events_of_tree: dict[int, set[int]] = {}
+        for event in timeline.events.values():
+            for number in (event.before, event.after):
+                if number is not None:
+                    events_of_tree.setdefault(number, set()).add(event.number)
+        hurt: dict[bytes, set[int]] = {}
+        for record in timeline.live_trees:
+            lost = self.reach.lost_of_tree(record.tree) | self.reach.lost_of_tree(record.facts)
+            self.lost_of[record.number] = lost
+            for id in lost:
+                hurt.setdefault(id, set()).update(events_of_tree.get(record.number, ()))
+            for id in self.reach.lost_of_keeper(record.keeper, record.tree, record.facts):
+                hurt.setdefault(id, set())
+        self._check_chain(timeline, hurt)
+        for number, change in timeline.changes():
+            # What an act found as it should be is on the disk; it need not be stored.
+            if timeline.is_forgotten(number) or change.old == change.new:
+                continue
+            for state in (change.old, change.new):
+                if isinstance(state, PathState) and state.blob and self.reach.is_lost(state.blob):
+                    hurt.setdefault(state.blob, set()).add(number)
+        self.hurt_events = {event for events in hurt.values() for event in events}
+        self._add_lost(timeline, hurt)
+
+    def _check_chain(self, timeline: TimelineRows, hurt: dict[bytes, set[int]]) -> None:
+        """Go from the last keeper to the first, as git does; each live tree must be kept by one of them."""
+        live = timeline.live_trees
+        keeper: bytes | None = live[-1].keeper if live else None
+        chain: set[bytes] = set()
+        while keeper is not None and keeper not in chain:
+            chain.add(keeper)
+            read = self.reach.read_keeper(keeper)
+            if read is None:
+                hurt.setdefault(keeper, set())
+                return
+            keeper = read.parent
+        unkept = [tree for tree in live if tree.keeper not in chain]
+        if unkept:
+            trees = "recorded tree is" if len(unkept) == 1 else "recorded trees are"
+            why = f"{len(unkept):,} {trees} not kept from 'git gc', such as {unkept[0].tree.hex()}"
+            self._add("keeper", unkept[0].keeper.hex(), why)
+
+    def _add_lost(self, timeline: TimelineRows, hurt: dict[bytes, set[int]]) -> None:
+        """Report objects that hurt the same messages together: a pack may have held thousands."""
+        groups: dict[tuple[HurtMessage, ...], list[bytes]] = {}
+        for id, events in hurt.items():
+            known = [timeline.events[number] for number in sorted(events) if number in timeline.events]
+            messages = [event.message for event in known if event.message is not None]
+            groups.setdefault(tuple(timeline.name_messages(messages)), []).append(id)
+        for named, ids in groups.items():
+            why = self.reach.lost.get(ids[0], f"object {ids[0].hex()} is missing")
+            objects = "object is" if len(ids) == 2 else "objects are"
+            more = f", and {len(ids) - 1:,} more {objects} lost" if len(ids) > 1 else ""
+            self._add("object", ids[0].hex(), why + more, named)
+
+    # Ref and cache
+
+    def _check_ref(self) -> None:
+        """Compare where git begins with what was recorded last."""
+        packed = disk.read_if_there(os.path.join(self.layout.store, "packed-refs")) or b""
+        lines = packed.split(b"\n")
+        if lines.pop() or not all(_PACKED_REF.fullmatch(line) for line in lines):
+            self._add("ref", "packed-refs", "packed-refs holds lines that git cannot read")
+        if self.timeline is None:
+            return
+        last, found = self.timeline.last_keeper, read_ref(self.layout)
+        known = {tree.keeper: tree.time_s for tree in self.timeline.trees.values()}
+        self.beyond = find_beyond(self.objects, found, known, last)
+        if last is not None and found is None:
+            self._add("ref", KEEPER_REF, f"{KEEPER_REF} is missing")
+        elif last is not None and found != last.hex():
+            why = f"names {found!r}, not {last.hex()}, which was recorded last"
+            self._add("ref", KEEPER_REF, f"{KEEPER_REF} {why}")
+        if self.beyond:
+            self._add("ref", KEEPER_REF, f"{KEEPER_REF} leads to {tell_beyond(self.beyond)}")
+
+    def _is_stored(self, id: bytes) -> bool:
+        return id not in self.reach.lost and self.objects.is_listed(id)
+
+    def _add(self, kind: str, what: str, message: str, messages: Iterable[HurtMessage] = ()) -> None:
+        self.problems.append(Problem(kind, what, message, list(messages)))
+
+    def _add_harmless(self, kind: str, what: str, message: str) -> None:
+        self.harmless.append(Problem(kind, what, message))
+
+
+def _describe(error: ShadowError) -> str:
+    return error.what if isinstance(error, StoreDamaged) else str(error)

@@ -1,0 +1,486 @@
+"""Repair what a check found, as far as hashes, checksums or the timeline prove what was there.
+
+Whatever is changed or removed is copied into quarantine first. What is whole is never touched, so that no
+message can be worse off. Only for the holder of the store's lock.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from functools import partial
+from time import gmtime, strftime
+
+from shadowtree.base.errors import ShadowError, StoreDamaged, StoreFailed
+from shadowtree.base.paths import RelPath
+from shadowtree.check.check import Check
+from shadowtree.check.missing_objects import make_keeper
+from shadowtree.check.stored_copies import PackFault, is_whole, rebuild_index
+from shadowtree.check.timeline import TimelineRows
+from shadowtree.store.directory import mend, proves_to_belong
+from shadowtree.store.inventory import QUARANTINE, find_lone_indexes
+from shadowtree.store.layout import KEEPER_REF
+from shadowtree.store.objects.deflate import deflate
+from shadowtree.store.objects.git_format import PackBytes, object_id, parse_keeper
+from shadowtree.store.objects.pack_writer import PackWriter, write_pack
+from shadowtree.store.objects.packs import Pack
+from shadowtree.store.objects.read import Objects
+from shadowtree.store.ref_chain import tell_beyond
+from shadowtree.system import disk
+from shadowtree.system.files import Cursor, TooLong, Unreadable, Vanished, read_file, read_link
+from shadowtree.timeline.database import has_schema, require_format
+from shadowtree.timeline.journal import Journal
+from shadowtree.timeline.schema import SCHEMA
+
+_OF_A_PACK = (".pack", ".idx", ".rev", ".bitmap", ".mtimes", ".keep")
+_ROWS = "journaled"
+"""The directory in quarantine for packs that the timeline held."""
+_OF_SQLITE = ("", "-wal", "-shm", "-journal")
+_SEQUENCE = "sqlite_sequence"
+_LARGEST = 64 << 20
+"""A larger file of the worktree is not compared with lost content: it would be read whole."""
+
+Made = list[tuple[bytes, bytes]]
+"""The kind and the content of objects."""
+
+
+class Repair:
+    """One repair of a store, after a check that read everything."""
+
+    def __init__(self, check: Check, now_ns: int, *, dry_run: bool = False) -> None:
+        self._check = check
+        self._layout = check.layout
+        self._worktree = check.worktree
+        self._dry_run = dry_run
+        name = strftime("%Y%m%dT%H%M%S", gmtime(now_ns // 10**9)) + f".{now_ns // 10**6 % 1000:03}Z"
+        self._quarantine = os.path.join(self._layout.store, QUARANTINE, name)
+        self.done: list[str] = []
+        """What was done, or would be, a sentence each."""
+
+    @property
+    def quarantine(self) -> str | None:
+        """The directory with what was changed, as it was before; None: nothing had to be kept."""
+        return self._quarantine if os.path.isdir(self._quarantine) else None
+
+    @property
+    def has_to_heal(self) -> bool:
+        """Whether something is lost that may still be in the worktree."""
+        return bool(self._check.reach.lost or self._check.pack_faults or self._check.bad_copies)
+
+    def run(self) -> None:
+        """Repair what can be repaired, from the ground up."""
+        self._mend_permissions()
+        self._mend_small_files()
+        timeline = self._check.timeline
+        if timeline is not None and timeline.is_file_damaged:
+            said = "the timeline was written anew, with all its rows"
+            self._do(said, partial(self._rewrite_timeline, timeline))
+        self._mend_packs()
+        self._mend_rows()
+        for id in self._check.bad_loose:
+            name = f"objects/{id.hex()[:2]}/{id.hex()[2:]}"
+            self._do(f"the damaged {name} is in quarantine", partial(self._take_away, name))
+        if timeline is not None and self._check.reach.lost:
+            self._make_keepers(timeline)
+        self._mend_refs()
+        self._clear_away()
+
+    def heal_from_worktree(self) -> None:
+        """Store lost content again that a file still has at the path where a hurt tree had it.
+
+        A snapshot stores whatever is covered today; this is for files that no longer are.
+        """
+        timeline, reach = self._check.timeline, self._check.reach
+        if timeline is None or not reach.lost:
+            return
+        paths: dict[RelPath, set[bytes]] = {}
+        for number in sorted(self._check.hurt_trees):
+            for path, id in reach.paths_of(timeline.trees[number].tree, reach.lost):
+                paths.setdefault(path, set()).add(id)
+        found: dict[bytes, bytes] = {}
+        with Cursor(self._worktree) as cursor:
+            for path, wanted in sorted(paths.items()):
+                content = _read_path(cursor, path)
+                if content is not None and object_id(b"blob", content) in wanted:
+                    found[object_id(b"blob", content)] = content
+        if found:
+            objects = "object was" if len(found) == 1 else "objects were"
+            said = f"{len(found)} lost {objects} stored again from the worktree"
+            self._do(said, partial(self._store, [(b"blob", content) for content in found.values()]))
+
+    # Files
+
+    def _mend_permissions(self) -> None:
+        for file in self._check.files:
+            if file.is_plain and not file.is_private and not file.is_of_others:
+                path = os.path.join(self._layout.store, file.name)
+                said = f"{file.name or 'the store'} has mode {file.wanted_mode:o} again"
+                self._do(said, partial(disk.set_mode, path, file.wanted_mode))
+
+    def _mend_small_files(self) -> None:
+        if not proves_to_belong(self._layout.store, self._worktree):
+            return
+        noted = ["config"] if self._check.has_other_notes else []
+        for file in [*self._check.small_faults, *noted]:
+            self._do(f"{file} was made anew", partial(self._mend_small, file))
+
+    def _mend_small(self, file: str) -> None:
+        self._keep(file)
+        mend(self._layout.store, file, self._worktree)
+
+    def _clear_away(self) -> None:
+        """Remove what dead processes left, what git can make again, and what nothing needs."""
+        files = self._check.files
+        unwanted = [file.name for file in files if file.is_temporary]
+        unwanted += [file.name for file in find_lone_indexes(files)]
+        for name in unwanted:
+            path = os.path.join(self._layout.store, name)
+            self._do(f"{name} was removed", partial(disk.remove_file, path))
+        for problem in self._check.harmless:
+            if problem.kind == "derived":
+                self._do(f"{problem.what} is in quarantine", partial(self._take_away, problem.what))
+        if self._check.is_cache_bad or self.has_to_heal:
+            self._do("the cache was thrown away", self._drop_cache)
+
+    def _drop_cache(self) -> None:
+        for suffix in _OF_SQLITE:
+            disk.remove_file(self._layout.cache + suffix)
+
+    # Timeline
+
+    def _rewrite_timeline(self, timeline: TimelineRows) -> None:
+        # The log of the file belongs to it, and goes when nobody has it open any more.
+        for suffix in _OF_SQLITE:
+            self._keep("timeline.db" + suffix)
+        timeline.close()
+        rewrite_timeline(self._layout.timeline)
+
+    def _mend_rows(self) -> None:
+        """Put journaled packs aside whose rows are damaged; their files were mended before."""
+        number = len(self._check.bad_rows)
+        if number:
+            copies = "copy of a pack" if number == 1 else "copies of packs"
+            said = f"{number} damaged {copies} went from the timeline into quarantine"
+            self._do(said, self._replace_rows)
+
+    def _replace_rows(self) -> None:
+        """Make what is whole in damaged rows durable elsewhere, and only then drop the rows."""
+        rows, objects = self._check.bad_rows, self._check.objects
+        for row in rows:
+            for suffix, content in ((".pack", row.pack), (".idx", row.index)):
+                disk.write_file(self._place_for(f"{_ROWS}/{row.name}{suffix}"), content)
+                path = os.path.join(self._layout.packs, row.name + suffix)
+                if os.path.exists(path):
+                    disk.sync_file(path)
+        disk.sync_names(self._layout.packs)
+        pack_of = partial(os.path.join, self._layout.packs)
+        missing = [row.name for row in rows if not os.path.exists(pack_of(row.name + ".pack"))]
+        with self._new_pack(in_place_of=missing) as writer:
+            for row in rows:
+                self._copy_aside(row.name, writer)
+        with closing(Journal(self._layout.timeline)) as journal:
+            journal.packs.drop_copies([row.name for row in rows])
+        objects.refresh()
+
+    def _copy_aside(self, name: str, writer: PackWriter) -> None:
+        """Copy what is whole in a pack that was put aside, whatever its index says, and is nowhere else."""
+        objects, directory = self._check.objects, os.path.join(self._quarantine, _ROWS)
+        index, _ = rebuild_index(objects, directory, name)
+        try:
+            pack = Pack.with_index(os.path.join(directory, name + ".idx"), index)
+        except StoreDamaged:
+            # Not even its ends are there.
+            return
+        with closing(pack):
+            self._copy_whole(pack, writer, objects.prove)
+
+    # Packs
+
+    def _mend_packs(self) -> None:
+        whole = {content.name: content for content in self._check.journaled}
+        damaged = dict.fromkeys([*self._check.pack_faults, *self._check.bad_copies])
+        for name in [name for name in damaged if name in whole]:
+            self._do(f"{name} was written anew from the timeline", partial(self._write, whole[name]))
+        rest = [name for name in damaged if name not in whole]
+        for name in [name for name in rest if self._has_bad_index(name)]:
+            self._do(f"the index of {name} was made anew", partial(self._mend_index, name))
+        unsound = [name for name in rest if self._is_unsound(name)]
+        if unsound:
+            said = f"what is whole in {', '.join(unsound)} is in a new pack, and the old one in quarantine"
+            self._do(said, partial(self._rewrite, unsound))
+
+    def _write(self, content: PackBytes) -> None:
+        for suffix in (".pack", ".idx"):
+            self._keep(f"objects/pack/{content.name}{suffix}")
+        write_pack(self._layout.packs, content)
+
+    def _has_bad_index(self, name: str) -> bool:
+        fault = self._check.pack_faults.get(name)
+        return fault is not None and fault.index is not None
+
+    def _mend_index(self, name: str) -> None:
+        index, is_complete = rebuild_index(self._check.objects, self._layout.packs, name)
+        self._keep(f"objects/pack/{name}.idx")
+        disk.write_file(os.path.join(self._layout.packs, name + ".idx"), index)
+        fault = self._check.pack_faults[name]
+        if not is_complete and fault.pack is None:
+            self._check.pack_faults[name] = PackFault(name, None, "lacks objects")
+
+    def _is_unsound(self, name: str) -> bool:
+        fault = self._check.pack_faults.get(name)
+        if fault is None or fault.pack is not None:
+            return True
+        # Read with a damaged index, objects look worse than they are.
+        return not self._has_bad_index(name) and name in self._check.bad_copies
+
+    def _rewrite(self, names: list[str]) -> None:
+        with self._new_pack(in_place_of=names) as writer:
+            for name in names:
+                self._copy_from(name, writer, set(names))
+        for name in names:
+            for suffix in _OF_A_PACK:
+                self._take_away(f"objects/pack/{name}{suffix}")
+        disk.sync_names(self._layout.packs)
+        self._check.objects.refresh()
+
+    def _copy_from(self, name: str, writer: PackWriter, damaged: set[str]) -> None:
+        """Copy what is whole in a damaged pack and in no sound one."""
+        stock = self._check.objects.stock
+        try:
+            pack = Pack(os.path.join(self._layout.packs, name + ".idx"))
+        except (StoreDamaged, StoreFailed):
+            return
+        with closing(pack):
+            self._copy_whole(pack, writer, lambda id: stock.lists_beside(id, damaged))
+
+    def _copy_whole(self, pack: Pack, writer: PackWriter, is_elsewhere: Callable[[bytes], bool]) -> None:
+        objects = self._check.objects
+        for offset, id in pack.places():
+            if id in writer or not is_whole(objects, pack, offset, id) or is_elsewhere(id):
+                continue
+            kind, size, pieces = objects.read_at(pack, offset)
+            if kind == b"blob":
+                writer.add_stream(size, pieces, lambda _: False)
+            else:
+                writer.add(kind, id, size, deflate(b"".join(pieces)))
+
+    # Keepers and refs
+
+    def _make_keepers(self, timeline: TimelineRows) -> None:
+        """Make lost keepers again: the timeline holds all that is in them, and the hash proves it."""
+        objects = self._check.objects
+        objects.refresh()
+        made = _make_all_keepers(timeline)
+        # One that kept a forgotten tree is needed only where others are reached through it.
+        chain = _find_chain(objects, timeline, made)
+        pairs = [pair for keeper, content in made.items() if keeper in chain for pair in content]
+        wanted = [pair for pair in pairs if not objects.prove(object_id(*pair))]
+        if wanted:
+            said = f"{len(wanted)} objects that keep trees from 'git gc' were made anew from the timeline"
+            self._do(said, partial(self._store, wanted))
+
+    def _store(self, wanted: Iterable[tuple[bytes, bytes]]) -> None:
+        with self._new_pack() as writer:
+            for kind, content in wanted:
+                writer.add(kind, object_id(kind, content), len(content), deflate(content))
+
+    @contextmanager
+    def _new_pack(self, in_place_of: Collection[str] = ()) -> Iterator[PackWriter]:
+        """Make what the body writes durable, and shelve it as any fresh pack; also in place of others."""
+        objects, made = self._check.objects, list[str]()
+        objects.refresh()
+        writer = objects.start_pack()
+        try:
+            yield writer
+            objects.publish(writer, made.append)
+            # Without a timeline there is nothing to be put anywhere.
+            with suppress(ShadowError), closing(Journal(self._layout.timeline)) as journal:
+                if in_place_of:
+                    journal.packs.remove(in_place_of, made[0] if made else None)
+                elif made:
+                    journal.packs.add_fresh(made[0], [])
+        except BaseException:
+            writer.abandon()
+            raise
+
+    def _mend_refs(self) -> None:
+        if any(problem.what == "packed-refs" for problem in self._check.problems):
+            self._do("packed-refs is in quarantine", partial(self._take_away, "packed-refs"))
+        timeline = self._check.timeline
+        if timeline is None or not any(problem.kind == "ref" for problem in self._check.problems):
+            return
+        keeper, beyond = timeline.last_keeper, self._check.beyond
+        given_up = f"; given up are {tell_beyond(beyond)}" if beyond else ""
+        if keeper is not None:
+            said = f"{KEEPER_REF} ends at the last keeper again{given_up}"
+            self._do(said, partial(self._write_ref, keeper))
+        elif beyond:
+            self._do(f"{KEEPER_REF} is in quarantine{given_up}", self._take_ref_away)
+
+    def _take_ref_away(self) -> None:
+        """Put a ref aside of which the timeline knows nothing at all."""
+        for name in ("packed-refs", KEEPER_REF):
+            self._take_away(name)
+        disk.sync_names(os.path.dirname(self._layout.ref))
+
+    def _write_ref(self, keeper: bytes) -> None:
+        for name in ("packed-refs", KEEPER_REF):
+            self._keep(name)
+        disk.make_directories(os.path.dirname(self._layout.ref))
+        disk.write_file(self._layout.ref, keeper.hex().encode() + b"\n", beside=self._layout.config)
+
+    # Quarantine
+
+    def _do(self, said: str, act: Callable[[], object]) -> None:
+        """Do one thing, or in a dry run only report it; if it fails, the rest still runs."""
+        if self._dry_run:
+            self.done.append(said)
+            return
+        try:
+            act()
+        except ShadowError as error:
+            self.done.append(f"this could not be done: {said}: {error}")
+        else:
+            self.done.append(said)
+
+    def _keep(self, name: str) -> None:
+        """Copy a file of the store into quarantine, durably, before it is changed."""
+        path = os.path.join(self._layout.store, name)
+        if os.path.lexists(path):
+            disk.copy_file(path, self._place_for(name))
+
+    def _take_away(self, name: str) -> None:
+        """Move a file of the store into quarantine."""
+        path = os.path.join(self._layout.store, name)
+        if os.path.lexists(path):
+            place = self._place_for(name)
+            disk.rename(path, place)
+            disk.sync_names(os.path.dirname(place))
+
+    def _place_for(self, name: str) -> str:
+        place = os.path.join(self._quarantine, name)
+        disk.make_directories(os.path.dirname(place))
+        return place
+
+
+# Timeline
+
+
+def rewrite_timeline(path: str) -> None:
+    """Replace a damaged timeline by a sound one with the same rows; StoreDamaged if rows are lost.
+
+    All rows or none: a message that lost some of its changes would be reverted in part, and nobody would
+    know. A row whose seal is wrong is copied as it is, and stays wrong. Only for the holder of the lock, with
+    no other connection open.
+    """
+    temporary = disk.name_temporary(os.path.dirname(path))
+    try:
+        fd = disk.create_file(temporary)
+        try:
+            _copy_rows(path, temporary)
+            disk.sync(fd, temporary)
+        finally:
+            os.close(fd)
+        # A log of the old file would be taken for one of the new; all that is in it was copied.
+        for suffix in ("-wal", "-shm"):
+            disk.remove_file(path + suffix)
+        disk.rename(temporary, path)
+        disk.sync_names(os.path.dirname(path))
+    finally:
+        for suffix in _OF_SQLITE:
+            disk.remove_file(temporary + suffix)
+
+
+def _copy_rows(source: str, target: str) -> None:
+    try:
+        with closing(sqlite3.connect(source, isolation_level=None)) as old:
+            # The format that the file says may be what is damaged.
+            if not has_schema(old):
+                require_format(old, source)
+            with closing(sqlite3.connect(target, isolation_level=None)) as new:
+                new.executescript(f"PRAGMA journal_mode = WAL; BEGIN; {SCHEMA} COMMIT;")
+                _copy_tables(old, new)
+            old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    except (sqlite3.Error, UnicodeError) as error:
+        raise StoreDamaged(f"{source}: {error}") from error
+
+
+def _copy_tables(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
+    tables = [name for (name,) in new.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+    new.execute("BEGIN")
+    for table in sorted(tables, key=lambda name: name == _SEQUENCE):
+        columns = [str(row[1]) for row in new.execute(f"PRAGMA table_info({table})")]
+        if table == _SEQUENCE:
+            new.execute(f"DELETE FROM {_SEQUENCE}")
+        # NOT INDEXED: an index may be what is damaged.
+        rows = old.execute(f"SELECT {', '.join(columns)} FROM {table} NOT INDEXED")
+        marks = ", ".join("?" * len(columns))
+        new.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
+        _require_all(table, old, new)
+    new.execute("COMMIT")
+    if new.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+        raise StoreDamaged("its rows do not fit together")
+
+
+def _require_all(table: str, old: sqlite3.Connection, new: sqlite3.Connection) -> None:
+    """Raise StoreDamaged if an index knows of more rows than were found: a page may end too early.
+
+    An index that knows of fewer is damaged itself, and has been made anew.
+    """
+    ((copied,),) = new.execute(f"SELECT count(*) FROM {table} NOT INDEXED")
+    for _, index, _, _, is_partial in new.execute(f"PRAGMA index_list({table})").fetchall():
+        if is_partial:
+            continue
+        columns = ", ".join(str(row[2]) for row in new.execute(f"PRAGMA index_info({index})"))
+        known = old.execute(f"SELECT {columns} FROM {table} INDEXED BY {index}").fetchall()
+        if len(known) > copied:
+            raise StoreDamaged(f"rows of {table} are lost")
+
+
+# Keepers and worktree
+
+
+def _make_all_keepers(timeline: TimelineRows) -> dict[bytes, Made]:
+    """Make each keeper, with the tree that it names, from the timeline's rows; those that fit, by id."""
+    made: dict[bytes, Made] = {}
+    last: bytes | None = None
+    last_live: bytes | None = None
+    for record in timeline.trees.values():
+        # A sweep links live trees only.
+        for parent in {last, last_live}:
+            found = make_keeper(record.tree, record.facts, parent, record.time_s, record.keeper)
+            if found is not None:
+                made[record.keeper] = list(zip((b"commit", b"tree"), found, strict=True))
+        last = record.keeper
+        last_live = record.keeper if record.forgotten_ms is None else last_live
+    return made
+
+
+def _find_chain(objects: Objects, timeline: TimelineRows, made: dict[bytes, Made]) -> set[bytes]:
+    """Find the keepers of live trees, and those before them in the chain."""
+    chain: set[bytes] = set()
+    for record in timeline.live_trees:
+        keeper: bytes | None = record.keeper
+        while keeper is not None and keeper not in chain:
+            chain.add(keeper)
+            try:
+                content = made[keeper][0][1] if keeper in made else objects.read(b"commit", keeper)
+                keeper = parse_keeper(content).parent
+            except StoreDamaged:
+                break
+    return chain
+
+
+def _read_path(cursor: Cursor, path: RelPath) -> bytes | None:
+    """Read a file, or the target of a link; None if neither is there."""
+    above, _, name = path.rpartition(b"/")
+    try:
+        return read_file(cursor.enter(RelPath(above)), name, _LARGEST)[1]
+    except (Vanished, Unreadable, TooLong):
+        pass
+    try:
+        return read_link(cursor.enter(RelPath(above)), name)[1]
+    except (Vanished, Unreadable):
+        return None

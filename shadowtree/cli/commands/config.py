@@ -1,0 +1,137 @@
+"""The command that shows settings with their origins, and writes those of the user."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from shadowtree.base.errors import InvalidInput
+from shadowtree.cli.app import Group, pass_shared
+from shadowtree.cli.complete import complete_setting
+from shadowtree.cli.find_shadow import Shared, find_to_record
+from shadowtree.cli.output import emit, escape, join_columns, warn
+from shadowtree.config import sources
+
+_SIZES = (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10))
+_TIMES = (("d", 86400), ("h", 3600), ("m", 60))
+
+
+@click.group(cls=Group, invoke_without_command=True, subcommand_metavar="[ACTION ARGUMENTS]")
+@pass_shared
+def config(shared: Shared) -> None:
+    """Show the settings and where each comes from, or write your own
+
+    In this order: --set, the environment (SHADOWTREE_MAX_FILE_SIZE), the project's '.shadowtree.toml' or
+    '[tool.shadowtree]' in its 'pyproject.toml', your file of settings, the default. A project may set only
+    what of it is covered: heavy_dirs and max_file_size.
+
+    \b
+    Examples:
+      shadowtree config list
+      shadowtree config get lock_timeout
+      shadowtree config set lock_timeout 30s
+      shadowtree config unset lock_timeout
+    """
+    _list(shared)
+
+
+@config.command("list")
+@pass_shared
+def list_settings(shared: Shared) -> None:
+    """List every setting, its value, and where that comes from"""
+    _list(shared)
+
+
+@config.command("get")
+@click.argument("key", shell_complete=complete_setting)
+@pass_shared
+def get_setting(shared: Shared, key: str) -> None:
+    """Print the value of one setting
+
+    \b
+    Examples:
+      shadowtree config get max_file_size
+    """
+    found = _read(shared)
+    setting = found.get(key)
+    emit(setting, [escape(show_value(setting.value))])
+    for warning in found.warnings:
+        warn(warning)
+
+
+@config.command("set")
+@click.argument("key", shell_complete=complete_setting)
+@click.argument("value")
+@pass_shared
+def set_setting(shared: Shared, key: str, value: str) -> None:
+    """Set KEY to VALUE in your file of settings
+
+    Its other lines and its comments stay. Sizes may be written as 20M, times as 30d, lists with commas.
+
+    \b
+    Examples:
+      shadowtree config set max_file_size 50M
+      shadowtree config set heavy_dirs target,build
+    """
+    file = sources.set_setting(os.environ, key, value)
+    _report_changed(shared, key, f"{key} is set in {escape(file)}", "user")
+
+
+@config.command("unset")
+@click.argument("key", shell_complete=complete_setting)
+@pass_shared
+def unset_setting(shared: Shared, key: str) -> None:
+    """Remove KEY from your file of settings
+
+    \b
+    Examples:
+      shadowtree config unset max_file_size
+    """
+    file = sources.unset_setting(os.environ, key)
+    _report_changed(shared, key, f"{escape(key)} is not set in {escape(file)} any more", None)
+
+
+def _list(shared: Shared) -> None:
+    found = _read(shared)
+    settings = found.list_settings()
+    rows = [(each.key, escape(show_value(each.value)) or "none", _name_origin(each)) for each in settings]
+    emit(settings, join_columns(rows))
+    for warning in found.warnings:
+        warn(warning)
+    for variable in found.unknown_variables:
+        warn(f"{variable} is the name of no setting")
+
+
+def _report_changed(shared: Shared, key: str, sentence: str, wanted: str | None) -> None:
+    """Report what was written, and what counts now, which may come from elsewhere."""
+    try:
+        setting = _read(shared).get(key)
+    except InvalidInput as error:
+        # What was asked for is done; the next command reports the same.
+        warn(str(error))
+        setting = None
+    emit(setting, [sentence])
+    if setting is not None and wanted is not None and setting.origin != wanted:
+        warn(f"here it is {show_value(setting.value)} all the same, by the {_name_origin(setting)}")
+
+
+def _read(shared: Shared) -> sources.Config:
+    return sources.read_config(os.environ, os.path.realpath(find_to_record(shared)), shared.settings)
+
+
+def _name_origin(setting: sources.Setting) -> str:
+    return setting.origin if setting.file is None else f"{setting.origin}: {escape(setting.file)}"
+
+
+def show_value(value: object) -> str:
+    """Write a value as it could be set."""
+    if isinstance(value, tuple):
+        return ",".join(value)
+    if isinstance(value, float):
+        unit, size = next((each for each in _TIMES if value and not value % each[1]), ("s", 1))
+        return f"{value / size:g}{unit}"
+    if isinstance(value, int):
+        unit, size = next((each for each in _SIZES if value and not value % each[1]), ("", 1))
+        return f"{value // size}{unit}"
+    return str(value)

@@ -1,0 +1,253 @@
+"""The command that keeps worktrees warm: it starts the daemon, reports what it does, and stops it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from shadowtree.base.errors import DaemonFailed, InvalidInput
+from shadowtree.cli.app import Group, pass_shared
+from shadowtree.cli.find_shadow import Shared, current_directory
+from shadowtree.cli.output import (
+    ProgressBar,
+    count,
+    describe_age,
+    emit,
+    escape,
+    now_ms,
+    say,
+    write_lines,
+    writes_json,
+)
+from shadowtree.config.settings import parse_duration
+from shadowtree.daemon.client import Client, connect
+from shadowtree.daemon.endpoint import Endpoint
+from shadowtree.daemon.launch import end_daemon, find_daemon, find_to_oversee, reach_daemon
+from shadowtree.results.messages import Message
+
+
+@click.group(cls=Group, invoke_without_command=True, subcommand_metavar="[ACTION ARGUMENTS]")
+@click.option(
+    "--detach", "is_detached", is_flag=True, help="Return when it is watched, and go on in the background"
+)
+@click.option(
+    "--auto",
+    metavar="TIME",
+    help="Record each burst of changes as a message, after so much quiet, such as 5s",
+)
+@pass_shared
+def watch(shared: Shared, is_detached: bool, auto: str | None) -> int:
+    """Watch this worktree, so that commands cost what changed
+
+    A daemon keeps it warm, and the other commands use it by themselves. Without --detach it is watched until
+    you press Ctrl-C. With it, until 'shadowtree watch stop', or until no command has used it for an hour. One
+    daemon serves all worktrees, and ends when there is none. The first time it wraps the current directory.
+
+    With --auto each burst of changes that is followed by so much quiet becomes a message, marked as inferred,
+    so that what any program did can be undone. While a message is open, what changes belongs to that one. One
+    session of a worktree records so at a time; 'shadowtree watch status' tells which.
+
+    \b
+    Examples:
+      shadowtree watch
+      shadowtree watch --auto 5s
+      shadowtree watch --detach
+      shadowtree watch status
+      shadowtree watch stop
+    """
+    auto_s = None if auto is None else parse_duration(auto)
+    if shared.settings:
+        raise InvalidInput("--set is for one command; what is watched has the usual settings")
+    with reach_daemon(os.environ) as client:
+        with ProgressBar("Reading files") as bar:
+            wish = {
+                **_name_place(shared),
+                "allow_broad": shared.allow_broad,
+                "auto_s": auto_s,
+                "session": shared.session,
+            }
+            served = client.ask("serve", wish, is_detached, progress=bar)
+        if not is_detached:
+            return _hold(client, served)
+        _report_served(served, f"by process {served['pid']}")
+    return 0
+
+
+@watch.command()
+@click.option("--all", "is_all", is_flag=True, help="Stop watching everything, and end the daemon")
+@pass_shared
+def stop(shared: Shared, is_all: bool) -> None:
+    """Stop watching this worktree
+
+    What is being done is finished first. With --all the daemon has ended when this returns; exit code 1 if it
+    goes on.
+
+    \b
+    Examples:
+      shadowtree watch stop
+      shadowtree watch stop --all
+    """
+    if is_all:
+        ended = _end_daemon()
+        stopped, nothing = ended or [], "Nothing was watched" if ended is None else "The daemon has ended"
+        document = {"stopped": stopped, "ended": ended is not None}
+    else:
+        stopped, nothing = _stop_one(shared), "This is not watched"
+        document = {"stopped": stopped}
+    lines = [f"{escape(worktree)} is no longer watched" for worktree in stopped]
+    emit(document, lines or [nothing])
+
+
+@watch.command()
+@pass_shared
+def status(shared: Shared) -> None:
+    """Show which worktrees are watched, and how well
+
+    \b
+    Examples:
+      shadowtree watch status
+      shadowtree watch status --json
+    """
+    client = find_to_oversee(os.environ)
+    found: dict[str, Any] | None = None  # Any: JSON
+    if client is not None:
+        with client:
+            found = client.ask("status")
+    emit(_to_json(found), ["No daemon is running"] if found is None else _render_status(found))
+
+
+def stop_serving(worktree: str, store: str) -> None:
+    """Let a daemon that serves this worktree let go of it."""
+    client = find_daemon(os.environ) if Endpoint.is_used(os.environ) else None
+    if client is not None:
+        with client:
+            client.ask("stop", worktree, store)
+
+
+def _name_place(shared: Shared) -> dict[str, Any]:  # Any: JSON
+    """Name where this is, so that the daemon finds the worktree that is meant."""
+    store = shared.store or os.environ.get("SHADOWTREE_STORE") or None
+    return {
+        "worktree": os.path.realpath(current_directory()),
+        "store": None if store is None else os.path.realpath(store),
+    }
+
+
+def _report_served(served: dict[str, Any], how: str) -> None:  # Any: JSON
+    files = count(served["files"], "file")
+    lines = [f"{escape(served['worktree'])} with its {files} is watched {how}"]
+    emit(served, lines, warnings=served.get("warnings", ()))
+    sys.stdout.flush()
+
+
+def _hold(client: Client, served: dict[str, Any]) -> int:  # Any: JSON
+    """Hold the worktree until somebody presses Ctrl-C; that is how it ends, and no failure."""
+
+    def report_burst(message: Message) -> None:
+        if not writes_json():
+            write_lines([f"Message {escape(message.id)} changed {count(len(message.patch.files), 'file')}"])
+            sys.stdout.flush()
+
+    try:
+        _report_served(served, "until you press Ctrl-C")
+        why = client.wait(report_burst)
+    except KeyboardInterrupt:
+        return 0
+    say(f"{served['worktree']} is no longer watched: {why}")
+    return 1
+
+
+def _stop_one(shared: Shared) -> list[str]:
+    client = find_to_oversee(os.environ)
+    if client is None:
+        return []
+    place = _name_place(shared)
+    with client:
+        stopped: list[str] = client.ask("stop", place["worktree"], place["store"])
+        return stopped
+
+
+def _end_daemon() -> list[str] | None:
+    """End the daemon, of whatever version, and name what it says that it served; None: there is none."""
+    place = Endpoint(os.environ)
+    try:
+        client = find_to_oversee(os.environ)
+    except DaemonFailed:
+        with connect(place) or nullcontext() as client:
+            end_daemon(place, client)
+        return []
+    if client is None:
+        return None
+    with client:
+        worktrees = [served["worktree"] for served in client.ask("status")["worktrees"]]
+        end_daemon(place, client)
+    return worktrees
+
+
+def _to_json(found: dict[str, Any] | None) -> dict[str, Any]:  # Any: JSON
+    if found is None:
+        return {"pid": None, "version": None, "since": None, "socket": None, "worktrees": []}
+    worktrees = [
+        {
+            "worktree": served["worktree"],
+            "store": served["store"],
+            "sessions": served["sessions"],
+            "watching": served["watching"],
+            "requests": served["requests"],
+            "since": _to_iso(served["since_ms"]),
+            "used": _to_iso(served["used_ms"]),
+            "kept": served["is_kept"],
+            "holders": served["holders"],
+            "auto": served["auto_s"],
+            "auto_session": served["auto_session"],
+            "failure": served["failure"],
+        }
+        for served in found["worktrees"]
+    ]
+    return {
+        "pid": found["pid"],
+        "version": found["version"],
+        "since": _to_iso(found["since_ms"]),
+        "socket": found["socket"],
+        "worktrees": worktrees,
+    }
+
+
+def _render_status(found: dict[str, Any]) -> Iterator[str]:  # Any: JSON
+    now = now_ms()
+    since = describe_age(now - found["since_ms"])
+    yield f"The daemon is process {found['pid']}, version {found['version']}, for {since}"
+    for served in found["worktrees"]:
+        used = describe_age(now - served["used_ms"])
+        yield f"{escape(served['worktree'])}: {count(served['requests'], 'request')}, used {used} ago"
+        if served["watching"] is not None:
+            yield from _render_watching(served["watching"])
+        if served["auto_s"] is not None:
+            session, quiet = escape(served["auto_session"]), f"{served['auto_s']:g} s of quiet"
+            yield f"  bursts of changes are recorded in session {session} after {quiet}"
+        if served["failure"] is not None:
+            yield f"  the last one could not be, and is tried again: {escape(served['failure'])}"
+    if not found["worktrees"]:
+        yield "It watches nothing"
+
+
+def _render_watching(watching: dict[str, Any]) -> Iterator[str]:  # Any: JSON
+    if not watching["active"]:
+        yield f"  not watched now: {escape(watching['reason'] or 'nobody knows why')}"
+        return
+    number = watching["directories"]
+    directories = "1 directory" if number == 1 else f"{number:,} directories"
+    yield f"  {directories} watched, {watching['unwatched']:,} looked at each time"
+    scans = count(watching["rescans"], "full scan")
+    why = f", the last one because {escape(watching['reason'])}" if watching["reason"] else ""
+    yield f"  {scans}{why}; {count(watching['missed'], 'change')} found that nobody told of"
+
+
+def _to_iso(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")

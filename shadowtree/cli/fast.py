@@ -1,0 +1,129 @@
+"""A small parser for the commands that agents call all the time: it spares them the import of click.
+
+It understands plain spellings only, such as `track --json --session=s1`. For anything else, a wrong line too,
+`parse` returns None, and click decides. A test compares the tables with click's own parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from shadowtree.base.frozen import frozen
+
+FLAG, VALUE, VALUES = "flag", "value", "values"
+"""What an option takes: nothing, a value, or a value each time that it is repeated."""
+REQUIRED, OPTIONAL, REST = "required", "optional", "rest"
+"""What an argument is: REST takes all words from its place on, whatever they look like, and comes last."""
+
+Options = Mapping[str, tuple[str, str]]
+"""By flag: the name of the value, and what the option takes."""
+
+
+@frozen
+class Hot:
+    """What a command that must start fast takes."""
+
+    arguments: Mapping[str, str]
+    options: Options
+
+
+SHARED: Options = {
+    "-C": ("start", VALUE),
+    "--store": ("store", VALUE),
+    "--session": ("session", VALUE),
+    "--set": ("settings", VALUES),
+    "--allow-broad": ("allow_broad", FLAG),
+    "--json": ("as_json", FLAG),
+}
+_DESCRIPTION: Options = {"-m": ("text", VALUE), "--role": ("role", VALUE), "--meta": ("meta", VALUE)}
+
+HOT = {
+    "begin": Hot({"id": REQUIRED}, _DESCRIPTION),
+    "end": Hot({"id": OPTIONAL}, {"--path": ("paths", VALUES)}),
+    "run": Hot(
+        {"command": REST},
+        {**_DESCRIPTION, "--id": ("id", VALUE), "--undo-on-fail": ("undo_on_fail", FLAG)},
+    ),
+    "snapshot": Hot({"id": REQUIRED}, _DESCRIPTION),
+    "step": Hot({"name": REQUIRED}, {"--end": ("is_end", FLAG)}),
+    "track": Hot({}, {}),
+}
+"""The commands that must start fast: hosts of agents call them at every message."""
+
+
+@frozen
+class Call:
+    """A line that is understood: only the values that were given, by name."""
+
+    command: str
+    shared: Mapping[str, object]
+    values: Mapping[str, object]
+
+
+def run(call: Call) -> int:
+    """Run a command and return its exit code."""
+    from shadowtree.cli.find_shadow import read_shared
+
+    shared = read_shared(call.shared)
+    act: Callable[..., int | None]
+    if call.command == "run":
+        from shadowtree.cli.running import run as act
+    else:
+        from shadowtree.cli import recording
+
+        act = getattr(recording, call.command)
+    return act(shared, **call.values) or 0
+
+
+def parse(words: Sequence[str]) -> Call | None:
+    """Understand a command line fully, or return None."""
+    name = None
+    options = dict(SHARED)
+    values: dict[str, object] = {}
+    waiting: list[tuple[str, str]] = []
+    rest = iter(words)
+    for word in rest:
+        if waiting and waiting[0][1] == REST and (word == "--" or not word.startswith("-")):
+            values[waiting.pop()[0]] = tuple(rest) if word == "--" else (word, *rest)
+            break
+        flag, equals, joined = word.partition("=") if word.startswith("--") else (word, "", "")
+        if flag in options:
+            value = _read_value(options[flag][1], joined if equals else None, rest)
+            if value is None:
+                return None
+            _keep(values, *options[flag], value)
+        elif name is None and word in HOT:
+            name = word
+            options |= HOT[word].options
+            waiting = list(HOT[word].arguments.items())
+        elif waiting and not word.startswith("-"):
+            values[waiting.pop(0)[0]] = word
+        else:
+            return None
+    if name is None or any(kind != OPTIONAL for _, kind in waiting) or _has_empty(values):
+        return None
+    names = {value_name for value_name, _ in SHARED.values()}
+    shared = {key: value for key, value in values.items() if key in names}
+    return Call(name, shared, {key: value for key, value in values.items() if key not in names})
+
+
+def _read_value(kind: str, joined: str | None, rest: Iterator[str]) -> str | bool | None:
+    """Give the option's value, or None where it is not plain what it is."""
+    if kind == FLAG:
+        return True if joined is None else None
+    value = next(rest, None) if joined is None else joined
+    return None if value is None or value.startswith("-") else value
+
+
+def _keep(values: dict[str, object], name: str, kind: str, value: str | bool) -> None:
+    if kind == VALUES:
+        earlier = values.get(name, ())
+        assert isinstance(earlier, tuple)
+        values[name] = (*earlier, value)
+    else:
+        values[name] = value
+
+
+def _has_empty(values: Mapping[str, object]) -> bool:
+    """Find an empty word, which may be a script's unset variable: click knows where it is welcome."""
+    return any("" in value if isinstance(value, tuple) and value else not value for value in values.values())

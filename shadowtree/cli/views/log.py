@@ -1,0 +1,208 @@
+"""Messages as lines for people: the log, a row for each of them, and one message in full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from shadowtree.cli.output import (
+    GAP,
+    align_left,
+    align_right,
+    count,
+    cut,
+    describe_age,
+    escape,
+    find_room,
+    first_line,
+    paint,
+)
+from shadowtree.cli.views.graph import GraphLine, Point, draw_graph
+from shadowtree.cli.views.status import LETTERS, list_skipped, render_diff
+from shadowtree.results.messages import FileDiff, Message
+
+LineCount = tuple[int, int] | None
+"""How many lines a message added and removed; None: not counted."""
+Heads = Mapping[str, Message]
+"""The last message in force of each session."""
+
+_MIN_TEXT, _MAX_TEXT = 20, 100
+"""How many columns of a text are shown: on a narrow terminal lines break rather than leave less."""
+_MARKS = {"open": "*", "active": "*", "undone": "o", "archived": "."}
+"""What stands for a message in its lane, unless it is the head or was taken out."""
+_MAX_NAME = 24
+"""How many columns of a branch's name are shown."""
+
+
+def render_log(
+    messages: Sequence[Message],
+    counts: Sequence[LineCount],
+    *,
+    now_ms: int,
+    width: int | None = None,
+    has_sessions: bool = False,
+) -> Iterator[str]:
+    """Give a row for each message; texts are cut so that a row fits into `width`, if there is one.
+
+    The last message in force is marked with `@`, unless the messages are of several sessions; those are
+    named then.
+    """
+    heads = _find_heads(messages)
+    left = [
+        align_right([_describe_place(message, {} if has_sessions else heads) for message in messages]),
+        *_describe_times(messages, now_ms=now_ms, has_sessions=has_sessions),
+    ]
+    states = [_describe_states(message) for message in messages]
+    if any(states):
+        left.append(align_left(states))
+    yield from _make_rows(messages, counts, left, width)
+
+
+def render_graph(
+    messages: Sequence[Message],
+    counts: Sequence[LineCount],
+    *,
+    now_ms: int,
+    width: int | None = None,
+    has_sessions: bool = False,
+) -> Iterator[str]:
+    """Give the rows of the log with lanes before them, and what branches are called.
+
+    Each session has its own lanes, in which the last message in force is marked with `@`.
+    """
+    heads = _find_heads(messages)
+    lines = list(draw_graph([_make_point(message, heads) for message in messages]))
+    left = [
+        _take_lanes(lines),
+        align_right([f"#{message.number}" for message in messages]),
+        *_describe_times(messages, now_ms=now_ms, has_sessions=has_sessions),
+    ]
+    states = [_name_branch(message) or _describe_states(message) for message in messages]
+    if any(states):
+        left.append(align_left(states))
+    rows = _make_rows(messages, counts, left, width)
+    for line in lines:
+        yield line.drawing if line.place is None else next(rows)
+
+
+def render_message(
+    message: Message, diffs: Sequence[FileDiff], *, now_ms: int, escape_content: bool
+) -> Iterator[str]:
+    """Tell all of one message: what was said, what it changed, line by line."""
+    yield paint("bold", f"#{message.number} {escape(message.id)}")
+    yield ", ".join(_describe_circumstances(message, now_ms))
+    for line in message.text.splitlines():
+        yield f"    {escape(line)}".rstrip()
+    yield ""
+    if message.state != "open":
+        yield _describe_files(message) + " changed" if diffs else "Nothing changed"
+    yield from _list_files(diffs)
+    yield from list_skipped(message.skipped, "not protected")
+    if diffs:
+        yield ""
+        yield from render_diff(diffs, escape_content=escape_content)
+
+
+def describe_text(message: Message) -> str:
+    """Give the first line of a message's text; of one that has none, the id."""
+    return first_line(message.text) or escape(message.id)
+
+
+def _find_heads(messages: Sequence[Message]) -> dict[str, Message]:
+    """Find what `@` means in each session, among messages with the oldest first: the last one in force."""
+    return {message.session: message for message in messages if message.state in ("open", "active")}
+
+
+def _describe_place(message: Message, heads: Heads) -> str:
+    mark = "@" if heads.get(message.session) is message else " "
+    return f"{mark} #{message.number}"
+
+
+def _describe_times(messages: Sequence[Message], *, now_ms: int, has_sessions: bool) -> Iterator[list[str]]:
+    yield align_right([describe_age(now_ms - message.time_ms) for message in messages])
+    if has_sessions:
+        yield align_left([escape(message.session) for message in messages])
+
+
+def _describe_state(message: Message) -> str:
+    if message.is_out:
+        return "taken out"
+    if message.state == "active":
+        return "inferred" if message.is_burst else ""
+    return message.state
+
+
+def _describe_states(message: Message) -> str:
+    pinned = "pinned" if message.is_pinned else ""
+    return " ".join(filter(None, [_describe_state(message), pinned]))
+
+
+def _name_branch(message: Message) -> str | None:
+    return None if message.branch is None else cut(escape(message.branch), _MAX_NAME)
+
+
+def _make_point(message: Message, heads: Heads) -> Point:
+    mark = "x" if message.is_out else _MARKS[message.state]
+    if heads.get(message.session) is message:
+        mark = "@"
+    parent = None if message.parent is None else (message.session, message.parent)
+    return Point((message.session, message.id), parent, mark, is_main=message.state != "archived")
+
+
+def _take_lanes(lines: Sequence[GraphLine]) -> list[str]:
+    """Give the drawings of the messages, all as wide as the widest of them."""
+    return align_left([line.drawing for line in lines if line.place is not None])
+
+
+def _make_rows(
+    messages: Sequence[Message],
+    counts: Sequence[LineCount],
+    left: Sequence[Sequence[str]],
+    width: int | None,
+) -> Iterator[str]:
+    """Put the columns that all logs have behind those on the left."""
+    right = [
+        align_right([_describe_files(message) for message in messages]),
+        align_right([f"+{counted[0]}" if counted else "" for counted in counts]),
+        align_right([f"-{counted[1]}" if counted else "" for counted in counts]),
+    ]
+    room = find_room([*left, *right], width, at_least=_MIN_TEXT, at_most=_MAX_TEXT)
+    texts = align_left([cut(describe_text(message), room) for message in messages])
+    for message, row in zip(messages, zip(*left, texts, *right, strict=True), strict=True):
+        yield _paint_row(message, row)
+
+
+def _describe_files(message: Message) -> str:
+    return "" if message.state == "open" else count(len(message.patch.files), "file")
+
+
+def _paint_row(message: Message, row: Sequence[str]) -> str:
+    *left, added, removed = row
+    if message.state in ("undone", "archived"):
+        return paint("dim", GAP.join(row).rstrip())
+    if not added.strip():
+        return GAP.join(left).rstrip()
+    return GAP.join([*left, paint("green", added), paint("red", removed)])
+
+
+def _describe_circumstances(message: Message, now_ms: int) -> Iterator[str]:
+    yield f"{describe_age(now_ms - message.time_ms)} ago"
+    yield f"{message.time:%Y-%m-%d %H:%M} UTC"
+    yield f"session {escape(message.session)}"
+    if message.role is not None:
+        yield f"role {escape(message.role)}"
+    if message.state != "active":
+        on = "" if message.branch is None else f" on branch {escape(message.branch)}"
+        yield f"{_describe_state(message)}{on}"
+    if message.is_pinned:
+        yield "pinned"
+    if message.is_burst:
+        yield "inferred from changes that nobody announced"
+    elif message.is_inferred:
+        yield "ended by what came after it"
+
+
+def _list_files(diffs: Sequence[FileDiff]) -> Iterator[str]:
+    for file_diff in diffs:
+        letter, colour = LETTERS[file_diff.status]
+        lines = "" if file_diff.binary else f"  +{file_diff.additions} -{file_diff.deletions}"
+        yield f"{paint(colour, letter)} {escape(file_diff.path)}{lines}"

@@ -1,0 +1,232 @@
+"""What an undo, redo, revert, switch, unrevert or restore did, told to people: values in, lines out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from shadowtree.cli.output import count, cut, escape, escape_line, paint
+from shadowtree.cli.views.status import LISTED, list_skipped, summarise_skipped
+from shadowtree.results.outcomes import ConflictingPath, Hunk, Outcome
+
+_VERBS = {
+    "undo": ("Undid", "Would undo"),
+    "redo": ("Redid", "Would redo"),
+    "revert": ("Reverted", "Would revert"),
+    "switch": ("Switched", "Would switch"),
+    "unrevert": ("Took back", "Would take back"),
+    "restore": ("Restored", "Would restore"),
+}
+"""How each act is told when it is done, and when it was only planned."""
+
+_DEEDS = (
+    ("restored", "restore", "green"),
+    ("merged", "merge", "cyan"),
+    ("deleted", "delete", "red"),
+    ("kept", "keep", "yellow"),
+)
+"""What can happen to a path: how it is told when done, how it is told of a plan, and the colour of it."""
+
+_NAMED = 3
+"""How many messages a sentence names."""
+_SHOWN_LINES = 5
+"""How many lines of each side are shown where texts collide."""
+_SHOWN_COLUMNS = 100
+
+
+def render_outcome(
+    outcome: Outcome,
+    *,
+    target: str | None = None,
+    is_part: bool = False,
+    has_files: bool = True,
+) -> Iterator[str]:
+    """Say in one sentence what happened, then to which files, then what else is to be known.
+
+    `target` is the name that the user gave to go to; `is_part`: only some paths were asked for; `has_files`:
+    files were asked for at all.
+    """
+    if has_substance(outcome):
+        act = _describe_act(outcome, target, is_part=is_part)
+        where = "" if has_files else ", in the timeline alone"
+        yield f"{act}{where}: {_describe_effect(outcome)}"
+    yield from _list_paths(outcome)
+    yield from _list_marked(outcome)
+    yield from list_skipped(outcome.skipped, "left alone")
+    if outcome.conflicts:
+        yield paint("yellow", f"{count(len(outcome.conflicts), 'path')} in conflict:")
+        yield from list_conflicts(outcome.conflicts)
+    yield from (escape(note[:1].upper() + note[1:]) for note in outcome.notes)
+    if not has_substance(outcome) and not outcome.notes:
+        yield f"There is nothing to {outcome.act}"
+
+
+def list_conflicts(conflicts: Sequence[ConflictingPath]) -> Iterator[str]:
+    """List every path in conflict, why it is, and, once for neighbours, what the user can do."""
+    for advice, group in groupby(conflicts, key=lambda conflict: conflict.advice):
+        for conflict in group:
+            yield f"  {escape(conflict.path)}: {escape(conflict.reason)}"
+            yield from _list_hunks(conflict.hunks)
+        yield f"    {escape(advice)}"
+
+
+def has_substance(outcome: Outcome) -> bool:
+    """Tell whether there was anything to do, be it only in the timeline."""
+    return bool(outcome.messages or outcome.restored or outcome.deleted or outcome.kept or outcome.conflicts)
+
+
+def find_way_back(outcome: Outcome, *, is_overwriting: bool) -> str | None:
+    """Name the command that takes back what was done; None: there is nothing to take back.
+
+    A redo brings back what the messages had done, but not exactly what somebody else's edits had been.
+    """
+    if outcome.dry_run:
+        return None
+    if outcome.act == "undo" and outcome.messages and not is_overwriting and not outcome.merged:
+        return "redo" if outcome.turns == 1 else f"redo {outcome.turns}"
+    has_changed = bool(outcome.restored or outcome.deleted)
+    if outcome.act == "unrevert":
+        # Another one would go on to the act before; what this one replaced is a recorded tree, though.
+        return f"restore {outcome.before}" if has_changed else None
+    return "unrevert" if has_changed or outcome.messages else None
+
+
+def describe_shortfall(outcome: Outcome, turns: int | None = None) -> str:
+    """Say why less was done than was asked for; `turns`: how many were."""
+    reasons = []
+    if turns is not None and outcome.turns is not None and outcome.turns < turns:
+        reasons.append(f"{outcome.turns:,} of {count(turns, 'turn')}")
+    if outcome.marked:
+        reasons.append(f"{count(len(outcome.marked), 'file')} with conflict markers")
+    if outcome.skipped:
+        reasons.append(f"left alone: {summarise_skipped(outcome.skipped)}")
+    return f"less was done than was asked for: {'; '.join(reasons or outcome.notes)}"
+
+
+def describe_plan(outcome: Outcome) -> str:
+    """Say what somebody has to agree to."""
+    deleted, restored = len(outcome.deleted), len(outcome.restored)
+    files = count(outcome.covered, "file")
+    if not deleted:
+        return f"This replaces {restored:,} of {files}"
+    return f"This deletes {deleted:,} of {files}" + (f" and replaces {restored:,}" if restored else "")
+
+
+def _describe_act(outcome: Outcome, target: str | None, *, is_part: bool) -> str:
+    verb = _VERBS[outcome.act][outcome.dry_run]
+    if outcome.turns is not None:
+        return f"{verb} {count(outcome.turns, 'turn')} ({_name_messages(outcome.messages)})"
+    if outcome.act == "unrevert":
+        return f"{verb} what was done last"
+    if outcome.act == "restore":
+        return f"{verb} everything to {escape(target or 'that tree')}"
+    if outcome.act == "switch":
+        return f"{verb} to {escape(target or 'it')} ({_describe_way(outcome)})"
+    if outcome.mode == "only":
+        return _describe_only(outcome, target, is_part=is_part)
+    if is_part:
+        return f"{verb} part of what was done since {escape(target or 'then')}"
+    if outcome.redone:
+        forward = "Would move" if outcome.dry_run else "Moved"
+        return f"{forward} forward to just before {escape(target or 'it')}"
+    first, *later = outcome.messages or [target or "it"]
+    if not later:
+        return f"{verb} {escape(first)}"
+    after = "message" if len(later) == 1 else f"{len(later):,} messages"
+    return f"{verb} {escape(first)} and the {after} after it"
+
+
+def _describe_way(outcome: Outcome) -> str:
+    """Say over how many messages a switch went."""
+    entered = len(outcome.redone)
+    left = len(outcome.messages) - entered
+    if not entered:
+        return f"{count(left, 'message')} left"
+    return (
+        f"{left:,} left, {count(entered, 'message')} entered"
+        if left
+        else f"{count(entered, 'message')} entered"
+    )
+
+
+def _describe_only(outcome: Outcome, target: str | None, *, is_part: bool) -> str:
+    """Say that one message was taken out, and that this was not a way back to before it."""
+    took, kept = ("Would take", "keep") if outcome.dry_run else ("Took", "kept")
+    what = escape(outcome.messages[0] if outcome.messages else target or "it")
+    return f"{took} out {'part of ' if is_part else ''}{what} alone and {kept} what came after it"
+
+
+def _name_messages(messages: Sequence[str]) -> str:
+    if len(messages) > _NAMED:
+        return count(len(messages), "message")
+    return ", ".join(escape(message) for message in messages)
+
+
+def _describe_effect(outcome: Outcome) -> str:
+    told: list[str] = []
+    for deed, plan, _ in _DEEDS:
+        number = len(_find_paths(outcome, deed))
+        if number:
+            noun = f"{number:,}" if told else count(number, "file")
+            told.append(f"{noun} to {plan}" if outcome.dry_run else f"{noun} {deed}")
+    if told:
+        return ", ".join(told)
+    return "no file to change" if outcome.dry_run else "no file changed"
+
+
+def _find_paths(outcome: Outcome, deed: str) -> Sequence[str]:
+    """Give the paths that something happened to, each for one deed alone."""
+    if deed != "restored":
+        paths: Sequence[str] = getattr(outcome, deed)
+        return paths
+    merged = set(outcome.merged)
+    return [path for path in outcome.restored if path not in merged]
+
+
+def _list_paths(outcome: Outcome) -> Iterator[str]:
+    listed = sorted(
+        (path, plan if outcome.dry_run else deed, colour)
+        for deed, plan, colour in _DEEDS
+        for path in _find_paths(outcome, deed)
+    )
+    for path, deed, colour in listed[:LISTED]:
+        yield f"  {paint(colour, f'{deed:8}')}  {escape(path)}"
+    if len(listed) > LISTED:
+        yield f"  and {len(listed) - LISTED:,} more, which --json lists"
+
+
+def _list_marked(outcome: Outcome) -> Iterator[str]:
+    """List every file with conflict markers, because each needs a hand, and say what to do."""
+    if not outcome.marked:
+        return
+    number = count(len(outcome.marked), "file")
+    would = "would get conflict markers" if outcome.dry_run else "with conflict markers, for you to edit"
+    yield paint("yellow", f"{number} {would}:")
+    yield from (f"  {escape(path)}" for path in outcome.marked)
+    if not outcome.dry_run:
+        yield "    find '<<<<<<<' in each, keep of the versions what you want, and delete the markers"
+
+
+def _list_hunks(hunks: Sequence[Hunk]) -> Iterator[str]:
+    """Show where texts collide: what each side has there."""
+    for hunk in hunks[:LISTED]:
+        yield f"    line {hunk.line:,}:"
+        yield from _show_side("now", hunk.ours)
+        yield from _show_side("origin", hunk.base)
+        yield from _show_side("wanted", hunk.theirs)
+    if len(hunks) > LISTED:
+        yield f"    and {count(len(hunks) - LISTED, 'place')} more, which --json lists"
+
+
+def _show_side(name: str, text: str) -> Iterator[str]:
+    if not text:
+        yield f"      {name:6}  nothing"
+        return
+    lines = text.removesuffix("\n").split("\n")
+    for place, line in enumerate(lines[:_SHOWN_LINES]):
+        yield f"      {'' if place else name:6}  | {cut(escape_line(line), _SHOWN_COLUMNS)}"
+    more = len(lines) - _SHOWN_LINES
+    if more > 0:
+        yield f"              and {count(more, 'line')} more, which --json has"
+    elif not text.endswith("\n"):
+        yield "              without a line break at the end"

@@ -1,0 +1,137 @@
+"""Snapshots, messages and the status of a worktree as lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from shadowtree.cli.output import (
+    count,
+    escape,
+    escape_line,
+    paint,
+)
+from shadowtree.results.messages import ChangedPath, FileDiff, Patch, Skipped, Snapshot, Status
+
+LISTED = 10
+"""How many paths are listed; JSON has all."""
+
+LETTERS = {
+    "added": ("A", "green"),
+    "modified": ("M", "yellow"),
+    "deleted": ("D", "red"),
+    "type": ("T", "cyan"),
+}
+
+
+def render_wrap(worktree: str, store: str, snapshot: Snapshot) -> Iterator[str]:
+    """Tell what is protected now, where it is kept, and what is not protected."""
+    are = "is" if snapshot.files == 1 else "are"
+    yield f"{count(snapshot.files, 'file')} in {escape(worktree)} {are} protected now"
+    yield f"The store is {escape(store)}"
+    yield from list_skipped(snapshot.skipped, "not protected")
+    yield "What git ignores and dependency directories are left out; 'shadowtree status' counts them"
+
+
+def render_status(status: Status) -> Iterator[str]:
+    """Tell where the shadow stands, and plainly what is not protected."""
+    yield f"{escape(status.worktree)} is protected"
+    yield f"The store is {escape(status.store)}"
+    yield f"The session is {escape(status.session)}{_describe_timeline(status)}"
+    yield from _list_changed(status)
+    if status.watching:
+        yield "Changes are being watched"
+    if status.ignored:
+        are = "entry is" if status.ignored == 1 else "entries are"
+        yield paint("yellow", f"{status.ignored:,} ignored {are} not protected")
+    yield from list_skipped(status.skipped, "not protected")
+    if not status.ignored and not status.skipped:
+        yield "Nothing in it is left out"
+    for warning in status.warnings:
+        yield paint("yellow", escape(warning))
+
+
+def render_patch(patch: Patch) -> Iterator[str]:
+    """List the changed paths, each after the letter of its status."""
+    yield from map(_describe_change, patch.files)
+
+
+def render_diff(diffs: Sequence[FileDiff], *, escape_content: bool) -> Iterator[str]:
+    """Give the patches one after the other; the names in them are escaped in any case."""
+    for file_diff in diffs:
+        if not file_diff.patch:
+            yield paint("bold", _describe_difference(file_diff))
+            continue
+        is_header = True
+        for line in file_diff.patch.removesuffix("\n").split("\n"):
+            # The lines of a file begin with a blank, a sign or a backslash.
+            if line.startswith(("diff ", "@@ ")):
+                is_header = line.startswith("diff ")
+            shown = escape_line(line) if is_header or escape_content else line
+            yield _paint_diff_line(shown, is_header=is_header)
+
+
+def summarise_skipped(skipped: Sequence[Skipped]) -> str:
+    """Name the first skipped path with its reason, and how many there are."""
+    first = skipped[0]
+    others = len(skipped) - 1
+    return f"{first.path} ({first.reason})" + (f" and {count(others, 'other path')}" if others else "")
+
+
+def list_skipped(skipped: Sequence[Skipped], what: str) -> Iterator[str]:
+    """List the first skipped paths with their reasons; `what` they are, as `not protected`."""
+    if not skipped:
+        return
+    are = "is" if len(skipped) == 1 else "are"
+    yield paint("yellow", f"{count(len(skipped), 'path')} {are} {what}:")
+    for each in skipped[:LISTED]:
+        yield f"  {escape(each.path)} ({escape(each.reason)})"
+    if len(skipped) > LISTED:
+        yield f"  and {len(skipped) - LISTED:,} more, which --json lists"
+
+
+def _list_changed(status: Status) -> Iterator[str]:
+    """Count what changed since the last record, and list the first paths of what is no message's."""
+    outside = status.outside
+    changed = f"{count(status.changed, 'path')} changed since the last record"
+    if not outside:
+        yield changed
+        return
+    # Acts since the last message are records too, so that the two may count different things.
+    if len(outside) == status.changed:
+        yield f"{changed}, outside any message:"
+    else:
+        yield changed
+        yield f"{count(len(outside), 'path')} changed outside any message:"
+    yield from (f"  {_describe_change(each)}" for each in outside[:LISTED])
+    if len(outside) > LISTED:
+        yield f"  and {len(outside) - LISTED:,} more, which --json lists"
+
+
+def _describe_change(changed: ChangedPath) -> str:
+    letter, colour = LETTERS[changed.status]
+    return f"{paint(colour, letter)} {escape(changed.path)}"
+
+
+def _describe_timeline(status: Status) -> str:
+    parts = []
+    if status.head is not None:
+        parts.append(f"last message {escape(status.head)}")
+    if status.open is not None:
+        parts.append(f"open message {escape(status.open)}")
+    if status.undone:
+        parts.append(count(len(status.undone), "undone message"))
+    return "".join(f", {part}" for part in parts)
+
+
+def _describe_difference(file_diff: FileDiff) -> str:
+    path = escape(file_diff.path)
+    if file_diff.binary:
+        return f"Binary files a/{path} and b/{path} differ"
+    return f"{LETTERS[file_diff.status][0]} {path} (too large to compare line by line)"
+
+
+def _paint_diff_line(line: str, *, is_header: bool) -> str:
+    if is_header:
+        return paint("bold", line)
+    colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
+    return paint(colour, line) if colour else line

@@ -1,0 +1,245 @@
+"""What a store holds and takes, what was removed from it, and whether it is sound, as lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from shadowtree.cli.output import (
+    GAP,
+    align_right,
+    count,
+    describe_age,
+    describe_bytes,
+    escape,
+    paint,
+)
+from shadowtree.results.reports import (
+    CheckReport,
+    Forgotten,
+    HurtMessage,
+    KnownStore,
+    PathFigure,
+    Purged,
+    Removal,
+    SessionFigure,
+    Stats,
+    SweptStore,
+)
+
+MOVED = "If one was only moved, do 'shadowtree wrap NEW --adopt STORE' first."
+NEARLY_FULL = 80
+"""From this share of its budget on, in per cent, what a store takes is shown in yellow."""
+_NAMED = 10
+"""How many messages or paths are named to people."""
+_NAMED_HURT = 5
+"""How many messages are named of those that one problem hurts; all are at the end."""
+
+
+# What it takes
+
+
+def render_stats(stats: Stats, *, now_ms: int) -> Iterator[str]:
+    """Report what a store holds, what that takes, and of how much."""
+    yield f"The store of {escape(stats.worktree)} is {escape(stats.store)}"
+    yield _describe_budget(stats)
+    yield (
+        f"{count(stats.messages, 'message')} in {count(stats.sessions, 'session')}, "
+        f"{count(stats.trees, 'tree')}, {count(stats.pins, 'pin')}"
+    )
+    if stats.oldest_ms is not None and stats.newest_ms is not None:
+        oldest, newest = (describe_age(now_ms - each) for each in (stats.oldest_ms, stats.newest_ms))
+        yield f"The oldest message is {oldest} old, the newest {newest}"
+    yield (
+        f"Objects {describe_bytes(stats.object_bytes)} in {count(stats.packs, 'pack')}, timeline "
+        f"{describe_bytes(stats.timeline_bytes)}, cache {describe_bytes(stats.cache_bytes)}"
+    )
+    if stats.free_bytes:
+        yield f"'shadowtree gc' would free {describe_bytes(stats.free_bytes)}"
+    if stats.largest:
+        yield "What takes most:"
+        yield from (f"  {line}" for line in list_figures(stats.largest))
+
+
+def _describe_budget(stats: Stats) -> str:
+    taken = f"It takes {describe_bytes(stats.store_bytes)}"
+    if stats.budget_bytes is None:
+        return taken
+    share = stats.store_bytes * 100 // stats.budget_bytes
+    line = f"{taken} of {describe_bytes(stats.budget_bytes)}, {share} %"
+    return paint("yellow", line) if share >= NEARLY_FULL else line
+
+
+def list_figures(figures: Sequence[PathFigure | SessionFigure]) -> list[str]:
+    """Give a row for each path or session, with what it takes."""
+    sizes = align_right([describe_bytes(figure.bytes) for figure in figures])
+    return [GAP.join((size, _name_figure(figure))) for size, figure in zip(sizes, figures, strict=True)]
+
+
+def _name_figure(figure: PathFigure | SessionFigure) -> str:
+    if isinstance(figure, PathFigure):
+        return f"{escape(figure.path)} ({count(figure.versions, 'version')})"
+    if figure.session is None:
+        return "no session"
+    return f"{escape(figure.session)} ({count(figure.messages, 'message')})"
+
+
+def render_stores(stores: Sequence[KnownStore], *, now_ms: int) -> Iterator[str]:
+    """Give a row for each store, and their sum."""
+    if not stores:
+        yield "There is no store"
+        return
+    sizes = align_right([describe_bytes(known.bytes) if known.is_trusted else "?" for known in stores])
+    ages = align_right(
+        ["?" if known.used_ms is None else describe_age(now_ms - known.used_ms) for known in stores]
+    )
+    for known, size, age in zip(stores, sizes, ages, strict=True):
+        yield GAP.join((size, age, _describe_store(known)))
+    unseen = sum(not known.is_trusted for known in stores)
+    but = f"; {unseen:,} of them {'was' if unseen == 1 else 'were'} not looked into" if unseen else ""
+    yield f"{count(len(stores), 'store')}, {describe_bytes(sum(known.bytes for known in stores))}{but}"
+
+
+def _describe_store(known: KnownStore) -> str:
+    """Name a worktree; the store is named where the worktree is not there to find it by."""
+    if known.state == "there" and known.worktree is not None:
+        return escape(known.worktree)
+    where = f"{escape(known.worktree or 'unknown')} ({escape(known.store)})"
+    if known.is_orphan:
+        return paint("yellow", f"{where}: gone, 'shadowtree gc --orphans' removes it")
+    return f"{where}: {known.state}, {escape(known.doubt or '')}"
+
+
+# What was removed
+
+
+def render_removal(removal: Removal) -> Iterator[str]:
+    """List the stores that were removed, and those that were not."""
+    would = "would be removed" if removal.dry_run else "removed"
+    for store in removal.removed:
+        yield f"{would}  {escape(store)}"
+    for known in removal.kept:
+        yield f"kept  {escape(known.worktree or known.store)}: {escape(known.doubt or '')}"
+    if removal.removed:
+        yield f"{count(len(removal.removed), 'store')} {would}, {describe_bytes(removal.freed)}"
+        if removal.dry_run:
+            yield MOVED
+    else:
+        yield "No store was removed"
+
+
+def render_swept(found: Sequence[SweptStore], *, dry_run: bool) -> Iterator[str]:
+    """Give a row for each store with what was freed in it, and the sum."""
+    would = "would free" if dry_run else "freed"
+    for each in found:
+        name = escape(each.worktree or each.store)
+        if each.swept is None:
+            yield f"left  {name}: {escape(each.reason or '')}"
+        else:
+            yield f"{would} {describe_bytes(each.swept.freed)}  {name}"
+    total = sum(each.swept.freed for each in found if each.swept is not None)
+    yield f"This {would} {describe_bytes(total)} in {count(len(found), 'store')}"
+
+
+def render_forgotten(found: Forgotten) -> Iterator[str]:
+    """List what is forgotten, or would be."""
+    would_be = "would be forgotten" if found.dry_run else "forgotten"
+    if not found.messages and not found.trees:
+        yield "Nothing is old enough to be forgotten"
+    else:
+        yield f"{count(len(found.messages), 'message')} and {count(found.trees, 'tree')} {would_be}"
+    for session, id in found.messages[:_NAMED]:
+        yield f"  {escape(id)}  of session {escape(session)}"
+    if len(found.messages) > _NAMED:
+        yield f"  and {len(found.messages) - _NAMED:,} more"
+    if found.freed:
+        yield f"{describe_bytes(found.freed)} freed"
+
+
+def describe_purge(planned: Purged) -> str:
+    """Say what is about to be purged, in one line."""
+    named = ", ".join(escape(path) for path in planned.paths[:_NAMED])
+    more = f" and {len(planned.paths) - _NAMED:,} more" if len(planned.paths) > _NAMED else ""
+    told = (
+        f"This removes {named or 'it'}{more} from {count(planned.trees, 'tree')} and"
+        f" {count(len(planned.messages), 'message')} for good; no undo brings it back"
+    )
+    if planned.also_at:
+        told += f". The same bytes stay at {count(len(planned.also_at), 'other path')}"
+    return told
+
+
+def render_purged(purged: Purged) -> Iterator[str]:
+    """List what was purged, and what was not."""
+    for path in purged.paths[:_NAMED]:
+        yield f"{'Would be purged' if purged.dry_run else 'Purged'}: {escape(path)}"
+    if len(purged.paths) > _NAMED:
+        yield f"  and {len(purged.paths) - _NAMED:,} more"
+    if purged.trees or purged.blobs:
+        yield (
+            f"{count(len(purged.blobs), 'content')} in {count(purged.trees, 'tree')} and"
+            f" {count(len(purged.messages), 'message')}"
+        )
+    if purged.freed:
+        yield f"{describe_bytes(purged.freed)} freed"
+    for path in purged.also_at[:_NAMED]:
+        yield f"The same bytes are at {escape(path)}"
+    if len(purged.also_at) > _NAMED:
+        yield f"  and at {len(purged.also_at) - _NAMED:,} more"
+    for blob in purged.left[:_NAMED] if not purged.dry_run else ():
+        yield f"To remove them too: shadowtree purge {blob}"
+    yield from map(escape, purged.notes)
+
+
+def list_left_of_purge(purged: Purged) -> Iterator[str]:
+    """Say why the bytes are, or may be, still in the store."""
+    if purged.also_at:
+        yield f"the same bytes are still in the store: {count(len(purged.also_at), 'other path')} have them"
+    if purged.unread:
+        yield f"messages may still say what was in {count(len(purged.unread), 'content')} that cannot be read"
+    if purged.names:
+        yield f"{len(purged.names):,} of the ids of messages and names of sessions still hold something of it"
+
+
+# Whether it is sound
+
+
+def render_check(report: CheckReport, *, has_repaired: bool) -> Iterator[str]:
+    """List what was repaired, what is damaged, whom that hurts, and what can be tried."""
+    for sentence in report.repaired:
+        yield f"{paint('cyan', 'would do' if report.dry_run else 'repaired')}  {escape(sentence)}"
+    if report.quarantine is not None:
+        yield f"What was changed is kept as it was in {escape(report.quarantine)}"
+    for problem in report.problems:
+        yield f"{paint('red', 'damaged')}  {escape(problem.message)}{_name_hurt(problem.messages)}"
+    for problem in report.harmless:
+        yield f"{paint('dim', 'harmless')}  {escape(problem.message)}"
+    looked = f"{count(report.trees, 'tree')} walked, {count(report.objects, 'object')} read"
+    if report.ok:
+        yield f"The store is sound: {looked}"
+        return
+    yield f"{count(len(report.problems), 'problem')}: {looked}"
+    if report.hurt:
+        yield "These messages cannot be relied on any more:"
+        yield from (f"  {escape(hurt.id)} in session {escape(hurt.session)}" for hurt in report.hurt)
+    yield from _advise(report, has_repaired=has_repaired)
+
+
+def _name_hurt(messages: list[HurtMessage]) -> str:
+    if not messages:
+        return ""
+    named = ", ".join(escape(hurt.id) for hurt in messages[:_NAMED_HURT])
+    more = len(messages) - _NAMED_HURT
+    return f"; it hurts {named}" + (f" and {count(more, 'more message')}" if more > 0 else "")
+
+
+def _advise(report: CheckReport, *, has_repaired: bool) -> Iterator[str]:
+    """Say what can be tried; after a repair that is not the same once more."""
+    if not has_repaired:
+        if not report.dry_run:
+            yield "Try 'shadowtree check --repair', which heals what it can and keeps what it changes"
+    elif report.hurt:
+        yield "Try 'shadowtree check --repair --forget-lost', which forgets them"
+    elif any(problem.kind == "identity" for problem in report.problems):
+        yield "Try 'shadowtree wrap --adopt STORE' if the store belongs to this directory"
+    else:
+        yield "What is left could not be repaired"

@@ -1,0 +1,211 @@
+"""The endpoint: where commands and the daemon of one directory of stores find each other.
+
+A directory of its own beside the stores, which only its owner can enter:
+
+    daemon/    0700
+    ├── lock   flock, held by the one daemon as long as it lives; never removed
+    ├── socket 0600; made anew by each daemon
+    └── log    what the daemon did, of bounded size
+
+Both sides check the user at the other end, and refuse another one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from shadowtree.base.errors import InvalidInput, ShadowError
+from shadowtree.system import disk
+from shadowtree.system.process import file_system_view, peer_user, short_path, user_id
+from shadowtree.system.syscalls import free_lock, try_lock
+from shadowtree.system.user_dirs import VARIABLE_PREFIX, Places
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import _socket
+    from socket import socket
+
+    from shadowtree.system.process import Socket
+
+_DIRECTORY = "daemon"
+_SOCKET = "socket"
+_BACKLOG = 64
+"""How many commands may wait for a daemon to listen; one more does without."""
+
+
+class Endpoint:
+    """The directory in which commands and the daemon find each other."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        places = Places(environ)
+        stores = places.stores
+        if stores is None:
+            raise InvalidInput("there is no home directory to find the daemon in")
+        self._environ = environ
+        self._places = places
+        self._stores = stores
+        self.directory = os.path.join(stores, _DIRECTORY)
+        self.lock = os.path.join(self.directory, "lock")
+        self.socket = os.path.join(self.directory, _SOCKET)
+        self.log = os.path.join(self.directory, "log")
+
+    @staticmethod
+    def is_used(environ: Mapping[str, str]) -> bool:
+        """Tell whether a daemon listens there, or one that died left its socket."""
+        stores = Places(environ).stores
+        return stores is not None and os.path.lexists(os.path.join(stores, _DIRECTORY, _SOCKET))
+
+    @staticmethod
+    def is_own_user(connection: Socket) -> bool:
+        """Tell whether the process at the other end is of the same user as this one."""
+        return peer_user(connection) == user_id()
+
+    def circumstances(self) -> dict[str, object]:
+        """Collect what decides, beside its arguments, what a command does.
+
+        A daemon does the work of those commands alone for which all of it is the same.
+        """
+        umask = os.umask(0o077)
+        os.umask(umask)
+        return {
+            "HOME": self._environ.get("HOME"),
+            "XDG_CONFIG_HOME": self._environ.get("XDG_CONFIG_HOME"),
+            "stores": self._stores,
+            "file of settings": self._places.user_config,
+            "settings": _find_settings(self._places.variables),
+            "umask": umask,
+            "groups": [os.getegid(), *sorted(os.getgroups())],
+            "encoding of names": sys.getfilesystemencoding(),
+            "file system": file_system_view(),
+        }
+
+    def read_owner(self) -> str:
+        """Name the process that is the daemon, or was it last."""
+        try:
+            return disk.read_file(self.lock).decode("ascii", "replace").strip()
+        except ShadowError:
+            return "unknown"
+
+    def find_owner(self) -> str | None:
+        """Name the process that is the daemon, also if its socket is gone; None: there is none."""
+        try:
+            fd = os.open(self.lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            if not try_lock(fd):
+                return self.read_owner()
+            free_lock(fd)
+            return None
+        finally:
+            os.close(fd)
+
+    def connect(self, timeout_s: float) -> _socket.socket | None:
+        """Connect to the daemon; None: there is none, or one that is not to be trusted."""
+        if not os.path.lexists(self.socket):
+            return None
+        try:
+            # The module `socket` itself costs as much as a bare start of Python.
+            import _socket
+
+            disk.require_private(self.directory)
+            connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        except (ImportError, AttributeError, OSError, ShadowError):
+            return None
+        try:
+            connection.settimeout(timeout_s)
+            with self._address() as address:
+                connection.connect(address)
+            if self.is_own_user(connection):
+                return connection
+        except OSError:
+            pass
+        connection.close()
+        return None
+
+    def listen(self) -> Listening | None:
+        """Become the daemon here; None: another process is."""
+        self._make()
+        with disk.store_errors(self.lock):
+            fd = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            with disk.store_errors(self.lock):
+                disk.make_private(fd)
+                if try_lock(fd):
+                    os.pwrite(fd, str(os.getpid()).encode().ljust(20), 0)
+                    return Listening(self, fd, self._bind())
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+        return None
+
+    def _make(self) -> None:
+        """Make the directory, and refuse one that others can write to."""
+        disk.make_directories(self.directory)
+        disk.require_trusted_parent(os.path.dirname(self.directory))
+        disk.require_private(self.directory)
+
+    def _bind(self) -> socket:
+        """Make the socket, in place of one that a dead daemon left. Only for the holder of the lock."""
+        import socket
+
+        disk.remove_file(self.socket)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with disk.store_errors(self.socket), self._address() as address:
+                listener.bind(address)
+                os.chmod(self.socket, 0o600)
+                listener.listen(_BACKLOG)
+        except BaseException:
+            listener.close()
+            raise
+        return listener
+
+    @contextmanager
+    def _address(self) -> Iterator[str]:
+        """Give the name of the socket while the directory is open; the whole path may be too long for one."""
+        fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            yield short_path(fd, self.directory, _SOCKET)
+        finally:
+            os.close(fd)
+
+
+def _find_settings(variables: Mapping[str, str]) -> dict[str, str]:
+    """Choose the variables that are settings; without any, as nearly always, nothing is imported for it."""
+    if not variables:
+        return {}
+    from shadowtree.config.settings import Settings
+
+    names = [f"{VARIABLE_PREFIX}{key.upper()}" for key in Settings.__match_args__]
+    return {name: variables[name] for name in names if name in variables}
+
+
+class Listening:
+    """An endpoint that this process is the daemon of."""
+
+    def __init__(self, endpoint: Endpoint, lock_fd: int, listener: socket) -> None:
+        self._endpoint = endpoint
+        self._lock_fd = lock_fd
+        self.listener = listener
+        self._socket = os.lstat(endpoint.socket)
+
+    def is_found(self) -> bool:
+        """Tell whether commands still come here: somebody may have removed the lock or the socket."""
+        try:
+            has_lock = os.path.samestat(os.fstat(self._lock_fd), os.lstat(self._endpoint.lock))
+            return has_lock and os.path.samestat(self._socket, os.lstat(self._endpoint.socket))
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """Let nobody in any more; the next daemon may come."""
+        self.listener.close()
+        if self.is_found():
+            disk.remove_file(self._endpoint.socket)
+        free_lock(self._lock_fd)
+        os.close(self._lock_fd)

@@ -1,0 +1,192 @@
+"""Start a daemon in the background, and reach the one that runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+
+import shadowtree
+from shadowtree.base.errors import DaemonFailed, ShadowError
+from shadowtree.daemon.client import Client, OtherDaemon, connect
+from shadowtree.daemon.endpoint import Endpoint
+from shadowtree.daemon.wire import SILENCE_S
+
+_PATIENCE_S = 20.0
+"""How long a new daemon may take to come up."""
+_PAUSE_S = 0.05
+_MOMENT_S = 1.0
+"""How long a daemon that is coming up or ending may hold the lock without a socket."""
+
+_CODE = """\
+import sys
+sys.path.insert(0, {place!r})
+from shadowtree.daemon.launch import run_detached
+run_detached({ready_fd})
+"""
+"""What the new process runs: this very package, wherever it is, and nothing of the current directory."""
+
+_NOT_ITS_OWN = ("SHADOWTREE_STORE", "SHADOWTREE_SESSION")
+"""Variables that are for the command alone that started it."""
+
+
+def reach_daemon(environ: Mapping[str, str]) -> Client:
+    """Give a conversation with the daemon, which is started if none runs; raise DaemonFailed."""
+    endpoint = Endpoint(environ)
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        client = find_daemon(environ)
+        if client is not None:
+            return client
+        answer = _start(environ)
+        if answer not in ("ready", "taken"):
+            raise DaemonFailed(f"did not start: {answer or 'nobody knows why'}")
+        if time.monotonic() > deadline:
+            raise _make_silence(endpoint)
+        if answer == "taken":
+            # Another one is about to listen, or to end.
+            time.sleep(_PAUSE_S)
+
+
+def find_daemon(environ: Mapping[str, str]) -> Client | None:
+    """Give a conversation with the daemon that runs; None: none does.
+
+    Raise DaemonFailed if it hangs, or is not like this command.
+    """
+    return _find(environ, _refuse)
+
+
+def find_to_oversee(environ: Mapping[str, str]) -> Client | None:
+    """Do the same for `status` and `stop` alone, for which the daemon only has to be of this version.
+
+    Raise DaemonFailed also if one runs whose socket is gone.
+    """
+
+    def refuse(other: OtherDaemon) -> None:
+        if not other.is_understood:
+            _refuse(other)
+
+    endpoint = Endpoint(environ)
+    deadline = time.monotonic() + _MOMENT_S
+    while True:
+        client = _find(environ, refuse)
+        owner = endpoint.find_owner() if client is None else None
+        if owner is None:
+            return client
+        if time.monotonic() > deadline:
+            raise DaemonFailed(
+                f"cannot be asked, its socket is gone; it is process {owner}; "
+                "try 'shadowtree watch stop --all'"
+            )
+        time.sleep(_PAUSE_S)
+
+
+def end_daemon(endpoint: Endpoint, client: Client | None) -> None:
+    """Tell the daemon to end, and wait until it has; without a client it is one that ends by itself.
+
+    Raise DaemonFailed if it goes on.
+    """
+    owner = endpoint.read_owner()
+    if client is not None:
+        client.end()
+    deadline = time.monotonic() + SILENCE_S
+    while endpoint.find_owner() == owner:
+        if time.monotonic() > deadline:
+            raise DaemonFailed(f"has not ended yet, it is process {owner}")
+        time.sleep(_PAUSE_S)
+
+
+def _find(environ: Mapping[str, str], refuse: Callable[[OtherDaemon], None]) -> Client | None:
+    endpoint = Endpoint(environ)
+    try:
+        return _greet(endpoint, refuse)
+    except TimeoutError as error:
+        raise _make_silence(endpoint) from error
+
+
+def _refuse(other: OtherDaemon) -> None:
+    raise DaemonFailed(
+        f"that runs, process {other.pid}, {other.why}; try 'shadowtree watch stop --all'"
+    ) from other
+
+
+def _make_silence(endpoint: Endpoint) -> DaemonFailed:
+    return DaemonFailed(f"does not answer, it is process {endpoint.read_owner()}")
+
+
+def _greet(endpoint: Endpoint, refuse: Callable[[OtherDaemon], None]) -> Client | None:
+    """Greet the daemon; None: there is none, or it is ending. Raise TimeoutError if it does not answer.
+
+    `refuse` raises if an `OtherDaemon` will not do.
+    """
+    client = connect(endpoint)
+    if client is None:
+        return None
+    try:
+        _say_hello(client, endpoint, refuse)
+    except TimeoutError:
+        client.close()
+        raise
+    except OSError:
+        client.close()
+        return None
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+def _say_hello(client: Client, endpoint: Endpoint, refuse: Callable[[OtherDaemon], None]) -> None:
+    try:
+        client.greet(endpoint)
+    except OtherDaemon as other:
+        refuse(other)
+
+
+def _start(environ: Mapping[str, str]) -> str:
+    """Start a daemon; say `ready`, `taken` if there is one already, or why it failed."""
+    import subprocess
+
+    place = os.path.dirname(os.path.dirname(os.path.abspath(shadowtree.__file__)))
+    ready_fd, telling_fd = os.pipe()
+    try:
+        code = _CODE.format(place=place, ready_fd=telling_fd)
+        own = {name: value for name, value in environ.items() if name not in _NOT_ITS_OWN}
+        subprocess.run(
+            [sys.executable, "-P", "-c", code, "shadowtree-daemon"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[telling_fd],
+            cwd="/",
+            env=own,
+            start_new_session=True,
+            check=False,
+        )
+    finally:
+        os.close(telling_fd)
+    with os.fdopen(ready_fd, encoding="utf-8", errors="replace") as ready:
+        return ready.read()
+
+
+def run_detached(ready_fd: int) -> None:
+    """Be the daemon, in a child of this process that belongs to nobody; tell when it listens."""
+    if os.fork():
+        os._exit(0)
+    answer = "ready"
+    try:
+        endpoint = Endpoint(os.environ)
+        listening = endpoint.listen()
+        if listening is None:
+            answer = "taken"
+    except ShadowError as error:
+        listening, answer = None, str(error)
+    if listening is not None:
+        from shadowtree.daemon.server import Server
+
+        server = Server(endpoint, listening)
+    os.write(ready_fd, answer.encode("utf-8", "backslashreplace"))
+    os.close(ready_fd)
+    if listening is not None:
+        server.run()

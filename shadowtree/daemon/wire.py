@@ -1,0 +1,215 @@
+"""What the daemon and a command send each other: frames of plain values, each with its length before it.
+
+    command                        daemon
+    hello PROTOCOL VERSION HOW   ▶
+                                 ◀ welcome            or: other PROTOCOL VERSION PID WHY
+    find DIRECTORY STORE         ▶
+                                 ◀ found WORKTREE ... or: without WHY
+    call METHOD ...              ▶
+                                 ◀ number, progress, working, confirm, recovered
+    answer, cancel               ▶
+                                 ◀ result, error      or: without WHY
+
+A command that is `other` in its circumstances alone may still ask for `status` and `stop`, which concern the
+daemon itself. `hello`, `other` and `end` never change, so that any version can end a daemon of any other.
+
+A frame is a tuple, written by `marshal` in the form that every Python of today reads: to import `json` would
+cost a command half as much as Python's own start. Reading it is safe from one's own user alone, and both
+sides check that first. A frozen value is a pair: its class, and its fields in order. An error is its class,
+its sentence and the values that it carries, so that nobody can tell in which process it was raised.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+
+    class Connection(Protocol):
+        """What a channel needs of a socket."""
+
+        def sendall(self, data: bytes, /) -> None:
+            """Send all of it."""
+
+        def recv_into(self, buffer: memoryview, /) -> int:
+            """Receive something, and return how much."""
+
+        def close(self) -> None:
+            """Close it."""
+
+
+PROTOCOL = 1
+"""Grows with every change of a frame. Only equals talk, and only if their versions are equal too."""
+
+HELLO_S = 1.0
+"""How long a command waits for the welcome; then it works alone."""
+BEAT_S = 2.0
+"""How often the daemon says that it is still at work."""
+SILENCE_S = 10.0
+"""How long a command waits for any frame about its work; then the daemon hangs."""
+
+READING = frozenset({"blame", "branches", "diff", "diff_message", "messages", "patch", "show", "status"})
+"""Methods of a shadow that record nothing."""
+AGAIN = frozenset({"begin", "begin_step", "end", "end_step", "take_snapshot"})
+"""Methods that record, and may be called again with the same arguments if the answer was lost."""
+ONCE = frozenset({"redo", "restore", "revert", "snapshot", "switch", "undo", "unrevert"})
+"""Methods of which a second call is another one."""
+METHODS = READING | AGAIN | ONCE
+"""All that the daemon does for commands."""
+
+HEADER_BYTES = 4
+_FORM = 2
+"""Of `marshal`: numbers, texts, lists, tuples and dictionaries have not changed since."""
+_MOST_BYTES = 1 << 30
+"""A frame that claims to be longer is none."""
+_TUPLE = ""
+"""Stands for the class of what is a tuple itself."""
+
+
+def may_repeat(method: str, arguments: list[object], named: dict[str, object]) -> bool:
+    """Tell whether a call may be made again if its answer was lost."""
+    if method == "end":
+        # Without a name it means the open message, which would be another one, or none.
+        return bool(arguments) and arguments[0] is not None
+    return method not in ONCE or bool(named.get("dry_run"))
+
+
+# Frames
+
+
+def pack_frame(frame: tuple[Any, ...]) -> bytes:  # Any: plain values
+    """Write a frame with its length before it."""
+    body = marshal.dumps(frame, _FORM)
+    return len(body).to_bytes(HEADER_BYTES, "big") + body
+
+
+def frame_size(header: bytes | bytearray) -> int:
+    """Read the length that stands before a frame; ConnectionError if there can be no such frame."""
+    size = int.from_bytes(header, "big")
+    if size > _MOST_BYTES:
+        raise ConnectionError("that is no frame")
+    return size
+
+
+def unpack_frame(body: bytes | bytearray) -> tuple[Any, ...]:  # Any: plain values
+    """Read a frame; ConnectionError if it is none."""
+    try:
+        frame = marshal.loads(body)
+    except (EOFError, ValueError, TypeError) as error:
+        raise ConnectionError("that is no frame") from error
+    if not isinstance(frame, tuple) or not frame:
+        raise ConnectionError("that is no frame")
+    return frame
+
+
+class Channel:
+    """A command's end of a connection, which blocks."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def send(self, *frame: object) -> None:
+        """Send one frame: its kind, and what belongs to it."""
+        self._connection.sendall(pack_frame(frame))
+
+    def receive(self) -> tuple[Any, ...] | None:  # Any: plain values
+        """Wait for a frame; None: the other side closed the connection.
+
+        Raises TimeoutError if the socket's time is up, and ConnectionError for what is no frame.
+        """
+        header = self._read(HEADER_BYTES)
+        if header is None:
+            return None
+        body = self._read(frame_size(header))
+        if body is None:
+            raise ConnectionError("the connection broke off")
+        return unpack_frame(body)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def _read(self, size: int) -> bytearray | None:
+        """Read so many bytes; None if there are none at all."""
+        content = bytearray(size)
+        view = memoryview(content)
+        while view:
+            received = self._connection.recv_into(view)
+            if not received:
+                if len(view) == size:
+                    return None
+                raise ConnectionError("the connection broke off")
+            view = view[received:]
+        return content
+
+
+# Values
+
+
+def encode(value: object) -> Any:  # Any: plain values
+    """Turn a result, or an argument, into plain values."""
+    if value is None or isinstance(value, str | int | float | dict):
+        # A dictionary is plain already: JSON, from here or from a caller.
+        return value
+    if isinstance(value, list):
+        return [encode(each) for each in value]
+    if isinstance(value, tuple):
+        return _TUPLE, [encode(each) for each in value]
+    kind = type(value)
+    fields: tuple[str, ...] = kind.__match_args__  # type: ignore[attr-defined]  # all of ours have it
+    return f"{kind.__module__}:{kind.__name__}", [encode(getattr(value, name)) for name in fields]
+
+
+def decode(plain: Any) -> Any:  # Any: plain values, and what was sent
+    """Turn plain values into what was sent."""
+    if isinstance(plain, list):
+        return [decode(each) for each in plain]
+    if not isinstance(plain, tuple):
+        return plain
+    name, content = plain
+    values = [decode(each) for each in content]
+    return tuple(values) if name == _TUPLE else _find_class(name)(*values)
+
+
+def encode_error(error: BaseException) -> dict[str, Any]:  # Any: plain values
+    """Turn an error into plain values; one that is not ours keeps its name and its sentence."""
+    from shadowtree.base.errors import ShadowError
+
+    if isinstance(error, ShadowError | KeyboardInterrupt):
+        name = f"{type(error).__module__}:{type(error).__name__}"
+        carried = {key: encode(value) for key, value in vars(error).items()}
+        return {"class": name, "text": str(error), "values": carried}
+    if isinstance(error, OSError):
+        return {"class": "OSError", "values": [error.errno, error.strerror, _decode_name(error.filename)]}
+    return {"class": "", "text": f"{type(error).__name__}: {error}"}
+
+
+def decode_error(plain: dict[str, Any]) -> BaseException:  # Any: plain values
+    """Turn plain values into the error that was raised."""
+    name = plain["class"]
+    if name == "OSError":
+        return OSError(*plain["values"])
+    if not name:
+        from shadowtree.base.errors import DaemonFailed
+
+        return DaemonFailed(f"has met an internal error: {plain['text']}")
+    kind = _find_class(name)
+    error: BaseException = kind.__new__(kind)
+    error.args = (plain["text"],) if plain["text"] else ()
+    # Notes are among them.
+    vars(error).update({key: decode(value) for key, value in plain["values"].items()})
+    return error
+
+
+def _find_class(name: str) -> Any:  # Any: a class of ours
+    from importlib import import_module
+
+    module, _, kind = name.partition(":")
+    return getattr(import_module(module), kind)
+
+
+def _decode_name(name: object) -> str | None:
+    return os.fsdecode(name) if isinstance(name, str | bytes) else None

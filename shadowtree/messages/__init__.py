@@ -1,0 +1,4 @@
+"""Recording messages and steps, and who changed a path.
+
+Decides nothing about files.
+"""

@@ -1,0 +1,149 @@
+"""Read what is recorded, as results: messages, what they changed, how states differ, where a session stands.
+
+Nothing is recorded, so none of it needs the lock.
+"""
+
+from __future__ import annotations
+
+from shadowtree.base.errors import NotWrapped, StoreDamaged
+from shadowtree.capture.capture import Site, list_skipped, look, scan_site
+from shadowtree.capture.compare_trees import compare, diff_patch
+from shadowtree.capture.open_store import OpenStore
+from shadowtree.capture.recorded_tree import RecordedDirectory, open_recorded
+from shadowtree.messages.blame import list_outside
+from shadowtree.results.messages import Branch, ChangedPath, FileDiff, Message, Patch, Status
+from shadowtree.store.objects.read import Objects
+from shadowtree.timeline.events import TreeRecord
+from shadowtree.timeline.journal import Journal
+from shadowtree.timeline.session import Session
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shadowtree.timeline.events import Event
+
+    Warn = Callable[[OpenStore, Site], list[str]]
+
+
+def read_patch(opened: OpenStore, site: Site, session: str, name: str) -> Patch:
+    """List what changed from a recorded tree to the present state."""
+    before = _find_tree(opened, session, name)
+    with look(site, opened) as (objects, after):
+        return compare(_open(objects, before), after)
+
+
+def read_diff(
+    opened: OpenStore, site: Site, session: str, a: str | None, b: str | None, most_bytes: int
+) -> list[FileDiff]:
+    """Show how two states differ; of files beyond `most_bytes` in all only that they do."""
+    before = _last_tree(opened, session) if a is None else _find_tree(opened, session, a)
+    if before is None:
+        raise NotWrapped(site.worktree, "nothing is recorded of it")
+    if b is not None:
+        after = _open(opened.objects, _find_tree(opened, session, b))
+        return diff_patch(compare(_open(opened.objects, before), after), opened.objects)
+    with look(site, opened, file_bytes=most_bytes) as (objects, present):
+        return diff_patch(compare(_open(objects, before), present), objects)
+
+
+def read_status(opened: OpenStore, site: Site, session_name: str, warn: Warn) -> Status:
+    """Say where a session stands, what is not protected, and what else to `warn` of."""
+    opened.refresh()
+    session = Session(opened.journal, session_name)
+    last = _last_tree(opened, session_name)
+    scan = scan_site(site, opened)
+    changed = scan.files
+    outside: list[ChangedPath] = []
+    if last is not None:
+        with look(site, opened, scan) as (objects, after):
+            changed = len(compare(_open(objects, last), after).files)
+            outside = _list_outside(opened.journal, session, objects, after)
+    return Status(
+        worktree=site.worktree,
+        store=opened.layout.store,
+        session=session_name,
+        head=None if session.head is None else session.head.id,
+        open=None if session.open is None else session.open.id,
+        undone=[row.id for row in session.redoable()],
+        changed=changed,
+        ignored=scan.ignored,
+        watching=site.watch is not None and site.watch.report.is_active,
+        skipped=list_skipped(scan),
+        outside=outside,
+        warnings=[*site.warnings, *warn(opened, site)],
+    )
+
+
+def list_messages(
+    opened: OpenStore, site: Site, session_name: str, last: int | None, *, all_sessions: bool
+) -> list[Message]:
+    """List the messages of a session, or of all, oldest first; with `last`, only the newest ones."""
+    session = Session(opened.journal, session_name)
+    if not all_sessions and session.number is None:
+        return []
+    rows = opened.journal.last_messages(None if all_sessions else session.number, last)
+    names = opened.journal.session_names() if all_sessions else {}
+    found: dict[int, Message] = {}
+    for number in dict.fromkeys(row.session for row in rows):
+        own = [row for row in rows if row.session == number]
+        of = session if number == session.number else Session(opened.journal, names[number])
+        found.update(zip((row.number for row in own), of.read_messages(own), strict=True))
+    return [found[row.number] for row in rows]
+
+
+def show_message(
+    opened: OpenStore, site: Site, session_name: str, name: str
+) -> tuple[Message, list[FileDiff]]:
+    """Give a message and how what it changed differs."""
+    session = Session(opened.journal, session_name)
+    message = session.read_message(session.resolve(name))
+    return message, diff_patch(message.patch, opened.objects)
+
+
+def diff_message(opened: OpenStore, site: Site, message: Message) -> list[FileDiff]:
+    """Show how what a message changed differs; raise ForgottenMessage if it was forgotten since."""
+    try:
+        return diff_patch(message.patch, opened.objects)
+    except StoreDamaged:
+        Session(opened.journal, message.session).resolve(message.id)
+        raise
+
+
+def list_branches(opened: OpenStore, site: Site, session: str) -> list[Branch]:
+    """List the branches of a session, oldest first."""
+    return Session(opened.journal, session).read_branches()
+
+
+def _find_tree(opened: OpenStore, session: str, name: str) -> TreeRecord:
+    from shadowtree.timeline.session import find_tree
+
+    return find_tree(opened.journal, Session(opened.journal, session), name)
+
+
+def _last_tree(opened: OpenStore, session: str) -> TreeRecord | None:
+    """Give what the session recorded last, or else what anybody did."""
+    number = _tree_of(opened.journal, Session(opened.journal, session).last_event)
+    return opened.journal.last_tree() if number is None else opened.journal.tree(number)
+
+
+def _list_outside(
+    journal: Journal, session: Session, objects: Objects, present: RecordedDirectory
+) -> list[ChangedPath]:
+    """List what changed since the last message, and is neither a message's nor an act's."""
+    event = None if session.number is None else journal.last_of_messages(session.number)
+    number = _tree_of(journal, event)
+    record = journal.last_tree() if number is None else journal.tree(number)
+    assert record is not None
+    since = 0 if event is None else event.number if number is not None else journal.last_number()
+    return list_outside(journal, session, since, _open(objects, record), present)
+
+
+def _tree_of(journal: Journal, event: Event | None) -> int | None:
+    """Give the record that an event left, if any, and if it was not forgotten."""
+    number = None if event is None else event.after if event.after is not None else event.before
+    return None if number is None or journal.is_forgotten_tree(number) else number
+
+
+def _open(objects: Objects, record: TreeRecord) -> RecordedDirectory:
+    return open_recorded(objects, record.tree, record.facts)

@@ -1,0 +1,211 @@
+"""Removing a secret from a store for good: from every tree, and then from every file of the store.
+
+    find      search the recorded trees for it, and for what else holds the same bytes
+    record    in one transaction: trees, facts and commits without it, changes and texts that do not mention
+              it, and a tombstone that keeps snapshots from storing it again
+    finish    sweep away what nothing needs any more, write the timeline anew, throw away the cache
+
+A kill before the transaction changes nothing. After it, what is purged is in no tree any more, and the next
+holder of the lock finishes: until then the tombstone says that it is not done. The sweep is passed in,
+because purging and retention do not know each other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from shadowtree.base.errors import NotConfirmed, StoreDamaged, StoreFailed, UnknownName
+from shadowtree.base.frozen import replace
+from shadowtree.base.paths import to_text
+from shadowtree.capture.open_store import OpenStore
+from shadowtree.purge.find import Find, Kept, Target, find
+from shadowtree.purge.redact import plan_redactions
+from shadowtree.purge.rewrite import Eraser
+from shadowtree.results.reports import Purged
+from shadowtree.store.inventory import QUARANTINE, list_files
+from shadowtree.system import disk
+from shadowtree.timeline.events import TreeRecord
+from shadowtree.timeline.live_objects import Marking
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.store.objects.pack_writer import PackWriter
+
+Confirm = Callable[[Purged], bool]
+"""Asks whether it shall be done."""
+Sweep = Callable[[OpenStore], tuple[int, int]]
+"""Removes all that nothing needs; gives how many objects and bytes are gone."""
+
+
+def purge(
+    opened: OpenStore,
+    target: Target,
+    time_ms: int,
+    sweep: Sweep,
+    *,
+    everywhere: bool,
+    dry_run: bool,
+    confirm: Confirm | None,
+) -> Purged:
+    """Remove a path, a content or a text from the store for good. Only for the holder of the lock."""
+    try:
+        found = find(opened, target, everywhere=everywhere)
+    except UnknownName:
+        tombstones = opened.journal.purges.tombstones()
+        is_purged = target.path is not None and tombstones.covers(target.path)
+        if not is_purged and target.blob not in tombstones.blobs:
+            raise
+        return Purged([], [], 0, [], notes=[f"{target.name} was purged already"], dry_run=dry_run)
+    rewriting = _Rewriting(opened, found, target.text)
+    try:
+        if target.text is not None and rewriting.is_nothing:
+            raise UnknownName(target.name, "nothing that is recorded holds this text")
+        planned = rewriting.foresee()
+        if dry_run:
+            rewriting.abandon()
+            return planned
+        if confirm is not None and not confirm(planned):
+            raise NotConfirmed(planned, f"remove {target.name} from everything that is recorded")
+        rewriting.record(time_ms)
+    except BaseException:
+        rewriting.abandon()
+        raise
+    where = "tree" if target.text is None else "message"
+    came_to = f"{target.name} is in no {where} any more, and the next command that can removes its bytes"
+    try:
+        removed, freed = finish(opened, sweep)
+    # A bare error would read as if nothing had been done.
+    except StoreDamaged as error:
+        raise StoreDamaged(f"{error.what}; {came_to}") from error
+    except StoreFailed as error:
+        raise StoreFailed(error.path, f"{error.why}; {came_to}") from error
+    foreign = [file.name for file in list_files(opened.layout.store) if not file.is_known]
+    notes = [f"{name} in the store is not shadowtree's, and was left as it is" for name in foreign]
+    return replace(planned, dry_run=False, removed=removed, freed=freed, notes=[*planned.notes, *notes])
+
+
+class _Rewriting:
+    """The records of a store without what is purged, on the way to being recorded."""
+
+    def __init__(self, opened: OpenStore, found: Find, text: str | None) -> None:
+        self._opened = opened
+        self._found = found
+        self._pack: PackWriter = opened.objects.start_pack()
+        self._rows: list[tuple[int, bytes, bytes, bytes, int]] = []
+        self._last: bytes | None = None
+        self._trees = 0
+        """How many records are others than they were."""
+        eraser = Eraser(opened.objects, self._pack, found.tombstones)
+        for record in opened.journal.live_trees():
+            self._rewrite(record, eraser)
+        self._changes = opened.journal.purges.changes_to(found.tombstones)
+        # A text is redacted alone, not what else is in the files that hold it.
+        self._redactions = plan_redactions(opened, found.blobs if text is None else (), text)
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether neither a tree nor a text holds it."""
+        found = self._found
+        return self._redactions.is_nothing and not (found.paths or found.also_at or found.unread)
+
+    def _rewrite(self, record: TreeRecord, eraser: Eraser) -> None:
+        kept = Kept(self._opened.objects, record)
+        erased = eraser.erase(record.tree, record.facts)
+        tree, facts = erased.tree, erased.facts
+        assert tree is not None
+        assert facts is not None
+        gone = self._found.blobs - self._found.kept
+        also = [blob for blob in kept.also if blob not in gone]
+        is_same = (tree, facts, also) == (record.tree, record.facts, kept.also)
+        self._trees += not is_same
+        if is_same and kept.commit.parent == self._last:
+            self._last = record.keeper
+            return
+        self._last = self._opened.add_keeper(
+            self._pack, tree, facts, time_s=record.time_s, also=also, after=self._last
+        )
+        files = record.files - sum(1 for _, blob in erased.hits if blob)
+        self._rows.append((record.number, tree, facts, self._last, files))
+
+    def foresee(self) -> Purged:
+        """Report what recording this would do."""
+        journal, found = self._opened.journal, self._found
+        numbers = journal.purges.messages_of_events([event for event, _ in self._changes])
+        numbers |= {number for (table, _, number), _ in self._redactions.texts if table == "messages"}
+        names = journal.session_names()
+        rows = journal.messages_by_number(sorted(numbers)).values()
+        return Purged(
+            [to_text(path) for path in found.paths],
+            sorted(blob.hex() for blob in found.blobs),
+            self._trees,
+            [(names[row.session], row.id) for row in rows if row.forgotten_ms is None],
+            [to_text(path) for path in found.also_at],
+            sorted(blob.hex() for blob in found.left),
+            sorted(blob.hex() for blob in {*self._redactions.unread, *found.unread}),
+            sorted({*self._redactions.ids, *self._redactions.sessions}),
+            notes=list(self._redactions.describe()),
+            dry_run=True,
+        )
+
+    def record(self, time_ms: int) -> None:
+        """Record all of it in one transaction."""
+        journal = self._opened.journal
+        assert self._last is not None
+        with self._opened.rewriting(self._pack, self._last):
+            journal.purges.rewrite_trees(self._rows)
+            journal.purges.veil_changes(self._changes, self._found.tombstones)
+            journal.purges.replace_texts(self._redactions.texts)
+            for number, name in self._redactions.branches:
+                journal.rename_branch(number, name)
+            for path, blob in self._found.rows:
+                journal.purges.add(path, blob, time_ms)
+
+    def abandon(self) -> None:
+        """Throw away what is not recorded."""
+        self._pack.abandon()
+        self._opened.abandon()
+
+
+def allow(opened: OpenStore, target: Target) -> list[str]:
+    """Let what was purged be covered again; give the paths and the ids. Only for the holder of the lock."""
+    removed = opened.journal.purges.remove(target.path, target.blob)
+    if not removed:
+        raise UnknownName(target.name, f"{target.name} was not purged")
+    return [to_text(row.path or b"") if row.blob is None else row.blob.hex() for row in removed]
+
+
+# Finishing
+
+
+def finish(opened: OpenStore, sweep: Sweep) -> tuple[int, int]:
+    """Remove from every file of the store what is purged, then note that nothing is left of it."""
+    swept = sweep(opened)
+    store = opened.layout.store
+    # What processes that died left, what git wrote of older commits, and what a repair set aside.
+    for file in list(list_files(store)):
+        if not file.is_directory and (file.is_temporary or file.is_derived or file.is_of_commits):
+            disk.remove_file(os.path.join(store, file.name))
+    if os.path.lexists(os.path.join(store, QUARANTINE)):
+        disk.remove_tree(os.path.join(store, QUARANTINE))
+    _require_nothing_left(opened)
+    opened.journal.scrub()
+    opened.cache.wipe()
+    opened.journal.purges.finish()
+    return swept
+
+
+def _require_nothing_left(opened: OpenStore) -> None:
+    """Raise StoreDamaged if a file or a row holds an object that nothing needs, or cannot be read."""
+    marking = Marking(opened.objects, opened.limits.mark)
+    marking.add(reversed(list(opened.journal.live_trees())))
+    opened.objects.refresh()
+    packs = opened.objects.packs()
+    names = {pack.name for pack in packs}
+    named = {file.pack for file in list_files(opened.layout.store) if file.pack is not None}
+    named |= {row.name for row in opened.journal.packs.rows()}
+    if not named <= names or opened.objects.loose.ids():
+        raise StoreDamaged("a pack cannot be read, so that nobody can say whether what was purged is in it")
+    for pack in packs:
+        if not marking.live.issuperset(pack.ids()):
+            raise StoreDamaged(f"{pack.path} still holds what nothing needs")

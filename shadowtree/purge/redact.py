@@ -1,0 +1,230 @@
+"""Redaction: messages, steps and branches without the text that is purged.
+
+This removes the exact lines and values of a purged content, or one text that the user gave:
+
+    content   token: sk_live_51HxYz     ──▶    the line, and  sk_live_51HxYz
+    text      use sk_live_51HxYz now    ──▶    use [purged] now
+    branch    use-sk-live-51hxyz-now    ──▶    use-purged-now
+
+A line or value counts if it has eight characters, and four different letters or digits: anything shorter is
+in many texts. A branch that is named after a redacted text is named after what is left of it. Ids of messages
+and names of sessions stay, because others use them; those that hold a secret are reported.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from shadowtree.base.errors import StoreDamaged
+from shadowtree.base.frozen import frozen
+from shadowtree.capture.open_store import OpenStore
+from shadowtree.text.slugs import make_slug, without_number
+from shadowtree.timeline.branches import name_text, number_name
+from shadowtree.timeline.events import BranchRow
+from shadowtree.timeline.journal import Journal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from shadowtree.timeline.purge_rows import Place
+
+REDACTED = "[purged]"
+_REDACTED_NAME = "purged"
+_SHORTEST = 8
+_FEWEST_CHARACTERS = 4
+_LONGEST_LINE = 1 << 20
+"""A line of a content that has more bytes is cut."""
+_MARKS = 1 << 22
+"""The size of the filter of beginnings, in bytes of memory."""
+_NAMED = 10
+"""How many ids and names of sessions a note names."""
+_VALUE = re.compile(r"""[=:]\s*(?:"([^"]*)"|'([^']*)'|`([^`]*)`|([^\s"'`,;]+))""")
+
+
+@frozen
+class Redactions:
+    """How the texts of messages, steps and branches change."""
+
+    texts: Sequence[tuple[Place, str]]
+    """Texts that lose something, and where they are."""
+    branches: Sequence[tuple[int, str]]
+    """Branches that get another name, by their numbers."""
+    unread: Sequence[bytes]
+    """Contents that cannot be read, so that texts may still say what was in them."""
+    ids: Sequence[str]
+    """Ids of messages that hold a secret."""
+    sessions: Sequence[str]
+    """Names of sessions that do."""
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether no text holds a secret."""
+        return not (self.texts or self.branches or self.ids or self.sessions)
+
+    def describe(self) -> Iterator[str]:
+        """Describe what a user should know, a line each."""
+        for _, name in self.branches:
+            yield f"a branch whose name held it is now called {name!r}"
+        for kind, names in (("ids of messages", self.ids), ("names of sessions", self.sessions)):
+            if names:
+                named = ", ".join(names[:_NAMED])
+                more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+                yield f"{kind} that hold something of it stay, because others use them: {named}{more}"
+        for blob in self.unread:
+            yield f"{blob.hex()} cannot be read, so that messages may still say what was in it"
+
+
+def plan_redactions(opened: OpenStore, blobs: Iterable[bytes], text: str | None) -> Redactions:
+    """Find what to redact once contents, or one text, are purged. Changes nothing."""
+    journal = opened.journal
+    texts, branches = journal.purges.texts(), journal.purges.all_branches()
+    ids, sessions = journal.purges.message_ids(), list(journal.session_names().values())
+    names = [branch.name for branch in branches]
+    strings = [string for place, each in texts for string in _list_strings(place, each)]
+    secrets = [] if text is None else [text]
+    unread = []
+    strings += [*ids, *sessions, *names]
+    if any(strings):
+        search = _SecretSearch(strings, names)
+        for blob in sorted(blobs):
+            try:
+                search.add(opened.objects.stream_blob(blob))
+            except StoreDamaged:
+                unread.append(blob)
+        secrets += search.found
+    # The longest first: it may hold another one.
+    secrets.sort(key=len, reverse=True)
+    # What a content says may be a word, which roles and ids hold as well.
+    telling = [secret for secret in secrets if secret == text or not secret.isalpha()]
+    redacted = [(place, new) for place, old in texts if (new := _redact(place, old, secrets, telling)) != old]
+    return Redactions(
+        redacted,
+        list(_rename_branches(journal, branches, redacted, secrets)),
+        unread,
+        [id for id in ids if any(secret in id for secret in telling)],
+        [name for name in sessions if any(secret in name for secret in telling)],
+    )
+
+
+# Secrets
+
+
+class _SecretSearch:
+    """Finds which lines and values of contents are in texts or in names of branches."""
+
+    def __init__(self, texts: Iterable[str], branches: Iterable[str]) -> None:
+        self._all = "\0".join(texts)
+        self._branches = "\0".join(branches)
+        # A content may have millions of lines, of which hardly any is in a text: filter by first characters.
+        self._starts = bytearray(_MARKS)
+        for at in range(len(self._all) - _SHORTEST + 1):
+            self._starts[hash(self._all[at : at + _SHORTEST]) % _MARKS] = 1
+        self.found: set[str] = set()
+
+    def add(self, pieces: Iterable[bytes]) -> None:
+        """Find what a content, which comes in pieces, has in common with the texts."""
+        for line in _split_lines(pieces):
+            for part in list_secrets(line.decode("utf-8", "surrogateescape")):
+                if self._starts[hash(part[:_SHORTEST]) % _MARKS] and part in self._all:
+                    self.found.add(part)
+                # Branches are named by slugs.
+                slug = make_slug(part) if self._branches else ""
+                if len(slug) >= _SHORTEST and slug in self._branches:
+                    self.found.add(slug)
+
+
+def list_secrets(line: str) -> Iterator[str]:
+    """List what is redacted once a line is purged: the line, and its values, without quotes."""
+    values = [line.partition(mark)[2] for mark in ("=", ":")]
+    values += [pair[pair.lastindex or 0] for pair in _VALUE.finditer(line)]
+    for part in (line.strip(), *(value.strip().rstrip(",;").strip("\"'`").strip() for value in values)):
+        if len(part) >= _SHORTEST and len(set(filter(str.isalnum, part))) >= _FEWEST_CHARACTERS:
+            yield part
+
+
+def _split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from lines
+        if len(rest) > _LONGEST_LINE:
+            yield rest
+            rest = b""
+    yield rest
+
+
+# Texts
+
+
+def _list_strings(place: Place, text: str) -> Iterator[str]:
+    """List a text, or every string and number in a JSON document."""
+    waiting: list[Any] = [json.loads(text) if place[1] == "meta" else text]  # Any: JSON
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, list):
+            waiting += value
+        elif isinstance(value, dict):
+            waiting += [*value.keys(), *value.values()]
+        elif isinstance(value, str | int):
+            yield str(value)
+
+
+def _redact(place: Place, text: str, secrets: Sequence[str], telling: Sequence[str]) -> str:
+    if place[1] == "role":
+        # Turns begin by roles: one goes only as a whole, and not for something that may be a word.
+        return REDACTED if any(secret in text for secret in telling) else text
+    if place[1] != "meta":
+        return _replace(text, secrets)
+    value = json.loads(text)
+    redacted = _redact_value(value, secrets)
+    return text if redacted == value else json.dumps(redacted)
+
+
+def _redact_value(value: Any, secrets: Sequence[str]) -> Any:  # Any: JSON
+    if isinstance(value, str):
+        return _replace(value, secrets)
+    if isinstance(value, list):
+        return [_redact_value(item, secrets) for item in value]
+    if isinstance(value, dict):
+        return {_replace(key, secrets): _redact_value(item, secrets) for key, item in value.items()}
+    return REDACTED if isinstance(value, int) and str(value) in secrets else value
+
+
+def _replace(text: str, secrets: Sequence[str], redacted: str = REDACTED) -> str:
+    for secret in secrets:
+        text = text.replace(secret, redacted)
+    return text
+
+
+# Branches
+
+
+def _rename_branches(
+    journal: Journal,
+    branches: Sequence[BranchRow],
+    redacted: Iterable[tuple[Place, str]],
+    secrets: Sequence[str],
+) -> Iterator[tuple[int, str]]:
+    """Give new names, unique in their sessions, to branches named after a redacted text or with a secret."""
+    texts = {number: text for (_, column, number), text in redacted if column == "text"}
+    rows = journal.messages_by_number(sorted(texts)).values()
+    by_text = {(row.session, name_text(row.text)): name_text(texts[row.number]) for row in rows}
+    used = {(branch.session, branch.name) for branch in branches}
+    for branch in branches:
+        session, name = branch.session, branch.name
+        base = without_number(name)
+        new = by_text.get((session, name)) or by_text.get((session, base))
+        new = _replace(name, secrets, _REDACTED_NAME) if new is None else new
+        if new in (name, base):
+            continue
+
+        def is_used(name: str, session: int = session) -> bool:
+            # A message goes before a branch: nobody could switch to one that is called like it.
+            return (session, name) in used or journal.find_message(session, name) is not None
+
+        unique = number_name(new, is_used)
+        used.add((session, unique))
+        yield branch.number, unique

@@ -1,0 +1,210 @@
+"""Recorded trees without what is purged: made anew from where it was up to the root, with their facts.
+
+              tree            facts                       tree          facts
+    src/      key.pem 1f…     mode 600 key.pem    ──▶     a.py 77…      skipped key.pem/purged
+              a.py    77…
+
+A name that is taken out is listed as skipped beside the tree: it is unknown then, not absent (invariant 7).
+The text of rules is recorded beside trees too. One that is purged becomes a rule that leaves out everything:
+whatever the tree does not hold is unknown then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from shadowtree.base.errors import InvalidInput
+from shadowtree.base.frozen import frozen, replace
+from shadowtree.base.paths import ROOT, RelPath, from_text, join, to_text
+from shadowtree.base.tombstones import PURGED, Tombstones
+from shadowtree.capture.facts import (
+    DIRECTORY_BLOB,
+    EXCLUDE_BLOB,
+    GIT_IGNORE,
+    IGNORE_BLOB,
+    RULES_BLOB,
+    SUBTREE_PREFIX,
+    RootRules,
+    decode_rules,
+    encode_rules,
+    leave_out,
+)
+from shadowtree.capture.rules.sources import ANYTHING
+from shadowtree.store.objects.git_format import MODE_FILE, MODE_TREE, TreeEntry, blob_id, encode_tree
+from shadowtree.store.objects.read import Objects
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.store.objects.sink import ObjectSink
+
+Hit = tuple[RelPath, bytes]
+"""A path that is taken out, with the id of what it held; a directory without files held nothing."""
+_Key = tuple[RelPath | None, bytes | None, bytes | None]
+"""What decides what is made of a directory: tree, facts, and where it is, if a path in it is purged."""
+
+
+@frozen
+class Erased:
+    """A directory without what is purged."""
+
+    tree: bytes | None
+    """None: no file is left in it."""
+    facts: bytes | None
+    hits: frozenset[Hit]
+    """Relative to the directory."""
+
+
+class _Directory:
+    """A directory of a recorded tree, and what of it is purged."""
+
+    def __init__(
+        self, path: RelPath, tree: bytes | None, facts: bytes | None, objects: Objects, purged: Tombstones
+    ) -> None:
+        self.path, self.tree, self.facts = path, tree, facts
+        self.entries = {} if tree is None else {entry.name: entry for entry in objects.read_tree(tree)}
+        self.fact_entries = {} if facts is None else {entry.name: entry for entry in objects.read_tree(facts)}
+        trees = {name: entry.id for name, entry in self.entries.items() if entry.mode == MODE_TREE}
+        facts_of = {
+            name.removeprefix(SUBTREE_PREFIX): entry.id
+            for name, entry in self.fact_entries.items()
+            if name.startswith(SUBTREE_PREFIX)
+        }
+        whole = {name for name in self.entries.keys() | facts_of.keys() if join(path, name) in purged.paths}
+        names = (trees.keys() | facts_of.keys()) - whole
+        self.entered = {name: (trees.get(name), facts_of.get(name)) for name in names}
+        """The directories in it that are not taken out whole, with their trees and facts."""
+        files = self.entries.keys() - trees.keys()
+        self.gone = whole | {name for name in files if self.entries[name].id in purged.blobs}
+        """The names that are taken out."""
+
+
+class Eraser:
+    """Makes trees and facts anew, and puts them into a pack. What several trees share is made once."""
+
+    def __init__(self, objects: Objects, pack: ObjectSink, tombstones: Tombstones) -> None:
+        self._objects = objects
+        self._pack = pack
+        self._tombstones = tombstones
+        self._done: dict[_Key, Erased] = {}
+
+    def erase(self, tree: bytes, facts: bytes) -> Erased:
+        """Give a recorded tree and its facts without what is purged."""
+        order: list[_Directory] = []
+        waiting: list[tuple[RelPath, bytes | None, bytes | None]] = [(ROOT, tree, facts)]
+        while waiting:
+            found = waiting.pop()
+            if self._find_done(*found) is None:
+                directory = _Directory(*found, self._objects, self._tombstones)
+                order.append(directory)
+                waiting += [(join(found[0], name), *ids) for name, ids in directory.entered.items()]
+        # Whatever is below a directory came after it.
+        for each in reversed(order):
+            self._done[self._key(each.path, each.tree, each.facts)] = self._erase_in(each)
+        erased = self._find_done(ROOT, tree, facts)
+        assert erased is not None
+        return erased
+
+    def _key(self, path: RelPath, tree: bytes | None, facts: bytes | None) -> _Key:
+        start = path + b"/" if path else b""
+        is_placed = any(purged.startswith(start) for purged in self._tombstones.paths)
+        return path if is_placed else None, tree, facts
+
+    def _find_done(self, path: RelPath, tree: bytes | None, facts: bytes | None) -> Erased | None:
+        if not self._tombstones.is_near(path):
+            return Erased(tree, facts, frozenset())
+        return self._done.get(self._key(path, tree, facts))
+
+    def _erase_in(self, directory: _Directory) -> Erased:
+        """Make one directory anew, after those below it."""
+        gone = directory.gone
+        hits = {hit for name in gone for hit in self._list_hits(directory, name)}
+        entries = [
+            entry for name, entry in directory.entries.items() if name not in gone and entry.mode != MODE_TREE
+        ]
+        below: dict[bytes, Erased] = {}
+        for name, ids in directory.entered.items():
+            made = self._find_done(join(directory.path, name), *ids)
+            assert made is not None, "what is below a directory is made before it"
+            below[name] = made
+            hits |= {(join(RelPath(name), path), blob) for path, blob in made.hits}
+            if made.tree:
+                entries.append(TreeEntry(name, MODE_TREE, made.tree))
+        tree = self._put_tree(entries, directory.tree)
+        if tree is None and directory.path == ROOT:
+            tree = self._objects.put(self._pack, b"tree", b"")
+        is_emptied = tree is None and directory.tree is not None
+        facts = self._erase_facts(directory, below, is_emptied=is_emptied)
+        return Erased(tree, facts, frozenset(hits))
+
+    def _list_hits(self, directory: _Directory, name: bytes) -> Iterator[Hit]:
+        """List the files and links at a name and below it, with their contents."""
+        entry = directory.entries.get(name)
+        if entry is None:
+            yield RelPath(name), b""
+            return
+        waiting = [(RelPath(name), entry)]
+        while waiting:
+            path, entry = waiting.pop()
+            if entry.mode != MODE_TREE:
+                yield path, entry.id
+            else:
+                waiting += [(join(path, sub.name), sub) for sub in self._objects.read_tree(entry.id)]
+
+    def _erase_facts(
+        self, directory: _Directory, below: dict[bytes, Erased], *, is_emptied: bool
+    ) -> bytes | None:
+        """Make the facts of one directory anew."""
+        blobs = {
+            name: entry.id
+            for name, entry in directory.fact_entries.items()
+            if not name.startswith(SUBTREE_PREFIX)
+        }
+        gone = directory.gone
+        if gone or is_emptied:
+            known = blobs.get(DIRECTORY_BLOB)
+            content = b"" if known is None else self._objects.read(b"blob", known)
+            blobs[DIRECTORY_BLOB] = self._put_blob(leave_out(content, gone, PURGED, has_entry=not is_emptied))
+        self._replace_rules(gone, blobs)
+        entries = [TreeEntry(name, MODE_FILE, blob) for name, blob in blobs.items()]
+        entries += [
+            TreeEntry(SUBTREE_PREFIX + name, MODE_TREE, made.facts)
+            for name, made in below.items()
+            if made.facts is not None
+        ]
+        return self._put_tree(entries, directory.facts)
+
+    def _replace_rules(self, gone: set[bytes], blobs: dict[bytes, bytes]) -> None:
+        """Replace the texts of rules that are purged by a rule that leaves out everything."""
+        purged = self._tombstones.blobs
+        for name in (IGNORE_BLOB, EXCLUDE_BLOB):
+            if blobs.get(name) in purged:
+                blobs[name] = self._put_blob(ANYTHING)
+        if GIT_IGNORE in gone and IGNORE_BLOB not in blobs:
+            blobs[IGNORE_BLOB] = self._put_blob(ANYTHING)
+        if purged and RULES_BLOB in blobs:
+            content = self._objects.read(b"blob", blobs[RULES_BLOB])
+            rules = _replace_texts(decode_rules(content, blobs[RULES_BLOB].hex()), purged)
+            blobs[RULES_BLOB] = self._put_blob(encode_rules(rules))
+        for name in (DIRECTORY_BLOB, RULES_BLOB):
+            if blobs.get(name) in purged:
+                why = "is part of how the store works, and no file's content"
+                raise InvalidInput(f"{blobs[name].hex()} {why}")
+
+    def _put_blob(self, content: bytes) -> bytes:
+        return self._objects.put(self._pack, b"blob", content)
+
+    def _put_tree(self, entries: list[TreeEntry], before: bytes | None) -> bytes | None:
+        return self._objects.put(self._pack, b"tree", encode_tree(entries), before) if entries else None
+
+
+def _replace_texts(rules: RootRules, purged: Collection[bytes]) -> RootRules:
+    def clean(text: str) -> str:
+        return to_text(ANYTHING) if blob_id(from_text(text)) in purged else text
+
+    return replace(
+        rules,
+        own_text=clean(rules.own_text),
+        global_text=clean(rules.global_text),
+        exclude_text=None if rules.exclude_text is None else clean(rules.exclude_text),
+        around=[(name, clean(text)) for name, text in rules.around],
+    )

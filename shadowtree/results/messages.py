@@ -1,0 +1,499 @@
+"""Snapshots, messages, steps, branches and patches as values: each `to_dict()` is the documented JSON."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterable
+
+from shadowtree.base.frozen import field, frozen
+from shadowtree.base.path_state import DIRECTORY, Change, PathState, Unknown, is_file
+from shadowtree.base.paths import to_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from datetime import datetime
+    from typing import Any, Literal
+
+    ChangeStatus = Literal["added", "modified", "deleted", "type"]
+    """What happened to a path; `type`: a file became a link, or a link a file."""
+    MessageState = Literal["open", "active", "undone", "archived"]
+    BranchState = Literal["active", "archived"]
+
+
+@frozen
+class Skipped:
+    """A path that the rules would have covered, and why it was left out."""
+
+    path: str
+    reason: str
+
+    def to_dict(self) -> dict[str, str]:
+        """Give the documented JSON."""
+        return fields_to_dict(self)
+
+
+@frozen
+class Snapshot:
+    """What one snapshot found: a tree, and all that stands beside it."""
+
+    tree: str
+    """The id of the git tree."""
+    facts: str
+    """The id of what stands beside the tree: permission bits, empty directories, skipped paths, rules."""
+    files: int
+    """How many files and links the tree covers."""
+    skipped: list[Skipped]
+    warnings: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Give the documented JSON of `track`."""
+        result: dict[str, Any] = {  # Any: JSON
+            "tree": self.tree,
+            "files": self.files,
+            "skipped": [skipped.to_dict() for skipped in self.skipped],
+        }
+        if self.warnings:
+            result["warnings"] = list(self.warnings)
+        return result
+
+
+@frozen
+class ChangedPath:
+    """One path of a patch. A blob id or mode is None where the path was absent."""
+
+    path: str
+    status: ChangeStatus
+    old_blob: str | None
+    new_blob: str | None
+    old_mode: int | None
+    """Kind and exact permission bits, as in `st_mode`."""
+    new_mode: int | None
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Give the documented JSON."""
+        return {"path": self.path, "status": self.status}
+
+
+@frozen
+class Patch:
+    """The paths that differ between a tree and a later one; never file contents."""
+
+    tree: str
+    """The tree that the later one was compared with."""
+    files: list[ChangedPath]
+    """Sorted by path."""
+    skipped: list[Skipped] = field(default_factory=list)
+    """Paths of which one of the two trees can say nothing."""
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Give the documented JSON."""
+        return {"tree": self.tree, "files": [changed.to_dict() for changed in self.files]}
+
+
+@frozen
+class FileDiff:
+    """How one path differs, as text."""
+
+    path: str
+    status: ChangeStatus
+    additions: int
+    deletions: int
+    binary: bool
+    patch: str
+    """A unified diff; empty for binary files and for files too large to compare line by line."""
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Give the documented JSON."""
+        return fields_to_dict(self)
+
+
+@frozen
+class Watching:
+    """How well a worktree is in sight of its watcher."""
+
+    is_active: bool
+    """Snapshots look only at what may have changed."""
+    directories: int
+    """How many are watched."""
+    unwatched: int
+    """How many are looked at each time instead."""
+    rescans: int
+    """How often everything was looked at."""
+    reason: str | None
+    """Why that was needed the last time."""
+    missed: int
+    """How many changes were found of which nobody had told."""
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Give the documented JSON."""
+        return {
+            "active": self.is_active,
+            "directories": self.directories,
+            "unwatched": self.unwatched,
+            "rescans": self.rescans,
+            "reason": self.reason,
+            "missed": self.missed,
+        }
+
+
+@frozen
+class Status:
+    """Where a shadow stands, and what of the worktree is not protected."""
+
+    worktree: str
+    store: str
+    session: str
+    head: str | None
+    open: str | None
+    undone: list[str]
+    changed: int
+    """How many paths differ from the last recorded tree."""
+    ignored: int
+    """How many files and directories the rules leave out (a directory counts once)."""
+    watching: bool
+    skipped: list[Skipped]
+    outside: list[ChangedPath] = field(default_factory=list)
+    """What changed since the session recorded last, and is no message's."""
+    warnings: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Give the documented JSON."""
+        return fields_to_dict(self)
+
+
+@frozen
+class Step:
+    """One tool call inside a message."""
+
+    name: str
+    message: str
+    """The id of the message that it is part of."""
+    session: str
+    before: str
+    """The tree before it."""
+    after: str | None
+    """The tree after it; None while it is open."""
+    patch: Patch
+    """What it changed; empty while it is open."""
+    skipped: list[Skipped] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    is_inferred: bool = False
+    """Nobody said that it was over: a later one ended it, or the end of the message."""
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Give the documented JSON of `step`."""
+        result: dict[str, Any] = {
+            "message": self.message,
+            "step": self.name,
+            "before": self.before,
+        }  # Any: JSON
+        if self.after is not None:
+            result["after"] = self.after
+            result["files"] = [changed.to_dict() for changed in self.patch.files]
+        if self.warnings:
+            result["warnings"] = list(self.warnings)
+        return result
+
+
+@frozen
+class Message:
+    """One unit of an agent's work, as the timeline has it."""
+
+    id: str
+    session: str
+    role: str | None
+    text: str
+    meta: dict[str, Any] | None  # Any: the caller's JSON object
+    time_ms: int
+    """When it began, in milliseconds since 1970."""
+    before: str
+    """The tree before it."""
+    after: str | None
+    """The tree after it; None while it is open."""
+    state: MessageState
+    branch: str | None
+    """The branch that it is archived on."""
+    skipped: list[Skipped]
+    """What of it is not protected, with the reasons."""
+    patch: Patch
+    """What it changed; empty while it is open."""
+    number: int
+    """Its place among all messages of the session, from 1 on."""
+    is_inferred: bool = False
+    """Nobody said that it was over: something later ended it, or it is a burst."""
+    is_burst: bool = False
+    """Nobody announced it: files changed, and then came to rest, or the run ended that changed them."""
+    git_head: str | None = None
+    """The commit that the user's repository stood at before it."""
+    parent: str | None = None
+    """The id of the message that it came after; None: it was the first of its line."""
+    is_out: bool = False
+    """It was undone alone, and later ones stayed: redo passes it by."""
+    is_pinned: bool = False
+    """It is never forgotten."""
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def time(self) -> datetime:
+        """When it began."""
+        return as_datetime(self.time_ms)
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Give the documented JSON, an entry of `log`."""
+        result: dict[str, Any] = {  # Any: JSON
+            "id": self.id,
+            "session": self.session,
+            "role": self.role,
+            "text": self.text,
+            "time": self.time.isoformat(timespec="milliseconds"),
+            "before": self.before,
+            "after": self.after,
+            "files": len(self.patch.files),
+            "state": self.state,
+            "branch": self.branch,
+            "number": self.number,
+            "meta": self.meta,
+            "inferred": self.is_inferred,
+            "burst": self.is_burst,
+            "parent": self.parent,
+            "out": self.is_out,
+            "pinned": self.is_pinned,
+        }
+        return result
+
+
+@frozen
+class Branch:
+    """Messages that were archived because a new one began, or because the session was switched."""
+
+    name: str
+    fork: str | None
+    """The id of the message that it branches off after; None: it goes back to the start."""
+    messages: list[str]
+    """The ids of its own messages, oldest first."""
+    time_ms: int
+    """When it was archived, in milliseconds since 1970."""
+    label: str
+    """The first line of the text of its first message."""
+    state: BranchState
+    """`active`: it is the present line, or part of it."""
+    files: int = 0
+    """How many paths its messages changed."""
+
+    @property
+    def time(self) -> datetime:
+        """When it was archived."""
+        return as_datetime(self.time_ms)
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Give the documented JSON."""
+        return {
+            "name": self.name,
+            "fork": self.fork,
+            "messages": list(self.messages),
+            "time": self.time.isoformat(timespec="milliseconds"),
+            "label": self.label,
+            "state": self.state,
+            "files": self.files,
+        }
+
+
+@frozen
+class BlameEntry:
+    """One change of a path, and whose it is."""
+
+    status: ChangeStatus
+    message: Message | None
+    """The message that made it; None: it was made outside any message, or by one that is forgotten."""
+    time_ms: int | None
+    """When it was recorded, in milliseconds since 1970; None: it is not recorded yet."""
+    old_blob: str | None
+    new_blob: str | None
+    is_forgotten: bool = False
+    """A message made it that was forgotten since."""
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Give the documented JSON; what belongs to a message is null where there is none."""
+        message, time_ms = self.message, self.time_ms
+        return {
+            "id": None if message is None else message.id,
+            "session": None if message is None else message.session,
+            "state": None if message is None else message.state,
+            "branch": None if message is None else message.branch,
+            "text": None if message is None else message.text,
+            "status": self.status,
+            "time": None if time_ms is None else as_datetime(time_ms).isoformat(timespec="milliseconds"),
+            "old_blob": self.old_blob,
+            "new_blob": self.new_blob,
+            "forgotten": self.is_forgotten,
+        }
+
+
+class MessageHandle:
+    """A message in the making. After the body it answers like the finished `Message`."""
+
+    def __init__(self, message: Message) -> None:
+        self._message = message
+
+    def finish(self, message: Message) -> None:
+        """Take over what was recorded at the end."""
+        self._message = message
+
+    @property
+    def value(self) -> Message:
+        """The message as it is recorded now."""
+        return self._message
+
+    @property
+    def id(self) -> str:
+        """The id that the caller chose."""
+        return self._message.id
+
+    @property
+    def session(self) -> str:
+        """The session that it is part of."""
+        return self._message.session
+
+    @property
+    def role(self) -> str | None:
+        """Whose message it is."""
+        return self._message.role
+
+    @property
+    def text(self) -> str:
+        """What it is about."""
+        return self._message.text
+
+    @property
+    def meta(self) -> dict[str, Any] | None:  # Any: the caller's JSON object
+        """The caller's JSON object."""
+        return self._message.meta
+
+    @property
+    def time(self) -> datetime:
+        """When it began."""
+        return self._message.time
+
+    @property
+    def before(self) -> str | None:
+        """The tree before it."""
+        return self._message.before
+
+    @property
+    def after(self) -> str | None:
+        """The tree after it; None while it is open."""
+        return self._message.after
+
+    @property
+    def state(self) -> MessageState:
+        """Whether it is open, active, undone or archived."""
+        return self._message.state
+
+    @property
+    def branch(self) -> str | None:
+        """The branch that it is archived on."""
+        return self._message.branch
+
+    @property
+    def skipped(self) -> list[Skipped]:
+        """What of it is not protected."""
+        return self._message.skipped
+
+    @property
+    def patch(self) -> Patch:
+        """What it changed; empty while it is open."""
+        return self._message.patch
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Give the documented JSON."""
+        return self._message.to_dict()
+
+
+class StepHandle:
+    """A step in the making. After the body it answers like the finished `Step`."""
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+
+    def finish(self, step: Step) -> None:
+        """Take over what was recorded at the end."""
+        self._step = step
+
+    @property
+    def value(self) -> Step:
+        """The step as it is recorded now."""
+        return self._step
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._step.name
+
+    @property
+    def before(self) -> str:
+        """The tree before it."""
+        return self._step.before
+
+    @property
+    def after(self) -> str | None:
+        """The tree after it; None while it is open."""
+        return self._step.after
+
+    @property
+    def patch(self) -> Patch:
+        """What it changed; empty while it is open."""
+        return self._step.patch
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Give the documented JSON."""
+        return self._step.to_dict()
+
+
+def make_patch(tree: str, changes: Iterable[Change]) -> Patch:
+    """Make the patch of which `changes` tell; of directories it says nothing."""
+    files: list[ChangedPath] = []
+    skipped: list[Skipped] = []
+    for change in changes:
+        if DIRECTORY in (change.old, change.new) and not change.is_known:
+            continue
+        if isinstance(change.old, Unknown):
+            skipped.append(Skipped(to_text(change.path), f"unknown before: {change.old.reason}"))
+        elif isinstance(change.new, Unknown):
+            skipped.append(Skipped(to_text(change.path), f"unknown after: {change.new.reason}"))
+        elif is_file(change.old) or is_file(change.new):
+            files.append(_changed_path(change.path, change.old, change.new))
+    return Patch(tree, files, skipped)
+
+
+def _changed_path(path: bytes, old: PathState | None, new: PathState | None) -> ChangedPath:
+    before, after = old if is_file(old) else None, new if is_file(new) else None
+    status: ChangeStatus = "added" if before is None else "deleted" if after is None else "modified"
+    if before is not None and after is not None and stat.S_IFMT(before.mode) != stat.S_IFMT(after.mode):
+        status = "type"
+    return ChangedPath(
+        to_text(path),
+        status,
+        None if before is None else before.blob.hex(),
+        None if after is None else after.blob.hex(),
+        None if before is None else before.mode,
+        None if after is None else after.mode,
+    )
+
+
+def fields_to_dict(value: object) -> dict[str, Any]:  # Any: JSON
+    """Turn a value into JSON: all its fields, under their own names."""
+    names: tuple[str, ...] = type(value).__match_args__  # type: ignore[attr-defined]  # all have it
+    return {name: _to_json(getattr(value, name)) for name in names}
+
+
+def _to_json(value: Any) -> Any:  # Any: JSON, and what can be turned into it
+    if isinstance(value, list):
+        return [_to_json(each) for each in value]
+    return value.to_dict() if hasattr(value, "to_dict") else value
+
+
+def as_datetime(time_ms: int) -> datetime:
+    """Turn milliseconds since 1970 into an aware time."""
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(time_ms / 1000, UTC)

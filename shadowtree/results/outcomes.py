@@ -1,0 +1,171 @@
+"""What acts come to, as values: frozen, and each `to_dict()` is the documented JSON."""
+
+from __future__ import annotations
+
+from shadowtree.base.frozen import field, frozen
+from shadowtree.results.messages import fields_to_dict
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+    from shadowtree.results.messages import Skipped
+
+
+@frozen
+class Hunk:
+    """A place at which texts collide: what each side has there."""
+
+    line: int
+    """Where it is in the present file, from 1 on."""
+    ours: str
+    """What is there now."""
+    base: str
+    """What both come from."""
+    theirs: str
+    """What was to be there."""
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Give the documented JSON."""
+        return fields_to_dict(self)
+
+
+@frozen
+class ConflictingPath:
+    """A path that somebody else changed, or that something is in the way of."""
+
+    path: str
+    reason: str
+    advice: str
+    """What the user can do."""
+    hunks: list[Hunk] = field(default_factory=list)
+    """Where the texts collide, if they were to be merged."""
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Give the documented JSON."""
+        plain = {"path": self.path, "reason": self.reason, "advice": self.advice}
+        return {**plain, "hunks": [hunk.to_dict() for hunk in self.hunks]} if self.hunks else {**plain}
+
+
+@frozen
+class Outcome:
+    """What a revert, unrevert, undo, redo, switch or restore did, or would do, and what it left alone."""
+
+    act: str
+    """Which of them it was."""
+    messages: list[str]
+    """The ids of the messages undone or redone, oldest first; those undone come before those redone."""
+    restored: list[str]
+    """The paths that have their earlier content, kind or permission bits again."""
+    deleted: list[str]
+    kept: list[str]
+    """The paths in conflict that were left as they are because the caller asked for it."""
+    conflicts: list[ConflictingPath]
+    """Why nothing was done."""
+    skipped: list[Skipped]
+    """The paths that could not be taken back, because nobody knows what they were."""
+    before: str
+    """The tree before the act."""
+    after: str
+    """The tree after it."""
+    complete: bool
+    """Whether all was done that was asked for."""
+    dry_run: bool
+    mode: Literal["back", "only"]
+    """`only`: one message was taken out from under the later ones."""
+    notes: list[str]
+    turns: int | None = None
+    """How many turns were undone or redone; None for acts that do not count in turns."""
+    covered: int = 0
+    """How many files were covered before the act."""
+    head: str | None = None
+    """The last message in force after it."""
+    redone: list[str] = field(default_factory=list)
+    """Those of the messages that are in force after it."""
+    undone: list[str] = field(default_factory=list)
+    """The ids of the messages beyond the head after it, oldest first: redo can bring them back."""
+    merged: list[str] = field(default_factory=list)
+    """Those of the restored paths in which later changes are kept: they are as they never were before."""
+    marked: list[str] = field(default_factory=list)
+    """Those of the merged paths in which conflict markers stand."""
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Give the documented JSON."""
+        result: dict[str, Any] = {  # Any: JSON
+            "messages": list(self.messages),
+            "restored": list(self.restored),
+            "deleted": list(self.deleted),
+            "kept": list(self.kept),
+            "conflicts": [conflict.to_dict() for conflict in self.conflicts],
+            "skipped": [skipped.to_dict() for skipped in self.skipped],
+            "before": self.before,
+            "after": self.after,
+            "complete": self.complete,
+            "dry_run": self.dry_run,
+            "mode": self.mode,
+            "notes": list(self.notes),
+            "redone": list(self.redone),
+            "head": self.head,
+            "undone": list(self.undone),
+            "merged": list(self.merged),
+            "marked": list(self.marked),
+        }
+        if self.turns is not None:
+            result["turns"] = self.turns
+        return result
+
+
+@frozen
+class PlannedChange:
+    """What a plan does to one path. A blob id or mode is None where the path is, or will be, absent."""
+
+    path: str
+    old_blob: str | None
+    new_blob: str | None
+    old_mode: int | None
+    """Kind and exact permission bits, as in `st_mode`."""
+    new_mode: int | None
+
+
+@frozen
+class Plan:
+    """What a revert would do to each path, conflicts included, before anything is done."""
+
+    outcome: Outcome
+    """What it would come to."""
+    changes: list[PlannedChange]
+    """Directories too; sorted by path."""
+
+    @property
+    def messages(self) -> list[str]:
+        """The ids of the messages that would be undone or redone."""
+        return self.outcome.messages
+
+    @property
+    def restored(self) -> list[str]:
+        """The paths that would be put back."""
+        return self.outcome.restored
+
+    @property
+    def deleted(self) -> list[str]:
+        """The paths that would be unlinked."""
+        return self.outcome.deleted
+
+    @property
+    def kept(self) -> list[str]:
+        """The paths in conflict that would be left as they are."""
+        return self.outcome.kept
+
+    @property
+    def conflicts(self) -> list[ConflictingPath]:
+        """What stands in the way."""
+        return self.outcome.conflicts
+
+    @property
+    def skipped(self) -> list[Skipped]:
+        """The paths that nobody knows enough of."""
+        return self.outcome.skipped
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Give the documented JSON: the outcome, with `dry_run` true."""
+        return self.outcome.to_dict()

@@ -1,0 +1,241 @@
+"""Keep a store within its budget: forget the oldest messages first, then free what only they needed.
+
+The budget is compared after every record with what is known already: the sizes of packs, of the timeline and
+of the cache. A store that is over it forgets until what is left fits into four fifths of it, so that this is
+seldom. The newest turns are never forgotten: if they alone do not fit, each record warns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+
+from shadowtree.base.errors import ShadowError, StoreFailed, describe_size
+from shadowtree.base.frozen import replace
+from shadowtree.capture.capture import Site
+from shadowtree.capture.open_store import OpenStore, measure_files
+from shadowtree.config.settings import Settings
+from shadowtree.results.reports import Forgotten
+from shadowtree.retention.forget import (
+    Forgetting,
+    find_needed,
+    forget,
+    forget_old,
+    plan_forgetting,
+    plan_old,
+    read_remaining,
+)
+from shadowtree.retention.gc import Locked, Sweep
+from shadowtree.retention.policy import Choice, Keep, choose_up_to, join_choices, rank_trees
+from shadowtree.retention.usage import PathSizes
+from shadowtree.store import directory as stores
+from shadowtree.store.layout import StoreLayout
+from shadowtree.timeline.database import BEYOND
+
+SHARE = 0.8
+"""How much of a budget is left in use by forgetting; from there on `status` warns."""
+
+
+def keep_budget(locked: Locked, settings: Settings) -> list[str]:
+    """Free, and if that is not enough forget, what a store has no room for; give what to warn of.
+
+    It runs after a record, which stays recorded whatever fails here (invariant 11).
+    """
+    run = _BudgetRun(locked, settings)
+    try:
+        run.run()
+        with locked() as opened:
+            return [*run.warnings, *_warn_over(opened, settings)]
+    except ShadowError as error:
+        what = "what was forgotten is not freed yet"
+        if run.forgotten.is_nothing:
+            what = "the store could not be kept within its budget"
+        return [*run.warnings, f"{what}: {error}"]
+
+
+def apply_retention(
+    locked: Locked,
+    keep: Keep,
+    keep_sessions: Collection[str],
+    budget: Settings | None,
+    *,
+    frees: bool,
+    dry_run: bool,
+) -> Forgotten:
+    """Forget what is not kept and, with the settings of a `budget`, what that has no room for."""
+    if dry_run:
+        with locked() as opened:
+            return _foresee(opened, plan_old(opened, keep, keep_sessions), budget)
+    done = forget_old(locked, keep, keep_sessions, frees=frees)
+    if budget is None:
+        return done
+    run = _BudgetRun(locked, budget)
+    run.run()
+    with locked() as opened:
+        has_left = is_over(opened, budget) and run.forgotten.is_nothing
+    if has_left:
+        # Where nothing may be forgotten, there may be something that a brief sweep left.
+        run.free(Sweep())
+    with locked() as opened:
+        warnings = [*run.warnings, *_warn_over(opened, budget)]
+    return replace(
+        done,
+        messages=[*done.messages, *run.forgotten.messages],
+        trees=done.trees + len(run.forgotten.trees),
+        removed=done.removed + run.removed,
+        freed=done.freed + run.freed,
+        warnings=warnings,
+    )
+
+
+def _foresee(opened: OpenStore, old: Forgetting, budget: Settings | None) -> Forgotten:
+    """Say what would be forgotten: what is old, and what a budget would have no room for after that."""
+    planned = old if budget is None else plan_over(opened, budget, old)
+    warnings = []
+    if budget is not None and planned is not old:
+        oldest = _count_oldest(len(planned.messages) - len(old.messages))
+        compared = _compare(opened.measure(), budget.store_budget)
+        warnings = [f"{oldest} would be forgotten: the store takes {compared}"]
+    return Forgotten(planned.messages, len(planned.trees), 0, 0, True, warnings)
+
+
+class _BudgetRun:
+    """Brings a store within its budget, and notes on the way what it forgot and freed."""
+
+    def __init__(self, locked: Locked, settings: Settings) -> None:
+        self._locked = locked
+        self._settings = settings
+        self.forgotten = Forgetting([], Choice([], [], []), [])
+        self.warnings: list[str] = []
+        """What was forgotten, and why."""
+        self.removed = 0
+        """How many objects are gone."""
+        self.freed = 0
+        """How many bytes."""
+
+    def run(self) -> None:
+        """If the store is over its budget, and that may change it: free, then forget and free again."""
+        with self._locked() as opened:
+            settings = self._settings
+            if not is_over(opened, settings) or _list_choices(opened, settings)(BEYOND).is_nothing:
+                return
+        self.free(Sweep())
+        sweep = Sweep()
+        with self._locked() as opened:
+            if is_over(opened, self._settings):
+                self._forget(opened, sweep)
+        if not self.forgotten.is_nothing:
+            self.free(sweep)
+
+    def free(self, sweep: Sweep) -> None:
+        """Free what nothing needs."""
+        sweep.run(self._locked)
+        self.removed += sweep.removed
+        self.freed += sweep.freed
+
+    def _forget(self, opened: OpenStore, sweep: Sweep) -> None:
+        """Forget what the budget has no room for, if a sweep can free it; else raise and change nothing."""
+        used = opened.measure()
+        choice = _choose_to_fit(opened, self._settings, used - opened.measure_packs())
+        planned = plan_forgetting(opened.journal, choice)
+        if not planned.is_nothing:
+            forget(opened, planned, sweep)
+            self.forgotten = planned
+            count = len(planned.messages)
+            oldest = f"{_count_oldest(count)} {'was' if count == 1 else 'were'} forgotten"
+            self.warnings = [f"{oldest}: the store took {_compare(used, self._settings.store_budget)}"]
+
+
+# What a budget has no room for
+
+
+def is_over(opened: OpenStore, settings: Settings) -> bool:
+    """Whether a store takes more than its budget; 0: it may take anything."""
+    return settings.store_budget > 0 and opened.exceeds(settings.store_budget)
+
+
+def plan_over(opened: OpenStore, settings: Settings, planned: Forgetting) -> Forgetting:
+    """Add to a plan what the budget would have no room for once that is forgotten and freed."""
+    if not is_over(opened, settings):
+        return planned
+    journal = opened.journal
+    # What waits in the timeline goes into packs.
+    waiting = sum(len(content.pack) + len(content.index) for content in journal.packs.read_all())
+    beside = opened.measure() - opened.measure_packs() - waiting
+    sizes = PathSizes(opened.objects)
+    sizes.add(record for record in journal.live_trees() if record.number not in planned.trees)
+    if beside + sizes.packed <= settings.store_budget:
+        return planned
+    choice = _choose_to_fit(opened, settings, beside, going=planned.trees)
+    if choice.is_nothing:
+        return planned
+    return plan_forgetting(journal, join_choices(planned.choice, choice))
+
+
+def _list_choices(opened: OpenStore, settings: Settings) -> Callable[[int], Choice]:
+    """Give a function that chooses all that may be forgotten and began with no more trees than its number."""
+    journal = opened.journal
+    named = journal.retention.named_trees()
+    return partial(choose_up_to, read_remaining(journal), max(1, settings.keep_turns), named)
+
+
+def _choose_to_fit(
+    opened: OpenStore, settings: Settings, beside: int, *, going: Collection[int] = ()
+) -> Choice:
+    """Choose the oldest, until packs of what is left fit into a share of the budget.
+
+    They share it with what takes `beside` bytes. Trees that are `going`, by number, are not counted.
+    """
+    choose = _list_choices(opened, settings)
+    most = choose(BEYOND)
+    if most.is_nothing:
+        return most
+    journal = opened.journal
+    needed = find_needed(journal, most)
+    ranks = rank_trees(journal.retention.named_trees())
+    newest_first = [record for record in journal.live_trees() if record.number not in going][::-1]
+    fixed = [record for record in newest_first if record.number in needed]
+    rest = [record for record in newest_first if record.number not in needed]
+    rest.sort(key=lambda record: -ranks.get(record.number, record.number))
+    sizes, room = PathSizes(opened.objects), int(settings.store_budget * SHARE) - beside
+    sizes.add(fixed)
+    for record in rest:
+        sizes.add([record])
+        if sizes.packed > room:
+            return choose(ranks.get(record.number, record.number))
+    return Choice([], [], [])
+
+
+# Warnings
+
+
+def warn_budgets(opened: OpenStore, site: Site, directory: str | None) -> list[str]:
+    """Warn if four fifths of the store's budget are used, or if all stores together are over theirs."""
+    settings, warnings = site.settings, []
+    used, budget = opened.measure(), settings.store_budget
+    if budget and used > budget * SHARE:
+        share = f"{100 * used // budget} % of the budget of {describe_size(budget)}"
+        warnings.append(f"the store takes {describe_size(used)}, {share}")
+    if directory is not None and settings.total_budget:
+        try:
+            used = sum(measure_files(StoreLayout(store)) for store in stores.list_all(directory))
+            if used > settings.total_budget:
+                warnings.append(f"all stores together take {_compare(used, settings.total_budget)}")
+        except StoreFailed as error:
+            warnings.append(f"what all stores together take is not known: {error}")
+    return warnings
+
+
+def _warn_over(opened: OpenStore, settings: Settings) -> list[str]:
+    if not is_over(opened, settings):
+        return []
+    compared = _compare(opened.measure(), settings.store_budget)
+    return [f"nothing else may be forgotten, and the store takes {compared}"]
+
+
+def _count_oldest(count: int) -> str:
+    return f"the oldest {count:,} messages" if count != 1 else "the oldest message"
+
+
+def _compare(used: int, budget: int) -> str:
+    return f"{describe_size(used)}, and the budget is {describe_size(budget)}"

@@ -1,0 +1,179 @@
+"""Forgetting: mark messages, acts and trees as forgotten, in one transaction, and free what only they needed.
+
+Marking alone frees nothing: what no live tree needs any more goes when the store is swept. Where it is to be
+freed, that is proved possible before anything is marked. The lock comes in as a function that takes it,
+because a sweep lets others have it between two steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from shadowtree.base.errors import InvalidInput, ShadowError, StoreDamaged, UnknownName
+from shadowtree.base.frozen import frozen, replace
+from shadowtree.capture.open_store import OpenStore
+from shadowtree.config.settings import Settings, read_seconds
+from shadowtree.results.reports import Forgotten
+from shadowtree.retention.gc import Locked, Sweep
+from shadowtree.retention.policy import Choice, Keep, Remaining, choose, choose_lost
+from shadowtree.timeline.journal import Journal
+
+
+@frozen
+class Forgetting:
+    """What is about to be forgotten."""
+
+    messages: list[tuple[str, str]]
+    """The session and the id of each, oldest first."""
+    choice: Choice
+    trees: list[int]
+    """The numbers of the trees that nothing needs then."""
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether everything is kept."""
+        return not (self.choice.messages or self.choice.acts or self.trees)
+
+
+def read_keep(
+    settings: Settings, keep_last: int | None = None, keep_within: float | str | None = None
+) -> Keep:
+    """Read what to keep: the settings, or, if anything is given, that alone and the newest turn."""
+    if keep_last is None and keep_within is None:
+        return Keep(settings.keep_last, int(settings.keep_within * 1000), max(1, settings.keep_turns))
+    if keep_last is not None and keep_last < 1:
+        raise InvalidInput(f"a number of messages to keep is 1 or more, not {keep_last}")
+    within_s = 0.0 if keep_within is None else read_seconds("keep_within", keep_within)
+    return Keep(keep_last or 0, int(within_s * 1000), 1)
+
+
+def forget_old(locked: Locked, keep: Keep, keep_sessions: Collection[str], *, frees: bool) -> Forgotten:
+    """Forget what is not kept; if it `frees`, remove what only that needed, or forget nothing at all."""
+    sweep = Sweep(is_brief=True)
+    with locked() as opened:
+        planned = plan_old(opened, keep, keep_sessions)
+        if not planned.is_nothing:
+            forget(opened, planned, sweep if frees else None)
+    if frees:
+        sweep.run(locked)
+    return Forgotten(planned.messages, len(planned.trees), sweep.removed, sweep.freed, False)
+
+
+def forget_lost(locked: Locked, messages: set[int], events: set[int], trees: set[int]) -> list[str]:
+    """Forget the messages, acts and trees that need something lost, and free them; say what was done."""
+    if not events and not trees:
+        return []
+    sweep = Sweep()
+    try:
+        with locked() as opened:
+            planned = _plan_lost(opened.journal, messages, events, trees)
+            forget(opened, planned, sweep)
+    except ShadowError as error:
+        return [f"what needs what is lost could not be forgotten: {error}"]
+    counts = f"messages: {len(planned.messages)}, trees: {len(planned.trees)}"
+    done = [f"what needs what is lost was forgotten; {counts}"]
+    try:
+        sweep.run(locked)
+    except ShadowError as error:
+        done.append(f"what was forgotten is not freed yet: {error}")
+    return done
+
+
+def forget(opened: OpenStore, planned: Forgetting, sweep: Sweep | None) -> None:
+    """Mark it all as forgotten, or nothing if anything fails; with a `sweep`, only if that can free it."""
+    if sweep is not None:
+        sweep.prove(opened, planned.trees)
+    journal, time_ms = opened.journal, opened.limits.clock_ns() // 1_000_000
+    with journal.transaction():
+        journal.retention.forget_messages(planned.choice.messages, time_ms)
+        journal.retention.forget_acts(planned.choice.acts, time_ms)
+        journal.retention.forget_trees(planned.trees, time_ms)
+        sessions = journal.session_names()
+        journal.retention.forget_changes(sessions)
+        for branch in (branch for session in sessions for branch in journal.branches(session)):
+            rows = journal.line(branch.tip, (branch.fork or 0) + 1)
+            if all(row.forgotten_ms is not None for row in rows):
+                journal.drop_branch(branch.number)
+
+
+# Plans, which change nothing
+
+
+def plan_old(opened: OpenStore, keep: Keep, keep_sessions: Collection[str]) -> Forgetting:
+    """Find what is not kept, by age and number."""
+    journal = opened.journal
+    sessions = set()
+    for name in keep_sessions:
+        number = journal.session_number(name)
+        if number is None:
+            raise UnknownName(name, f"no session is called {name!r}")
+        sessions.add(number)
+    now_ms = opened.limits.clock_ns() // 1_000_000
+    kept = replace(keep, sessions=frozenset(sessions))
+    return plan_forgetting(journal, choose(read_remaining(journal), kept, now_ms))
+
+
+def _plan_lost(journal: Journal, messages: set[int], events: set[int], trees: set[int]) -> Forgetting:
+    """Choose everything that is hurt; raise StoreDamaged if some of it is never forgotten."""
+    remaining = read_remaining(journal)
+    choice = choose_lost(remaining, messages, events, trees)
+    hurt = messages - set(choice.messages)
+    staying = [each.number for each in remaining.messages if each.number in hurt]
+    if staying:
+        rows = journal.messages_by_number(staying)
+        named = ", ".join(rows[number].id for number in staying)
+        raise StoreDamaged(f"messages that are pinned or open need it: {named}")
+    return plan_forgetting(journal, choice)
+
+
+def plan_forgetting(journal: Journal, choice: Choice) -> Forgetting:
+    """Find which trees nothing needs without what was chosen."""
+    journal.require_sound()
+    names = journal.session_names()
+    rows = journal.messages_by_number(choice.messages)
+    trees = {record.number for record in journal.live_trees()} - find_needed(journal, choice)
+    messages = [(names[rows[number].session], rows[number].id) for number in choice.messages]
+    return Forgetting(messages, choice, sorted(trees))
+
+
+def read_remaining(journal: Journal) -> Remaining:
+    """Read what is left of a store."""
+    open_: set[int] = set()
+    in_force: set[int] = set()
+    out: dict[int, int] = {}
+    for session in journal.session_names():
+        last = journal.last_event(session)
+        position = None if last is None else last.position
+        if position is None:
+            continue
+        if position.open is not None:
+            open_.add(position.open)
+        out.update((taken.message, taken.newest) for taken in position.out)
+        if position.head is not None:
+            line = journal.line(position.head, journal.retention.first_live(session))
+            in_force |= {row.number for row in line if not position.is_out(row.number)}
+    rows = journal.retention
+    ages, acts, bare = rows.ages(), rows.live_acts(), rows.bare_trees()
+    return Remaining(ages, acts, bare, frozenset(open_), frozenset(in_force), out)
+
+
+def find_needed(journal: Journal, choice: Choice) -> set[int]:
+    """Find the trees that are still needed without what was chosen.
+
+    The last tree; those of live messages, steps and acts; bare ones that stay. And, unless it is lost,
+    that of the last wrap, which sessions start from.
+    """
+    gone = set(choice.messages)
+    needed = {
+        tree
+        for named in journal.retention.named_trees()
+        if named.message not in gone and named.event not in choice.acts
+        for tree in named.trees
+    }
+    needed |= {number for number, _ in journal.retention.bare_trees()} - set(choice.bare)
+    last, wrap = journal.last_tree(), journal.last_wrap()
+    if last is not None:
+        needed.add(last.number)
+    if wrap is not None and wrap.after is not None and wrap.after not in choice.lost:
+        needed.add(wrap.after)
+    return needed

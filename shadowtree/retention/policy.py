@@ -1,0 +1,235 @@
+"""Choose which messages, acts and trees to forget: by age, by number, by budget, by damage. Pure.
+
+Oldest first, and never what is pinned, what is open, or the newest turns: those of the store, and those of it
+that are in force, so that they can be undone.
+
+    session a    m1  m3  m4 ────── m7      keep_last 2 keeps m4, m7 and m2, m6
+    session b        m2  m5p m6            m5 is pinned; m1 and m3 go if they are older than keep_within too
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from shadowtree.base.frozen import field, frozen
+from shadowtree.timeline.events import Act, Age, Named
+
+
+@frozen
+class Keep:
+    """What is to be kept: what any of these keeps."""
+
+    last: int = 0
+    """So many of the newest messages of each session."""
+    within_ms: int = 0
+    """Those that are not older."""
+    turns: int = 1
+    """So many of the newest turns of the store."""
+    sessions: frozenset[int] = frozenset()
+    """All of these sessions."""
+
+
+@frozen
+class Remaining:
+    """What is left of a store."""
+
+    messages: list[Age]
+    """Oldest first; and so are the others."""
+    acts: list[Act] = field(default_factory=list)
+    bare: list[tuple[int, int]] = field(default_factory=list)
+    """Trees that no message and no act ever named: number, and time in seconds."""
+    open: frozenset[int] = frozenset()
+    """The messages that are open."""
+    in_force: frozenset[int] = frozenset()
+    """The messages in force that the sessions would undo first."""
+    out: Mapping[int, int] = field(default_factory=dict)
+    """The messages that are out of their lines, each with the last one that was made with it in."""
+
+
+@frozen
+class Choice:
+    """What is to be forgotten."""
+
+    messages: list[int]
+    acts: list[int]
+    """By their events."""
+    bare: list[int]
+    """By their numbers."""
+    lost: frozenset[int] = frozenset()
+    """Trees, by their numbers, of which something is lost: they stay only for what names them and stays."""
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether everything is kept."""
+        return not (self.messages or self.acts or self.bare)
+
+
+def choose(remaining: Remaining, keep: Keep, now_ms: int) -> Choice:
+    """Choose what is neither among the newest nor young enough."""
+    protected = find_protected(remaining, keep.turns)
+    newest = _find_newest(remaining.messages, keep.last)
+    oldest_ms = now_ms - keep.within_ms
+    old = [
+        message
+        for message in remaining.messages
+        if message.number not in protected
+        and message.number not in newest
+        and message.session not in keep.sessions
+        and message.time_ms < oldest_ms
+    ]
+    going = _without_needed(remaining, old)
+    most = max(keep.last, keep.turns)
+    older = remaining.bare[: max(0, len(remaining.bare) - most)]
+    bare = [number for number, time_s in older if time_s * 1000 < oldest_ms]
+    newest_acts = _find_newest(remaining.acts, most) | protected_acts(remaining, keep.turns)
+    acts = {
+        act.number
+        for act in remaining.acts
+        if act.number not in newest_acts and act.session not in keep.sessions and act.time_ms < oldest_ms
+    }
+    return Choice([each.number for each in going], sorted(acts | _find_acts(remaining, going)), bare)
+
+
+def choose_up_to(remaining: Remaining, turns: int, named: Sequence[Named], last: int) -> Choice:
+    """Choose all that began when no more trees than `last` were recorded, where that may be forgotten."""
+    old = {each for each, place in _find_places(named).items() if place <= last}
+    numbers = {number for number, _ in old} - find_protected(remaining, turns)
+    going = _without_needed(remaining, [each for each in remaining.messages if each.number in numbers])
+    old_acts = {event for message, event in old if message is None and event is not None}
+    acts = sorted(old_acts - protected_acts(remaining, turns) | _find_acts(remaining, going))
+    bare = [number for number, _ in remaining.bare[: max(0, len(remaining.bare) - turns)] if number <= last]
+    return Choice([each.number for each in going], acts, bare)
+
+
+def join_choices(one: Choice, other: Choice) -> Choice:
+    """Choose everything that either of two chose."""
+    return Choice(
+        sorted({*one.messages, *other.messages}),
+        sorted({*one.acts, *other.acts}),
+        sorted({*one.bare, *other.bare}),
+        one.lost | other.lost,
+    )
+
+
+def rank_trees(named: Sequence[Named]) -> dict[int, int]:
+    """Rank each tree that is named: up to which tree everything has to go before nothing needs it.
+
+    A session that rested for long starts from an old tree, which is needed as long as what came since:
+
+        trees      1    2    3    4    5
+        session a  a1 ───────────────▶ a2      1 is ranked as 5: it goes with a2, not before b1 and b2
+        session b       b1   b2   b3
+    """
+    places = _find_places(named)
+    ranks: dict[int, int] = {}
+    for each in named:
+        for tree in each.trees:
+            ranks[tree] = max(ranks.get(tree, 0), places[_key_of(each)])
+    return ranks
+
+
+_Key = tuple[int | None, int | None]
+"""A message, by its number, or an act, by its event."""
+
+
+def _key_of(named: Named) -> _Key:
+    return (named.message, None) if named.message is not None else (None, named.event)
+
+
+def _find_places(named: Iterable[Named]) -> dict[_Key, int]:
+    """Map each message and act to the tree that was the last one when it began."""
+    places: dict[_Key, int] = {}
+    newest = 0
+    for each in named:
+        newest = max((newest, *each.trees))
+        places.setdefault(_key_of(each), newest)
+    return places
+
+
+def choose_lost(
+    remaining: Remaining, messages: Collection[int], acts: Collection[int], trees: Collection[int]
+) -> Choice:
+    """Choose what needs something lost, by numbers, but for messages that are pinned or open."""
+    going = set(messages) - find_protected(remaining, 0)
+    return Choice(
+        [each.number for each in remaining.messages if each.number in going],
+        [each.number for each in remaining.acts if each.number in acts],
+        [number for number, _ in remaining.bare if number in trees],
+        frozenset(trees),
+    )
+
+
+def protected_acts(remaining: Remaining, turns: int) -> set[int]:
+    """Find the acts that no budget takes away: those since the newest turns began."""
+    turn_of = find_turns(remaining.messages)
+    newest = _newest_turns(remaining.messages, turn_of, turns)
+    events = [act.number for act in remaining.acts]
+    if not newest:
+        return set(events[max(0, len(events) - turns) :])
+    first = min(each.event for each in remaining.messages if turn_of[each.number] in newest)
+    return {event for event in events if event > first}
+
+
+def find_protected(remaining: Remaining, turns: int) -> set[int]:
+    """Find the messages that are never forgotten: pinned, open, and of the newest turns."""
+    turn_of = find_turns(remaining.messages)
+    in_force = [each for each in remaining.messages if each.number in remaining.in_force]
+    newest = _newest_turns(remaining.messages, turn_of, turns) | _newest_turns(in_force, turn_of, turns)
+    return {
+        each.number
+        for each in remaining.messages
+        if each.is_pinned or each.number in remaining.open or turn_of[each.number] in newest
+    }
+
+
+def find_turns(messages: Sequence[Age]) -> dict[int, int]:
+    """Map each message to its turn: to the number of the first message of that."""
+    turn_of: dict[int, int] = {}
+    present: dict[int, int] = {}
+    for each in messages:
+        if each.role in (None, "user") or each.session not in present:
+            present[each.session] = each.number
+        turn_of[each.number] = present[each.session]
+    return turn_of
+
+
+def _without_needed(remaining: Remaining, going: list[Age]) -> list[Age]:
+    """Leave out messages that are out of a line on which others stay that hold what they did."""
+    numbers = {each.number for each in going}
+    staying = [each for each in remaining.messages if each.number not in numbers]
+
+    def is_needed(message: Age) -> bool:
+        newest = remaining.out.get(message.number, 0)
+        return newest > 0 and any(
+            other.session == message.session and message.number < other.number <= newest for other in staying
+        )
+
+    return [each for each in going if not is_needed(each)]
+
+
+def _newest_turns(messages: Sequence[Age], turn_of: dict[int, int], count: int) -> set[int]:
+    found: set[int] = set()
+    for each in reversed(messages):
+        if len(found) == count and turn_of[each.number] not in found:
+            break
+        found.add(turn_of[each.number])
+    return found
+
+
+def _find_newest(items: Sequence[Age | Act], count: int) -> set[int]:
+    """Find so many of the newest messages, or acts, of each session."""
+    counts: dict[int, int] = {}
+    found: set[int] = set()
+    for each in reversed(items):
+        counts[each.session] = counts.get(each.session, 0) + 1
+        if counts[each.session] <= count:
+            found.add(each.number)
+    return found
+
+
+def _find_acts(remaining: Remaining, going: Collection[Age]) -> set[int]:
+    """Find the acts before a message of their session that goes: taking them back would cross it."""
+    newest: dict[int, int] = {}
+    for each in going:
+        newest[each.session] = max(newest.get(each.session, 0), each.event)
+    return {act.number for act in remaining.acts if act.number < newest.get(act.session, 0)}

@@ -1,0 +1,161 @@
+"""What recorded trees take in a store: by path, and by who needs them.
+
+Every object counts once, with the bytes that it has in its pack, at the path where the newest tree has it.
+What several trees share is walked once: the cost is that of what is stored, not of trees times files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from shadowtree.base.paths import ROOT, RelPath, join, to_text
+from shadowtree.results.reports import PathFigure, Usage
+from shadowtree.store.objects.git_format import EMPTY_TREE, MODE_TREE, parse_keeper
+from shadowtree.store.objects.read import Objects
+from shadowtree.timeline.events import TreeRecord
+
+Claimant = int | None
+"""Who needs a tree: a session by its number; None: no session does."""
+_Place = tuple[RelPath, bool]
+"""A path, and whether a file or link was there; else a directory, of which the listing counts."""
+_INDEX_ENTRY = 28
+"""How many bytes an object has in the index of its pack."""
+_SHARED = -1
+"""Stands for more than one claimant."""
+
+
+class PathSizes:
+    """The bytes and the number of the versions of each path."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._seen: set[bytes] = set()
+        self._figures: dict[_Place, tuple[int, int]] = {}
+        self.total = 0
+        """All of it together, with what facts and keepers take."""
+
+    @property
+    def packed(self) -> int:
+        """How many bytes packs of all of it have, with their indexes: much of that if objects are tiny."""
+        return self.total + _INDEX_ENTRY * len(self._seen)
+
+    def add(self, records: Iterable[TreeRecord]) -> None:
+        """Weigh all that recorded trees need; what several need counts where the first one has it."""
+        for record in records:
+            kept = _read_kept(self._objects, record)
+            self._add(record.keeper, None)
+            self._add(kept, None)
+            for entry in self._objects.read_tree(kept):
+                is_files = entry.name == b"files"
+                if self._add(entry.id, (ROOT, False) if is_files else None):
+                    self._add_below(entry.id, is_files=is_files)
+
+    def _add_below(self, root: bytes, *, is_files: bool) -> None:
+        waiting = [(ROOT, root)]
+        while waiting:
+            above, tree = waiting.pop()
+            for entry in self._objects.read_tree(tree):
+                path, is_file = join(above, entry.name), entry.mode != MODE_TREE
+                if self._add(entry.id, (path, is_file) if is_files else None) and not is_file:
+                    waiting.append((path, entry.id))
+
+    def _add(self, wanted: bytes, place: _Place | None) -> bool:
+        """Count an object, and a version of its place if it has one; False if it was counted already."""
+        if wanted in self._seen:
+            return False
+        self._seen.add(wanted)
+        size = _weigh(self._objects, wanted)
+        self.total += size
+        if place is not None:
+            before, versions = self._figures.get(place, (0, 0))
+            self._figures[place] = before + size, versions + 1
+        return True
+
+    def list_largest(self, count: int) -> list[PathFigure]:
+        """List the files and listings that take most."""
+        return _list_figures(self._figures)[:count]
+
+    def summarise(self, path: RelPath, depth: int) -> Usage | None:
+        """Sum up what is at a path and below it, down to so many levels; None: nothing is."""
+        sums: dict[_Place, tuple[int, int]] = {}
+        for (each, is_file), (size, versions) in self._figures.items():
+            for place in _places(each, path, depth, is_file=is_file):
+                sum_, count = sums.get(place, (0, 0))
+                sums[place] = sum_ + size, count + versions
+        itself = [sums.pop((path, is_file)) for is_file in (True, False) if (path, is_file) in sums]
+        if not itself:
+            return None
+        bytes_, versions = map(sum, zip(*itself, strict=True))
+        return Usage(to_text(path) or ".", bytes_, versions, _list_figures(sums))
+
+
+def measure_claims(
+    objects: Objects, owned: Iterable[tuple[TreeRecord, frozenset[Claimant]]]
+) -> dict[Claimant, int]:
+    """Weigh for each claimant what it alone needs.
+
+    Each object gets the claimant of the first tree that has it, and a second one makes it shared, together
+    with all below it. So a tree is read twice at most, however many others have it.
+    """
+    claimant_of: dict[bytes, Claimant] = {}
+    for record, claimants in owned:
+        claimant = next(iter(claimants)) if len(claimants) == 1 else _SHARED
+        waiting = [_read_kept(objects, record)]
+        claimant_of[record.keeper] = claimant
+        while waiting:
+            tree = waiting.pop()
+            if not _claim(claimant_of, tree, claimant):
+                continue
+            for entry in objects.read_tree(tree):
+                if entry.mode == MODE_TREE:
+                    waiting.append(entry.id)
+                else:
+                    _claim(claimant_of, entry.id, claimant)
+    sums: dict[Claimant, int] = {}
+    for each, claimant in claimant_of.items():
+        if claimant != _SHARED:
+            sums[claimant] = sums.get(claimant, 0) + _weigh(objects, each)
+    return sums
+
+
+def _claim(claimant_of: dict[bytes, Claimant], wanted: bytes, claimant: Claimant) -> bool:
+    """Note who needs an object; False if that was known."""
+    if wanted not in claimant_of:
+        claimant_of[wanted] = claimant
+        return True
+    if claimant_of[wanted] in (claimant, _SHARED):
+        return False
+    claimant_of[wanted] = _SHARED
+    return True
+
+
+def _weigh(objects: Objects, wanted: bytes) -> int:
+    return 0 if wanted == EMPTY_TREE else objects.stored_size(wanted)
+
+
+def _read_kept(objects: Objects, record: TreeRecord) -> bytes:
+    """Give the tree of a keeper: of files, facts, and what else is kept with them."""
+    return parse_keeper(objects.read(b"commit", record.keeper)).tree
+
+
+def _places(path: RelPath, top: RelPath, depth: int, *, is_file: bool) -> Iterator[_Place]:
+    """List what a path counts for: itself and the directories above it, from `top` down to `depth`."""
+    if top and path != top and not path.startswith(top + b"/"):
+        return
+    levels = path[len(top) :].strip(b"/").count(b"/") + 1 if path != top else 0
+    if levels <= depth:
+        yield path, is_file
+    while path != top:
+        path = RelPath(path.rpartition(b"/")[0])
+        levels -= 1
+        if levels <= depth:
+            yield path, False
+
+
+def _list_figures(figures: Mapping[_Place, tuple[int, int]]) -> list[PathFigure]:
+    """List figures, the largest first; the names of directories end with a slash."""
+    found = []
+    for (path, is_file), figure in figures.items():
+        name = to_text(path) if is_file else to_text(path) + "/" if path else "."
+        found.append(PathFigure(name, *figure))
+    return sorted(found, key=lambda figure: (-figure.bytes, figure.path))

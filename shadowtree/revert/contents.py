@@ -1,0 +1,176 @@
+"""What an act reads: what is at each path now, and the contents that it writes or merges.
+
+A path that the rules leave out may still be one that a message made before they did. It is read from the disk
+then, and what it holds has to be stored before it may be replaced (`uncovered`).
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable, Iterable, Iterator
+
+from shadowtree.base.errors import WorktreeFailed
+from shadowtree.base.path_state import DIRECTORY, MODE_LINK, PathState, Unknown, is_file
+from shadowtree.base.paths import RelPath, is_own_temporary, join, parent_of, to_text
+from shadowtree.base.tombstones import NO_TOMBSTONES, PURGED, Tombstones
+from shadowtree.capture.capture import Capture
+from shadowtree.capture.entries import Directory
+from shadowtree.capture.recorded_tree import RecordedDirectory
+from shadowtree.revert.moves import Move
+from shadowtree.revert.writer import Writer
+from shadowtree.store.objects.git_format import blob_id
+from shadowtree.store.objects.read import Objects
+from shadowtree.text.linediff import MAX_TEXT_BYTES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.base.path_state import Answer
+
+_MEMORY_BYTES = 64 << 20
+"""How much of what was verified is kept in memory until it is written; the rest is read again."""
+
+
+class DiskState:
+    """The present state of a worktree, recorded a moment ago."""
+
+    def __init__(
+        self,
+        root: RecordedDirectory,
+        writer: Writer,
+        find: Callable[[RelPath], Directory | None],
+        tombstones: Tombstones = NO_TOMBSTONES,
+    ) -> None:
+        self._root = root
+        self._tombstones = tombstones
+        self._find = find
+        """Gives a directory as it was scanned for the recorded state: it answers at once."""
+        self._writer = writer
+        self._states: dict[tuple[RelPath, bool], Answer] = {}
+        self.uncovered: dict[RelPath, PathState] = {}
+        """Files and links that were found though no rule covers them."""
+
+    def state_of(self, path: RelPath, *, as_directory: bool = False) -> Answer:
+        """Return what is at a path; Unknown: something that cannot be put into the store."""
+        key = path, as_directory
+        if key not in self._states:
+            self._states[key] = self._state_of(path, as_directory=as_directory)
+        return self._states[key]
+
+    def _state_of(self, path: RelPath, *, as_directory: bool) -> Answer:
+        if self._tombstones.covers(path):
+            return Unknown(PURGED)
+        here = self._find(path)
+        if here is not None and here.tree is not None:
+            return DIRECTORY
+        directory = self._find(parent_of(path))
+        row = None if directory is None else directory.find_file(path.rpartition(b"/")[2])
+        if directory is not None and row is not None:
+            mode = directory.file_mode(row)
+            exact = MODE_LINK if stat.S_ISLNK(mode) else stat.S_IFREG | mode & 0o777
+            return PathState(exact, directory.file_id(row))
+        answer = self._root.find(path, as_directory=as_directory)
+        if isinstance(answer, PathState):
+            return answer
+        if answer is None and self._writer.identify(path) is None:
+            return None
+        found = self._writer.state_of(path)
+        if isinstance(found, PathState) and found.blob in self._tombstones.blobs:
+            return Unknown(PURGED)
+        if isinstance(found, PathState) and found != DIRECTORY:
+            self.uncovered[path] = found
+        return found
+
+    def below(self, path: RelPath) -> Iterator[RelPath]:
+        """List all that is below a directory, covered or not, empty directories too."""
+        waiting = [path]
+        while waiting:
+            directory = waiting.pop()
+            for name in self._writer.list_names(directory) or ():
+                if is_own_temporary(name):
+                    continue
+                entry = join(directory, name)
+                if self._writer.is_directory(entry):
+                    waiting.append(entry)
+                yield entry
+
+
+class Contents:
+    """The contents that an act merges and writes; what it writes is verified before it begins."""
+
+    def __init__(self, objects: Objects, writer: Writer) -> None:
+        self._objects = objects
+        self._writer = writer
+        self._merged: dict[bytes, bytes] = {}
+        """Contents that merging made, and that the store may not have yet."""
+        self._needed: set[bytes] = set()
+        """Which of them are to be written."""
+        self._held: dict[bytes, bytes] = {}
+        self._room = _MEMORY_BYTES
+        self.bytes_to_write = 0
+
+    # Merging
+
+    def read_to_merge(self, path: RelPath, blob: bytes) -> bytes | None:
+        """Read a blob that is stored, or else at a path and nowhere else; None: it is too large to merge."""
+        if blob in self._merged:
+            return self._merged[blob]
+        if self._objects.has(blob):
+            is_small = self._objects.size_of(blob) <= MAX_TEXT_BYTES
+            return self._objects.read(b"blob", blob) if is_small else None
+        size, pieces = self._writer.open_content(path)
+        if size > MAX_TEXT_BYTES:
+            return None
+        content = b"".join(pieces)
+        if blob_id(content) != blob:
+            # It is neither in the worktree nor, as it should be, in the store.
+            self._objects.require_blob(blob)
+        return content
+
+    def add_merged(self, content: bytes) -> bytes:
+        """Keep what merging made, and return its id."""
+        blob = blob_id(content)
+        self._merged[blob] = content
+        return blob
+
+    # Writing
+
+    def verify(self, moves: Iterable[Move], taken: Capture) -> None:
+        """Read all that will be written, and all that would bring back what will be replaced (invariant 5).
+
+        What the store does not have of the latter is put into it.
+        """
+        for move in moves:
+            if move.new is not None and is_file(move.new) and not move.is_mode_only:
+                self._verify_new(move.new.blob)
+            # No rule covers it, or what the store had of it is damaged.
+            if move.old is not None and is_file(move.old) and not self._objects.prove(move.old.blob):
+                size, pieces = self._writer.open_content(move.path)
+                if taken.put_stream(size, pieces) != move.old.blob:
+                    raise WorktreeFailed(to_text(move.path), "it is being changed")
+
+    def _verify_new(self, blob: bytes) -> None:
+        if blob in self._merged:
+            self._held[blob] = self._merged[blob]
+            self._needed.add(blob)
+            self.bytes_to_write += len(self._merged[blob])
+            return
+        size = self._objects.size_of(blob)
+        self.bytes_to_write += size
+        if blob in self._held:
+            return
+        if size <= self._room:
+            self._held[blob] = self._objects.read(b"blob", blob)
+            self._room -= size
+        else:
+            self._objects.require_blob(blob)
+
+    def store_merged(self, taken: Capture) -> list[bytes]:
+        """Store what merging made and is to be written; return the ids, for the record to keep."""
+        return [
+            taken.put_stream(len(self._merged[blob]), iter([self._merged[blob]])) for blob in self._needed
+        ]
+
+    def read(self, blob: bytes) -> Iterator[bytes]:
+        """Give the content of a blob in pieces."""
+        held = self._held.get(blob)
+        return self._objects.stream_blob(blob) if held is None else iter([held])

@@ -1,0 +1,366 @@
+"""From a request to its target: where the head goes, which messages are passed, what each path becomes.
+
+A target is found from the journal and the present state; nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from shadowtree.base.errors import ForgottenMessage, InvalidInput
+from shadowtree.base.frozen import field, frozen, replace
+from shadowtree.base.path_state import DIRECTORY, Change, PathState
+from shadowtree.base.paths import RelPath, ancestors, to_text
+from shadowtree.capture.compare_trees import list_changes
+from shadowtree.revert.history import History, Route, is_same_place, paths_of
+from shadowtree.revert.requests import Redo, Request, Restore, Revert, Switch, Undo, Unrevert
+from shadowtree.revert.wanted import (
+    Wanted,
+    join_wanted,
+    narrow,
+    want_across,
+    want_back,
+    want_forward,
+    want_states,
+    want_tree,
+)
+from shadowtree.timeline.events import (
+    HEAD_ONLY,
+    REDO,
+    RESTORE,
+    REVERT,
+    SWITCH,
+    UNDO,
+    UNREVERT,
+    Event,
+    MessageRow,
+    Position,
+)
+from shadowtree.timeline.position import (
+    Travel,
+    choose_line,
+    choose_only,
+    choose_redo,
+    choose_revert,
+    choose_switch,
+    choose_undo,
+    find_gone,
+    in_force,
+    part_ways,
+)
+from shadowtree.timeline.session import find_tree
+
+
+@frozen
+class Target:
+    """What an act is to achieve."""
+
+    kind: str
+    wanted: list[Wanted]
+    position: Position
+    """Where the session stands afterwards."""
+    messages: list[MessageRow] = field(default_factory=list)
+    """Those undone, then those redone, each oldest first."""
+    redone: list[MessageRow] = field(default_factory=list)
+    first: MessageRow | None = None
+    """The oldest message that is reversed, if only in part."""
+    turns: int | None = None
+    is_short: bool = False
+    """Less than was requested can be done."""
+    takes_back: int | None = None
+    """The act that this one reverses."""
+    noted: list[Change] = field(default_factory=list)
+    """What is recorded for paths though nothing is done to them."""
+    notes: list[str] = field(default_factory=list)
+    is_nothing: bool = False
+    """There is nothing to do."""
+    is_only: bool = False
+    """One message is taken out from under the later ones."""
+
+
+def find_target(request: Request, history: History) -> Target:
+    """Find what a request comes to in one session."""
+    match request:
+        case Undo(turns):
+            travel = choose_undo(history.position, turns, history.session.find)
+            return _find_turns(history, UNDO, travel, turns)
+        case Redo(to):
+            travel = choose_redo(history.position, to, history.session.find)
+            return _find_turns(history, REDO, travel, to)
+        case Revert():
+            row = history.session.resolve(request.id)
+            return _find_only(history, row, request) if request.only else _find_revert(history, row, request)
+        case Switch(ref):
+            return _find_switch(history, ref)
+        case Unrevert():
+            return _find_unrevert(history)
+        case Restore(ref):
+            record = find_tree(history.journal, history.session, ref)
+            wanted = want_tree(list_changes(history.root, history.open(record.number)))
+            return Target(RESTORE, wanted, history.position)
+
+
+def _nothing(
+    history: History, kind: str, note: str, *, turns: int | None = None, is_only: bool = False
+) -> Target:
+    return Target(kind, [], history.position, turns=turns, notes=[note], is_nothing=True, is_only=is_only)
+
+
+# Undo, redo, revert
+
+
+def _find_turns(history: History, verb: str, travel: Travel, turns: int | None) -> Target:
+    end = travel.stopped_at
+    gone = [] if end is None else [f"message {end.id!r} is forgotten, so that {verb} ends before it"]
+    if not travel.messages:
+        target = _nothing(history, verb, f"nothing to {verb}", turns=0)
+        # Beyond what was forgotten there is something to redo; below it there is nothing to undo.
+        return replace(target, notes=[*target.notes, *gone], is_short=bool(gone) and verb == REDO)
+    target = _follow(history, verb, travel)
+    notes = [*target.notes, *gone]
+    is_less = turns is not None and travel.turns < turns
+    if is_less:
+        are = "was 1 turn" if travel.turns == 1 else f"were {travel.turns} turns"
+        notes.append(f"there {are} to {verb}, not {turns}")
+    is_short = target.is_short or bool(gone) or is_less
+    return replace(target, turns=travel.turns, notes=notes, is_short=is_short)
+
+
+def _find_revert(history: History, row: MessageRow, request: Revert) -> Target:
+    """Go to just before a message; for a part of it, some paths do, and the head stays."""
+    travel = choose_revert(history.position, row, history.session.find)
+    if request.is_part:
+        if request.step is not None and not travel.back:
+            raise InvalidInput(f"message {row.id!r} is not in force, so no step of it can be reverted")
+        return _narrow(history, _follow(history, REVERT, travel, step=request.step), request.paths)
+    if not travel.messages:
+        return _nothing(history, REVERT, f"nothing to revert: {row.id!r} is not in force")
+    return _follow(history, REVERT, travel)
+
+
+def _find_only(history: History, row: MessageRow, request: Revert) -> Target:
+    """Take one message out from under the later ones, or a step of it, or what it did to some paths.
+
+    Only a message that is taken out whole leaves the line.
+    """
+    newest = history.journal.newest_number(row.session)
+    travel = choose_only(history.position, row, newest, history.session.find)
+    if not travel.back:
+        return _nothing(history, REVERT, f"nothing to revert: {row.id!r} is not in force", is_only=True)
+    target = _follow(history, REVERT, travel, step=request.step, is_only=True)
+    return _narrow(history, target, request.paths) if request.is_part else target
+
+
+def _narrow(history: History, target: Target, paths: Collection[RelPath] | None) -> Target:
+    """Leave out other paths than these, and leave the head where it is."""
+    missed = [path for path in sorted(paths or ()) if not narrow(target.wanted, {path})]
+    unknown = [path for path in missed if path and not isinstance(history.root.find(path), PathState)]
+    return replace(
+        target,
+        wanted=target.wanted if paths is None else narrow(target.wanted, paths),
+        position=history.position,
+        messages=[],
+        redone=[],
+        notes=[*target.notes, *(f"no message changed {to_text(path) or '.'}" for path in missed)],
+        is_short=target.is_short or bool(unknown),
+        is_nothing=paths is not None and len(missed) == len(paths),
+    )
+
+
+# Switch
+
+
+def _find_switch(history: History, name: str) -> Target:
+    """Go to just after a message, or to the end of a branch."""
+    row, branch = history.session.resolve_ref(name)
+    end = history.end_of(row.number)
+    travel = _choose_switch(history, row, history.session.find_tip(row, branch), end)
+    target = _follow(history, SWITCH, travel)
+    if end is not None and end.after is not None:
+        target = replace(target, wanted=_mend_switch(history, target, travel, end.after))
+    if not target.messages and not target.wanted:
+        return _nothing(history, SWITCH, f"{row.id!r} is the last message in force already")
+    return target
+
+
+def _choose_switch(history: History, row: MessageRow, tip: int, end: Event | None) -> Travel:
+    # A message that is open ends now, as the session stands; and so does the present line.
+    position = history.position
+    out = position.out if end is None else end.position.out
+    end_of_line = None if tip == position.tip else history.end_of(tip)
+    out_at_tip = position.out if end_of_line is None else end_of_line.position.out
+    tip, out = choose_line(row.number, tip, out, out_at_tip)
+    return choose_switch(position, row, tip, out, history.session.find)
+
+
+def _mend_switch(history: History, target: Target, travel: Travel, after: int) -> list[Wanted]:
+    """Want paths to be as in the tree after the message, where the record of other messages is not enough.
+
+    That is what messages on the way forward changed, and on the way back where their states hold what is
+    out of the line; what messages changed that leave the line or come back into it; and what acts did
+    that left the head where it was.
+    """
+    moved = history.changes_of([*travel.rejoined, *travel.removed]) + history.acts_since_fork(travel)
+    paths = paths_of(history.changes_of(travel.forward)) | paths_of(moved)
+    paths |= _find_merged(history, history.route(travel), travel.position)
+    events = history.events_at(moved)
+    others = history.others.find(events, {each.number: each.since for each in moved})
+    removed = {row.number for row in travel.removed}
+    back = want_back({each.number for each in moved if each.row.number in removed}, events, others)
+    there = want_forward({each.number for each in moved if each.row.number not in removed}, events, others)
+    tree = history.open(after)
+    wanted = join_wanted(join_wanted(target.wanted, back), there)
+    wanted = want_states({path: tree.find(path) for path in paths}, wanted)
+    return [*wanted, *_want_directories_away(history, wanted, travel)]
+
+
+# Unrevert
+
+
+def _find_unrevert(history: History) -> Target:
+    """Go back to before the last act that was not reversed."""
+    act, cancelled = _find_act(history)
+    if act is None:
+        return _nothing(history, UNREVERT, "nothing to take back")
+    position = history.position_before(act)
+    events = history.events_since(act.number)
+    over = [e.number for e in events if not any(first <= e.number <= last for first, last in cancelled)]
+    noted: list[Change] = []
+    if act.kind == HEAD_ONLY:
+        # It touched no file, and so does reversing it.
+        over = [number for number in over if number != act.number]
+        moved = [change for e in events if e.number == act.number for change in e.changes]
+        later = {change.path for e in events if e.number > act.number for change in e.changes}
+        noted = [Change(c.path, c.new, c.old) for c in moved if c.path not in later]
+    undone, redone = _compare_positions(history, position)
+    left, _ = part_ways(history.position.tip, position.tip, history.session.find)
+    return Target(
+        UNREVERT,
+        want_back(over, events, history.others.find(events, dict.fromkeys(over, act.number))),
+        Position(head=position.head, tip=position.tip, out=position.out),
+        messages=[*undone, *redone],
+        redone=redone,
+        takes_back=act.number,
+        noted=noted,
+        notes=[f"message {row.id!r} came after it and is archived" for row in left],
+    )
+
+
+def _find_act(history: History) -> tuple[Event | None, list[tuple[int, int]]]:
+    """Find the last act that changed anything and was not reversed.
+
+    Beside it the spans that cancel out, each from an act to the unrevert that reversed it.
+    """
+    cancelled: list[tuple[int, int]] = []
+    if history.session.number is None:
+        return None, cancelled
+    for event in history.journal.acts_of(history.session.number):
+        if event.forgotten_ms is not None:
+            break
+        if any(first <= event.number <= last for first, last in cancelled):
+            continue
+        if event.kind == UNREVERT and event.takes_back is not None:
+            cancelled.append((event.takes_back, event.number))
+            continue
+        changes = history.journal.changes_of([event.number])[event.number]
+        is_move = not is_same_place(history.position_before(event), event.position)
+        if is_move or any(change.old != change.new for change in changes):
+            return event, cancelled
+    return None, cancelled
+
+
+def _compare_positions(history: History, then: Position) -> tuple[list[MessageRow], list[MessageRow]]:
+    """List the messages that are in force now and were not then, and those that were."""
+    find, now = history.session.find, history.position
+    way_back, way_forward = part_ways(now.head, then.head, find)
+    on_way = {row.number for row in (*way_back, *way_forward)}
+    shared = {taken.message for taken in (*now.out, *then.out)} - on_way
+    undone = [row for row in way_back if not now.is_out(row.number)]
+    redone = [row for row in way_forward if not then.is_out(row.number)]
+    undone += [find(number) for number in sorted(shared) if not now.is_out(number)]
+    redone += [find(number) for number in sorted(shared) if not then.is_out(number)]
+    return undone, redone
+
+
+# Following a way over messages
+
+
+def _follow(
+    history: History, kind: str, travel: Travel, step: str | None = None, *, is_only: bool = False
+) -> Target:
+    """Find what each path is to become on the way."""
+    gone = find_gone(history.position, travel, history.session.find)
+    if gone is not None and gone.forgotten_ms is not None:
+        raise ForgottenMessage(gone.id, gone.forgotten_ms, is_on_way=True)
+    route = history.route(travel)
+    passed = route.messages
+    if step is not None:
+        passed[0] = history.limit_to_step(passed[0], step, is_only=is_only)
+    return Target(
+        kind,
+        _want_route(history, kind, route, travel, is_only=is_only),
+        travel.position,
+        messages=travel.messages,
+        redone=travel.redone,
+        first=travel.messages[0] if travel.messages else None,
+        is_only=is_only,
+    )
+
+
+def _want_route(history: History, kind: str, route: Route, travel: Travel, *, is_only: bool) -> list[Wanted]:
+    events = history.events_at(route.messages)
+    others = history.others.find(events, {each.number: each.since for each in route.messages})
+    merged: set[RelPath] = set()
+    if is_only:
+        merged = paths_of(route.messages)
+    elif kind != SWITCH:
+        merged = _find_merged(history, route, travel.position)
+    wanted = want_back(route.back, events, others, merged, route.passed)
+    if route.forward:
+        wanted = want_across(wanted, want_forward(route.forward, events, others, merged))
+    return [*wanted, *_want_directories_away(history, wanted, travel)]
+
+
+def _want_directories_away(history: History, wanted: Sequence[Wanted], travel: Travel) -> list[Wanted]:
+    """Want those directories to go, if nothing is left in them, that messages out of the line made."""
+    going = [want.path for want in wanted if want.target is None]
+    above = {above for path in going for above in ancestors(path)} - {want.path for want in wanted}
+    out = [history.session.find(taken.message) for taken in travel.position.out]
+    made = {
+        change.path
+        for message in history.changes_of([*out, *travel.passed])
+        for change in message.changes
+        if change.old is None and change.new == DIRECTORY
+    }
+    going_too = (above & made) - _find_made(history, above & made, travel.position)
+    return [Wanted(path, None, DIRECTORY) for path in sorted(going_too)]
+
+
+def _find_made(history: History, paths: set[RelPath], position: Position) -> set[RelPath]:
+    """Return the directories among some paths that messages in force made."""
+    if not paths:
+        return set()
+    changes = history.journal.changes_since(paths, 0, history.session.require_number())
+    events = history.journal.events([number for number, change in changes if change.new == DIRECTORY])
+    messages = {row.number for row in in_force(position, history.session.find)}
+    return {
+        change.path for number, change in changes if number in events and events[number].message in messages
+    }
+
+
+def _find_merged(history: History, route: Route, position: Position) -> set[RelPath]:
+    """Return the paths at which the states on the way hold what a message did that stays out of the line.
+
+    That is where the message at which the way ends for a path came after it, and was recorded before
+    it was taken out. Their changes have to be merged.
+    """
+    merged: set[RelPath] = set()
+    for taken in position.out:
+        (out,) = history.changes_of([history.session.find(taken.message)])
+        ends: dict[RelPath, int] = {}
+        for message in route.messages:
+            for path in message.paths & out.paths:
+                if message.number in route.forward or path not in ends:
+                    ends[path] = message.row.number
+        merged |= {path for path, end in ends.items() if taken.message < end <= taken.newest}
+    return merged

@@ -1,0 +1,388 @@
+"""Writing into the worktree: stage something under a temporary name, swap it with what is there, put it back.
+
+The only module that changes a user's files (invariant 1). Everything is done from directory descriptors, one
+name at a time and never through a link. Nothing here decides; `moves` does, and it never removes what it has
+not looked at after it was moved aside.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator
+from hashlib import sha1
+
+from shadowtree.base import faultpoint
+from shadowtree.base.errors import OutOfSpace, ShadowError, WorktreeFailed, describe, is_full
+from shadowtree.base.path_state import DIRECTORY, MODE_LINK, PathState, Unknown
+from shadowtree.base.paths import RelPath, parent_of, to_text
+from shadowtree.store.objects.git_format import object_header, object_id
+from shadowtree.system.files import Cursor, FileStamp, Unreadable, Vanished, open_file, stamp_of, stream_file
+from shadowtree.system.process import user_id
+from shadowtree.system.syscalls import (
+    exchange,
+    is_being_written,
+    move,
+    start_writeback,
+    sync_file_system,
+    unwritten_bytes,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.base.path_state import Answer
+
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_MANY = 8
+"""From so many files on, syncing the file system as a whole costs less than syncing one by one."""
+_UNWRITTEN_EACH = 512 << 10
+"""How much of other programs' data may be waiting for the disk for each file that is synced along with it."""
+
+THIRD_SUFFIX = b"-x"
+"""What is added to a temporary's name where swapping takes a third one."""
+
+Owner = tuple[int, int]
+"""User and group."""
+FileId = tuple[int, int, int, int]
+"""What tells a file from any other, and from itself once written to: inode, mtime in ns, size, mode."""
+
+NO_FILE = "neither file nor link"
+BEING_WRITTEN = "a program is writing to it"
+
+
+class Writer:
+    """The worktree, open for writing."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._here = Cursor(root)
+        self._there = Cursor(root)
+        """A second place, for moves from one directory to another."""
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._here.__exit__()
+        self._there.__exit__()
+
+    def reopen(self) -> Writer:
+        """Open the worktree once more: nothing that was reached before counts."""
+        return Writer(self._root)
+
+    # Looking
+
+    def state_of(self, path: RelPath, *, is_settled: bool = False) -> Answer:
+        """Tell what is at a path by reading it; with `is_settled`, only if nobody can be writing to it."""
+        try:
+            return self._state_of(path, is_settled=is_settled)
+        except (FileNotFoundError, NotADirectoryError, Vanished):
+            return None
+        except Unreadable as error:
+            return Unknown(error.reason)
+        except OSError as error:
+            return Unknown(f"cannot be read: {describe(error)}")
+
+    def _state_of(self, path: RelPath, *, is_settled: bool) -> Answer:
+        fd, name = self._open_parent(path)
+        status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        if stat.S_ISDIR(status.st_mode):
+            return DIRECTORY
+        if stat.S_ISLNK(status.st_mode):
+            return PathState(MODE_LINK, object_id(b"blob", os.readlink(name, dir_fd=fd)))
+        if not stat.S_ISREG(status.st_mode):
+            return Unknown(NO_FILE)
+        file_fd, before = open_file(fd, name)
+        try:
+            if is_settled and is_being_written(file_fd):
+                return Unknown(BEING_WRITTEN)
+            digest = sha1(object_header(b"blob", before.st_size), usedforsecurity=False)
+            for piece in stream_file(file_fd, before.st_size):
+                digest.update(piece)
+            if stamp_of(os.fstat(file_fd)) != stamp_of(before):
+                return Unknown(BEING_WRITTEN)
+        finally:
+            os.close(file_fd)
+        return PathState(stat.S_IFREG | before.st_mode & 0o777, digest.digest())
+
+    def identify(self, path: RelPath) -> FileId | None:
+        """Tell which file is at a path; None if there is nothing."""
+        try:
+            fd, name = self._open_parent(path)
+            return _identify(os.stat(name, dir_fd=fd, follow_symlinks=False))
+        except (FileNotFoundError, NotADirectoryError, Vanished):
+            return None
+        except (OSError, Unreadable) as error:
+            raise WorktreeFailed(to_text(path), "cannot be looked at") from error
+
+    def stamp(self, path: RelPath) -> FileStamp | None:
+        """Tell whether a file is as it was, by all that a status shows; None if there is nothing."""
+        try:
+            fd, name = self._open_parent(path)
+            return stamp_of(os.stat(name, dir_fd=fd, follow_symlinks=False))
+        except (OSError, Unreadable, Vanished):
+            return None
+
+    def is_directory(self, path: RelPath) -> bool:
+        """Tell whether a directory is at a path."""
+        found = self.identify(path)
+        return found is not None and stat.S_ISDIR(found[3])
+
+    def open_content(self, path: RelPath) -> tuple[int, Iterator[bytes]]:
+        """Give the size of a file, or of where a link points, and its content piece by piece."""
+        with _errors(path):
+            parent_fd, name = self._open_parent(path)
+            if stat.S_ISLNK(os.stat(name, dir_fd=parent_fd, follow_symlinks=False).st_mode):
+                target = os.readlink(name, dir_fd=parent_fd)
+                return len(target), iter([target])
+            fd, status = open_file(parent_fd, name)
+        return status.st_size, _read_and_close(fd, status.st_size)
+
+    def is_beginning(self, path: RelPath, pieces: Iterable[bytes]) -> bool:
+        """Tell whether a file holds the beginning of a content, as one does that was not finished."""
+        try:
+            parent_fd, name = self._open_parent(path)
+            fd, status = open_file(parent_fd, name)
+        except (OSError, Unreadable, Vanished):
+            return False
+        try:
+            left = status.st_size
+            for piece in pieces:
+                wanted = bytes(piece[:left])
+                if b"".join(stream_file(fd, len(wanted))) != wanted:
+                    return False
+                left -= len(wanted)
+                if not left:
+                    return True
+        finally:
+            os.close(fd)
+        return not left
+
+    def list_names(self, path: RelPath) -> list[bytes] | None:
+        """List what a directory holds; None if there is no such directory."""
+        try:
+            return [os.fsencode(name) for name in os.listdir(self._here.enter(path))]
+        except (Vanished, FileNotFoundError, NotADirectoryError):
+            return None
+        except Unreadable as error:
+            raise WorktreeFailed(to_text(path), error.reason) from error
+        except OSError as error:
+            raise WorktreeFailed(to_text(path), describe(error)) from error
+
+    # Staging
+
+    def stage(
+        self, path: RelPath, state: PathState, pieces: Iterable[bytes], *, instead_of: RelPath
+    ) -> FileId:
+        """Make a new file, link or directory at a temporary path, complete and with its permission bits.
+
+        Owners are not recorded: it gets those of what it is to replace, if this user may give them away.
+        """
+        faultpoint.before_write("stage", to_text(path))
+        with _errors(path):
+            owner = self._owner_of(instead_of)
+            parent_fd, name = self._open_parent(path)
+            if state.is_directory:
+                os.mkdir(name, dir_fd=parent_fd)
+            elif state.is_link:
+                os.symlink(b"".join(pieces), name, dir_fd=parent_fd)
+            else:
+                return _make_file(parent_fd, name, stat.S_IMODE(state.mode), pieces, owner)
+            _give_away(name, owner, os.stat(name, dir_fd=parent_fd, follow_symlinks=False), parent_fd)
+            return _identify(os.stat(name, dir_fd=parent_fd, follow_symlinks=False))
+
+    def _owner_of(self, path: RelPath) -> Owner | None:
+        """Tell who owns what is at a path; if nothing is there, for root: whose directory it is."""
+        while True:
+            try:
+                fd, name = self._open_parent(path)
+                status = os.stat(name, dir_fd=fd, follow_symlinks=False) if name else os.fstat(fd)
+            except (Vanished, FileNotFoundError, NotADirectoryError):
+                if user_id() != 0:
+                    return None
+                path = parent_of(path)
+            else:
+                return status.st_uid, status.st_gid
+
+    # Moving
+
+    def exchange(self, temporary: RelPath, path: RelPath) -> None:
+        """Swap two entries in one step."""
+        faultpoint.before_write("exchange", to_text(path))
+        with _errors(path):
+            here, name = self._open_parent(path)
+            there, other = self._open_parent(temporary, self._there)
+            # In this order: where it takes a third name, that one is a temporary of ours too.
+            exchange(here, name, there, other)
+        self._forget(path)
+        self._forget(temporary)
+
+    def move(self, source: RelPath, target: RelPath) -> None:
+        """Give an entry another name, which must be free."""
+        faultpoint.before_write("move", to_text(target))
+        with _errors(target):
+            here, name = self._open_parent(source)
+            there, other = self._open_parent(target, self._there)
+            move(here, name, there, other)
+        self._forget(source)
+        self._forget(target)
+
+    def remove(self, path: RelPath) -> None:
+        """Unlink a file or a link."""
+        faultpoint.before_write("unlink", to_text(path))
+        with _errors(path):
+            fd, name = self._open_parent(path)
+            os.unlink(name, dir_fd=fd)
+
+    def remove_directory(self, path: RelPath) -> None:
+        """Remove an empty directory."""
+        faultpoint.before_write("rmdir", to_text(path))
+        with _errors(path):
+            self._forget(path)
+            fd, name = self._open_parent(path)
+            os.rmdir(name, dir_fd=fd)
+
+    def change_mode(self, path: RelPath, mode: int) -> None:
+        """Change the permission bits of a file, which is not touched otherwise."""
+        faultpoint.before_write("chmod", to_text(path))
+        with _errors(path):
+            parent_fd, name = self._open_parent(path)
+            fd, status = open_file(parent_fd, name)
+            try:
+                # Bits above these are not recorded, so they stay as they are.
+                os.fchmod(fd, mode & 0o777 | status.st_mode & 0o7000)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    # Durability
+
+    def sync_files(self, paths: Collection[RelPath]) -> None:
+        """Make the contents of what was staged at temporary paths durable; the names may wait."""
+        if self._sync_file_systems({parent_of(path) for path in paths}, len(paths)):
+            return
+        if len(paths) >= _MANY:
+            for path in paths:
+                self._with_file(path, start_writeback)
+        for path in paths:
+            faultpoint.before_write("fsync", to_text(path))
+            self._with_file(path, os.fsync)
+
+    def sync_directories(self, paths: Collection[RelPath]) -> None:
+        """Make the names in directories durable."""
+        if self._sync_file_systems(paths, len(paths)):
+            return
+        for path in sorted(paths):
+            faultpoint.before_write("fsync directory", to_text(path))
+            with _errors(path):
+                os.fsync(self._here.enter(path))
+
+    def _with_file(self, path: RelPath, do: Callable[[int], object]) -> None:
+        with _errors(path):
+            parent_fd, name = self._open_parent(path)
+            try:
+                fd, _ = open_file(parent_fd, name)
+            except Vanished:
+                # A link or a directory: its name is all there is.
+                return
+            try:
+                do(fd)
+            finally:
+                os.close(fd)
+
+    def _sync_file_systems(self, paths: Collection[RelPath], count: int) -> bool:
+        """Sync whole file systems that directories are on, if that is quicker and can be relied on."""
+        if count < _MANY or unwritten_bytes() > count * _UNWRITTEN_EACH:
+            return False
+        faultpoint.before_write("syncfs", self._root)
+        seen: set[int] = set()
+        for path in sorted(paths):
+            with _errors(path):
+                fd = self._here.enter(path)
+                device = os.fstat(fd).st_dev
+                if device not in seen and not sync_file_system(fd):
+                    return False
+                seen.add(device)
+        return True
+
+    # Places
+
+    def _open_parent(self, path: RelPath, cursor: Cursor | None = None) -> tuple[int, bytes]:
+        parent, _, name = path.rpartition(b"/")
+        return (cursor or self._here).enter(RelPath(parent)), name
+
+    def _forget(self, path: RelPath) -> None:
+        """Let no cursor stay in a directory that has another name now."""
+        for cursor in (self._here, self._there):
+            cursor.leave(path)
+
+
+def _make_file(
+    parent_fd: int, name: bytes, mode: int, pieces: Iterable[bytes], owner: Owner | None
+) -> FileId:
+    fd = os.open(name, _CREATE, 0o600, dir_fd=parent_fd)
+    try:
+        for piece in pieces:
+            view = memoryview(piece)
+            while view:
+                view = view[os.write(fd, view) :]
+        _give_away(fd, owner, os.fstat(fd))
+        os.fchmod(fd, mode)
+        return _identify(os.fstat(fd))
+    finally:
+        os.close(fd)
+
+
+def _give_away(
+    file: int | bytes, owner: Owner | None, status: os.stat_result, parent_fd: int | None = None
+) -> None:
+    """Give a file to its owner, or at least to the group, as far as this user may."""
+    if owner is None or owner == (status.st_uid, status.st_gid):
+        return
+    for uid, gid in (owner, (-1, owner[1])):
+        try:
+            if isinstance(file, int):
+                os.fchown(file, uid, gid)
+            else:
+                os.chown(file, uid, gid, dir_fd=parent_fd, follow_symlinks=False)
+        except OSError:
+            # Not ours to give away: whoever may write here has to live with a file of ours.
+            continue
+        return
+
+
+def _read_and_close(fd: int, size: int) -> Iterator[bytes]:
+    try:
+        yield from stream_file(fd, size)
+    finally:
+        os.close(fd)
+
+
+def _identify(status: os.stat_result) -> FileId:
+    if stat.S_ISDIR(status.st_mode):
+        return status.st_ino, 0, 0, stat.S_IFDIR
+    return status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode
+
+
+class _errors:
+    """Turn the system's errors about a path into ours."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: bytes) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise _as_error(self._path, error) from error
+        if isinstance(error, Vanished):
+            raise WorktreeFailed(to_text(self._path), "its directory is not there any more") from error
+        if isinstance(error, Unreadable):
+            raise WorktreeFailed(to_text(self._path), error.reason) from error
+
+
+def _as_error(path: bytes, error: OSError) -> ShadowError:
+    return OutOfSpace(to_text(path)) if is_full(error) else WorktreeFailed(to_text(path), describe(error))

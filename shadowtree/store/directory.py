@@ -1,0 +1,369 @@
+"""A store as a directory: made whole or not at all, opened with suspicion, bound to one worktree.
+
+It is an ordinary git repository with three files of ours beside: who it belongs to (`shadowtree.json`), the
+timeline, and a cache that may be thrown away.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from shadowtree.base.errors import (
+    NotWrapped,
+    ShadowError,
+    StoreDamaged,
+    StoreFailed,
+    UnsafePath,
+    WorktreeReplaced,
+)
+from shadowtree.store.identity import (
+    encode_anchor,
+    encode_identity,
+    encode_note,
+    find_anchor,
+    identify,
+    read_anchor,
+    read_identity,
+)
+from shadowtree.store.layout import KEEPER_REF, StoreLayout, is_inside
+from shadowtree.system import disk
+from shadowtree.system.process import host_name, is_process_alive
+from shadowtree.system.user_dirs import Places
+
+_NEW_SUFFIX = ".new"
+_NAMED = 10
+"""How many names a sentence lists."""
+_DIRECTORIES = ("objects", "objects/pack", "objects/info", "refs", "refs/heads", "info")
+_HEAD = f"ref: {KEEPER_REF}\n".encode()
+
+
+def exists(store: str) -> bool:
+    """Tell whether a store is here. One whose identity is lost has its timeline: it is no free place.
+
+    Nor is a directory that cannot be entered.
+    """
+    layout = StoreLayout(store)
+    if os.path.lexists(layout.identity) or os.path.lexists(layout.timeline):
+        return True
+    return os.path.isdir(store) and not os.access(store, os.X_OK)
+
+
+def list_all(directory: str) -> list[str]:
+    """List the stores in the directory of stores, by their names."""
+    if not os.path.isdir(directory):
+        return []
+    with disk.store_errors(directory):
+        names = sorted(os.listdir(directory))
+    paths = [os.path.join(directory, name) for name in names]
+    return [path for path in paths if exists(path) and not is_unfinished(path)]
+
+
+def find_wrapped(directory: str, places: Places, store: str | os.PathLike[str] | None) -> str | None:
+    """Find the nearest wrapped directory at or above a real one; with a store, the worktree of that one."""
+    given = places.given_store(store)
+    if given is not None:
+        worktree = read_identity(given).worktree if exists(given) else None
+        return worktree if worktree is not None and is_inside(directory, worktree) else None
+    while not exists(places.usual_store(directory)):
+        above = os.path.dirname(directory)
+        if above == directory:
+            return None
+        directory = above
+    return directory
+
+
+def find_around(path: str) -> str | None:
+    """Find a store that `path` is, or lies in."""
+    while not (exists(path) and os.path.isdir(StoreLayout(path).packs)):
+        above = os.path.dirname(path)
+        if above == path:
+            return None
+        path = above
+    return path
+
+
+def create(store: str, worktree: str, prepare: Callable[[StoreLayout], None]) -> None:
+    """Make an empty store for a worktree, whole or not at all; one that another process just made is fine.
+
+    `prepare` adds to the store what it needs before anybody can see it.
+    """
+    parent = os.path.dirname(store)
+    disk.make_directories(parent)
+    disk.require_trusted_parent(parent)
+    remove_unfinished(store)
+    if os.path.lexists(store) and not _is_empty_directory(store):
+        if exists(store):
+            return
+        raise UnsafePath(store, "it is there already and is no store")
+    building = f"{_building_prefix(store)}{os.getpid()}-{os.urandom(4).hex()}{_NEW_SUFFIX}"
+    try:
+        disk.make_directory(building)
+        _fill(StoreLayout(building), worktree, prepare)
+        _publish(building, store)
+    except BaseException:
+        if os.path.lexists(building):
+            disk.remove_tree(building)
+        raise
+
+
+def remove_temporaries(layout: StoreLayout) -> None:
+    """Remove the unfinished small files of dead processes; only for the holder of the lock."""
+    disk.remove_temporaries(layout.store)
+    disk.remove_temporaries(os.path.dirname(layout.ref))
+
+
+def remove(store: str) -> None:
+    """Remove a store so that at any moment there is all of it or none."""
+    unwanted = f"{_building_prefix(store)}{os.getpid()}-{os.urandom(4).hex()}{_NEW_SUFFIX}"
+    disk.rename(store, unwanted)
+    disk.sync_names(os.path.dirname(store))
+    disk.remove_tree(unwanted)
+
+
+def list_foreign(store: str) -> list[str]:
+    """Name what is in a store and neither shadowtree nor git put there."""
+    from shadowtree.store.inventory import list_files
+
+    return [
+        file.name
+        for file in list_files(store)
+        if not file.is_plain or not (file.is_known or file.is_temporary)
+    ]
+
+
+def require_own(store: str) -> None:
+    """Refuse to remove a store in which somebody else keeps something."""
+    foreign = list_foreign(store)
+    if foreign:
+        more = f" and {len(foreign) - _NAMED} more" if len(foreign) > _NAMED else ""
+        named = ", ".join(foreign[:_NAMED])
+        raise StoreFailed(store, f"not all in it is shadowtree's: {named}{more}; nothing was removed")
+
+
+def open_store(store: str, worktree: str) -> StoreLayout:
+    """Check that a store may be trusted and belongs to this worktree."""
+    layout = StoreLayout(store)
+    if not exists(store):
+        raise NotWrapped(worktree)
+    disk.require_private(store)
+    content = disk.read_if_there(layout.identity)
+    if content is None:
+        raise StoreDamaged(f"{layout.identity} is missing")
+    disk.require_private(layout.identity)
+    # Reading the file as JSON is left to the case in which it is not just what it should be.
+    is_expected = content == encode_identity(identify(worktree))
+    if not is_expected and not belongs_to(store, worktree):
+        raise WorktreeReplaced(worktree, store)
+    return layout
+
+
+def belongs_to(store: str, worktree: str) -> bool:
+    """Tell whether there is a store that belongs to the directory that is at this path now."""
+    if not exists(store):
+        return False
+    found = read_identity(store)
+    return found.worktree == worktree and found.is_same_directory(identify(worktree))
+
+
+def bind(store: str, worktree: str) -> None:
+    """Let a store belong to the directory that is at this path now."""
+    layout = StoreLayout(store)
+    disk.write_file(layout.config, _git_config(worktree))
+    disk.write_file(layout.identity, encode_identity(identify(worktree)))
+
+
+def refuse_another(store: str, worktree: str) -> None:
+    """Raise WorktreeReplaced if the store says that it belongs to another directory.
+
+    An identity that can be read is the truth: whoever wants it otherwise adopts the store.
+    """
+    with suppress(StoreDamaged, StoreFailed):
+        if not belongs_to(store, worktree):
+            raise WorktreeReplaced(worktree, store)
+
+
+def find_faults(store: str, worktree: str) -> Iterator[tuple[str, str]]:
+    """Look at the small files that make it a git repository and tell whose it is; name what is wrong."""
+    looks = {
+        "shadowtree.json": _find_identity_fault,
+        "config": _find_config_fault,
+        "HEAD": _find_head_fault,
+    }
+    for file, look in looks.items():
+        try:
+            why = look(store, worktree)
+        except ShadowError as error:
+            why = error.what if isinstance(error, StoreDamaged) else str(error)
+        if why is not None:
+            yield file, why
+    missing = [part for part in _DIRECTORIES if not os.path.isdir(os.path.join(store, part))]
+    yield from ((part, "is missing") for part in missing)
+
+
+def _find_identity_fault(store: str, worktree: str) -> str | None:
+    read_identity(store)
+    return None
+
+
+def _find_config_fault(store: str, worktree: str) -> str | None:
+    lines = (disk.read_if_there(StoreLayout(store).config) or b"").splitlines()
+    # Somebody may have added something of theirs.
+    is_told = all(line in lines for line in _core_config(worktree).splitlines())
+    return None if is_told else "does not say what git has to know of the store"
+
+
+def _find_head_fault(store: str, worktree: str) -> str | None:
+    is_named = disk.read_if_there(os.path.join(store, "HEAD")) == _HEAD
+    return None if is_named else f"does not name {KEEPER_REF}"
+
+
+def has_other_notes(store: str, worktree: str) -> bool:
+    """Tell whether the directory, or what is above it, is not what was written down."""
+    lines = (disk.read_if_there(StoreLayout(store).config) or b"").splitlines()
+    is_noted = all(line in lines for line in _encode_notes(worktree).splitlines())
+    # Another line may hide it, or one that makes no sense.
+    return not is_noted or read_anchor(store) != find_anchor(worktree)
+
+
+def proves_to_belong(store: str, worktree: str) -> bool:
+    """Tell whether a store can be shown to belong to a worktree, also if its identity cannot be read.
+
+    What git was told must name this path then, and the note there this very directory: another project at
+    the path has the path alone in common with it.
+    """
+    with suppress(StoreDamaged, StoreFailed):
+        return belongs_to(store, worktree)
+    with suppress(StoreFailed):
+        lines = (disk.read_if_there(StoreLayout(store).config) or b"").splitlines()
+        note = encode_note(identify(worktree)).splitlines()
+        return all(line in lines for line in (_worktree_line(worktree), *note))
+    return False
+
+
+def open_up(store: str) -> Iterator[str]:
+    """Let the owner of a store use all of it again, from the top down; say of each file what was done."""
+    from shadowtree.store.inventory import list_files
+
+    for file in list_files(store, passes_closed=True):
+        if file.is_plain and not file.is_usable and not file.is_of_others:
+            disk.set_mode(os.path.join(store, file.name), file.wanted_mode)
+            yield f"{file.name or 'the store'} has mode {file.wanted_mode:o} again"
+
+
+def mend(store: str, file: str, worktree: str) -> None:
+    """Write one of those files, or make one of those directories, anew."""
+    layout = StoreLayout(store)
+    if file in _DIRECTORIES:
+        disk.make_directories(os.path.join(store, file))
+        return
+    contents = {
+        "shadowtree.json": lambda: encode_identity(identify(worktree)),
+        "config": lambda: _git_config(worktree),
+        "HEAD": lambda: _HEAD,
+    }
+    disk.write_file(os.path.join(layout.store, file), contents[file]())
+
+
+def move(store: str, target: str) -> None:
+    """Give a store another place on the same disk."""
+    disk.make_directories(os.path.dirname(target))
+    if os.path.lexists(target):
+        raise StoreFailed(target, "a store is there already")
+    disk.rename(store, target)
+    disk.sync_names(os.path.dirname(target))
+
+
+def _fill(layout: StoreLayout, worktree: str, prepare: Callable[[StoreLayout], None]) -> None:
+    """Make what git wants to see, then what we add; the identity comes last: without it there is no store."""
+    for part in _DIRECTORIES:
+        disk.make_directory(os.path.join(layout.store, part))
+    disk.sync_names(layout.objects)
+    disk.write_file(os.path.join(layout.store, "HEAD"), _HEAD)
+    disk.write_file(layout.config, _git_config(worktree))
+    prepare(layout)
+    disk.write_file(layout.identity, encode_identity(identify(worktree)))
+
+
+def _publish(building: str, store: str) -> None:
+    try:
+        disk.rename(building, store)
+    except StoreFailed:
+        # Another process was faster: its store is as good as ours.
+        if not exists(store):
+            raise
+        disk.remove_tree(building)
+        return
+    disk.sync_names(os.path.dirname(store))
+
+
+def remove_unfinished(store: str) -> None:
+    """Remove what processes of this machine left that died while they made this store, or removed it.
+
+    Whatever cannot be removed stays: it is in nobody's way.
+    """
+    parent, prefix = os.path.split(_building_prefix(store))
+    for entry in _list_unfinished(parent):
+        if entry.startswith(prefix):
+            _remove_if_dead(parent, entry, entry[len(prefix) :])
+
+
+def remove_all_unfinished(directory: str) -> None:
+    """Do the same for every store in a directory of stores."""
+    for entry in _list_unfinished(directory):
+        _, mark, owner = entry.rpartition(f".{host_name()}-")
+        if mark:
+            _remove_if_dead(directory, entry, owner)
+
+
+def is_unfinished(store: str) -> bool:
+    """Tell whether this is a store that is being made, or removed."""
+    return store.endswith(_NEW_SUFFIX)
+
+
+def _list_unfinished(directory: str) -> list[str]:
+    try:
+        return [entry for entry in os.listdir(directory) if entry.endswith(_NEW_SUFFIX)]
+    except OSError:
+        return []
+
+
+def _remove_if_dead(directory: str, entry: str, owner: str) -> None:
+    pid = owner.partition("-")[0]
+    if pid.isdecimal() and not is_process_alive(int(pid)):
+        with suppress(ShadowError):
+            disk.require_private(os.path.join(directory, entry))
+            disk.remove_tree(os.path.join(directory, entry))
+
+
+def _building_prefix(store: str) -> str:
+    """Name a store that is being made; no lock could guard it, because it is not there yet."""
+    return f"{store}.{host_name()}-"
+
+
+def _is_empty_directory(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path) and not os.listdir(path)
+
+
+def _git_config(worktree: str) -> bytes:
+    """Write the configuration that real git reads, and behind it the directory and what is above it."""
+    return _core_config(worktree) + _encode_notes(worktree)
+
+
+def _encode_notes(worktree: str) -> bytes:
+    return encode_note(identify(worktree)) + encode_anchor(worktree)
+
+
+def _core_config(worktree: str) -> bytes:
+    """Tell git what it has to know: it never packs by itself, and what it makes is private."""
+    return (
+        b"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n"
+        + _worktree_line(worktree)
+        + b"\n\tautocrlf = false\n\tsharedRepository = 0600\n[gc]\n\tauto = 0\n"
+    )
+
+
+def _worktree_line(worktree: str) -> bytes:
+    quoted = os.fsencode(worktree).replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
+    return b'\tworktree = "' + quoted + b'"'

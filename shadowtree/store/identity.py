@@ -1,0 +1,182 @@
+"""Whose a store is: the directory that it belongs to, as `shadowtree.json` in it says.
+
+    {
+     "format": 1,
+     "worktree": "/home/ann/project",
+     "inode": 1234,
+     "generation": 5678,
+     "check": "9ae0daaf"          of all before the comma
+    }
+
+A bit that flipped must not make a store another's: so the file bears a checksum. Should it be lost all the
+same, the directory is noted a second time, in the store's git configuration, where git passes over it:
+
+    [shadowtree]
+        directory = INODE GENERATION
+        anchor = INODE GENERATION FILE-SYSTEM IS-MOUNT
+
+The anchor is the directory above the worktree. It tells a worktree that is gone from a volume that is not
+mounted: an empty mount point is another directory than the top of the volume that was mounted there, and a
+container has other directories under the same names.
+"""
+
+from __future__ import annotations
+
+import os
+from binascii import crc32
+
+from shadowtree.base.errors import StoreDamaged, StoreTooNew, StoreTooOld, WorktreeFailed, describe
+from shadowtree.base.frozen import frozen
+from shadowtree.store.layout import FORMAT, StoreLayout
+from shadowtree.system import disk
+from shadowtree.system.syscalls import directory_generation, file_system_id
+
+_ANCHOR_KEY = b"shadowtree.anchor"
+_NONE = -1
+_CHECK = b',\n "check": "'
+_END = b'"\n}\n'
+
+
+@frozen
+class Identity:
+    """Which directory a store belongs to. Device numbers change between boots and are no part of it."""
+
+    worktree: str
+    inode: int
+    generation: int | None
+    """Tells two directories apart that got the same inode number one after the other."""
+
+    def is_same_directory(self, other: Identity) -> bool:
+        """Tell whether both are the same directory, wherever it is now."""
+        same_generation = None in (self.generation, other.generation) or self.generation == other.generation
+        return self.inode == other.inode and same_generation
+
+
+def identify(worktree: str) -> Identity:
+    """Look at the directory that is at this path now."""
+    try:
+        inode = os.stat(worktree).st_ino
+    except OSError as error:
+        raise WorktreeFailed(worktree, describe(error)) from error
+    return Identity(worktree, inode, directory_generation(worktree))
+
+
+def read_identity(store: str) -> Identity:
+    """Read which directory a store belongs to."""
+    path = StoreLayout(store).identity
+    content = disk.read_if_there(path)
+    if content is None:
+        raise StoreDamaged(f"{path} is missing")
+    body, mark, end = content.rpartition(_CHECK)
+    if mark and end.rstrip(b"\n") != _checksum(body) + _END.rstrip(b"\n"):
+        raise StoreDamaged(f"{path} is not what was written")
+    try:
+        found = _parse(store, content)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise StoreDamaged(f"{path} cannot be read") from error
+    if not mark:
+        # Only a newer format, refused above, may have its checksum elsewhere.
+        raise StoreDamaged(f"{path} has no checksum")
+    return found
+
+
+def _parse(store: str, content: bytes) -> Identity:
+    import json
+
+    values = json.loads(content)
+    version = values.pop("format")
+    if version > FORMAT:
+        raise StoreTooNew(store, version, FORMAT)
+    check = values.pop("check", None)
+    identity = Identity(**values)
+    if check is None:
+        raise StoreTooOld(store)
+    return identity
+
+
+def encode_identity(identity: Identity) -> bytes:
+    """Write what `read_identity` reads."""
+    generation = "null" if identity.generation is None else identity.generation
+    text = (
+        f'{{\n "format": {FORMAT},\n "worktree": {_quote(identity.worktree)},\n'
+        f' "inode": {identity.inode},\n "generation": {generation}'
+    )
+    return _seal(text.encode())
+
+
+def encode_note(identity: Identity) -> bytes:
+    """Write for git's configuration which directory it is."""
+    generation = _NONE if identity.generation is None else identity.generation
+    return b"[shadowtree]\n\tdirectory = %d %d\n" % (identity.inode, generation)
+
+
+@frozen
+class Anchor:
+    """What is above a worktree."""
+
+    inode: int
+    generation: int | None
+    file_system: int | None
+    is_mount: bool
+    """The worktree is a mount point itself, so that nothing above it can tell."""
+
+    def is_same_directory(self, other: Anchor) -> bool:
+        """Tell whether both are the same directory on the same volume, as far as anybody knows."""
+        return (self.inode, self.generation) == (other.inode, other.generation) and (
+            self.file_system is not None and self.file_system == other.file_system
+        )
+
+
+def find_anchor(worktree: str) -> Anchor | None:
+    """Look at what is above a path, where a worktree is or was; None: there is nothing to look at."""
+    # Loads more than other commands need.
+    from shadowtree.system.mounts import is_mount_point
+
+    above = os.path.dirname(worktree)
+    try:
+        inode = os.stat(above).st_ino
+    except OSError:
+        return None
+    return Anchor(inode, directory_generation(above), file_system_id(above), is_mount_point(worktree))
+
+
+def read_anchor(store: str) -> Anchor | None:
+    """Read what was above the worktree when the store was made; None: nobody wrote it down."""
+    from shadowtree.text.git_config import parse_config
+
+    variables = dict(parse_config(disk.read_file(StoreLayout(store).config)))
+    try:
+        inode, generation, file_system, is_mount = map(int, (variables.get(_ANCHOR_KEY) or b"").split())
+    except ValueError:
+        return None
+    return Anchor(inode, _or_none(generation), _or_none(file_system), bool(is_mount))
+
+
+def encode_anchor(worktree: str) -> bytes:
+    """Write down what is above a worktree now, as a line of the section."""
+    anchor = find_anchor(worktree)
+    if anchor is None:
+        return b""
+    others = [_NONE if number is None else number for number in (anchor.generation, anchor.file_system)]
+    return b"\tanchor = %d %d %d %d\n" % (anchor.inode, *others, anchor.is_mount)
+
+
+def _or_none(number: int) -> int | None:
+    return None if number == _NONE else number
+
+
+def _seal(body: bytes) -> bytes:
+    return body + _CHECK + _checksum(body) + _END
+
+
+def _checksum(body: bytes) -> bytes:
+    return b"%08x" % crc32(body)
+
+
+def _quote(text: str) -> str:
+    """Write text as JSON; what is plain, and that is nearly every path, needs no import for it."""
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    import json
+
+    return json.dumps(text)

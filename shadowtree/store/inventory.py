@@ -1,0 +1,174 @@
+"""Every file of a store: whether it belongs there, and whether others can look at it or change it.
+
+It looks at names, owners and modes alone, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+
+from shadowtree.base.frozen import frozen
+from shadowtree.store.layout import KEEPER_REF, PACK_SUFFIX
+from shadowtree.system.disk import TEMPORARY_PREFIX, store_errors
+from shadowtree.system.process import user_id
+
+QUARANTINE = "quarantine"
+"""Where repair puts what it takes out of a store; whatever is in there is nobody's business."""
+
+_OURS = r"shadowtree\.json|lock|(timeline|cache)\.db(-wal|-shm|-journal)?|config|HEAD|refs/heads/shadowtree"
+_WRITTEN = re.compile(_OURS)
+_PACKS = r"objects/pack/pack-[0-9a-f]{40}\.(pack|idx)"
+_LOOSE = r"objects/[0-9a-f]{2}/[0-9a-f]{38}"
+_OF_GIT = (
+    r"objects/pack/pack-[0-9a-f]{40}\.(rev|bitmap|mtimes|promisor)|objects/pack/multi-pack-index.*"
+    r"|objects/info/.*|info/.*|logs/.*|refs/.*|hooks/.*|branches/.*|packed-refs|description|gc\.(log|pid).*"
+    r"|[A-Z_]+HEAD|index|worktrees/.*|config\.worktree"
+)
+_KNOWN = re.compile(f"(?:{_OURS}|{_PACKS}|{_LOOSE}|{_OF_GIT})", re.DOTALL)
+_DERIVED = re.compile(
+    r"objects/pack/pack-[0-9a-f]{40}\.(rev|bitmap|mtimes)|objects/pack/multi-pack-index"
+    r"|objects/info/commit-graph|objects/info/commit-graphs/.*\.graph"
+)
+_OF_COMMITS = re.compile(
+    r"logs/.*|refs/.*|packed-refs|gc\.(log|pid).*|[A-Z_]+HEAD|index|worktrees/.*", re.DOTALL
+)
+_PACK_DIRECTORY = "objects/pack"
+_GIT_TEMPORARY = re.compile(r"objects/(pack/|[0-9a-f]{2}/)?\.?tmp_.*|.*\.lock", re.DOTALL)
+
+
+@frozen
+class StoreFile:
+    """One file or directory of a store."""
+
+    name: str
+    """Its path in the store."""
+    mode: int
+    owner: int
+    is_closed: bool = False
+    """Its mode keeps this process from reading it."""
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether it is a directory."""
+        return stat.S_ISDIR(self.mode)
+
+    @property
+    def wanted_mode(self) -> int:
+        """The permission bits that it should have."""
+        return 0o700 if self.is_directory else 0o600
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether its mode lets its owner do what has to be done with it; packs of git are only read."""
+        is_written = self.is_directory or _WRITTEN.fullmatch(self.name)
+        needed = self.wanted_mode if is_written else 0o400
+        return self.mode & needed == needed
+
+    @property
+    def is_private(self) -> bool:
+        """Whether its owner can use it, and nobody else can do anything with it."""
+        return not self.mode & 0o077 and self.is_usable
+
+    @property
+    def is_of_others(self) -> bool:
+        """Whether another user owns it."""
+        user = user_id()
+        return user is not None and self.owner != user
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a file or a directory, as everything in a store is."""
+        return stat.S_ISREG(self.mode) or self.is_directory
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether a process that died left it behind, if nobody is at work."""
+        base = os.path.basename(self.name)
+        return not self.is_directory and (
+            base.startswith(TEMPORARY_PREFIX)
+            or bool(_GIT_TEMPORARY.fullmatch(self.name))
+            or (self.name.startswith("objects/pack/") and base.endswith(".keep"))
+        )
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a store, or git in it, has files of this name."""
+        return self.is_directory or bool(_KNOWN.fullmatch(self.name))
+
+    @property
+    def is_of_commits(self) -> bool:
+        """Whether git noted in it which commits there are, or were; a store does without."""
+        return bool(_OF_COMMITS.fullmatch(self.name)) and self.name != KEEPER_REF
+
+    @property
+    def pack(self) -> str | None:
+        """The name of the pack that it is, without its suffix; None: it is none."""
+        directory, base = os.path.split(self.name)
+        return (
+            base.removesuffix(PACK_SUFFIX)
+            if directory == _PACK_DIRECTORY and base.endswith(PACK_SUFFIX)
+            else None
+        )
+
+    @property
+    def is_derived(self) -> bool:
+        """Whether git made it from packs, and could do without; such files end with a checksum."""
+        return bool(_DERIVED.fullmatch(self.name))
+
+
+def list_files(store: str, *, passes_closed: bool = False) -> Iterator[StoreFile]:
+    """Give everything in a store, and the store itself first; what is in quarantine is left out.
+
+    A directory is looked into after it was given, so that who opens it on the way is given what is in it. One
+    that is closed is an error, or passed over.
+    """
+    with store_errors(store):
+        pending = [_look(store, "")]
+        yield pending[0]
+        while pending:
+            directory = pending.pop()
+            try:
+                found = _list_directory(store, directory.name)
+            except PermissionError:
+                if not (passes_closed and directory.is_closed):
+                    raise
+                continue
+            for file in found:
+                yield file
+                if file.is_directory and file.name != QUARANTINE:
+                    pending.append(file)
+
+
+def _list_directory(store: str, directory: str) -> list[StoreFile]:
+    found = []
+    for name in sorted(os.listdir(os.path.join(store, directory))):
+        # Somebody may be at work.
+        with suppress(FileNotFoundError):
+            found.append(_look(store, os.path.join(directory, name)))
+    return found
+
+
+def find_lone_indexes(files: list[StoreFile]) -> list[StoreFile]:
+    """List the indexes that have no pack: whoever was about to add it, or removed it, is dead."""
+    names = {file.name for file in files}
+    return [
+        file
+        for file in files
+        if file.name.startswith("objects/pack/pack-")
+        and file.name.endswith(".idx")
+        and file.name.removesuffix(".idx") + ".pack" not in names
+    ]
+
+
+def _look(store: str, name: str) -> StoreFile:
+    path = os.path.join(store, name)
+    status = os.lstat(path)
+    found = StoreFile(name, status.st_mode, status.st_uid)
+    if found.is_usable or not found.is_plain:
+        return found
+    needed = os.R_OK | os.X_OK if found.is_directory else os.R_OK
+    return StoreFile(name, status.st_mode, status.st_uid, is_closed=not os.access(path, needed))

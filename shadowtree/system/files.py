@@ -1,0 +1,291 @@
+"""The user's files, read by directory descriptor and never through a symbolic link.
+
+Directories are reached one name at a time from a descriptor of the root, so a path of any length and depth
+works, and a directory that somebody swaps for a link is noticed instead of followed. Nothing here writes;
+that is done by `revert/writer`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Iterator
+
+from shadowtree.base.errors import WorktreeFailed, describe
+from shadowtree.base.paths import ROOT, RelPath
+from shadowtree.system.process import open_file_limit
+
+_OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_LINK_ERRORS = {errno.ELOOP, errno.EMLINK, errno.ENXIO}
+"""What opening a link without following it answers, or a socket."""
+_OWN_TROUBLE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+"""What tells of the process or the machine, and nothing of the file."""
+_READ_SIZE = 1 << 20
+_TRIES = 10
+_FINE_WINDOW_NS = 100_000_000
+_COARSE_WINDOW_NS = 2_500_000_000
+_LARGE_SIZE = 1 << 20
+
+INODE_MASK = (1 << 63) - 1
+"""Inode numbers are unsigned; the other numbers of a stamp may be negative."""
+
+FileStamp = tuple[int, int, int, int, int]
+"""What tells that a file has not changed: mtime and ctime in ns, size, inode, mode."""
+
+
+class Unreadable(Exception):
+    """A file that cannot be covered now, and why."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class TooLong(Exception):
+    """A file that is longer than its reader can hold."""
+
+
+class Vanished(Exception):
+    """A file or directory that is not there any more, or is something else by now."""
+
+
+def stamp_of(status: os.stat_result) -> FileStamp:
+    """Take from a status what tells a change."""
+    return (
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+        status.st_size,
+        status.st_ino & INODE_MASK,
+        status.st_mode,
+    )
+
+
+def is_young(mtime_ns: int, ctime_ns: int, now_ns: int) -> bool:
+    """Tell whether a file is so young that a write which began before `now_ns` may not be over.
+
+    A call that writes stamps the file when it begins and may then be held up; a mapping stamps it once for
+    many writes.
+    """
+    return max(mtime_ns, ctime_ns) >= now_ns - _COARSE_WINDOW_NS
+
+
+def is_racy(mtime_ns: int, ctime_ns: int, now_ns: int, size: int = 0) -> bool:
+    """Tell whether a change at or after `now_ns` could leave both times as they are.
+
+    Kernels stamp files in ticks of up to 10 ms; some file systems keep whole seconds only, which shows in a
+    ctime without a fraction (nobody can set a ctime). A call that writes much stamps the file when it begins
+    and may go on for a while, so large files have to be older too.
+    """
+    is_fine = ctime_ns % 1_000_000 and size <= _LARGE_SIZE
+    window_ns = _FINE_WINDOW_NS if is_fine else _COARSE_WINDOW_NS
+    return max(mtime_ns, ctime_ns) >= now_ns - window_ns
+
+
+class Cursor:
+    """A place in the worktree: open descriptors of a directory and of some directories above it.
+
+    Going from one directory to its neighbour opens what differs, and no more descriptors stay open than the
+    system's limit bears, however deep the tree.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._limit = max(3, min(64, (open_file_limit() - 24) // 6))
+        self._names: list[bytes] = []
+        self._path: RelPath | None = ROOT
+        try:
+            self._fds: list[int] = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+        except OSError as error:
+            raise WorktreeFailed(root, describe(error)) from error
+
+    def __enter__(self) -> Cursor:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._close_from(0)
+
+    def enter(self, path: RelPath) -> int:
+        """Open a directory; raise Vanished if it is none any more, Unreadable if it cannot be opened.
+
+        The descriptor belongs to the cursor and is good until the next call.
+        """
+        if path == self._path:
+            return self._fds[-1]
+        if self._path is not None and path.rpartition(b"/")[0] == self._path and path:
+            return self._enter_child(path)
+        self._path = None
+        names = path.split(b"/") if path else []
+        keep = 0
+        for mine, wanted in zip(self._names, names, strict=False):
+            if mine != wanted:
+                break
+            keep += 1
+        while self._is_closed(keep):
+            keep -= 1
+        self._close_from(keep + 1)
+        del self._names[keep:]
+        for name in names[keep:]:
+            self._descend(name)
+        self._path = path
+        return self._fds[-1]
+
+    def leave(self, path: RelPath) -> None:
+        """Let go of a directory that got another name, and of all below it."""
+        names = path.split(b"/")
+        if self._names[: len(names)] == names:
+            self._close_from(len(names))
+            del self._names[len(names) - 1 :]
+            self._path = None
+
+    def _enter_child(self, path: RelPath) -> int:
+        """Go one step down: in a deep tree, splitting and comparing whole paths would be quadratic."""
+        self._descend(path.rpartition(b"/")[2])
+        self._path = path
+        return self._fds[-1]
+
+    def _descend(self, name: bytes) -> None:
+        # In this order: a name without its descriptor does no harm, the other way round would.
+        self._path = None
+        self._names.append(name)
+        self._fds.append(_open_directory(name, self._fds[-1]))
+        self._close_some()
+
+    def _is_closed(self, depth: int) -> bool:
+        return self._fds[depth] < 0 if depth < len(self._fds) else True
+
+    def _close_some(self) -> None:
+        """Close a directory between the root and the deepest ones, once too many are open."""
+        depth = len(self._fds) - self._limit
+        if depth > 0 and self._fds[depth] >= 0:
+            os.close(self._fds[depth])
+            self._fds[depth] = -1
+
+    def _close_from(self, depth: int) -> None:
+        while len(self._fds) > depth:
+            fd = self._fds.pop()
+            if fd >= 0:
+                os.close(fd)
+
+
+def _open_directory(name: bytes, parent_fd: int) -> int:
+    try:
+        return os.open(name, _OPEN_DIRECTORY, dir_fd=parent_fd)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise Vanished from error
+    except OSError as error:
+        if error.errno in _LINK_ERRORS:
+            raise Vanished from error
+        raise Unreadable(why_unreadable(error)) from error
+
+
+def why_unreadable(error: OSError) -> str:
+    """Say why something is left out; raise if it is this process that cannot open anything any more."""
+    if error.errno in _OWN_TROUBLE:
+        raise WorktreeFailed("the worktree", describe(error)) from error
+    return f"cannot be read: {describe(error)}"
+
+
+def read_file(directory_fd: int, name: bytes, limit: int) -> tuple[FileStamp, bytes]:
+    """Read a regular file as it was at one moment, and its stamp; raise TooLong if it has over `limit` bytes.
+
+    A file that keeps changing is tried a few times and then given up as Unreadable.
+    """
+    for attempt in range(_TRIES):
+        if attempt:
+            time.sleep(0.001 * attempt)
+        fd, status = open_file(directory_fd, name)
+        try:
+            if status.st_size > limit:
+                raise TooLong
+            content = _read_once(fd, status)
+        except OSError as error:
+            raise Unreadable(why_unreadable(error)) from error
+        finally:
+            os.close(fd)
+        if content is not None:
+            return content
+    raise Unreadable("kept changing while it was read")
+
+
+def _read_once(fd: int, before: os.stat_result) -> tuple[FileStamp, bytes] | None:
+    started_ns = time.time_ns()
+    content = _read_all(fd, before.st_size)
+    after = os.fstat(fd)
+    stamp = stamp_of(before)
+    if len(content) != before.st_size or stamp_of(after) != stamp:
+        return None
+    if is_racy(before.st_mtime_ns, before.st_ctime_ns, started_ns, before.st_size):
+        # The clock of the file system may be too coarse to show a write while we read: look twice.
+        os.lseek(fd, 0, os.SEEK_SET)
+        if _read_all(fd, before.st_size) != content or stamp_of(os.fstat(fd)) != stamp:
+            return None
+    return stamp, content
+
+
+def _read_all(fd: int, size: int) -> bytes:
+    content = os.read(fd, size + 1)
+    if len(content) == size or not content:
+        return content
+    parts = [content]
+    left = size + 1 - len(content)
+    while left > 0 and (part := os.read(fd, left)):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def open_file(directory_fd: int, name: bytes) -> tuple[int, os.stat_result]:
+    """Open what must be a regular file, without waiting for a FIFO and without following a link."""
+    try:
+        fd = os.open(name, _OPEN_FILE, dir_fd=directory_fd)
+    except FileNotFoundError as error:
+        raise Vanished from error
+    except OSError as error:
+        if error.errno in _LINK_ERRORS:
+            raise Vanished from error
+        raise Unreadable(why_unreadable(error)) from error
+    try:
+        status = os.fstat(fd)
+    except OSError as error:
+        os.close(fd)
+        raise Unreadable(why_unreadable(error)) from error
+    if not stat.S_ISREG(status.st_mode):
+        os.close(fd)
+        raise Vanished
+    return fd, status
+
+
+def stream_file(fd: int, size: int) -> Iterator[bytes]:
+    """Read an open file piece by piece, no more than it had when it was opened."""
+    left = size
+    while left > 0 and (piece := os.read(fd, min(left, _READ_SIZE))):
+        left -= len(piece)
+        yield piece
+
+
+def read_link(directory_fd: int, name: bytes) -> tuple[FileStamp, bytes]:
+    """Read where a symbolic link points, and its stamp; it is never followed."""
+    try:
+        target = os.readlink(name, dir_fd=directory_fd)
+        status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+    except OSError as error:
+        raise Vanished from error
+    # Some file systems give links no size.
+    if not stat.S_ISLNK(status.st_mode) or status.st_size not in (0, len(target)):
+        raise Vanished
+    return stamp_of(status), target
+
+
+def read_small_file(directory_fd: int, name: bytes, limit: int) -> tuple[FileStamp, bytes] | None:
+    """Read a file of rules; None if there is none or it is no regular file. Raise Unreadable over `limit`."""
+    try:
+        status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        return read_file(directory_fd, name, limit)
+    except (FileNotFoundError, Vanished):
+        return None
+    except TooLong as error:
+        raise Unreadable(f"larger than {limit} bytes") from error

@@ -1,0 +1,125 @@
+"""The kernel's own account of what happens in directories: Linux's inotify, as it is.
+
+Each call is one of the kernel's. Its queue is filled within the very call that changes a file, so whoever
+reads it knows of every change that was over by then, and is told when the queue ran over.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import sys
+from collections.abc import Iterator
+
+from shadowtree.system.syscalls import IS_LINUX
+
+MODIFY = 0x2
+ATTRIB = 0x4
+CLOSE_WRITE = 0x8
+MOVED_FROM = 0x40
+MOVED_TO = 0x80
+CREATE = 0x100
+DELETE = 0x200
+DELETE_SELF = 0x400
+MOVE_SELF = 0x800
+UNMOUNT = 0x2000
+OVERFLOW = 0x4000
+IGNORED = 0x8000
+ONLY_DIRECTORY = 0x01000000
+NOT_UNLINKED = 0x04000000
+IS_DIRECTORY = 0x40000000
+
+_MASK = (
+    MODIFY
+    | ATTRIB
+    | CLOSE_WRITE
+    | MOVED_FROM
+    | MOVED_TO
+    | CREATE
+    | DELETE
+    | DELETE_SELF
+    | MOVE_SELF
+    | ONLY_DIRECTORY
+    | NOT_UNLINKED
+)
+"""Opening and reading are not asked for: whoever searches the worktree would fill the queue."""
+_HEAD = struct.Struct("iIII")
+_READ_SIZE = 1 << 18
+
+Event = tuple[int, int, bytes]
+"""The number of the watch, what happened, and to which name in the directory; empty: to itself."""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ctypes
+
+
+class Inotify:
+    """One queue of the kernel with its watches."""
+
+    def __init__(self) -> None:
+        if not IS_LINUX:
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+        self._c = _open_c_library()
+        self._fd = self._check(self._c.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+
+    def fileno(self) -> int:
+        """Give the descriptor that becomes readable when there is something to read."""
+        return self._fd
+
+    def add(self, fd: int) -> int:
+        """Watch the directory that is open as `fd`, and give the number of the watch: an old one's too."""
+        return self._check(self._c.inotify_add_watch(self._fd, b"/proc/self/fd/%d" % fd, _MASK))
+
+    def remove(self, watch: int) -> None:
+        """Watch no longer; what is in the queue already is still told."""
+        self._c.inotify_rm_watch(self._fd, watch)
+
+    def read(self) -> Iterator[Event]:
+        """Give all that happened until now, in order; of what goes on happening no more than has to be."""
+        left = self._count_waiting()
+        while left > 0:
+            try:
+                content = os.read(self._fd, _READ_SIZE)
+            except BlockingIOError:
+                # Whoever came in between, in this very thread, has read it.
+                return
+            left -= len(content)
+            at = 0
+            while at < len(content):
+                watch, mask, _, size = _HEAD.unpack_from(content, at)
+                at += _HEAD.size
+                yield watch, mask, content[at : at + size].rstrip(b"\0")
+                at += size
+
+    def _count_waiting(self) -> int:
+        from fcntl import ioctl
+        from termios import FIONREAD
+
+        return int.from_bytes(ioctl(self._fd, FIONREAD, bytes(4)), sys.byteorder)
+
+    def close(self) -> None:
+        """Let go of the queue, and of every watch with it."""
+        # First it is forgotten: who is interrupted must not close what gets the same number afterwards.
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_fd"):
+            self.close()
+
+    def _check(self, answer: int) -> int:
+        if answer < 0:
+            import ctypes
+
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+        return answer
+
+
+def _open_c_library() -> ctypes.CDLL:
+    import ctypes
+
+    return ctypes.CDLL(None, use_errno=True)

@@ -1,0 +1,130 @@
+"""Which file systems a directory lies on, as Linux tells it, and whether that changed since.
+
+The kernel tells of changes that are made through it. On a network or FUSE file system others make changes
+too, and of those nobody is told: only of types that are known to be local is anything expected.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+
+_LOCAL_TYPES = frozenset(
+    b"bcachefs btrfs erofs ext2 ext3 ext4 f2fs nilfs2 overlay ramfs reiserfs squashfs tmpfs xfs zfs".split()
+)
+"""Not among them: those that take several names for one, such as vfat. Who deletes `A` there is told of `A`
+even if the file is called `a`."""
+_UNKNOWN = b"unknown"
+
+Mount = tuple[bytes, bytes, bytes]
+"""Where it is, its type, and the number of its device."""
+
+
+class Mounts:
+    """The mounts that a directory lies on or that lie in it."""
+
+    def __init__(self, root: bytes) -> None:
+        """Raise OSError where the system does not tell."""
+        self._root = root
+        self._fd = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+        self._poll = select.poll()
+        self._poll.register(self._fd, select.POLLERR | select.POLLPRI)
+        self._known = self._read()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_fd"):
+            self.close()
+
+    def have_changed(self) -> bool:
+        """Tell whether something was mounted or unmounted since; of changes elsewhere it is silent.
+
+        One mount inside may have come for another, with the same place, type and device: with any inside,
+        every change in the system counts.
+        """
+        if not self._poll.poll(0):
+            return False
+        try:
+            before, self._known = self._known, self._read()
+        except OSError:
+            return True
+        return self._known != before or len(before) > 1
+
+    def find_holders(self) -> set[tuple[int, int]]:
+        """Give device and inode of the directories in which a single file is mounted.
+
+        What happens to such a file is told where it really is.
+        """
+        holders = set()
+        for place, _, _ in self._known[1:]:
+            if not os.path.isdir(place):
+                status = os.stat(os.path.dirname(place))
+                holders.add((status.st_dev, status.st_ino))
+        return holders
+
+    @property
+    def has_inside(self) -> bool:
+        """Whether something is mounted below the directory."""
+        return len(self._known) > 1
+
+    def find_foreign(self) -> str | None:
+        """Name the type of a file system here of which not all changes are told."""
+        foreign = (kind for _, kind, _ in self._known if kind not in _LOCAL_TYPES)
+        return next((os.fsdecode(kind) for kind in foreign), None)
+
+    def _read(self) -> list[Mount]:
+        mounts = _parse(self._read_table())
+        around = [mount for mount in mounts if _is_below(self._root, mount[0])]
+        inside = [mount for mount in mounts if mount[0] != self._root and _is_below(mount[0], self._root)]
+        # Of those around it the nearest one counts, and of several at one place the last.
+        nearest = max(around, key=lambda mount: len(mount[0]), default=None)
+        nearest = next((mount for mount in reversed(around) if nearest and mount[0] == nearest[0]), None)
+        # In a changed root its own mount may not be in the list.
+        return [nearest or (self._root, _UNKNOWN, b""), *inside]
+
+    def _read_table(self) -> bytes:
+        os.lseek(self._fd, 0, os.SEEK_SET)
+        table = b""
+        while piece := os.read(self._fd, 1 << 16):
+            table += piece
+        return table
+
+
+def is_mount_point(path: str) -> bool:
+    """Tell whether something is mounted just here, a directory of the same file system included."""
+    if os.path.ismount(path):
+        return True
+    try:
+        with open("/proc/self/mountinfo", "rb") as file:
+            return any(place == os.fsencode(path) for place, _, _ in _parse(file.read()))
+    except OSError:
+        return False
+
+
+def _parse(table: bytes) -> list[Mount]:
+    """Read lines like `36 35 98:0 /root /where rw,noatime master:1 - ext3 /dev/root rw`."""
+    mounts = []
+    for line in filter(None, table.split(b"\n")):
+        before, _, after = line.partition(b" - ")
+        fields = before.split(b" ")
+        if len(fields) < 6 or not after:
+            # Somebody mounts something in this very moment; whoever asks again is told that it changed.
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        mounts.append((_unescape(fields[4]), after.split(b" ", 1)[0], fields[2]))
+    return mounts
+
+
+def _unescape(text: bytes) -> bytes:
+    """Turn the octal numbers that stand for blanks and backslashes back."""
+    first, *rest = text.split(b"\\")
+    return first + b"".join(bytes([int(part[:3], 8)]) + part[3:] for part in rest)
+
+
+def _is_below(path: bytes, directory: bytes) -> bool:
+    return path == directory or path.startswith(directory.rstrip(b"/") + b"/")

@@ -1,0 +1,167 @@
+"""Textual diffs: two contents in, a patch in git's format out.
+
+A patch is text for people and for JSON. Bytes that are no UTF-8 become U+FFFD in it, so that it can always
+be printed and encoded; of UTF-8 it is exact, and `git apply` turns the old content into the new one. Files
+are never restored from a patch.
+
+What changed is what git finds (`linediff`). If that takes too long, all lines between the first and the last
+difference are replaced: the limit decides how short a patch is, never whether it is right.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+
+from shadowtree.base.frozen import frozen
+from shadowtree.text.linediff import (
+    MAX_STEPS,
+    OutOfStepsError,
+    Part,
+    Steps,
+    Text,
+    find_changes,
+    is_binary,
+    is_too_large,
+    split_texts,
+    trim,
+)
+
+_CONTEXT_LINES = 3
+
+
+@frozen
+class TextDiff:
+    """How two contents of one path differ."""
+
+    additions: int
+    deletions: int
+    binary: bool
+    """The contents differ, and one of them is no text."""
+    patch: str
+    """Empty if nothing differs, if `binary`, and for contents too large to compare; the counts are then 0."""
+
+
+def diff_text(
+    path: str,
+    old: bytes | None,
+    new: bytes | None,
+    *,
+    old_mode: int | None,
+    new_mode: int | None,
+    max_steps: int = MAX_STEPS,
+) -> TextDiff:
+    """Compare two contents of `path`; None is an absent one, and has no mode.
+
+    The content of a link is its target. A mode is written with all its permission bits, though git knows
+    but one of them. A file that became a link is deleted and made anew, as in git.
+    """
+    assert (old is None) == (old_mode is None)
+    assert (new is None) == (new_mode is None)
+    if (old, old_mode) == (new, new_mode):
+        return TextDiff(0, 0, binary=False, patch="")
+    if old_mode is not None and new_mode is not None and stat.S_IFMT(old_mode) != stat.S_IFMT(new_mode):
+        gone = diff_text(path, old, None, old_mode=old_mode, new_mode=None)
+        made = diff_text(path, None, new, old_mode=None, new_mode=new_mode)
+        if not (gone.patch and made.patch):
+            return TextDiff(0, 0, binary=gone.binary or made.binary, patch="")
+        return TextDiff(made.additions, gone.deletions, binary=False, patch=gone.patch + made.patch)
+    header = _format_header(path, old_mode, new_mode)
+    if old == new:
+        return TextDiff(0, 0, binary=False, patch=header)
+    contents = (old or b"", new or b"")
+    if any(map(is_binary, contents)):
+        return TextDiff(0, 0, binary=True, patch="")
+    if any(map(is_too_large, contents)):
+        return TextDiff(0, 0, binary=False, patch="")
+    old_text, new_text = split_texts(*contents)
+    changes = list_changes(old_text, new_text, max_steps)
+    if changes:  # none: an empty file came or went
+        header += _format_names(path, old_mode, new_mode)
+    hunks = b"".join(_format_hunks(changes, old_text.lines, new_text.lines))
+    return TextDiff(
+        additions=sum(len(change.new) for change in changes),
+        deletions=sum(len(change.old) for change in changes),
+        binary=False,
+        patch=header + hunks.decode("utf-8", "replace"),
+    )
+
+
+def list_changes(old: Text, new: Text, max_steps: int = MAX_STEPS) -> list[Part]:
+    """List the lines that differ; where that takes too many steps, from the first difference to the last."""
+    try:
+        return find_changes(old.numbers, new.numbers, Steps(max_steps))
+    except OutOfStepsError:
+        whole = Part(range(len(old.lines)), range(len(new.lines)))
+        return [trim(whole, old.numbers, new.numbers)]
+
+
+def _format_header(path: str, old_mode: int | None, new_mode: int | None) -> str:
+    header = f"diff --git {_quote('a/' + path)} {_quote('b/' + path)}\n"
+    if old_mode is None:
+        return f"{header}new file mode {new_mode:06o}\n"
+    if new_mode is None:
+        return f"{header}deleted file mode {old_mode:06o}\n"
+    if old_mode != new_mode:
+        return f"{header}old mode {old_mode:06o}\nnew mode {new_mode:06o}\n"
+    return header
+
+
+def _format_names(path: str, old_mode: int | None, new_mode: int | None) -> str:
+    # The tab tells `patch` where a name with a blank ends.
+    end = "\t\n" if " " in path else "\n"
+    old_name = "/dev/null\n" if old_mode is None else _quote("a/" + path) + end
+    new_name = "/dev/null\n" if new_mode is None else _quote("b/" + path) + end
+    return f"--- {old_name}+++ {new_name}"
+
+
+_ESCAPES = {ord(char): "\\" + name for char, name in zip('\a\b\t\n\v\f\r"\\', 'abtnvfr"\\', strict=True)}
+_ESCAPES |= {code: f"\\{code:03o}" for code in (*range(0x20), 0x7F) if code not in _ESCAPES}
+_ESCAPES |= {0xDC00 + byte: f"\\{byte:03o}" for byte in range(0x80, 0x100)}
+"""How a name is written in quotes; a byte that is no UTF-8 came as a surrogate escape."""
+
+
+def _quote(name: str) -> str:
+    quoted = name.translate(_ESCAPES)
+    return name if quoted == name else f'"{quoted}"'
+
+
+def _format_hunks(changes: list[Part], old: list[bytes], new: list[bytes]) -> Iterator[bytes]:
+    for group in _group(changes):
+        before = min(_CONTEXT_LINES, group[0].old.start)
+        after = min(_CONTEXT_LINES, len(old) - group[-1].old.stop)
+        old_range = _format_range(group[0].old.start - before, group[-1].old.stop + after)
+        new_range = _format_range(group[0].new.start - before, group[-1].new.stop + after)
+        yield f"@@ -{old_range} +{new_range} @@\n".encode("ascii")
+        at = group[0].old.start - before
+        for change in group:
+            yield from _format_lines(b" ", old[at : change.old.start])
+            yield from _format_lines(b"-", old[change.old.start : change.old.stop])
+            yield from _format_lines(b"+", new[change.new.start : change.new.stop])
+            at = change.old.stop
+        yield from _format_lines(b" ", old[at : at + after])
+
+
+def _group(changes: list[Part]) -> list[list[Part]]:
+    """Put changes into one hunk whose contexts touch."""
+    groups: list[list[Part]] = []
+    for change in changes:
+        if groups and change.old.start - groups[-1][-1].old.stop <= 2 * _CONTEXT_LINES:
+            groups[-1].append(change)
+        else:
+            groups.append([change])
+    return groups
+
+
+def _format_range(start: int, end: int) -> str:
+    """Write a range as git does: its first line, or the one before if it is empty, and how many lines."""
+    if end - start == 1:
+        return str(end)
+    return f"{start + (end > start)},{end - start}"
+
+
+def _format_lines(mark: bytes, lines: list[bytes]) -> Iterator[bytes]:
+    for line in lines:
+        yield mark + line
+        if not line.endswith(b"\n"):
+            yield b"\n\\ No newline at end of file\n"

@@ -1,0 +1,379 @@
+"""Where a session stands, and where an undo, redo or revert would take it. Pure.
+
+A session's messages form a tree: each knows the one that was in force when it began. The present line runs
+from the first message to the tip; the head is somewhere on it, and what comes after the head is undone:
+
+    m1 ── m2 ── m3 ── m4          head m2, tip m4: m3 and m4 are undone
+           └─── m5                a message that begins now has m2 above it, and m3, m4 become a branch
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from shadowtree.base.errors import InvalidInput
+from shadowtree.base.frozen import field, frozen, replace
+from shadowtree.timeline.events import (
+    ACTS,
+    BEGIN,
+    END,
+    SNAPSHOT,
+    STEP,
+    STEP_END,
+    BranchRow,
+    Event,
+    MessageRow,
+    Position,
+    TakenOut,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.results.messages import MessageState
+
+FindMessage = Callable[[int], MessageRow]
+"""Gives a message by its number."""
+
+
+def fold(position: Position, event: Event) -> Position:
+    """Tell where a session stands after one more event."""
+    message = event.message
+    if event.kind in (BEGIN, SNAPSHOT):
+        # What was undone is archived, and with it what was taken out of that part of the line.
+        head = position.head
+        out = tuple(taken for taken in position.out if head is not None and taken.message <= head)
+        return Position(head=message, tip=message, open=message if event.kind == BEGIN else None, out=out)
+    if event.kind == END:
+        return Position(head=position.head, tip=position.tip, out=position.out)
+    if event.kind in (STEP, STEP_END):
+        return replace(position, step=event.step if event.kind == STEP else None)
+    if event.kind in ACTS:
+        # An act says itself where it went.
+        return Position(head=event.position.head, tip=event.position.tip, out=event.position.out)
+    return position
+
+
+@frozen
+class Travel:
+    """Where the head goes, and over which messages: first back, then forward."""
+
+    position: Position
+    """Where the session stands then."""
+    back: list[MessageRow] = field(default_factory=list)
+    """Those undone, oldest first."""
+    forward: list[MessageRow] = field(default_factory=list)
+    """Those redone, oldest first."""
+    passed: list[MessageRow] = field(default_factory=list)
+    """Those on the way back that had been taken out of the line."""
+    rejoined: list[MessageRow] = field(default_factory=list)
+    """Those that had been taken out of the line and come back into it, oldest first."""
+    removed: list[MessageRow] = field(default_factory=list)
+    """Those that are taken out of the line again, as they were out of it at the end of the way."""
+    turns: int = 0
+    stopped_at: MessageRow | None = None
+    """A forgotten message before which it ends, because nobody knows any more what that one did."""
+
+    @property
+    def messages(self) -> list[MessageRow]:
+        """All of them: those undone, then those redone."""
+        return [*_in_order([*self.back, *self.removed]), *self.redone]
+
+    @property
+    def redone(self) -> list[MessageRow]:
+        """Those that are in force at the end of the way, and were not before."""
+        return _in_order([*self.rejoined, *self.forward])
+
+
+def walk_back(number: int | None, find: FindMessage, until: int | None = None) -> Iterator[MessageRow]:
+    """Give messages from one back towards the first, up to but without `until`."""
+    while number is not None and number != until:
+        row = find(number)
+        yield row
+        number = row.parent
+
+
+def part_ways(
+    one: int | None, other: int | None, find: FindMessage
+) -> tuple[list[MessageRow], list[MessageRow]]:
+    """List what only the way to `one` has, and what only the way to `other` has, each oldest first."""
+    only_one: list[MessageRow] = []
+    only_other: list[MessageRow] = []
+    while one != other:
+        # A message is always younger than the one above it, so the younger of two is on one way alone.
+        if other is None or (one is not None and one > other):
+            assert one is not None
+            only_one.append(find(one))
+            one = only_one[-1].parent
+        else:
+            only_other.append(find(other))
+            other = only_other[-1].parent
+    return only_one[::-1], only_other[::-1]
+
+
+def undone_messages(position: Position, find: FindMessage) -> list[MessageRow]:
+    """List the messages after the head, oldest first; those out of the line are among them."""
+    return list(walk_back(position.tip, find, position.head))[::-1]
+
+
+def redoable_messages(position: Position, find: FindMessage) -> list[MessageRow]:
+    """List the messages after the head that redo brings back, oldest first."""
+    undone = undone_messages(position, find)
+    return [row for row in undone if row.forgotten_ms is None and not position.is_out(row.number)]
+
+
+def in_force(position: Position, find: FindMessage) -> Iterator[MessageRow]:
+    """Give the messages in force, newest first; one that is open is among them."""
+    return (row for row in walk_back(position.head, find) if not position.is_out(row.number))
+
+
+def starts_turn(row: MessageRow) -> bool:
+    """Tell whether a turn starts here: with a message of the user, or of nobody in particular."""
+    return row.role is None or row.role == "user"
+
+
+def choose_undo(position: Position, turns: int, find: FindMessage) -> Travel:
+    """Go back by turns, as many as there are before a message that was forgotten."""
+    _require_count(turns)
+    messages: list[MessageRow] = []
+    passed: list[MessageRow] = []
+    done = 0
+    has_begun = False
+    stopped_at = None
+    for row in walk_back(position.head, find):
+        if row.forgotten_ms is not None:
+            stopped_at = row
+            break
+        if position.is_out(row.number):
+            passed.append(row)
+        else:
+            messages.append(row)
+            done += not has_begun
+            has_begun = True
+        if has_begun and starts_turn(row):
+            has_begun = False
+            if done == turns:
+                break
+    if not messages:
+        return Travel(position, stopped_at=stopped_at)
+    passed = [row for row in passed if row.number > messages[-1].number]
+    moved = _move(position, messages[-1].parent)
+    return Travel(moved, messages[::-1], passed=passed[::-1], turns=done, stopped_at=stopped_at)
+
+
+def choose_redo(position: Position, turns: int | None, find: FindMessage) -> Travel:
+    """Go forward by turns, or to the end, up to a message that was forgotten."""
+    _require_count(1 if turns is None else turns)
+    messages: list[MessageRow] = []
+    done = 0
+    has_begun = False
+    stopped_at = None
+    for row in undone_messages(position, find):
+        has_begun = has_begun and not starts_turn(row)
+        if position.is_out(row.number):
+            continue
+        if not has_begun and done == turns:
+            break
+        if row.forgotten_ms is not None:
+            stopped_at = row
+            break
+        done += not has_begun
+        has_begun = True
+        messages.append(row)
+    head = messages[-1].number if messages else position.head
+    return Travel(_move(position, head), forward=messages, turns=done, stopped_at=stopped_at)
+
+
+def find_gone(position: Position, travel: Travel, find: FindMessage) -> MessageRow | None:
+    """Find the first forgotten message on the way, or between it and the head: nobody knows what it did."""
+    on_way = [*travel.passed, *travel.forward, *travel.rejoined, *travel.removed, *_list_under(travel, find)]
+    if travel.back:
+        on_way += walk_back(position.head, find, travel.back[0].parent)
+    return next((row for row in _in_order(on_way) if row.forgotten_ms is not None), None)
+
+
+def _list_under(travel: Travel, find: FindMessage) -> list[MessageRow]:
+    """List the messages that stay out of the line, where those on the way hold what they did."""
+    numbers = [row.number for row in (*travel.back, *travel.forward)]
+    return [
+        find(taken.message)
+        for taken in travel.position.out
+        if any(taken.message < number <= taken.newest for number in numbers)
+    ]
+
+
+def choose_revert(position: Position, target: MessageRow, find: FindMessage) -> Travel:
+    """Go to just before a message: back over it and all later ones, or forward up to it."""
+    moved = _move(position, target.parent)
+    back = list(_until(target, walk_back(position.head, find)))[::-1]
+    if back and back[0].number == target.number:
+        messages, passed = _divide(back, position)
+        return Travel(moved, messages, passed=passed)
+    undone = undone_messages(position, find)
+    if target.number not in {row.number for row in undone}:
+        raise _archived(target)
+    messages, _ = _divide([row for row in undone if row.number < target.number], position)
+    return Travel(moved, forward=messages)
+
+
+def choose_only(position: Position, target: MessageRow, newest: int, find: FindMessage) -> Travel:
+    """Take one message out of the line, and leave the head where it is; nothing if it is not in force."""
+    if any(row.number == target.number for row in _until(target, in_force(position, find))):
+        taken = TakenOut(target.number, newest)
+        out = tuple(sorted((*position.out, taken), key=lambda each: each.message))
+        return Travel(Position(position.head, position.tip, out=out), back=[target])
+    if not any(row.number == target.number for row in _until(target, walk_back(position.tip, find))):
+        raise _archived(target)
+    return Travel(position)
+
+
+def choose_switch(
+    position: Position, target: MessageRow, tip: int, out: tuple[TakenOut, ...], find: FindMessage
+) -> Travel:
+    """Go to just after a message: back to where the ways part, then forward; `tip` is the end of that line.
+
+    `out` had been taken out of the line when the message was recorded. So it is out of it then, and nothing
+    else is.
+    """
+    way_back, way_forward = part_ways(position.head, target.number, find)
+    fork = (way_forward[0].parent if way_forward else target.number) or 0
+    back, passed = _divide(way_back, position)
+    forward, _ = _divide(way_forward, Position(out=out))
+    before = {taken.message for taken in position.out if taken.message <= fork}
+    after = {taken.message for taken in out if taken.message <= fork}
+    return Travel(
+        Position(head=target.number, tip=tip, out=out),
+        back,
+        forward,
+        passed,
+        rejoined=[find(number) for number in sorted(before - after)],
+        removed=[find(number) for number in sorted(after - before)],
+    )
+
+
+def choose_line(
+    target: int, tip: int, out: tuple[TakenOut, ...], out_at_tip: tuple[TakenOut, ...]
+) -> tuple[int, tuple[TakenOut, ...]]:
+    """Tell where the line of a message ends after a switch to it, and what is out of that line.
+
+    `out` was out of it when the message was recorded, `out_at_tip` at the end. What comes after the message
+    is part of the line if it was made with the same out of it; otherwise redo could not bring it back.
+    """
+    later = tuple(taken for taken in out_at_tip if taken.message > target)
+    if {taken.message for taken in (*out, *later)} == {taken.message for taken in out_at_tip}:
+        return tip, (*out, *later)
+    return target, out
+
+
+def _divide(rows: list[MessageRow], position: Position) -> tuple[list[MessageRow], list[MessageRow]]:
+    """Tell the messages of a line that are in it from those that were taken out."""
+    out = [row for row in rows if position.is_out(row.number)]
+    return [row for row in rows if not position.is_out(row.number)], out
+
+
+def _in_order(rows: list[MessageRow]) -> list[MessageRow]:
+    return sorted(rows, key=lambda row: row.number)
+
+
+def _move(position: Position, head: int | None) -> Position:
+    return Position(head=head, tip=position.tip, out=position.out)
+
+
+def _until(target: MessageRow, rows: Iterator[MessageRow]) -> Iterator[MessageRow]:
+    """Give messages, newest first, up to where a target would be."""
+    for row in rows:
+        yield row
+        if row.number <= target.number:
+            return
+
+
+def _archived(row: MessageRow) -> InvalidInput:
+    return InvalidInput(f"message {row.id!r} is archived; what it did is not in the worktree")
+
+
+def state_of(row: MessageRow, position: Position, active: set[int], undone: set[int]) -> MessageState:
+    """Tell the state of a message, given the numbers of those before and after the head."""
+    if row.number == position.open:
+        return "open"
+    if position.is_out(row.number):
+        return "undone"
+    if row.number in active:
+        return "active"
+    return "undone" if row.number in undone else "archived"
+
+
+def first_line(text: str) -> str:
+    """Give the first line of a text that says anything."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+@frozen
+class Archive:
+    """A branch on which messages are kept that leave the line."""
+
+    branch: BranchRow | None
+    """The one that it was so far; None: a new one."""
+    fork: int | None
+    tip: int
+
+
+def archive(left: list[MessageRow], branches: list[BranchRow], find: FindMessage) -> list[Archive]:
+    """Decide which branches keep messages that leave the line, oldest first; those that stay are not named.
+
+    A branch that was switched to and gone on with takes in what came since. No message is on two branches:
+
+        m1 ── m2 ── m3        fix: m2, m3     the session goes from m4 to m1: m2 is on `fix` already,
+               └─── m4        left: m2, m4    so that m4 is all that the new branch has
+
+    A message that is on none belongs to the branch of the one after it.
+    """
+    owners = find_owners(branches, left[0].number, find)
+    own = find_own(reversed(left), owners)
+    found: dict[int | None, Archive] = {}
+    branch = own
+    for row in reversed(left):
+        branch = owners.get(row.number, branch)
+        tip = left[-1].number if branch is None or branch is own else branch.tip
+        fork = row.parent if branch is None else _older(branch.fork, row.parent)
+        found[None if branch is None else branch.number] = Archive(branch, fork, tip)
+    return [kept for kept in found.values() if kept.branch is own or not _is_as_it_was(kept)]
+
+
+def find_owners(branches: list[BranchRow], first: int, find: FindMessage) -> dict[int, BranchRow]:
+    """Tell on which branch each message is, from the one with the number `first` on."""
+    return {row.number: branch for branch in branches for row in _walk_to(branch, first, find)}
+
+
+def find_own(line: Iterable[MessageRow], owners: Mapping[int, BranchRow]) -> BranchRow | None:
+    """Find the branch that a line, newest first, goes on with: the last message that is on one is its tip."""
+    last = next((row for row in line if row.number in owners), None)
+    if last is None or owners[last.number].tip != last.number:
+        return None
+    return owners[last.number]
+
+
+def _is_as_it_was(kept: Archive) -> bool:
+    return kept.branch is not None and (kept.branch.fork, kept.branch.tip) == (kept.fork, kept.tip)
+
+
+def _older(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else min(one, other)
+
+
+def find_branches(rows: list[MessageRow], branches: list[BranchRow], find: FindMessage) -> dict[int, str]:
+    """Tell on which branch each of some archived messages is."""
+    owners = find_owners(branches, min((row.number for row in rows), default=0), find)
+    return {row.number: owners[row.number].name for row in rows if row.number in owners}
+
+
+def _walk_to(branch: BranchRow, first: int, find: FindMessage) -> Iterator[MessageRow]:
+    """Give the messages of a branch, newest first, down to one of this number."""
+    for row in walk_back(branch.tip, find, branch.fork):
+        # A message is always younger than the one above it.
+        if row.number < first:
+            return
+        yield row
+
+
+def _require_count(turns: int) -> None:
+    if turns < 1:
+        raise InvalidInput(f"a count of turns is 1 or more, not {turns}")

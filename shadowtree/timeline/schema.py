@@ -1,0 +1,405 @@
+"""The tables of the timeline, each described once: how it is made, read, written and sealed.
+
+A flipped bit leaves a row that SQLite reads without complaint: another path, another mode, another tree, a
+message that was never forgotten. What a row says decides what is written into a worktree and what is swept,
+so every row that does bears a seal, a checksum of its columns, which is compared whenever the row is read.
+
+Text is stored as UTF-8 bytes in which lone surrogates pass: they stand in names and in what was typed, and
+SQLite's own text cannot hold them. Bytes also sort and compare as they are, which a prefix needs.
+
+Pure: it holds the words of SQL and never runs them; `database` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from zlib import crc32
+
+from shadowtree.base.path_state import Change, PathState, Unknown
+from shadowtree.base.paths import RelPath
+from shadowtree.timeline.events import (
+    ACTS,
+    BEGIN,
+    END,
+    SNAPSHOT,
+    STEP,
+    STEP_END,
+    WRAP,
+    Age,
+    BranchRow,
+    Event,
+    MessageRow,
+    Named,
+    PackRow,
+    Position,
+    TakenOut,
+    Tombstone,
+    TreeRecord,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+FORMAT = 1
+"""The format of the timeline that this version writes; it is stored as SQLite's user_version."""
+APPLICATION = 0x5368_6477
+"""What SQLite's application_id says of a timeline; those that were made before format 1 say nothing."""
+
+_TYPES = {
+    "key": "INTEGER PRIMARY KEY",
+    "counted": "INTEGER PRIMARY KEY AUTOINCREMENT",
+    "number": "INTEGER",
+    "flag": "INTEGER",
+    "text": "BLOB",
+    "bytes": "BLOB",
+    "word": "TEXT",
+}
+_TYPES.update({f"{kind}!": f"{type} NOT NULL" for kind, type in _TYPES.items()})
+"""What columns hold; with `!` never nothing. A `text` is any text of Python, a `word` one of ours."""
+
+
+def seal_of(columns: Sequence[object]) -> int:
+    """Return the seal of a row's columns."""
+    return crc32(ascii(tuple(columns)).encode())
+
+
+class Table:
+    """One table. The first column is its key; the last one, unless it is a table without seals, the seal."""
+
+    def __init__(self, name: str, columns: str, *constraints: str, seals: bool = True, end: str = "") -> None:
+        """Describe a table by the name of each column and what it holds; with `!` it is never empty."""
+        pairs = [column.split() for column in columns.split(", ")]
+        self.name = name
+        self.columns = [column for column, _ in pairs]
+        self.key = self.columns[0]
+        self.is_sealed = seals
+        self._texts = [place for place, (_, kind) in enumerate(pairs) if kind.startswith("text")]
+        self._flags = [place for place, (_, kind) in enumerate(pairs) if kind.startswith("flag")]
+        listed = ", ".join(self.columns)
+        types = [f"{column} {_TYPES[kind]}" for column, kind in pairs]
+        types += ["seal INTEGER NOT NULL"] if seals else []
+        self.create = f"CREATE TABLE {name} ({', '.join([*types, *constraints])}){end};"
+        self.select = f"SELECT {listed}{f', {name}.seal' if seals else ''} FROM {name}"
+        marks = ", ".join("?" * (len(pairs) + seals))
+        self.insert = f"INSERT INTO {name} ({listed}{', seal' if seals else ''}) VALUES ({marks})"
+        counted = "max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'intents'"
+        numbered = f"max({self.key}), 0) + 1 FROM {name}"
+        self.next_number = f"SELECT coalesce({counted if 'counted' in columns else numbered}"
+
+    def encode(self, values: Sequence[object]) -> list[object]:
+        """Return a row with its seal; columns at the end that are left out are empty."""
+        row = [*values, *[None] * (len(self.columns) - len(values))]
+        for place in self._texts:
+            row[place] = encode_text(row[place])
+        for place in self._flags:
+            row[place] = int(bool(row[place]))
+        return self.seal(row)
+
+    def seal(self, columns: Sequence[object]) -> list[object]:
+        """Return columns as they are stored, with their seal."""
+        return [*columns, seal_of(columns)] if self.is_sealed else [*columns]
+
+    def unseal(self, row: Any) -> list[Any]:  # Any: a row of SQLite, and its columns
+        """Return the stored columns of a row; ValueError if they are not what was written."""
+        columns = [*row]
+        seal = columns.pop()
+        if seal != seal_of(columns):
+            raise ValueError("it is not what was written")
+        return columns
+
+    def decode(self, row: Any) -> list[Any]:  # Any: a row of SQLite, and its values
+        """Return the values of a row; ValueError if they are not what was written."""
+        columns = self.unseal(row)
+        for place in self._texts:
+            columns[place] = decode_text(columns[place])
+        for place in self._flags:
+            columns[place] = bool(columns[place])
+        return columns
+
+
+TREES = Table(
+    "trees",
+    "number key, tree bytes!, facts bytes!, keeper bytes!, files number!, time number!, forgotten number",
+)
+SESSIONS = Table("sessions", "number key, name text!", "UNIQUE (name)")
+MESSAGES = Table(
+    "messages",
+    "number key, session number!, ordinal number!, id text!, role text, text text!, meta text, "
+    "parent number, forgotten number",
+    "UNIQUE (session, id)",
+    "UNIQUE (session, ordinal)",
+)
+EVENTS = Table(
+    "events",
+    "number key, session number!, kind word!, time number!, head number, tip number, open number, "
+    "open_step text, out bytes, message number, step text, before_tree number, after_tree number, "
+    "since number, inferred flag!, git_head text, takes_back number, skips number, forgotten number, "
+    "intent number, change_count number",
+)
+CHANGES = Table(
+    "changes",
+    "event number!, path bytes!, old_mode number, old_blob bytes, new_mode number, new_blob bytes, "
+    "reason text, merged number",
+    "PRIMARY KEY (event, path)",
+    end=" WITHOUT ROWID",
+)
+SKIPS = Table("skips", "number key, digest bytes!, content bytes!", "UNIQUE (digest)", seals=False)
+BRANCHES = Table(
+    "branches",
+    "number key, session number!, name text!, fork number, tip number!, event number!, dropped number",
+)
+INTENTS = Table("intents", "number counted, content bytes!")
+"""Rows are removed when they are done with, and no number is given again: an old event must not make a new
+intent look committed."""
+PINS = Table("pins", "message key, time number!")
+PURGED = Table("purged", "number key, path bytes, blob bytes, time number!, done number")
+PACKS = Table("packs", "number key, name word!, boot word!, pack bytes!, pack_index bytes!", seals=False)
+ANNOUNCED = Table("announced", "number key, name word!", seals=False)
+FRESH = Table("fresh", "number key, name word!, versions bytes!", seals=False)
+
+TABLES = (
+    TREES,
+    SESSIONS,
+    MESSAGES,
+    EVENTS,
+    CHANGES,
+    SKIPS,
+    BRANCHES,
+    INTENTS,
+    PINS,
+    PURGED,
+    PACKS,
+    ANNOUNCED,
+    FRESH,
+)
+SEALED = [table for table in TABLES if table.is_sealed]
+WITHOUT_GAPS = (TREES, SESSIONS, MESSAGES, EVENTS, SKIPS)
+"""The tables of which no row is ever removed: their numbers count up from 1."""
+
+
+def _list(kinds: Sequence[str]) -> str:
+    return ", ".join(f"'{kind}'" for kind in kinds)
+
+
+# An index for some rows only serves a statement that asks for them in the same words.
+IS_ACT = f"kind IN ({_list(ACTS)})"
+IS_WRAP = f"kind = '{WRAP}'"
+OF_MESSAGE = f"kind IN ({_list((BEGIN, END, SNAPSHOT, STEP, STEP_END))})"
+WITH_CHANGES = f"kind IN ({_list((END, SNAPSHOT, *ACTS))})"
+"""What a step changed its message changed too, so the end of a step is not among them."""
+IS_LIVE = "forgotten IS NULL"
+
+SCHEMA = f"""
+{"".join(table.create for table in TABLES)}
+CREATE INDEX trees_by_id ON trees (tree);
+CREATE INDEX messages_by_session ON messages (session);
+CREATE INDEX events_by_session ON events (session);
+CREATE INDEX events_by_message ON events (message);
+CREATE INDEX events_by_intent ON events (intent) WHERE intent IS NOT NULL;
+CREATE INDEX acts_by_session ON events (session) WHERE {IS_ACT};
+CREATE INDEX wraps ON events (number) WHERE {IS_WRAP};
+CREATE INDEX changes_by_path ON changes (path, event);
+CREATE INDEX branches_by_session ON branches (session);
+PRAGMA application_id = {APPLICATION};
+PRAGMA user_version = {FORMAT};
+"""
+"""All that makes an empty file a timeline. SQLite ends each index with the number of its rows."""
+
+AGES = f"""SELECT messages.number, messages.session, role, min(events.number), events.time, pins.message
+    FROM messages JOIN events ON events.message = messages.number AND kind IN ('{BEGIN}', '{SNAPSHOT}')
+    LEFT JOIN pins ON pins.message = messages.number
+    WHERE messages.forgotten IS NULL GROUP BY messages.number ORDER BY messages.number"""
+NAMED = f"SELECT number, message, before_tree, after_tree FROM events WHERE NOT ({IS_WRAP})"
+BARE_TREES = f"""SELECT number, time FROM trees WHERE {IS_LIVE} AND number NOT IN (
+    SELECT before_tree FROM events WHERE before_tree IS NOT NULL
+    UNION SELECT after_tree FROM events WHERE after_tree IS NOT NULL AND NOT ({IS_WRAP})) ORDER BY number"""
+CHANGE_COUNTS = f"SELECT number, coalesce(change_count, 0) FROM events WHERE {IS_LIVE}"
+"""How many changes each event has; those of a forgotten one may have been removed."""
+PACK_SIZES = "SELECT number, name, CAST(boot AS BLOB), length(pack), length(pack_index) FROM packs"
+
+_LARGE_BYTES = 512
+_HEX = set("0123456789abcdef")
+_BLOB_SIZES = {0o100000: 20, 0o120000: 20, 0o040000: 0}
+"""The kinds of what can be at a path, and how long the id of its content is."""
+_UNKNOWN = -1
+"""Stands for a mode that nobody can say."""
+
+IS_COUNTED = f"""old_mode IS NOT {_UNKNOWN} AND new_mode IS NOT {_UNKNOWN}
+    AND ((old_mode & {0o170000}) <> {0o040000} OR (new_mode & {0o170000}) <> {0o040000})"""
+"""Both sides are known, and one of them at least is a file or a link."""
+
+
+def encode_text(text: Any) -> bytes | None:  # Any: text, or None where a column may be empty
+    """Return text as it is stored; None stays None."""
+    return None if text is None else text.encode("utf-8", "surrogatepass")
+
+
+def decode_text(content: Any) -> Any:  # Any: text, or None where a column may be empty
+    """Return stored text; None stays None."""
+    return None if content is None else content.decode("utf-8", "surrogatepass")
+
+
+def decode_tree(row: Any) -> TreeRecord:  # Any: a row of SQLite
+    """Make a record of a row of `TREES`."""
+    return TreeRecord(*TREES.decode(row))
+
+
+def decode_message(row: Any) -> MessageRow:  # Any: a row of SQLite
+    """Make a message of a row of `MESSAGES`."""
+    return MessageRow(*MESSAGES.decode(row))
+
+
+def event_values(event: Event, intent: int | None) -> tuple[object, ...]:
+    """Return the columns of an event, in the order of `EVENTS`, but for its number."""
+    position = event.position
+    out = ",".join(f"{taken.message}:{taken.newest}" for taken in position.out).encode("ascii")
+    return (
+        event.session,
+        event.kind,
+        event.time_ms,
+        position.head,
+        position.tip,
+        position.open,
+        position.step,
+        out or None,
+        event.message,
+        event.step,
+        event.before,
+        event.after,
+        event.since,
+        event.is_inferred,
+        event.git_head,
+        event.takes_back,
+        event.skips,
+        event.forgotten_ms,
+        intent,
+    )
+
+
+def decode_event(row: Any) -> Event:  # Any: a row of SQLite
+    """Make an event of a row of `EVENTS`."""
+    number, session, kind, time_ms, head, tip, open_, open_step, out, *rest, _, _ = EVENTS.decode(row)
+    pairs = () if out is None else (pair.split(b":") for pair in out.split(b","))
+    taken = tuple(TakenOut(int(message), int(newest)) for message, newest in pairs)
+    return Event(number, session, kind, time_ms, Position(head, tip, open_, open_step, taken), *rest)
+
+
+def encode_change(event: int, change: Change) -> list[object]:
+    """Return the row of a change."""
+    reasons = [side.reason for side in (change.old, change.new) if isinstance(side, Unknown)]
+    # No reason holds a NUL, so two of them can be told apart.
+    reason = encode_text("\0".join(reasons)) if reasons else None
+    states = *_encode_state(change.old), *_encode_state(change.new)
+    return CHANGES.seal((event, bytes(change.path), *states, reason, int(change.is_merged) or None))
+
+
+def decode_change(row: Any) -> tuple[int, Change]:  # Any: a row of SQLite
+    """Make a change of a row of `CHANGES`, with the event that it belongs to."""
+    event, path, old_mode, old_blob, new_mode, new_blob, reason, merged = CHANGES.unseal(row)
+    text = decode_text(reason or b"")
+    old_reason, _, new_reason = text.partition("\0") if old_mode == new_mode else (text, "", text)
+    old = _decode_state(old_mode, old_blob, old_reason)
+    new = _decode_state(new_mode, new_blob, new_reason)
+    return event, Change(RelPath(path), old, new, bool(merged))
+
+
+def _encode_state(state: PathState | Unknown | None) -> tuple[int | None, bytes | None]:
+    if state is None:
+        return None, None
+    if isinstance(state, Unknown):
+        return _UNKNOWN, None
+    return state.mode, state.blob or None
+
+
+def _decode_state(mode: int | None, blob: bytes | None, reason: str) -> PathState | Unknown | None:
+    if mode is None:
+        return None
+    if mode == _UNKNOWN:
+        return Unknown(reason)
+    # What a flipped bit makes of a row would come into somebody's worktree.
+    if mode & ~0o777 not in _BLOB_SIZES or len(blob or b"") != _BLOB_SIZES[mode & ~0o777]:
+        raise ValueError(f"mode {mode:o}")
+    return PathState(mode, blob or b"")
+
+
+def decode_branch(row: Any) -> BranchRow:  # Any: a row of SQLite
+    """Make a branch of a row of `BRANCHES`."""
+    *columns, _ = BRANCHES.decode(row)
+    return BranchRow(*columns)
+
+
+def decode_age(row: Any) -> Age:  # Any: a row of SQLite
+    """Make a value of a row of `AGES`."""
+    number, session, role, event, time_ms, pin = row
+    return Age(number, session, decode_text(role), event, time_ms, pin is not None)
+
+
+def decode_named(row: Any) -> Named:  # Any: a row of SQLite
+    """Make a value of a row of `NAMED`."""
+    event, message, *trees = row
+    return Named(event, message, tuple(int(tree) for tree in trees if tree is not None))
+
+
+def decode_tombstone(row: Any) -> Tombstone:  # Any: a row of SQLite
+    """Make a value of a row of `PURGED`."""
+    _, path, blob, time_ms, _ = PURGED.decode(row)
+    return Tombstone(path, blob, time_ms)
+
+
+def decode_pack(row: Any) -> PackRow:  # Any: a row of SQLite
+    """Make a pack of a row of `PACK_SIZES`."""
+    number, name, boot, pack_size, index_size = row
+    # If it is not the one that was written, the files are compared, and it is written anew.
+    return PackRow(
+        number, check_pack_name(name), boot.decode(errors="replace"), int(pack_size), int(index_size)
+    )
+
+
+def check_pack_name(name: Any) -> str:  # Any: whatever SQLite stores
+    """Give a name by which files may be written or removed; ValueError if it is none that a pack has."""
+    if not isinstance(name, str) or len(name) != 45 or set(name[5:]) - _HEX or not name.startswith("pack-"):
+        raise ValueError(name)
+    return name
+
+
+def encode_versions(versions: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Write which objects came in place of which: ids of 20 bytes, in pairs."""
+    return b"".join([new + old for new, old in versions])
+
+
+def decode_versions(row: Any) -> list[tuple[bytes, bytes]]:  # Any: a row of SQLite
+    """Read which objects came in place of which."""
+    (content,) = row
+    if len(content) % 40:
+        raise ValueError("versions are pairs of ids")
+    return [(content[at : at + 20], content[at + 20 : at + 40]) for at in range(0, len(content), 40)]
+
+
+def encode_skips(pairs: Sequence[tuple[str, str]]) -> tuple[bytes, bytes]:
+    """Give the digest of a list of paths and reasons, and its content: JSON, deflated if that is worth it."""
+    import json
+    import zlib
+    from hashlib import sha256
+
+    content = json.dumps(pairs, separators=(",", ":")).encode("ascii")
+    is_large = len(content) >= _LARGE_BYTES
+    return sha256(content).digest(), zlib.compress(content) if is_large else content
+
+
+def decode_skips(row: Any) -> list[tuple[str, str]]:  # Any: a row of SQLite
+    """Make a list of paths and reasons of a row of `SKIPS`."""
+    import json
+    import zlib
+    from hashlib import sha256
+
+    _, digest, content = row
+    # A list begins with a bracket, and what zlib made never does.
+    if not content.startswith(b"["):
+        try:
+            content = zlib.decompress(content)
+        except zlib.error as error:
+            raise ValueError(error) from error
+    if sha256(content).digest() != digest:
+        raise ValueError("it is not what was written")
+    return [(path, reason) for path, reason in json.loads(content)]

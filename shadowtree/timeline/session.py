@@ -1,0 +1,441 @@
+"""One session as the journal has it: where it stands, which message a name means, messages as values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+from shadowtree.base.errors import (
+    AmbiguousMessage,
+    ForgottenMessage,
+    ForgottenTree,
+    InvalidInput,
+    StoreDamaged,
+    UnknownBranch,
+    UnknownMessage,
+    UnknownTree,
+)
+from shadowtree.base.path_state import Change
+from shadowtree.results.messages import Branch, Message, Patch, Skipped, Step, make_patch
+from shadowtree.timeline.events import (
+    BEGIN,
+    END,
+    SNAPSHOT,
+    STEP,
+    STEP_END,
+    BranchRow,
+    Event,
+    MessageRow,
+    Position,
+    TreeRecord,
+)
+from shadowtree.timeline.journal import Journal
+from shadowtree.timeline.position import (
+    find_branches,
+    find_own,
+    find_owners,
+    first_line,
+    in_force,
+    redoable_messages,
+    state_of,
+    undone_messages,
+    walk_back,
+)
+
+NOBODY = 0
+"""The session of what belongs to none."""
+
+
+class Session:
+    """One session, read from the journal when it is asked; it may have recorded nothing yet."""
+
+    def __init__(self, journal: Journal, name: str) -> None:
+        self._journal = journal
+        self.name = name
+        self._rows: dict[int, MessageRow] = {}
+        self._lines: dict[int, int] = {}
+        """How far back each line was read, by its last message."""
+
+    @cached_property
+    def number(self) -> int | None:
+        """The number of the session; None if nothing was recorded in it."""
+        return self._journal.session_number(self.name)
+
+    @cached_property
+    def last_event(self) -> Event | None:
+        """What happened last."""
+        return None if self.number is None else self._journal.last_event(self.number)
+
+    @cached_property
+    def position(self) -> Position:
+        """Where the session stands."""
+        return self.last_event.position if self.last_event is not None else Position()
+
+    def require_number(self) -> int:
+        """Give the number of a session that has recorded something."""
+        assert self.number is not None
+        return self.number
+
+    def find(self, number: int) -> MessageRow:
+        """Give a message by its number."""
+        if number not in self._rows:
+            self._rows[number] = self._journal.message(number)
+        return self._rows[number]
+
+    def load(self, numbers: Iterable[int]) -> None:
+        """Read many messages at once, of which each will be asked for."""
+        missing = {number for number in numbers if number not in self._rows}
+        self._rows.update(self._journal.messages_by_number(list(missing)))
+
+    def load_line(self, number: int, first: int) -> None:
+        """Read the messages from one back to another at once, unless that was done already."""
+        if self._lines.get(number, number + 1) > first:
+            self._lines[number] = first
+            self._rows.update((row.number, row) for row in self._journal.line(number, first))
+
+    def find_id(self, message_id: str) -> MessageRow | None:
+        """Give the message with exactly this id."""
+        return None if self.number is None else self._journal.find_message(self.number, message_id)
+
+    # Names
+
+    def resolve(self, name: str) -> MessageRow:
+        """Tell which message a name means: an id, `#7`, `@`, `@~2`, or the beginning of one id.
+
+        ForgottenMessage if it was forgotten.
+        """
+        return require_live(self.find_exact(name) or self.resolve_prefix(name))
+
+    def resolve_ref(self, name: str) -> tuple[MessageRow, BranchRow | None]:
+        """Tell which message a name means, or which branch, whose last message it is then."""
+        row = self.find_exact(name)
+        branch = self.find_branch(name) if row is None else None
+        if branch is not None:
+            return require_live(self.find(self.tip_of(branch))), branch
+        try:
+            return require_live(row or self.resolve_prefix(name)), None
+        except (AmbiguousMessage, ForgottenMessage):
+            raise
+        except UnknownMessage as error:
+            raise UnknownMessage(name, f"no message or branch is called {name!r}") from error
+
+    def find_exact(self, name: str) -> MessageRow | None:
+        """Give the message that a name means as it stands: an id, `#7`, `@` or `@~2`."""
+        if self.number is None:
+            return None
+        return self._journal.find_message(self.number, name) or self._resolve_place(name)
+
+    def resolve_prefix(self, name: str) -> MessageRow:
+        """Tell which message has an id that begins thus."""
+        if self.number is None or not name:
+            raise UnknownMessage(name)
+        candidates = self._journal.find_prefix(self.number, name)
+        live = [row for row in candidates if row.forgotten_ms is None]
+        candidates = live or candidates
+        if len(candidates) > 1:
+            raise AmbiguousMessage(name, [row.id for row in candidates])
+        if not candidates:
+            raise UnknownMessage(name)
+        return candidates[0]
+
+    def _resolve_place(self, name: str) -> MessageRow | None:
+        assert self.number is not None
+        if name.startswith("#") and _is_number(name[1:]):
+            return self._journal.find_ordinal(self.number, int(name[1:]))
+        if name != "@" and not (name.startswith("@~") and _is_number(name[2:])):
+            return None
+        back = int(name[2:]) if name != "@" else 0
+        for row in in_force(self.position, self.find):
+            if not back:
+                return row
+            back -= 1
+        raise UnknownMessage(name)
+
+    # Branches
+
+    def branch_rows(self) -> list[BranchRow]:
+        """Give the branches, oldest first."""
+        return [] if self.number is None else self._journal.branches(self.number)
+
+    def find_branch(self, name: str) -> BranchRow | None:
+        """Give the branch with this name."""
+        return next((branch for branch in self.branch_rows() if branch.name == name), None)
+
+    def require_branch(self, name: str) -> BranchRow:
+        """Give the branch with this name, or raise."""
+        branch = self.find_branch(name)
+        if branch is None:
+            raise UnknownBranch(name)
+        return branch
+
+    def is_active(self, branch: BranchRow) -> bool:
+        """Tell whether a branch is on the present line."""
+        return any(row.number == branch.tip for row in self._walk_to(self.position.tip, branch.tip))
+
+    def find_tip(self, row: MessageRow, branch: BranchRow | None) -> int:
+        """Tell where the line of a message ends: with the branch that was named, or that it is on."""
+        if any(each.number == row.number for each in self._walk_to(self.position.tip, row.number)):
+            assert self.position.tip is not None
+            return self.position.tip
+        if branch is not None:
+            return branch.tip
+        for each in self.branch_rows():
+            is_near = (each.fork or 0) < row.number <= each.tip
+            if is_near and any(found.number == row.number for found in self._walk_to(each.tip, row.number)):
+                return each.tip
+        return row.number
+
+    def read_branches(self, rows: Sequence[BranchRow] | None = None) -> list[Branch]:
+        """Make values of branches, of all by default."""
+        wanted = self.branch_rows() if rows is None else rows
+        first = min((branch.fork or 0 for branch in wanted), default=0)
+        on_line = {row.number for row in self._walk_to(self.position.tip, first)}
+        return [self._make_branch(branch, on_line) for branch in wanted]
+
+    def tip_of(self, branch: BranchRow) -> int:
+        """Tell where a branch ends: what came since the session was switched to it belongs to it."""
+        if not self.is_active(branch):
+            return branch.tip
+        owners = find_owners(self.branch_rows(), branch.tip, self.find)
+        own = find_own(self._walk_to(self.position.tip, branch.tip), owners)
+        assert self.position.tip is not None
+        return self.position.tip if own is not None and own.number == branch.number else branch.tip
+
+    def _make_branch(self, branch: BranchRow, on_line: set[int]) -> Branch:
+        is_active = branch.tip in on_line
+        rows = list(walk_back(self.tip_of(branch), self.find, branch.fork))[::-1]
+        if not is_active:
+            rows = [row for row in rows if row.number not in on_line]
+        fork = rows[0].parent
+        rows = [row for row in rows if row.forgotten_ms is None] or rows[-1:]
+        ends = MessageEvents(self._journal.events_of([row.number for row in rows])).ends.values()
+        return Branch(
+            name=branch.name,
+            fork=None if fork is None else self.find(fork).id,
+            messages=[row.id for row in rows],
+            time_ms=self._journal.event(branch.event).time_ms,
+            label=first_line(rows[0].text),
+            state="active" if is_active else "archived",
+            files=len(self._journal.paths_of([event.number for event in ends])),
+        )
+
+    # Values
+
+    @property
+    def head(self) -> MessageRow | None:
+        """The last finished message in force."""
+        rows = in_force(self.position, self.find)
+        return next((row for row in rows if row.number != self.position.open), None)
+
+    @property
+    def open(self) -> MessageRow | None:
+        """The message that has begun and not ended."""
+        return None if self.position.open is None else self.find(self.position.open)
+
+    def undone(self) -> list[MessageRow]:
+        """List the messages after the head."""
+        return undone_messages(self.position, self.find)
+
+    def redoable(self) -> list[MessageRow]:
+        """List the messages after the head that redo brings back."""
+        return redoable_messages(self.position, self.find)
+
+    def read_messages(self, rows: Sequence[MessageRow]) -> list[Message]:
+        """Make values of some messages of this session."""
+        if not rows:
+            return []
+        self._rows.update((row.number, row) for row in rows)
+        first = min(row.number for row in rows)
+        events = MessageEvents(self._journal.events_of([row.number for row in rows]))
+        changes = self._journal.changes_of([event.number for event in events.ends.values()])
+        pins = self._journal.retention.pins()
+        on_line = {row.number for row in self._walk_to(self.position.tip, first)}
+        active = {row.number for row in self._walk_to(self.position.head, first)}
+        undone = on_line - active
+        branches = {}
+        archived = [row for row in rows if row.number not in on_line]
+        if self.number is not None and archived:
+            branches = find_branches(archived, self._journal.branches(self.number), self.find)
+        return [
+            self._make_message(
+                row,
+                events,
+                changes,
+                state=state_of(row, self.position, active, undone),
+                branch=branches.get(row.number),
+                is_pinned=row.number in pins,
+            )
+            for row in rows
+        ]
+
+    def read_message(self, row: MessageRow) -> Message:
+        """Make the value of one message; ForgottenMessage if it was forgotten."""
+        return self.read_messages([require_live(row)])[0]
+
+    def _walk_to(self, number: int | None, first: int) -> Iterable[MessageRow]:
+        """Go back until before `first`: a message is always younger than the one above it."""
+        if number is not None and number > first:
+            self.load_line(number, first)
+        while number is not None and number >= first:
+            row = self.find(number)
+            yield row
+            number = row.parent
+
+    def _make_message(
+        self,
+        row: MessageRow,
+        events: MessageEvents,
+        changes: dict[int, list[Change]],
+        *,
+        state: str,
+        branch: str | None,
+        is_pinned: bool,
+    ) -> Message:
+        begin, end = events.begins[row.number], events.ends.get(row.number)
+        before = self.tree_id(begin.before)
+        patch = make_patch(before, changes.get(end.number, ()) if end else ())
+        said = end or begin
+        return Message(
+            id=row.id,
+            session=self.name,
+            role=row.role,
+            text=row.text,
+            meta=_read_meta(row.meta),
+            time_ms=begin.time_ms,
+            before=before,
+            after=self.tree_id(end.after) if end else None,
+            state=state,  # type: ignore[arg-type]  # one of the four words
+            branch=branch,
+            skipped=self.read_skipped(said, patch),
+            patch=patch,
+            number=row.ordinal,
+            is_inferred=end is not None and end.is_inferred,
+            is_burst=end is not None and end.is_inferred and end.kind == SNAPSHOT,
+            git_head=begin.git_head,
+            parent=None if row.parent is None else self.find(row.parent).id,
+            is_out=self.position.is_out(row.number),
+            is_pinned=is_pinned,
+        )
+
+    def read_step(self, row: MessageRow, begin: Event, end: Event | None) -> Step:
+        """Make the value of a step."""
+        assert begin.step is not None
+        before = self.tree_id(begin.before)
+        changes = self._journal.changes_of([end.number])[end.number] if end else []
+        patch = make_patch(before, changes)
+        return Step(
+            name=begin.step,
+            message=row.id,
+            session=self.name,
+            before=before,
+            after=self.tree_id(end.after) if end else None,
+            patch=patch,
+            skipped=self.read_skipped(end or begin, patch),
+            is_inferred=end is not None and end.is_inferred,
+        )
+
+    def read_skipped(self, event: Event, patch: Patch) -> list[Skipped]:
+        """List what a snapshot left out, and what a patch says nothing of."""
+        pairs = self._journal.skips(event.skips) if event.skips is not None else []
+        reasons = dict(pairs)
+        reasons.update((skipped.path, skipped.reason) for skipped in patch.skipped)
+        return [Skipped(path, reasons[path]) for path in sorted(reasons)]
+
+    def tree_id(self, number: int | None) -> str:
+        """Give the id of the tree in a record that an event names."""
+        if number is None:
+            raise StoreDamaged("an event of the timeline does not name its tree")
+        return self._journal.tree(number).tree.hex()
+
+
+class _Begins(dict[int, Event]):
+    """How messages began. Each did: a row that is not there, or cannot be one, is damage."""
+
+    def __missing__(self, number: int) -> Event:
+        raise StoreDamaged(f"the timeline does not say how message {number} began")
+
+
+class MessageEvents:
+    """What happened to some messages, by their numbers."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self.begins: dict[int, Event] = _Begins()
+        self.ends: dict[int, Event] = {}
+        self.steps: dict[tuple[int, str], Event] = {}
+        self.step_ends: dict[tuple[int, str], Event] = {}
+        for event in events:
+            if event.message is None:
+                raise StoreDamaged(f"the timeline does not name the message of event {event.number}")
+            if event.kind in (BEGIN, SNAPSHOT):
+                self.begins[event.message] = event
+            if event.kind in (END, SNAPSHOT):
+                self.ends[event.message] = event
+            if event.kind in (STEP, STEP_END):
+                if event.step is None:
+                    raise StoreDamaged(f"the timeline does not name the step of event {event.number}")
+                steps = self.steps if event.kind == STEP else self.step_ends
+                steps[event.message, event.step] = event
+
+
+def require_live(row: MessageRow) -> MessageRow:
+    """Give a message that is asked for by its name; ForgottenMessage if it was forgotten."""
+    if row.forgotten_ms is not None:
+        raise ForgottenMessage(row.id, row.forgotten_ms)
+    return row
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10
+
+
+def _read_meta(meta: str | None) -> dict[str, object] | None:
+    if meta is None:
+        return None
+    import json
+
+    found: dict[str, object] = json.loads(meta)
+    return found
+
+
+# Trees by name
+
+
+def find_tree(journal: Journal, session: Session, name: str) -> TreeRecord:
+    """Find the tree that a name means: after a message or a branch, with `^` before it, or a tree's id."""
+    record = _find_tree_by_id(journal, name) if session.find_exact(name) is None else None
+    if record is not None and session.find_branch(name) is None:
+        return record
+    try:
+        row, is_before = _find_side(session, name)
+    except (AmbiguousMessage, ForgottenMessage):
+        raise
+    except UnknownMessage as error:
+        raise _unknown_tree(journal, name) from error
+    events = MessageEvents(journal.events_of([row.number]))
+    end = events.ends.get(row.number)
+    if not is_before and end is None:
+        raise InvalidInput(f"message {row.id!r} is still open")
+    number = events.begins[row.number].before if is_before or end is None else end.after
+    assert number is not None
+    return journal.tree(number)
+
+
+def _find_side(session: Session, name: str) -> tuple[MessageRow, bool]:
+    is_before = name.endswith("^") and session.find_id(name) is None and session.find_branch(name) is None
+    row, _ = session.resolve_ref(name[:-1] if is_before else name)
+    return row, is_before
+
+
+def _find_tree_by_id(journal: Journal, tree: str) -> TreeRecord | None:
+    return journal.find_tree(bytes.fromhex(tree)) if _is_id(tree) else None
+
+
+def _unknown_tree(journal: Journal, name: str) -> UnknownTree:
+    gone = journal.find_forgotten_tree(bytes.fromhex(name)) if _is_id(name) else None
+    if gone is None or gone.forgotten_ms is None:
+        return UnknownTree(name)
+    return ForgottenTree(name, gone.forgotten_ms)
+
+
+def _is_id(name: str) -> bool:
+    return len(name) == 40 and not set(name) - set("0123456789abcdef")

@@ -1,0 +1,422 @@
+"""Watch a worktree between snapshots, so that each looks only at what may have changed.
+
+    watcher ──dirty──▶ pending ──▶ outlook ──▶ scan on top of the census ──▶ recorded? into the census
+
+What the watcher told stays pending until a scan that looked at it was recorded: one that was only a look, or
+failed, takes nothing away. Without a census, or in any doubt, a scan looks at everything; what it arms on the
+way is watched from then on.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import islice
+from time import monotonic
+
+from shadowtree.base.errors import describe
+from shadowtree.base.limits import DEFAULT_LIMITS, Limits
+from shadowtree.base.paths import ROOT, RelPath, join
+from shadowtree.capture.entries import Directory, join_ids
+from shadowtree.capture.known_directories import Census, Outlook
+from shadowtree.capture.rules.sources import Surroundings
+from shadowtree.capture.scan import Scan, scan_worktree
+from shadowtree.capture.stat_cache import StatCache
+from shadowtree.config.settings import Settings
+from shadowtree.results.messages import Watching
+from shadowtree.system.syscalls import IS_LINUX
+from shadowtree.watching.watcher import INTERRUPTED, BlindWatcher, Doubt, Rescan
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.watching.watcher import Watcher
+
+_SLICE = 64
+"""How many directories are looked over at once."""
+
+
+class Pending:
+    """Where something may have happened that is not recorded yet."""
+
+    def __init__(self) -> None:
+        self.paths: set[RelPath] = set()
+        self.directories: set[RelPath] = set()
+        self.trees: set[RelPath] = set()
+        self.writing: frozenset[RelPath] = frozenset()
+
+    def explains(self, directory: RelPath, name: bytes) -> bool:
+        """Tell whether a change of a name in a directory is among these."""
+        if directory in self.directories or join(directory, name) in self.paths:
+            return True
+        return any(_is_at_or_below(join(directory, name), tree) for tree in self.trees)
+
+
+class Watch:
+    """The watcher of one worktree, what it told, and the census that this is measured against."""
+
+    def __init__(
+        self, worktree: str, store: str, backend: str = "auto", limits: Limits = DEFAULT_LIMITS
+    ) -> None:
+        """`backend` is the setting `watcher`: auto, inotify or watchfiles."""
+        self._worktree = worktree
+        self._store = store
+        self._is_by_watchfiles = backend == "watchfiles" or (backend == "auto" and not IS_LINUX)
+        self._limits = limits
+        self._epoll: select.epoll | None = None
+        """What hosts wait on: the same descriptor for whichever watcher there is."""
+        self._epoll_process = 0
+        self._is_closed = False
+        self._watcher: Watcher | None = None
+        self._census: Census | None = None
+        self._token: bytes | None = None
+        """Of the cache that the census belongs to."""
+        self._pending = Pending()
+        self._is_doubtful = True
+        """Everything has to be looked at."""
+        self._is_listening = False
+        """What the watcher told is not taken in yet. Stays so if Ctrl-C comes in between."""
+        self._reason: str | None = None
+        self.rescans = 0
+        """How often everything had to be looked at; the watcher may be another one since."""
+        self._missed = 0
+        self._round: Iterator[RelPath] | None = None
+        self.news = object()
+        """Another one whenever something was told: who keeps it can see whether anything was since."""
+
+    def close(self) -> None:
+        """Release every watch and the descriptor. The next scan opens both again."""
+        self.reset()
+        self._is_closed = True
+        epoll, self._epoll = self._epoll, None
+        if epoll is not None:
+            epoll.close()
+
+    def reset(self) -> None:
+        """Release every watch, and keep the descriptor."""
+        self._close_watcher()
+        self._watcher = self._census = self._round = None
+        self._is_doubtful = True
+
+    @property
+    def report(self) -> Watching:
+        """Tell how well the worktree is in sight."""
+        census, watcher = self._census, self._watcher  # another thread may be at work
+        watched = 0 if watcher is None else watcher.count
+        return Watching(
+            is_active=not self._is_doubtful and watched > 0,
+            directories=watched,
+            unwatched=0 if census is None else len(census.unwatched),
+            rescans=self.rescans,
+            reason=self._reason,
+            missed=self._missed,
+        )
+
+    def scan(
+        self,
+        settings: Settings,
+        surroundings: Surroundings,
+        cache: StatCache | None,
+        was_covered: Callable[[RelPath], bool],
+    ) -> Scan:
+        """Look at what may have changed since the last scan that was recorded, or at everything."""
+        self._listen(None if cache is None else cache.token)
+        census = None if self._is_doubtful else self._census
+        assert self._watcher is not None
+        while True:
+            scan = scan_worktree(
+                self._worktree,
+                settings,
+                surroundings,
+                census or cache,
+                was_covered,
+                indexes=None if cache is None else cache.info("indexes"),
+                outlook=None if census is None else self._outlook(census),
+                arm=self._watcher.arm,
+                clock_ns=self._limits.file_clock_ns,
+            )
+            if census is None:
+                self.rescans += 1
+                self._note_whole(scan, cache)
+                return scan
+            others = _find_other_names(scan, census) - self._pending.paths
+            if not others:
+                return scan
+            self._pending.paths |= others
+
+    # What was recorded
+
+    def commit(self, scan: Scan, cache: StatCache) -> None:
+        """Take in a scan that was recorded, and is remembered in the cache."""
+        assert self._watcher is not None
+        # If Ctrl-C comes in between, the census is neither the old one nor the new one.
+        self._is_doubtful = True
+        if scan.is_whole:
+            self._census = Census()
+        census = self._census
+        assert census is not None
+        for directory, is_changed in zip(scan.directories, scan.changed, strict=True):
+            is_armed = self._watcher.is_armed(directory.path)
+            if is_changed or scan.is_whole or is_armed == (directory.path in census.unwatched):
+                census.put(directory, is_watched=is_armed)
+        for path in scan.gone:
+            census.drop(path)
+            self._watcher.disarm(path)
+        census.rules = dict(scan.rules)
+        self._token = cache.token
+        self._pending = Pending()
+        self._is_doubtful = False
+
+    # Events
+
+    def drain(self) -> bool:
+        """Read what was told, for the next scan; True if something that is covered may have changed."""
+        watcher = self._watcher  # another thread may close it
+        has_news = watcher is None or watcher.drain()
+        if has_news:
+            self.news = object()
+        return has_news
+
+    def fileno(self) -> int | None:
+        """Give a descriptor that becomes readable when there is something to drain.
+
+        It is the same one until `close`. None: it is closed, or the watcher is watchfiles, which has none.
+        """
+        if self._is_closed or self._is_by_watchfiles:
+            return None
+        if self._epoll is None or self._epoll_process != os.getpid():
+            # One that a forked child inherits is still its parent's: it gets another.
+            self._epoll, self._epoll_process = select.epoll(), os.getpid()
+            self._attach()
+        return self._epoll.fileno()
+
+    def _attach(self) -> None:
+        """Let the descriptor become readable when the watcher's does."""
+        fd = None if self._watcher is None else self._watcher.fileno()
+        if self._epoll is not None and fd is not None and fd >= 0:
+            with suppress(FileExistsError):
+                self._epoll.register(fd, select.EPOLLIN)
+
+    def _close_watcher(self) -> None:
+        watcher = self._watcher
+        if watcher is None:
+            return
+        if self._epoll is not None and self._epoll_process != os.getpid():
+            self._epoll = None
+        fd = watcher.fileno()
+        if self._epoll is not None and fd is not None and fd >= 0:
+            # A forked child may keep the queue open, and it would stay in the set.
+            with suppress(OSError):
+                self._epoll.unregister(fd)
+        watcher.close()
+
+    def directories(self) -> list[str]:
+        """List the directories that are watched, by their full paths."""
+        census, watcher = self._census, self._watcher
+        if census is None or watcher is None:
+            return []
+        root = os.fsencode(self._worktree)
+        return [os.fsdecode(os.path.join(root, path)) for path in census.paths() if watcher.is_armed(path)]
+
+    def _listen(self, token: bytes | None) -> None:
+        """Take in what the watcher tells, and find out whether it can be relied on."""
+        if self._watcher is None:
+            self._start_anew("nothing was watched yet")
+            return
+        if self._is_listening:
+            self._start_anew(INTERRUPTED)
+            return
+        self._is_listening = True
+        told = self._watcher.dirty()
+        if isinstance(told, Rescan):
+            self.news = object()
+            self._start_anew(told.reason)
+            return
+        if told.is_new:
+            self.news = object()
+        self._pending.paths |= told.paths
+        self._pending.trees |= told.trees
+        self._pending.writing = told.writing
+        self._is_listening = False
+        if self._census is not None and (token is None or token != self._token):
+            self._start_anew("the cache is another one")
+
+    def _start_anew(self, reason: str) -> None:
+        self._reason = reason
+        self._is_doubtful = True
+        self._census = self._round = None
+        self._watcher = self._renew_watcher()
+        self._is_closed = False
+        if isinstance(self._watcher, BlindWatcher):
+            self._reason = self._watcher.reason
+        self._pending = Pending()
+        self._is_listening = False
+
+    def _renew_watcher(self) -> Watcher:
+        """Watch, or watch anew; watchfiles does the latter by itself."""
+        if self._is_by_watchfiles:
+            from shadowtree.watching.watchfiles_watcher import WatchfilesWatcher
+
+            if isinstance(self._watcher, WatchfilesWatcher):
+                return self._watcher
+            # The cookies are in the store, which a worktree that is not wrapped does not have yet.
+            if not os.path.isdir(self._store):
+                return BlindWatcher("it is not wrapped yet")
+        self._close_watcher()
+        try:
+            self._watcher = self._open_watcher()
+            self._attach()
+        except Doubt as doubt:
+            return BlindWatcher(doubt.reason)
+        except OSError as error:
+            return BlindWatcher(f"this system does not let us watch: {describe(error)}")
+        return self._watcher
+
+    def _open_watcher(self) -> Watcher:
+        if self._is_by_watchfiles:
+            from shadowtree.watching.watchfiles_watcher import WatchfilesWatcher
+
+            return WatchfilesWatcher(self._worktree, os.path.join(self._store, "cookies"), self._limits)
+        from shadowtree.watching.inotify_watcher import InotifyWatcher
+
+        return InotifyWatcher(self._worktree, self._limits)
+
+    def _outlook(self, census: Census) -> Outlook:
+        pending = self._pending
+        # What is being written may be written through a mapping, of which nothing is told before its end.
+        suspects = [*pending.writing, *census.linked_files()]
+        directories = pending.directories.union(census.restless, census.find_stirred(self._worktree))
+        return Outlook(pending.paths, directories, pending.trees, suspects)
+
+    def _note_whole(self, scan: Scan, cache: StatCache | None) -> None:
+        """Keep what a whole scan found to be as it is remembered, so that a look need not be repeated.
+
+        What it found changed is not stored yet: that has to be looked at again. And so has a directory whose
+        tree was built from others than those below it: its row in the cache is an old one.
+        """
+        assert self._watcher is not None
+        self._census = None
+        if cache is None or cache.token is None or cache.get(ROOT) is None:
+            return
+        census, changed = Census(), set()
+        for directory, is_changed in zip(scan.directories, scan.changed, strict=True):
+            known = cache.get(directory.path) if is_changed else directory
+            if is_changed or directory.below_ids != join_ids(scan.children(directory)):
+                changed.add(directory.path)
+            if known is not None:
+                census.put(known, is_watched=self._watcher.is_armed(known.path))
+        census.rules = dict(scan.rules)
+        self._pending.directories |= changed
+        self._census, self._token = census, cache.token
+        self._is_doubtful = False
+
+    # Looking over
+
+    def look_over(
+        self,
+        settings: Settings,
+        surroundings: Surroundings,
+        cache: StatCache,
+        was_covered: Callable[[RelPath], bool],
+        *,
+        seconds: float,
+    ) -> bool:
+        """Spend some time on looking at what nobody told of, and count what had changed; True: all was seen.
+
+        A change that is written through a mapping, or by another name of the file from outside the worktree,
+        is told late or never.
+        """
+        deadline = monotonic() + seconds
+        self._listen(cache.token)
+        while self._census is not None and not self._is_doubtful:
+            if self._round is None:
+                self._round = iter(list(self._census.paths()))
+            paths = [path for path in islice(self._round, _SLICE) if self._census.get(path) is not None]
+            if not paths:
+                self._round = None
+                return True
+            scan = scan_worktree(
+                self._worktree,
+                settings,
+                surroundings,
+                self._census,
+                was_covered,
+                indexes=cache.info("indexes"),
+                outlook=Outlook(directories=paths),
+                clock_ns=self._limits.file_clock_ns,
+            )
+            self._listen(cache.token)
+            self._count_missed(scan)
+            if monotonic() >= deadline:
+                break
+        return False
+
+    def _count_missed(self, scan: Scan) -> None:
+        census = self._census
+        if census is None:
+            return
+        for directory, is_changed in zip(scan.directories, scan.changed, strict=True):
+            known = census.get(directory.path)
+            if known is None or not is_changed or census.is_checked(known.path):
+                continue
+            if (known.rules_key, known.tracked_key) != (directory.rules_key, directory.tracked_key):
+                # Each scan finds out by itself that the rules are others.
+                continue
+            missed = {
+                name
+                for name in _list_differing(known, directory)
+                if not self._is_expected(census, known.path, name)
+            }
+            if missed:
+                self._missed += sum(_has_changed(known, directory, name) for name in missed)
+                self._pending.directories.add(known.path)
+
+    def _is_expected(self, census: Census, directory: RelPath, name: bytes) -> bool:
+        """Tell whether the next scan would have found a change by itself."""
+        path = join(directory, name)
+        is_suspect = path in self._pending.writing or census.is_linked(path)
+        return is_suspect or self._pending.explains(directory, name)
+
+
+def _find_other_names(scan: Scan, census: Census) -> set[RelPath]:
+    """Name the files and rules of which something was told by another name: what is true of one is of all.
+
+        src/a.txt ── inode 7 ── logs/x.log     a.txt is covered, and nobody tells of it; x.log is ignored
+
+    A file that is to be read again has no inode in the census, so it may be one of them. What is known to
+    have other names is looked at each time anyway.
+    """
+    inodes = scan.aliases.copy()
+    for directory, is_changed in zip(scan.directories, scan.changed, strict=True):
+        known = census.get(directory.path) if is_changed else directory
+        for name in set(directory.linked) - set(() if known is None else known.linked):
+            row = directory.find_file(name)
+            if row is not None:
+                inodes.add(directory.file_inode(row))
+    if not inodes:
+        return set()
+    return {path for path in census.find_inodes({*inodes, 0}) if not census.is_linked(path)}
+
+
+def _list_differing(known: Directory, seen: Directory) -> set[bytes]:
+    """Name what two views of a directory differ in."""
+    before = {name: known.file_stamp(row) for row, name in enumerate(known.names)}
+    after = {name: seen.file_stamp(row) for row, name in enumerate(seen.names)}
+    files = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    others = {name for name, _ in known.subdirectories} ^ {name for name, _ in seen.subdirectories}
+    return files | others | (set(known.excluded) ^ set(seen.excluded))
+
+
+def _has_changed(known: Directory, seen: Directory, name: bytes) -> bool:
+    """Tell whether more than a new link to a file was found, or that it was to be read again anyway."""
+    before, after = known.find_file(name), seen.find_file(name)
+    if before is None or after is None:
+        return True
+    old, new = known.file_stamp(before), seen.file_stamp(after)
+    is_smudged = not any(old[:4])
+    return not is_smudged and (old[0], *old[2:]) != (new[0], *new[2:])
+
+
+def _is_at_or_below(path: RelPath, tree: RelPath) -> bool:
+    return not tree or path == tree or path.startswith(tree + b"/")

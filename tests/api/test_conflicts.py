@@ -1,0 +1,955 @@
+"""Conflicts: what somebody else changed is never overwritten unasked, and never for good."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from shadowtree import Conflict, InvalidInput, Shadow
+from tests.api.test_revert import manifest, replace_tree
+from tests.support.stores import SETTINGS
+from tests.support.trees import Tree, assert_tree, executable, file, link, make_tree, read_tree
+
+Answer = Literal["keep", "overwrite"]
+"""What a user can say to a conflict."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A message, what somebody else did to its paths, and the path that is in conflict.
+
+    `calm` is another file that the message changed: it shows whether the rest was done.
+    """
+
+    before: Tree
+    message: Tree
+    then: Tree
+    """The worktree after somebody else was there, without `calm`."""
+    path: str
+    """The path in conflict."""
+
+
+CASES = {
+    "edited": Case({"x": "0"}, {"x": "1"}, {"x": "user"}, "x"),
+    "edited, same length": Case({"x": "0"}, {"x": "1"}, {"x": "2"}, "x"),
+    "edited, a new file": Case({}, {"x": "1"}, {"x": "user"}, "x"),
+    "deleted": Case({"x": "0"}, {"x": "1"}, {}, "x"),
+    "made again": Case({"x": "0"}, {}, {"x": "user"}, "x"),
+    "bits alone": Case({"x": "0"}, {"x": "1"}, {"x": file("1", 0o600)}, "x"),
+    "exec bit alone": Case({"x": "0"}, {"x": "1"}, {"x": executable("1")}, "x"),
+    "link instead": Case({"x": "0"}, {"x": "1"}, {"x": link("elsewhere")}, "x"),
+    "link turned": Case({"x": link("a")}, {"x": link("b")}, {"x": link("c")}, "x"),
+    "file instead of link": Case({"x": link("a")}, {"x": link("b")}, {"x": "b"}, "x"),
+    "deep": Case({"d": {"e": {"x": "0"}}}, {"d": {"e": {"x": "1"}}}, {"d": {"e": {"x": "user"}}}, "d/e/x"),
+}
+
+
+def play(shadow: Shadow, worktree: Path, case: Case) -> None:
+    """Record the message of a case, then do what somebody else did."""
+    make_tree(worktree, {**case.before, "calm": "0"})
+    with shadow.message("m1"):
+        replace_tree(worktree, {**case.message, "calm": "1"})
+    replace_tree(worktree, {**case.then, "calm": "1"})
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_abort_touches_nothing_and_tells_each_path_why_and_what_to_do(
+    shadow: Shadow, worktree: Path, case: Case
+) -> None:
+    play(shadow, worktree, case)
+    before = manifest(worktree)
+
+    with pytest.raises(Conflict) as error:
+        shadow.revert("m1")
+
+    assert manifest(worktree) == before
+    (conflict,) = error.value.conflicts
+    assert conflict.path == case.path
+    assert conflict.reason
+    assert conflict.advice
+    assert error.value.outcome.conflicts == error.value.conflicts
+    assert (error.value.outcome.restored, error.value.outcome.deleted) == ([], [])
+    assert not error.value.outcome.complete
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_abort_leaves_the_timeline_as_it_was(shadow: Shadow, worktree: Path, case: Case) -> None:
+    play(shadow, worktree, case)
+
+    with pytest.raises(Conflict):
+        shadow.revert("m1")
+
+    assert (shadow.status().head, shadow.status().undone) == ("m1", [])
+    assert shadow.unrevert().messages == []
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_keep_leaves_those_paths_and_does_the_rest(shadow: Shadow, worktree: Path, case: Case) -> None:
+    play(shadow, worktree, case)
+
+    outcome = shadow.revert("m1", on_conflict="keep")
+
+    assert_tree(worktree, {**case.then, "calm": "0"})
+    assert (outcome.kept, outcome.restored, outcome.deleted) == ([case.path], ["calm"], [])
+    assert outcome.complete
+    assert (shadow.status().head, shadow.status().undone) == (None, ["m1"])
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_overwrite_takes_the_target_state_and_unrevert_brings_the_work_back(
+    shadow: Shadow, worktree: Path, case: Case
+) -> None:
+    play(shadow, worktree, case)
+
+    outcome = shadow.revert("m1", on_conflict="overwrite")
+    assert_tree(worktree, {**case.before, "calm": "0"})
+    assert case.path in [*outcome.restored, *outcome.deleted]
+    assert (outcome.kept, outcome.complete) == ([], True)
+
+    shadow.unrevert()
+    assert_tree(worktree, {**case.then, "calm": "1"})
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_unrevert_after_keep_brings_back_what_was_there(shadow: Shadow, worktree: Path, case: Case) -> None:
+    play(shadow, worktree, case)
+    shadow.revert("m1", on_conflict="keep")
+
+    shadow.unrevert()
+
+    assert_tree(worktree, {**case.then, "calm": "1"})
+    assert shadow.status().head == "m1"
+
+
+def test_every_conflict_is_listed(shadow: Shadow, worktree: Path) -> None:
+    files = [f"f{number}" for number in range(5)]
+    make_tree(worktree, dict.fromkeys(files, "0"))
+    with shadow.message("m1"):
+        make_tree(worktree, dict.fromkeys(files, "1"))
+    make_tree(worktree, dict.fromkeys(files[1:4], "user"))
+
+    with pytest.raises(Conflict) as error:
+        shadow.undo()
+
+    assert [conflict.path for conflict in error.value.conflicts] == ["f1", "f2", "f3"]
+
+
+@pytest.mark.parametrize("on_conflict", ["", "merge!", "ABORT", None])
+def test_an_answer_that_is_none_is_refused(shadow: Shadow, worktree: Path, on_conflict: str) -> None:
+    with shadow.message("m1"):
+        make_tree(worktree, {"a": "1"})
+
+    with pytest.raises(InvalidInput):
+        shadow.revert("m1", on_conflict=on_conflict)  # type: ignore[arg-type]  # what a caller may pass
+    assert_tree(worktree, {"a": "1"})
+
+
+# What is no conflict
+
+CALM: dict[str, tuple[Tree, Tree, Tree]] = {
+    "put back by hand": ({"x": "0"}, {"x": "1"}, {"x": "0"}),
+    "deleted by hand": ({}, {"x": "1"}, {}),
+    "written again by hand": ({"x": "0"}, {}, {"x": "0"}),
+    "link put back by hand": ({"x": link("a")}, {"x": "1"}, {"x": link("a")}),
+    "directory put back by hand": ({"x": {"y": "0"}}, {"x": "1"}, {"x": {"y": "0"}}),
+    "bits put back by hand": ({"x": file("0", 0o600)}, {"x": "0"}, {"x": file("0", 0o600)}),
+    "empty directory put back by hand": ({"x": {}}, {}, {"x": {}}),
+    "empty directory removed by hand": ({}, {"x": {}}, {}),
+}
+
+
+@pytest.mark.parametrize(("before", "message", "then"), CALM.values(), ids=CALM)
+def test_a_state_that_equals_the_target_is_no_conflict(
+    shadow: Shadow, worktree: Path, before: Tree, message: Tree, then: Tree
+) -> None:
+    make_tree(worktree, {**before, "calm": "0"})
+    with shadow.message("m1"):
+        replace_tree(worktree, {**message, "calm": "1"})
+    replace_tree(worktree, {**then, "calm": "1"})
+
+    outcome = shadow.revert("m1")
+
+    assert_tree(worktree, {**before, "calm": "0"})
+    assert (outcome.restored, outcome.deleted, outcome.complete) == (["calm"], [], True)
+
+
+def test_a_state_that_equals_the_target_is_not_written(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"x": "0", "calm": "0"})
+    with shadow.message("m1"):
+        make_tree(worktree, {"x": "1", "calm": "1"})
+    make_tree(worktree, {"x": "0"})
+    before = manifest(worktree)["x"]
+
+    shadow.revert("m1")
+
+    assert manifest(worktree)["x"] == before
+
+
+def test_a_save_without_a_change_is_no_conflict(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"x": "0"})
+    with shadow.message("m1"):
+        make_tree(worktree, {"x": "1"})
+    os.replace(shutil.copy(worktree / "x", worktree / "y"), worktree / "x")
+
+    shadow.revert("m1")
+
+    assert_tree(worktree, {"x": "0"})
+
+
+def test_edits_of_other_files_are_no_conflict(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"x": "0", "mine": "0", "d": {"y": "0", "mine": "0"}})
+    with shadow.message("m1"):
+        make_tree(worktree, {"x": "1", "d": {"y": "1"}})
+    make_tree(worktree, {"mine": "user", "d": {"mine": "user", "new": "user"}})
+
+    shadow.revert("m1")
+
+    assert_tree(worktree, {"x": "0", "mine": "user", "d": {"y": "0", "mine": "user", "new": "user"}})
+
+
+# Edited between two messages
+
+
+@pytest.fixture
+def edited_between(shadow: Shadow, worktree: Path) -> Shadow:
+    """Two messages that changed a file, and an edit of the user's between them."""
+    make_tree(worktree, {"x": "0", "calm": "0"})
+    with shadow.message("m1"):
+        make_tree(worktree, {"x": "1", "calm": "1"})
+    make_tree(worktree, {"x": "user"})
+    with shadow.message("m2"):
+        make_tree(worktree, {"x": "2"})
+    return shadow
+
+
+def test_an_edit_between_two_messages_is_a_conflict(edited_between: Shadow, worktree: Path) -> None:
+    before = manifest(worktree)
+
+    with pytest.raises(Conflict) as error:
+        edited_between.revert("m1")
+
+    assert [conflict.path for conflict in error.value.conflicts] == ["x"]
+    assert manifest(worktree) == before
+
+
+def test_an_edit_between_is_no_conflict_when_only_the_later_message_goes(
+    edited_between: Shadow, worktree: Path
+) -> None:
+    edited_between.revert("m2")
+
+    assert_tree(worktree, {"x": "user", "calm": "1"})
+
+
+@pytest.mark.parametrize(("on_conflict", "x"), [("keep", "2"), ("overwrite", "0")])
+def test_an_edit_between_can_be_kept_or_overwritten_and_comes_back(
+    edited_between: Shadow, worktree: Path, on_conflict: Answer, x: str
+) -> None:
+    edited_between.revert("m1", on_conflict=on_conflict)
+    assert_tree(worktree, {"x": x, "calm": "0"})
+
+    edited_between.unrevert()
+    assert_tree(worktree, {"x": "2", "calm": "1"})
+
+
+def test_the_users_own_text_between_two_messages_is_not_lost_by_overwrite(
+    edited_between: Shadow, worktree: Path
+) -> None:
+    edited_between.revert("m1", on_conflict="overwrite")
+
+    edited_between.restore("m2^")
+
+    assert (worktree / "x").read_text() == "user"
+
+
+def test_a_deletion_between_two_messages_is_a_conflict(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"x": "0"})
+    with shadow.message("m1"):
+        make_tree(worktree, {"x": "1"})
+    (worktree / "x").unlink()
+    with shadow.message("m2"):
+        make_tree(worktree, {"x": "2"})
+
+    with pytest.raises(Conflict):
+        shadow.revert("m1")
+    shadow.revert("m2")
+    assert_tree(worktree, {})
+
+
+# Another session
+
+
+@pytest.fixture
+def other(worktree: Path) -> Iterator[Shadow]:
+    """Another session on the same worktree."""
+    with Shadow(worktree, session="other", settings=SETTINGS) as other:
+        yield other
+
+
+@pytest.fixture
+def crossed(shadow: Shadow, other: Shadow, worktree: Path) -> Shadow:
+    """A message of ours, and a later one of another session on one of the same paths."""
+    make_tree(worktree, {"x": "0", "calm": "0"})
+    with shadow.message("mine"):
+        make_tree(worktree, {"x": "1", "calm": "1"})
+    with other.message("theirs"):
+        make_tree(worktree, {"x": "2"})
+    return shadow
+
+
+def test_a_later_message_of_another_session_is_a_conflict(crossed: Shadow, worktree: Path) -> None:
+    """Issue 33940 of OpenCode: undo in one chat undoes the other."""
+    before = manifest(worktree)
+
+    with pytest.raises(Conflict) as error:
+        crossed.undo()
+
+    assert [conflict.path for conflict in error.value.conflicts] == ["x"]
+    assert "other" in error.value.conflicts[0].reason
+    assert manifest(worktree) == before
+
+
+@pytest.mark.parametrize(("on_conflict", "x"), [("keep", "2"), ("overwrite", "0")])
+def test_the_work_of_another_session_can_be_kept_or_overwritten_and_comes_back(
+    crossed: Shadow, worktree: Path, on_conflict: Answer, x: str
+) -> None:
+    crossed.undo(on_conflict=on_conflict)
+    assert_tree(worktree, {"x": x, "calm": "0"})
+
+    crossed.unrevert()
+    assert_tree(worktree, {"x": "2", "calm": "1"})
+
+
+def test_the_later_session_can_undo_without_a_conflict(
+    crossed: Shadow, other: Shadow, worktree: Path
+) -> None:
+    other.undo()
+
+    assert_tree(worktree, {"x": "1", "calm": "1"})
+
+
+def test_a_message_of_another_session_that_is_undone_is_no_conflict(
+    crossed: Shadow, other: Shadow, worktree: Path
+) -> None:
+    other.undo()
+
+    crossed.undo()
+
+    assert_tree(worktree, {"x": "0", "calm": "0"})
+
+
+def test_a_directory_that_another_session_saw_too_is_no_conflict_when_its_message_is_taken_out(
+    shadow: Shadow, worktree: Path
+) -> None:
+    other = shadow.for_session("other")
+    shadow.wrap()
+    other.snapshot("o1")
+    with shadow.message("m1"):
+        make_tree(worktree, {"d": {"x": "x"}})
+    make_tree(worktree, {"d": {"x": "x", "y": "y"}})
+    other.snapshot("o2")
+
+    with pytest.raises(Conflict) as caught:
+        shadow.revert("m1", only=True)
+    shadow.revert("m1", only=True, on_conflict="overwrite")
+
+    assert [conflict.path for conflict in caught.value.conflicts] == ["d/x"]
+    assert_tree(worktree, {"d": {"y": "y"}})
+
+
+def test_an_earlier_message_of_another_session_is_no_conflict(
+    shadow: Shadow, other: Shadow, worktree: Path
+) -> None:
+    with other.message("theirs"):
+        make_tree(worktree, {"x": "1"})
+    with shadow.message("mine"):
+        make_tree(worktree, {"x": "2"})
+
+    shadow.undo()
+
+    assert_tree(worktree, {"x": "1"})
+
+
+def test_a_message_of_another_session_between_two_of_ours_is_no_conflict_where_only_the_later_one_wrote(
+    shadow: Shadow, other: Shadow, worktree: Path
+) -> None:
+    make_tree(worktree, {"x": "0", "y": "0"})
+    with shadow.message("m1"):
+        make_tree(worktree, {"x": "1"})
+    with other.message("theirs"):
+        make_tree(worktree, {"y": "theirs"})
+    with shadow.message("m2"):
+        make_tree(worktree, {"y": "2"})
+
+    shadow.undo(2)
+
+    assert_tree(worktree, {"x": "0", "y": "theirs"})
+
+
+def test_a_later_message_of_another_session_on_other_paths_is_no_conflict(
+    shadow: Shadow, other: Shadow, worktree: Path
+) -> None:
+    with shadow.message("mine"):
+        make_tree(worktree, {"x": "1"})
+    with other.message("theirs"):
+        make_tree(worktree, {"y": "1"})
+
+    shadow.undo()
+
+    assert_tree(worktree, {"y": "1"})
+
+
+def test_a_later_message_of_another_session_is_a_conflict_though_it_came_back_to_our_bytes(
+    shadow: Shadow, other: Shadow, worktree: Path
+) -> None:
+    """The other session counts on what is there now, whoever wrote it first."""
+    make_tree(worktree, {"x": "0"})
+    with shadow.message("mine"):
+        make_tree(worktree, {"x": "1"})
+    with other.message("theirs"):
+        make_tree(worktree, {"x": "2"})
+    with other.message("theirs too"):
+        make_tree(worktree, {"x": "1"})
+
+    with pytest.raises(Conflict):
+        shadow.undo()
+    assert_tree(worktree, {"x": "1"})
+
+
+def test_a_revert_by_another_session_is_a_conflict_for_what_it_took_away(
+    shadow: Shadow, other: Shadow, worktree: Path
+) -> None:
+    """Our file was made on top of theirs; they took theirs back with force."""
+    make_tree(worktree, {"x": "0"})
+    with other.message("theirs"):
+        make_tree(worktree, {"x": "1"})
+    with shadow.message("mine"):
+        make_tree(worktree, {"x": "2"})
+    other.undo(on_conflict="overwrite")
+    assert_tree(worktree, {"x": "0"})
+
+    with pytest.raises(Conflict):
+        shadow.undo()
+    assert_tree(worktree, {"x": "0"})
+
+
+def test_what_two_open_messages_of_two_sessions_saw_change_is_a_conflict(
+    shadow: Shadow, other: Shadow, worktree: Path
+) -> None:
+    """Both windows hold the change, so nobody can say whose it is."""
+    make_tree(worktree, {"x": "0"})
+    shadow.begin("mine")
+    other.begin("theirs")
+    make_tree(worktree, {"x": "1"})
+    other.end()
+    shadow.end()
+
+    with pytest.raises(Conflict):
+        shadow.undo()
+    assert_tree(worktree, {"x": "1"})
+
+
+def test_a_message_of_another_session_between_two_snapshots_is_a_conflict(
+    shadow: Shadow, other: Shadow, worktree: Path
+) -> None:
+    """An agent that only calls after its work has the others' work in its window."""
+    make_tree(worktree, {"y": "0"})
+    shadow.snapshot("m1")
+    with other.message("theirs"):
+        make_tree(worktree, {"y": "1"})
+    make_tree(worktree, {"z": "1"})
+    shadow.snapshot("m2")
+
+    with pytest.raises(Conflict) as error:
+        shadow.undo()
+    assert [conflict.path for conflict in error.value.conflicts] == ["y"]
+    assert_tree(worktree, {"y": "1", "z": "1"})
+
+
+def test_two_sessions_undo_and_redo_on_one_path_in_the_order_in_which_they_wrote(
+    shadow: Shadow, other: Shadow, worktree: Path
+) -> None:
+    make_tree(worktree, {"x": "0"})
+    with shadow.message("mine"):
+        make_tree(worktree, {"x": "1"})
+    with other.message("theirs"):
+        make_tree(worktree, {"x": "2"})
+    other.undo()
+    shadow.undo()
+
+    with pytest.raises(Conflict):
+        other.redo()
+    shadow.redo()
+    other.redo()
+    assert_tree(worktree, {"x": "2"})
+    with pytest.raises(Conflict):
+        shadow.undo()
+
+
+# Something foreign in the way
+
+
+def assert_nothing_is_lost(shadow: Shadow, worktree: Path, act: Callable[[], object]) -> None:
+    """Either the act stops before it touches anything, or unrevert brings all back."""
+    before, exact = read_tree(worktree), manifest(worktree)
+    try:
+        act()
+    except Conflict:
+        assert manifest(worktree) == exact
+    else:
+        shadow.unrevert()
+        assert read_tree(worktree) == before
+
+
+def test_a_directory_of_the_users_where_a_file_must_come_back_is_a_conflict(
+    shadow: Shadow, worktree: Path
+) -> None:
+    make_tree(worktree, {"x": "0", "calm": "0"})
+    with shadow.message("m1"):
+        replace_tree(worktree, {"calm": "1"})
+    make_tree(worktree, {"x": {"mine": "user", "deep": {"er": "user"}}})
+    before = manifest(worktree)
+
+    with pytest.raises(Conflict) as error:
+        shadow.revert("m1")
+    assert error.value.conflicts[0].path.split("/")[0] == "x"
+    assert manifest(worktree) == before
+
+    assert_nothing_is_lost(shadow, worktree, lambda: shadow.revert("m1", on_conflict="overwrite"))
+    shadow.revert("m1", on_conflict="keep")
+    assert_tree(worktree, {"x": {"mine": "user", "deep": {"er": "user"}}, "calm": "0"})
+
+
+def test_an_empty_directory_of_the_users_where_a_file_must_come_back_is_a_conflict_or_comes_back(
+    shadow: Shadow, worktree: Path
+) -> None:
+    make_tree(worktree, {"x": "0"})
+    with shadow.message("m1"):
+        (worktree / "x").unlink()
+    make_tree(worktree, {"x": {}})
+
+    assert_nothing_is_lost(shadow, worktree, lambda: shadow.revert("m1"))
+
+
+@pytest.mark.parametrize("mine", ["mine", "deep/mine"])
+def test_a_foreign_file_in_a_directory_that_must_become_a_file_is_a_conflict(
+    shadow: Shadow, worktree: Path, mine: str
+) -> None:
+    make_tree(worktree, {"x": "0", "calm": "0"})
+    with shadow.message("m1"):
+        replace_tree(worktree, {"x": {"theirs": "1", "deep": {"t": "1"}}, "calm": "1"})
+    make_tree(worktree / "x", {mine: "user"})
+    exact = manifest(worktree)
+
+    with pytest.raises(Conflict) as error:
+        shadow.revert("m1")
+    assert {conflict.path.split("/")[0] for conflict in error.value.conflicts} == {"x"}
+    assert manifest(worktree) == exact
+
+    assert_nothing_is_lost(shadow, worktree, lambda: shadow.revert("m1", on_conflict="overwrite"))
+
+
+def test_keep_leaves_a_foreign_file_in_a_directory_that_should_become_a_file(
+    shadow: Shadow, worktree: Path
+) -> None:
+    make_tree(worktree, {"x": "0", "calm": "0"})
+    with shadow.message("m1"):
+        replace_tree(worktree, {"x": {"theirs": "1"}, "calm": "1"})
+    make_tree(worktree / "x", {"mine": "user"})
+
+    outcome = shadow.revert("m1", on_conflict="keep")
+
+    assert (worktree / "x" / "mine").read_text() == "user"
+    assert (worktree / "calm").read_text() == "0"
+    assert outcome.kept
+
+
+@pytest.mark.parametrize("target", ["file", "link"])
+@pytest.mark.parametrize("mine", ["x.log", "node_modules/m", "deep/x.log"])
+def test_something_uncovered_in_a_directory_that_must_go_is_never_removed(
+    shadow: Shadow, worktree: Path, target: str, mine: str
+) -> None:
+    """P0: what is not in the store is the only copy, so that overwrite is no answer either."""
+    rest: Tree = {".gitignore": "*.log\n"}
+    make_tree(worktree, {**rest, "x": "0" if target == "file" else link("0"), "calm": "0"})
+    with shadow.message("m1"):
+        replace_tree(worktree, {**rest, "x": {"theirs": "1"}, "calm": "1"})
+    (worktree / "x" / mine).parent.mkdir(exist_ok=True)
+    make_tree(worktree / "x", {mine: "only copy"})
+    before = manifest(worktree)
+
+    for on_conflict in ("abort", "overwrite"):
+        with pytest.raises(Conflict):
+            shadow.revert("m1", on_conflict=on_conflict)
+        assert manifest(worktree) == before
+    shadow.revert("m1", on_conflict="keep")
+
+    assert (worktree / "x" / mine).read_text() == "only copy"
+    assert (worktree / "calm").read_text() == "0"
+
+
+def test_an_ignored_file_where_a_file_must_come_back_is_a_conflict_and_never_lost(
+    shadow: Shadow, worktree: Path
+) -> None:
+    """The user began to ignore what the message had deleted, and wrote it anew."""
+    make_tree(worktree, {"x": "0", "calm": "0"})
+    with shadow.message("m1"):
+        replace_tree(worktree, {"calm": "1"})
+    make_tree(worktree, {".gitignore": "x\n", "x": "only copy"})
+    before = manifest(worktree)
+
+    with pytest.raises(Conflict) as error:
+        shadow.revert("m1")
+    assert [conflict.path for conflict in error.value.conflicts] == ["x"]
+    assert manifest(worktree) == before
+
+    assert_nothing_is_lost(shadow, worktree, lambda: shadow.revert("m1", on_conflict="overwrite"))
+    shadow.revert("m1", on_conflict="keep")
+    assert_tree(worktree, {".gitignore": "x\n", "x": "only copy", "calm": "0"})
+
+
+@pytest.mark.parametrize("act", ["revert", "restore"])
+def test_what_an_overwrite_replaced_where_no_rule_covers_it_is_kept_in_the_store(
+    shadow: Shadow, worktree: Path, act: str
+) -> None:
+    """No tree holds it, so that `gc` has to be told by the act itself."""
+    make_tree(worktree, {"x": "0"})
+    with shadow.message("m1"):
+        (worktree / "x").unlink()
+    make_tree(worktree, {".gitignore": "x\n", "x": "only copy"})
+
+    if act == "revert":
+        shadow.revert("m1", on_conflict="overwrite")
+    else:
+        shadow.restore("m1^", on_conflict="overwrite")
+    assert (worktree / "x").read_text() == "0"
+    shadow.gc()
+    assert shadow.check(read_data=True).problems == []
+    shadow.unrevert()
+
+    assert_tree(worktree, {".gitignore": "x\n", "x": "only copy"})
+
+
+def test_a_file_that_the_user_ignores_now_is_a_conflict_and_never_lost(
+    shadow: Shadow, worktree: Path
+) -> None:
+    """The message made it; since then no snapshot covers it."""
+    with shadow.message("m1"):
+        make_tree(worktree, {"x": "1", "calm": "1"})
+    make_tree(worktree, {".gitignore": "x\n", "x": "user, only copy"})
+    before = manifest(worktree)
+
+    with pytest.raises(Conflict):
+        shadow.revert("m1")
+    assert manifest(worktree) == before
+
+    assert_nothing_is_lost(shadow, worktree, lambda: shadow.revert("m1", on_conflict="overwrite"))
+
+
+def test_a_file_where_a_directory_must_come_back_is_a_conflict(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"d": {"x": "0", "y": {"z": "0"}}, "calm": "0"})
+    with shadow.message("m1"):
+        replace_tree(worktree, {"calm": "1"})
+    make_tree(worktree, {"d": "user"})
+    before = manifest(worktree)
+
+    with pytest.raises(Conflict) as error:
+        shadow.revert("m1")
+    assert {conflict.path.split("/")[0] for conflict in error.value.conflicts} == {"d"}
+    assert manifest(worktree) == before
+
+    assert_nothing_is_lost(shadow, worktree, lambda: shadow.revert("m1", on_conflict="overwrite"))
+    shadow.revert("m1", on_conflict="keep")
+    assert_tree(worktree, {"d": "user", "calm": "0"})
+
+
+@pytest.mark.parametrize("kind", ["modified", "deleted", "added"])
+@pytest.mark.parametrize("where", ["outside", "loop", "inside", ".git/hooks"])
+def test_a_directory_that_the_user_replaced_by_a_link_is_a_conflict_and_nobody_writes_through_it(
+    shadow: Shadow, worktree: Path, tmp_path: Path, kind: str, where: str
+) -> None:
+    """F41, E16."""
+    outside = make_tree(tmp_path / "outside", {"x": "1" if kind == "added" else "outside"})
+    make_tree(worktree, {".git": {"hooks": {"x": "hook"}}, "inside": {"x": "inside"}})
+    targets = {"outside": str(outside), "loop": "d", "inside": "inside", ".git/hooks": ".git/hooks"}
+    make_tree(worktree, {"d": {} if kind == "added" else {"x": "0"}, "calm": "0"})
+    with shadow.message("m1"):
+        make_tree(worktree, {"calm": "1"})
+        if kind == "deleted":
+            (worktree / "d" / "x").unlink()
+        else:
+            make_tree(worktree, {"d": {"x": "1"}})
+    (worktree / "d").rename(tmp_path / "d")
+    make_tree(worktree, {"d": link(targets[where])})
+    before, outside_before = manifest(worktree), manifest(outside)
+
+    if kind == "added":
+        # What the message made is gone with the directory; that there is a link now may be a conflict.
+        assert_nothing_is_lost(shadow, worktree, lambda: shadow.revert("m1"))
+    else:
+        with pytest.raises(Conflict) as error:
+            shadow.revert("m1")
+        assert {conflict.path.split("/")[0] for conflict in error.value.conflicts} == {"d"}
+        assert manifest(worktree) == before
+
+    assert manifest(outside) == outside_before
+    assert (worktree / ".git" / "hooks" / "x").read_text() == "hook"
+    assert (worktree / "inside" / "x").read_text() == "inside"
+    assert os.readlink(worktree / "d") == targets[where]
+
+
+@pytest.mark.parametrize("on_conflict", ["keep", "overwrite"])
+def test_no_answer_to_the_conflict_writes_through_a_link(
+    shadow: Shadow, worktree: Path, tmp_path: Path, on_conflict: Answer
+) -> None:
+    outside = make_tree(tmp_path / "outside", {"x": "outside", "new": "outside"})
+    make_tree(worktree, {"d": {"x": "0"}, "calm": "0"})
+    with shadow.message("m1"):
+        make_tree(worktree, {"d": {"x": "1", "new": "1"}, "calm": "1"})
+    (worktree / "d").rename(tmp_path / "d")
+    make_tree(worktree, {"d": link(str(outside))})
+    before = manifest(outside)
+
+    def act() -> None:
+        shadow.revert("m1", on_conflict=on_conflict)
+
+    assert_nothing_is_lost(shadow, worktree, act)
+    assert manifest(outside) == before
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.mknod(path, stat.S_IFSOCK | 0o644)])
+def test_what_is_neither_file_nor_link_is_never_removed(
+    shadow: Shadow, worktree: Path, make: Callable[[Path], None]
+) -> None:
+    """F22, F64: a FIFO or a socket where a file must come back."""
+    make_tree(worktree, {"x": "0", "calm": "0"})
+    with shadow.message("m1"):
+        replace_tree(worktree, {"calm": "1"})
+    make(worktree / "x")
+    kind = stat.S_IFMT((worktree / "x").lstat().st_mode)
+
+    for on_conflict in ("abort", "overwrite"):
+        with pytest.raises(Conflict) as error:
+            shadow.revert("m1", on_conflict=on_conflict)
+        assert [conflict.path for conflict in error.value.conflicts] == ["x"]
+        assert (worktree / "calm").read_text() == "1"
+    outcome = shadow.revert("m1", on_conflict="keep")
+
+    assert stat.S_IFMT((worktree / "x").lstat().st_mode) == kind
+    assert (worktree / "calm").read_text() == "0"
+    assert outcome.kept == ["x"]
+
+
+def test_a_fifo_in_place_of_what_the_message_made_is_a_conflict(shadow: Shadow, worktree: Path) -> None:
+    with shadow.message("m1"):
+        make_tree(worktree, {"x": "1"})
+    (worktree / "x").unlink()
+    os.mkfifo(worktree / "x")
+
+    with pytest.raises(Conflict):
+        shadow.revert("m1")
+    assert stat.S_ISFIFO((worktree / "x").lstat().st_mode)
+
+
+def test_a_fifo_in_a_directory_that_must_become_a_file_is_a_conflict(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"x": "0"})
+    with shadow.message("m1"):
+        replace_tree(worktree, {"x": {"theirs": "1"}})
+    os.mkfifo(worktree / "x" / "pipe")
+
+    with pytest.raises(Conflict):
+        shadow.revert("m1")
+    assert stat.S_ISFIFO((worktree / "x" / "pipe").lstat().st_mode)
+    assert (worktree / "x" / "theirs").read_text() == "1"
+
+
+def test_a_repository_in_a_directory_that_must_become_a_file_is_never_removed(
+    shadow: Shadow, worktree: Path
+) -> None:
+    """F46: `.git` is covered nowhere, so it is always the only copy."""
+    make_tree(worktree, {"x": "0"})
+    with shadow.message("m1"):
+        replace_tree(worktree, {"x": {"theirs": "1", ".git": {"HEAD": "ref: refs/heads/main\n"}}})
+    before = manifest(worktree)
+
+    for on_conflict in ("abort", "overwrite"):
+        with pytest.raises(Conflict):
+            shadow.revert("m1", on_conflict=on_conflict)
+        assert manifest(worktree) == before
+
+
+def test_a_file_that_the_user_ignores_now_and_left_as_it_was_is_no_conflict(
+    shadow: Shadow, worktree: Path
+) -> None:
+    make_tree(worktree, {"x.log": "0"})
+    with shadow.message("m1"):
+        make_tree(worktree, {"x.log": "1"})
+    make_tree(worktree, {".gitignore": "*.log\n"})
+
+    shadow.undo()
+    assert_tree(worktree, {".gitignore": "*.log\n", "x.log": "0"})
+    shadow.unrevert()
+
+    assert_tree(worktree, {".gitignore": "*.log\n", "x.log": "1"})
+
+
+def test_a_file_of_nobodys_where_a_directory_must_come_back_is_a_conflict(
+    shadow: Shadow, worktree: Path
+) -> None:
+    """Only half of the change from a directory to a file is the agent's."""
+    make_tree(worktree, {"x": {"a": "0", "b": "0"}})
+    shadow.begin("m1")
+    replace_tree(worktree, {"x": "file"})
+    shadow.end(paths=["x/a"])
+
+    with pytest.raises(Conflict):
+        shadow.undo()
+    assert_tree(worktree, {"x": "file"})
+    assert_nothing_is_lost(shadow, worktree, lambda: shadow.undo(on_conflict="overwrite"))
+
+
+def test_advice_never_names_an_answer_that_does_not_help(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"x": "0"})
+    with shadow.message("m1"):
+        replace_tree(worktree, {"x": {"theirs": "1"}})
+    make_tree(worktree / "x", {"mine": "user"})
+
+    with pytest.raises(Conflict) as error:
+        shadow.revert("m1", on_conflict="overwrite")
+    assert "overwrite" not in error.value.conflicts[0].advice
+
+
+# Unrevert, undo and redo meet conflicts too
+
+
+def test_an_edit_after_a_revert_is_a_conflict_for_unrevert(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"x": "0"})
+    with shadow.message("m1"):
+        make_tree(worktree, {"x": "1"})
+    shadow.revert("m1")
+    make_tree(worktree, {"x": "user"})
+
+    for act in (shadow.unrevert, shadow.redo):
+        with pytest.raises(Conflict) as error:
+            act()
+        assert [conflict.path for conflict in error.value.conflicts] == ["x"]
+
+    assert_tree(worktree, {"x": "user"})
+
+
+@pytest.mark.parametrize("act", ["unrevert", "redo"])
+@pytest.mark.parametrize(("on_conflict", "x"), [("keep", "user"), ("overwrite", "1")])
+def test_going_forward_over_an_edit_can_keep_or_overwrite(
+    shadow: Shadow, worktree: Path, act: str, on_conflict: Answer, x: str
+) -> None:
+    make_tree(worktree, {"x": "0", "calm": "0"})
+    with shadow.message("m1"):
+        make_tree(worktree, {"x": "1", "calm": "1"})
+    shadow.revert("m1")
+    make_tree(worktree, {"x": "user"})
+
+    getattr(shadow, act)(on_conflict=on_conflict)
+
+    assert_tree(worktree, {"x": x, "calm": "1"})
+    assert shadow.status().head == "m1"
+
+
+def test_work_that_a_redo_overwrote_comes_back_with_unrevert(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"x": "0"})
+    with shadow.message("m1"):
+        make_tree(worktree, {"x": "1"})
+    shadow.undo()
+    make_tree(worktree, {"x": "user"})
+    shadow.redo(on_conflict="overwrite")
+
+    shadow.unrevert()
+
+    assert_tree(worktree, {"x": "user"})
+    assert shadow.status().undone == ["m1"]
+
+
+def test_work_that_an_unrevert_overwrote_is_still_in_the_store(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"x": "0"})
+    with shadow.message("m1"):
+        make_tree(worktree, {"x": "1"})
+    shadow.undo()
+    make_tree(worktree, {"x": "user"})
+
+    outcome = shadow.unrevert(on_conflict="overwrite")
+    shadow.restore(outcome.before)
+
+    assert_tree(worktree, {"x": "user"})
+
+
+def test_a_conflict_says_how_to_get_back_what_an_overwrite_takes(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"x": "0"})
+    with shadow.message("m1"):
+        make_tree(worktree, {"x": "1"})
+    make_tree(worktree, {"x": "user"})
+
+    with pytest.raises(Conflict) as error:
+        shadow.revert("m1")
+
+    advice = error.value.conflicts[0].advice
+    assert "keep" in advice
+    assert "overwrite" in advice
+
+
+def test_a_conflict_is_found_though_time_and_size_are_the_same(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"x": "0"})
+    with shadow.message("m1"):
+        make_tree(worktree, {"x": "1"})
+    stamp = (worktree / "x").stat()
+    (worktree / "x").write_text("2")
+    os.utime(worktree / "x", ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+
+    with pytest.raises(Conflict):
+        shadow.revert("m1")
+    assert_tree(worktree, {"x": "2"})
+
+
+def test_an_edit_made_while_no_rule_covered_it_is_a_conflict(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"a": "0"})
+    with shadow.message("m1"):
+        make_tree(worktree, {"a": "1"})
+    with shadow.message("m2"):
+        make_tree(worktree, {".gitignore": "a\n"})
+    make_tree(worktree, {"a": "the user's"})
+    with shadow.message("m3"):
+        (worktree / ".gitignore").unlink()
+
+    with pytest.raises(Conflict):
+        shadow.undo(3)
+    assert_tree(worktree, {"a": "the user's"})
+
+
+def test_an_edit_that_an_act_replaced_is_not_in_the_way_for_ever(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"a": "0"})
+    with shadow.message("m1"):
+        make_tree(worktree, {"a": "1"})
+    make_tree(worktree, {"a": "the user's"})
+    shadow.undo(on_conflict="overwrite")
+    shadow.redo()
+
+    shadow.undo()
+
+    assert_tree(worktree, {"a": "0"})
+
+
+def test_an_edit_that_unrevert_brought_back_is_in_the_way_again(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"a": "0"})
+    with shadow.message("m1"):
+        make_tree(worktree, {"a": "1"})
+    make_tree(worktree, {"a": "the user's"})
+    shadow.undo(on_conflict="overwrite")
+    shadow.unrevert()
+
+    with pytest.raises(Conflict):
+        shadow.undo()
+    assert_tree(worktree, {"a": "the user's"})

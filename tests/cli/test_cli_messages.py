@@ -1,0 +1,417 @@
+"""The commands around messages: what hosts of agents call, and what people read of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from shadowtree import FileDiff, Skipped
+from shadowtree.cli import output
+from shadowtree.cli.output import cut, describe_age, measure
+from shadowtree.cli.views.log import render_log, render_message
+from tests.support.terminal import Terminal
+from tests.support.values import NOW_MS, make_message
+
+
+def _diff(path: str = "f0") -> FileDiff:
+    patch = f"diff --git a/{path} b/{path}\n--- a/{path}\n+++ b/{path}\n@@ -1 +1,2 @@\n-one\n+two\n+three\n"
+    return FileDiff(path, "modified", 2, 1, False, patch)
+
+
+# The log, values in, lines out
+
+
+def test_the_log_has_a_row_for_each_message_in_columns() -> None:
+    messages = [
+        make_message(9, files=12, time_ms=NOW_MS - 7_200_000),
+        make_message(10, time_ms=NOW_MS - 180_000),
+        make_message(11, text="", state="open", time_ms=NOW_MS - 2_000),
+    ]
+
+    rows = list(render_log(messages, [(100, 20), (1, 1), None], now_ms=NOW_MS))
+
+    assert rows == [
+        "   #9    2 h        do number 9   12 files  +100  -20",
+        "  #10  3 min        do number 10    1 file    +1   -1",
+        "@ #11    2 s  open  msg_11",
+    ]
+
+
+def test_undone_messages_are_named_and_dimmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "can_steer", lambda stream: True)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    messages = [make_message(1), make_message(2, state="undone"), make_message(3, state="archived")]
+
+    rows = list(render_log(messages, [(1, 1)] * 3, now_ms=NOW_MS))
+
+    assert rows[0] == ("@ #1  1 min            do number 1  1 file  \x1b[32m+1\x1b[0m  \x1b[31m-1\x1b[0m")
+    assert rows[1] == "\x1b[2m  #2  2 min  undone    do number 2  1 file  +1  -1\x1b[0m"
+    assert rows[2] == "\x1b[2m  #3  3 min  archived  do number 3  1 file  +1  -1\x1b[0m"
+
+
+def test_texts_are_cut_to_the_width_of_the_terminal() -> None:
+    messages = [make_message(1, text="x" * 200), make_message(2, text="漢" * 100)]
+
+    rows = list(render_log(messages, [(1, 1), (2, 2)], now_ms=NOW_MS, width=60))
+
+    assert [measure(row) for row in rows] == [60, 60]
+    assert all("…" in row for row in rows)
+
+
+def test_without_a_terminal_a_long_text_is_cut_too() -> None:
+    """Or one of them would push the columns out of sight for all."""
+    (row,) = render_log([make_message(1, text="x" * 5000)], [None], now_ms=NOW_MS)
+
+    assert f"  {'x' * 99}…  1 file" in row
+
+
+def test_a_narrow_terminal_still_shows_something_of_a_text() -> None:
+    (row,) = render_log([make_message(1, text="x" * 200)], [None], now_ms=NOW_MS, width=10)
+
+    assert "x" * 19 + "…" in row
+
+
+def test_the_log_of_all_sessions_names_them_and_marks_no_head() -> None:
+    messages = [make_message(1), make_message(1, session="other")]
+
+    rows = list(render_log(messages, [None, None], now_ms=NOW_MS, has_sessions=True))
+
+    assert rows == ["  #1  1 min  default  do number 1  1 file", "  #1  1 min  other    do number 1  1 file"]
+
+
+def test_a_text_cannot_steer_the_terminal() -> None:
+    (row,) = render_log([make_message(text="\n \n a\x1b[2J\t\u202eb \nsecond")], [None], now_ms=NOW_MS)
+
+    assert "  a\\x1b[2J \\u202eb  " in row
+    assert "second" not in row
+
+
+def test_an_empty_log_has_no_rows() -> None:
+    assert list(render_log([], [], now_ms=NOW_MS, width=80)) == []
+
+
+@pytest.mark.parametrize(
+    ("age_s", "told"),
+    [
+        (-5, "0 s"),
+        (0, "0 s"),
+        (59, "59 s"),
+        (60, "1 min"),
+        (3599, "59 min"),
+        (3600, "1 h"),
+        (86399, "23 h"),
+        (86400, "1 day"),
+        (29 * 86400, "29 days"),
+        (60 * 86400, "2 months"),
+        (800 * 86400, "2 years"),
+    ],
+)
+def test_an_age_is_told_in_its_largest_unit(age_s: int, told: str) -> None:
+    assert describe_age(age_s * 1000) == told
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "shown"),
+    [
+        ("abc", 3, "abc"),
+        ("abcd", 3, "ab…"),
+        ("漢字", 3, "漢…"),
+        ("ab cd", 4, "ab…"),
+        ("e\u0301e\u0301", 2, "e\u0301e\u0301"),
+    ],
+)
+def test_cut_counts_columns_not_characters(text: str, width: int, shown: str) -> None:
+    assert cut(text, width) == shown
+
+
+def test_a_message_is_shown_in_full() -> None:
+    message = make_message(
+        7,
+        text="add a page\n\nand a \x1btest",
+        role="user",
+        state="undone",
+        time_ms=NOW_MS - 180_000,
+        skipped=[Skipped("pipe", "it is a pipe")],
+    )
+
+    lines = list(render_message(message, [_diff()], now_ms=NOW_MS, escape_content=True))
+
+    assert lines == [
+        "#7 msg_7",
+        "3 min ago, 2027-01-15 07:57 UTC, session default, role user, undone",
+        "    add a page",
+        "",
+        "    and a \\x1btest",
+        "",
+        "1 file changed",
+        "M f0  +2 -1",
+        "1 path is not protected:",
+        "  pipe (it is a pipe)",
+        "",
+        "diff --git a/f0 b/f0",
+        "--- a/f0",
+        "+++ b/f0",
+        "@@ -1 +1,2 @@",
+        "-one",
+        "+two",
+        "+three",
+    ]
+
+
+def test_a_message_without_changes_says_so() -> None:
+    lines = list(render_message(make_message(1, files=0), [], now_ms=NOW_MS, escape_content=True))
+
+    assert lines[-1] == "Nothing changed"
+
+
+# The commands
+
+
+def test_begin_and_end_give_the_documented_json(terminal: Terminal, project: Path) -> None:
+    begun = terminal.run_json("begin", "msg_1", "-m", "add c", "--role", "user", "--meta", '{"k": [1]}')
+    (project / "c.txt").write_text("new\n")
+    ended = terminal.run_json("end", "msg_1")
+
+    assert list(begun) == ["message", "session", "before", "skipped"]
+    assert (begun["message"], begun["session"], begun["skipped"]) == ("msg_1", "default", [])
+    assert list(ended) == ["message", "session", "before", "after", "files", "skipped"]
+    assert ended["before"] == begun["before"]
+    assert ended["after"] == terminal.run("track").strip()
+    assert ended["files"] == [{"path": "c.txt", "status": "added"}]
+    (entry,) = terminal.run_json("log")
+    assert (entry["text"], entry["role"], entry["meta"]) == ("add c", "user", {"k": [1]})
+
+
+def test_begin_and_end_tell_people_in_a_line(terminal: Terminal, project: Path) -> None:
+    assert terminal.run("begin", "msg_1") == "Message msg_1 has begun\n"
+    (project / "c.txt").write_text("new\n")
+    assert terminal.run("end") == "Message msg_1 changed 1 file\n"
+    assert terminal.run("snapshot", "msg_2") == "Message msg_2 changed nothing\n"
+    assert terminal.err == ""
+
+
+def test_snapshot_takes_what_changed_since_the_last_record(terminal: Terminal, project: Path) -> None:
+    terminal.run("snapshot", "msg_1")
+    (project / "a.txt").unlink()
+
+    found = terminal.run_json("snapshot", "msg_2", "-m", "remove a")
+
+    assert list(found) == ["message", "session", "before", "after", "files", "skipped"]
+    assert found["files"] == [{"path": "a.txt", "status": "deleted"}]
+
+
+def test_a_step_has_its_own_files(terminal: Terminal, project: Path) -> None:
+    terminal.run("begin", "msg_1")
+    begun = terminal.run_json("step", "edit")
+    (project / "a.txt").write_text("changed\n")
+    ended = terminal.run_json("step", "edit", "--end")
+
+    assert list(begun) == ["message", "step", "before"]
+    assert list(ended) == ["message", "step", "before", "after", "files"]
+    assert (ended["message"], ended["step"]) == ("msg_1", "edit")
+    assert ended["files"] == [{"path": "a.txt", "status": "modified"}]
+    assert terminal.run("step", "look") == "Step look of message msg_1 has begun\n"
+    assert terminal.run("step", "look", "--end") == "Step look of message msg_1 changed nothing\n"
+
+
+def test_end_takes_paths_relative_to_the_current_directory(
+    terminal: Terminal, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "deep").mkdir()
+    terminal.run("begin", "msg_1")
+    (project / "deep" / "mine").write_text("mine\n")
+    (project / "a.txt").write_text("mine too\n")
+    (project / "b.txt").write_text("somebody else's\n")
+    monkeypatch.chdir(project / "deep")
+
+    found = terminal.run_json("end", "--path", "mine", "--path", "../a.txt")
+
+    assert [entry["path"] for entry in found["files"]] == ["a.txt", "deep/mine"]
+
+
+def test_a_path_is_found_through_a_link_to_the_worktree(terminal: Terminal, project: Path) -> None:
+    (project.parent / "way").symlink_to(project)
+    terminal.run("begin", "msg_1")
+    (project / "a.txt").write_text("mine\n")
+
+    found = terminal.run_json("end", "--path", str(project.parent / "way" / "a.txt"))
+
+    assert [entry["path"] for entry in found["files"]] == ["a.txt"]
+
+
+def test_a_path_outside_of_the_worktree_is_wrong_usage(terminal: Terminal, project: Path) -> None:
+    terminal.run("begin", "msg_1")
+
+    found = terminal.run_json("end", "--path", "../elsewhere", exit_code=2)
+
+    assert found["message"] == f"../elsewhere is outside of {project}"
+    assert terminal.run_json("status")["open"] == "msg_1"
+
+
+def test_the_log_is_what_the_contract_says(terminal: Terminal, project: Path) -> None:
+    _record(terminal, project, 3)
+
+    found = terminal.run_json("log")
+
+    keys = ["id", "session", "role", "text", "time", "before", "after", "files", "state", "branch"]
+    assert list(found[0])[:10] == keys
+    assert [entry["id"] for entry in found] == ["msg_1", "msg_2", "msg_3"]
+    assert [entry["files"] for entry in found] == [1, 1, 1]
+    assert found[0]["time"].endswith("+00:00")
+
+
+def test_the_log_counts_lines_and_marks_the_head(terminal: Terminal, project: Path) -> None:
+    _record(terminal, project, 2)
+
+    rows = terminal.run("log").splitlines()
+
+    assert [row[:4] for row in rows] == ["  #1", "@ #2"]
+    assert [row.split()[-2:] for row in rows] == [["+1", "-1"], ["+1", "-1"]]
+
+
+def test_the_log_shows_twenty_messages_unless_told(terminal: Terminal, project: Path) -> None:
+    _record(terminal, project, 22)
+
+    first, second = terminal.run("log").splitlines()[:2]
+    assert first == "Earlier messages are not shown; 'shadowtree log -n 0' lists all"
+    assert second.split()[0] == "#3"
+    assert len(terminal.run("log").splitlines()) == 21
+    assert len(terminal.run("log", "-n", "0").splitlines()) == 22
+    assert len(terminal.run("log", "-n", "22").splitlines()) == 22
+    assert len(terminal.run_json("log")) == 22
+    assert [entry["id"] for entry in terminal.run_json("log", "-n", "2")] == ["msg_21", "msg_22"]
+
+
+def test_the_log_of_all_sessions(terminal: Terminal, project: Path) -> None:
+    _record(terminal, project, 1)
+    terminal.run("snapshot", "other_1", "--session", "other")
+
+    assert [entry["session"] for entry in terminal.run_json("log", "--all")] == ["default", "other"]
+    assert [entry["session"] for entry in terminal.run_json("log")] == ["default"]
+    assert terminal.run("log", "--all").count("\n") == 2
+
+
+def test_a_log_without_messages_says_so(terminal: Terminal) -> None:
+    terminal.run("wrap")
+
+    assert terminal.run("log") == "No message is recorded yet\n"
+    assert terminal.run_json("log") == []
+
+
+@pytest.mark.parametrize("name", ["msg_2", "#2", "@", "@~0"])
+def test_show_finds_a_message_by_its_names(terminal: Terminal, project: Path, name: str) -> None:
+    _record(terminal, project, 2)
+
+    found = terminal.run_json("show", name)
+
+    assert found["id"] == "msg_2"
+    assert found["files"] == [{"path": "a.txt", "status": "modified"}]
+    assert [entry["path"] for entry in found["diff"]] == ["a.txt"]
+    assert "+work 2" in terminal.run("show", name).splitlines()
+
+
+def test_an_ambiguous_name_lists_the_candidates(terminal: Terminal, project: Path) -> None:
+    _record(terminal, project, 2)
+
+    found = terminal.run_json("show", "msg", exit_code=12)
+
+    assert found["error"] == "AmbiguousMessage"
+    assert terminal.err == ("shadowtree: 'msg' could mean 2 messages: 'msg_1', 'msg_2'; try more of its id\n")
+
+
+def test_diff_takes_names_of_messages(terminal: Terminal, project: Path) -> None:
+    _record(terminal, project, 2)
+
+    (found,) = terminal.run_json("diff", "msg_1^", "msg_2")
+
+    assert (found["path"], found["additions"], found["deletions"]) == ("a.txt", 1, 1)
+    assert terminal.run_json("diff", "msg_2") == []
+
+
+def test_status_tells_of_the_timeline(terminal: Terminal, project: Path) -> None:
+    _record(terminal, project, 2)
+    terminal.run("undo")
+    found = terminal.run_json("status")
+    assert (found["head"], found["open"], found["undone"]) == ("msg_1", None, ["msg_2"])
+    assert "The session is default, last message msg_1, 1 undone message" in terminal.run("status")
+    terminal.run("begin", "msg_3")
+
+    assert "The session is default, last message msg_1, open message msg_3" in terminal.run("status")
+
+
+def test_an_id_with_a_dash_comes_after_two_dashes(terminal: Terminal) -> None:
+    assert terminal.run("begin", "--", "-x") == "Message -x has begun\n"
+    assert terminal.run_json("end", exit_code=0)["message"] == "-x"
+
+
+def test_a_text_may_be_empty_or_no_utf8(terminal: Terminal) -> None:
+    terminal.run("snapshot", "msg_1", "-m", "")
+    terminal.run("snapshot", "msg_2", "-m", os.fsdecode(b"caf\xe9"))
+
+    assert [entry["text"] for entry in terminal.run_json("log")] == ["", "caf\ufffd"]
+
+
+@pytest.mark.parametrize(
+    ("words", "exit_code", "name"),
+    [
+        (["begin", "msg_1"], 2, "DuplicateMessage"),
+        (["snapshot", "msg_1"], 2, "DuplicateMessage"),
+        (["end"], 12, "UnknownMessage"),
+        (["end", "unknown"], 12, "UnknownMessage"),
+        (["show", "unknown"], 12, "UnknownMessage"),
+        (["diff", "unknown"], 12, None),
+        (["step", "edit"], 12, "UnknownMessage"),
+        (["begin", "a\nb"], 2, "InvalidInput"),
+        (["begin", "x" * 257], 2, "InvalidInput"),
+        (["begin", "msg_2", "--meta", "[]"], 2, "InvalidInput"),
+        (["begin", "msg_2", "--meta", "{"], 2, "InvalidInput"),
+        (["begin", "msg_2", "--meta", '{"a": NaN}'], 2, "InvalidInput"),
+        (["begin", "msg_2", "--meta", '{"a":' * 100_000], 2, "InvalidInput"),
+        (["begin", ""], 2, "InvalidInput"),
+        (["begin"], 2, "InvalidInput"),
+        (["end", "--path", ""], 2, "InvalidInput"),
+        (["log", "-n", "-1"], 2, "InvalidInput"),
+        (["log", "-n", "many"], 2, "InvalidInput"),
+    ],
+    ids=lambda value: " ".join(value)[:30] if isinstance(value, list) else "",
+)
+def test_what_is_refused_changes_nothing(
+    terminal: Terminal, project: Path, words: list[str], exit_code: int, name: str | None
+) -> None:
+    _record(terminal, project, 1)
+    before = terminal.run_json("log")
+
+    found = terminal.run_json(*words, exit_code=exit_code)
+
+    assert list(found) == ["error", "message"]
+    assert name is None or found["error"] == name
+    assert terminal.err.startswith("shadowtree: ")
+    assert terminal.err.count("\n") == 1
+    assert terminal.run_json("log") == before
+
+
+@pytest.mark.parametrize(
+    "words", [["end"], ["step", "x"], ["log"], ["show", "x"]], ids=lambda words: words[0]
+)
+def test_what_does_not_wrap_exits_10(terminal: Terminal, project: Path, words: list[str]) -> None:
+    assert terminal.run_json(*words, exit_code=10)["error"] == "NotWrapped"
+    assert not (project.parent / "stores").exists()
+
+
+def test_recording_tells_of_what_is_not_protected(terminal: Terminal, project: Path) -> None:
+    os.mkfifo(project / "pipe")
+
+    for words in (["begin", "msg_1"], ["end"], ["snapshot", "msg_2"]):
+        terminal.run(*words)
+        assert terminal.err.startswith("shadowtree: warning: not protected: pipe (")
+        assert terminal.err.count("\n") == 1
+
+
+def _record(terminal: Terminal, project: Path, messages: int) -> None:
+    """Let messages change `a.txt` one after the other, the first one after its content `one`."""
+    for number in range(1, messages + 1):
+        terminal.run("begin", f"msg_{number}", "-m", f"do {number}")
+        (project / "a.txt").write_text(f"work {number}\n")
+        terminal.run("end", f"msg_{number}")

@@ -1,0 +1,168 @@
+"""Worktrees that are served: recording what happens by itself, begun and ended by several at once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+import pytest
+
+from shadowtree.base.limits import Limits, PackLimits
+from shadowtree.daemon.worktrees import Served, Wish
+from shadowtree.watching.auto import Auto
+from tests.support.trees import make_tree
+
+Story = Callable[[Served], Coroutine[object, object, None]]
+
+
+def tell(worktree: Path, story: Story) -> None:
+    """Run a story of a worktree that is served, in a loop of its own."""
+
+    async def run() -> None:
+        wish = Wish(str(worktree), None)
+        served = Served(wish.open(), is_usual=True)
+        served.warm_up(None)
+        try:
+            await asyncio.wait_for(story(served), 60)
+        finally:
+            await served.drop()
+
+    make_tree(worktree, {"a": "1"})
+    asyncio.run(run())
+
+
+async def record(served: Served, holder: object, quiet_s: float = 60.0) -> None:
+    served.auto_wishes[holder] = Wish(served.worktree, None, auto_s=quiet_s)
+    await served.record_as_wished(lambda message: None, lambda error: None)
+
+
+async def forget(served: Served, holder: object) -> None:
+    del served.auto_wishes[holder]
+    await served.record_as_wished(lambda message: None, lambda error: None)
+
+
+def count_recorders() -> int:
+    return sum(thread.name == "auto" for thread in threading.enumerate())
+
+
+def test_to_ask_for_the_status_is_no_use(worktree: Path) -> None:
+    """It would keep an unused worktree served, and put off what is done in idle time."""
+
+    async def story(served: Served) -> None:
+        before = served.idle_since_s, served.is_tidy, served.used_s
+
+        told = (await served.describe())["watching"]
+
+        assert told is not None
+        assert told["active"]
+        assert (served.idle_since_s, served.is_tidy, served.used_s) == before
+
+    tell(worktree, story)
+
+
+@pytest.mark.limits(Limits(packs=PackLimits(many=2)))
+def test_no_command_pays_for_repacking_while_idle_time_is_to_come(
+    worktree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(served: Served) -> None:
+        with monkeypatch.context() as patched:
+            patched.delattr("shadowtree.store.repack.shelving.Shelving.shelve_due")
+            for number in range(5):
+                make_tree(worktree, {"file": f"{number}"})
+                served.shadow.snapshot(f"m{number}")
+
+        assert served.shadow.tidy(60)
+        assert served.shadow.check().ok
+
+    tell(worktree, story)
+
+
+def test_what_is_dropped_while_recording_begins_is_not_recorded(
+    worktree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody could end it: no list has it any more."""
+    has_begun, may_go_on = threading.Event(), threading.Event()
+
+    def begin(auto: Auto) -> None:
+        has_begun.set()
+        may_go_on.wait()
+
+    async def story(served: Served) -> None:
+        beginning = asyncio.create_task(record(served, None))
+        await asyncio.to_thread(has_begun.wait)
+        dropping = asyncio.create_task(served.drop())
+        await asyncio.sleep(0)
+        assert served.is_dropped
+        may_go_on.set()
+        await asyncio.gather(beginning, dropping)
+
+        assert served.auto is None
+
+    monkeypatch.setattr(Auto, "begin", begin)
+    tell(worktree, story)
+    assert count_recorders() == 0
+
+
+def test_what_is_dropped_before_recording_begins_is_not_recorded(worktree: Path) -> None:
+    async def story(served: Served) -> None:
+        await served.drop()
+
+        await record(served, None)
+
+        assert served.auto is None
+        assert count_recorders() == 0
+
+    tell(worktree, story)
+
+
+def test_who_records_goes_on_when_another_one_who_wanted_it_too_has_gone(worktree: Path) -> None:
+    async def story(served: Served) -> None:
+        await record(served, "first", 60.0)
+        await record(served, "second", 30.0)
+        assert (await served.describe())["auto_s"] == 30.0
+
+        await forget(served, "second")
+        assert (await served.describe())["auto_s"] == 60.0
+
+        await forget(served, "first")
+        assert (await served.describe())["auto_s"] is None
+        assert count_recorders() == 0
+
+    tell(worktree, story)
+
+
+def test_a_bug_in_recording_is_told(worktree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`watch status` must not say that bursts are recorded when they are not."""
+
+    def fail(auto: Auto, stop: threading.Event) -> None:
+        raise RuntimeError("a bug")
+
+    async def story(served: Served) -> None:
+        await record(served, None)
+
+        while (await served.describe())["failure"] != "RuntimeError: a bug":
+            await asyncio.sleep(0.01)
+
+    monkeypatch.setattr(Auto, "turn", fail)
+    tell(worktree, story)
+
+
+def test_a_request_waits_for_the_one_before_it_and_gives_up_in_time(worktree: Path) -> None:
+    async def story(served: Served) -> None:
+        from shadowtree.daemon.worktrees import Cancelled, Gone
+
+        async with served.in_use(1):
+            with pytest.raises(Gone, match="in use"):
+                async with served.in_use(0.01):
+                    pass
+            with pytest.raises(Cancelled):
+                async with served.in_use(60, lambda: True):
+                    pass
+            async with served.in_idle_use() as is_free:
+                assert not is_free
+        async with served.in_idle_use() as is_free:
+            assert is_free
+
+    tell(worktree, story)

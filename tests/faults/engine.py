@@ -1,0 +1,357 @@
+"""One engine for sweeps: every scene is hit by every fault at every one of its points.
+
+`tox -e sweep` does all of that. The ordinary run takes a fifth of the writes of each scene, ten at most, and
+hits each of them with one fault, a kill every second time. Which writes and which faults turns with the
+commit. The turn is printed at the end of a run and with each failure; `SHADOWTREE_SWEEP_TURN` repeats it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import count
+from pathlib import Path
+
+from shadowtree import Locked, Shadow, ShadowError, StoreFailed
+from tests.support.processes import PACKAGE_PLACE, in_child
+from tests.support.referee import git
+from tests.support.sweeps import Faults, armed, at_write, kill_at, noting
+
+EVERY = 5
+MOST = 10
+"""The ordinary run takes one write in five, and at most so many of a scene."""
+
+
+class Scene(ABC):
+    """Something that is about to be done to a worktree, and can be done again and again."""
+
+    worktree: Path
+    store: Path
+    least = 4
+    """It has at least so many writes, or else a sweep proves nothing."""
+    spared: frozenset[str] = frozenset()
+    """Faults that mean nothing here."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Have everything as it was before the act."""
+
+    @abstractmethod
+    def act(self) -> object:
+        """Do it, as a new process would."""
+
+    @abstractmethod
+    def check(self, hit: Hit) -> None:
+        """Check what a fault left: all of it is done or nothing, and the next command works by itself."""
+
+    def measure(self, fault: Fault) -> int:
+        """Count the points of a scene for a fault; each of the three kinds is counted once."""
+        if fault.count not in self._measured:
+            self.prepare()
+            self._measured[fault.count] = fault.count(self)
+        return self._measured[fault.count]
+
+    def __init__(self) -> None:
+        self._measured: dict[Callable[[Scene], int], int] = {}
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A fault that struck, and what came of the act."""
+
+    fault: str
+    at: str
+    """The write, the call or the bit."""
+    outcome: object = None
+    """What the act returned or raised; nothing if it was killed."""
+
+    @property
+    def is_kill(self) -> bool:
+        """Tell whether the process is gone."""
+        return self.fault.startswith("kill") or self.fault == "git gc"
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the act raised."""
+        return self.outcome if isinstance(self.outcome, BaseException) else None
+
+    @property
+    def stays(self) -> bool:
+        """Tell whether the disk failed until the end of the act."""
+        return self.fault.endswith("from then on")
+
+    @property
+    def is_full(self) -> bool:
+        """Tell whether it was room that was missing."""
+        return self.fault.startswith(("ENOSPC", "EDQUOT"))
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What can happen at a point of a scene."""
+
+    name: str
+    count: Callable[[Scene], int]
+    """Counts the points of a scene, by doing it once without a fault."""
+    strike: Callable[[Scene, int], Hit]
+
+
+# Points
+
+
+def count_writes(scene: Scene) -> int:
+    """Count the writes that the fault point announces."""
+    writes = count()
+    with armed(lambda act, path: (next(writes), None)[1]):
+        scene.act()
+    return next(writes)
+
+
+def count_calls(scene: Scene) -> int:
+    """Count the mutating calls to the operating system."""
+    with Faults(0, 0) as faults:
+        scene.act()
+    return faults.calls
+
+
+def count_reads(scene: Scene) -> int:
+    """Count the calls that read the worktree."""
+    with Faults(0, 0, reading=True) as faults:
+        scene.act()
+    return faults.calls
+
+
+def count_rows(scene: Scene) -> int:
+    """Count the writes to the timeline."""
+    rows = count()
+    with armed(lambda act, path: (path.endswith("timeline.db") and next(rows), None)[1]):
+        scene.act()
+    return next(rows)
+
+
+FLIPS_A_FILE = 8
+
+
+def _files(scene: Scene) -> list[Path]:
+    found = [path for path in scene.store.rglob("*") if path.is_file() and path.stat().st_size]
+    return sorted(found) if scene.store.exists() else []
+
+
+def count_flips(scene: Scene) -> int:
+    """Count the bits that are flipped: a few in every file of the store."""
+    return FLIPS_A_FILE * len(_files(scene))
+
+
+# Faults
+
+
+def kill(name: str, scene: Scene, number: int, *, at_calls: bool = False) -> Hit:
+    """Kill -9."""
+    ended = kill_at(scene.act, number, at_calls=at_calls)
+    if ended.signal is None:
+        return Hit("none", "its end", ended.value())
+    assert ended.signal == signal.SIGKILL
+    return Hit(name, ended.last_words)
+
+
+def kill_and_collect(name: str, scene: Scene, number: int) -> Hit:
+    """Kill -9, and let real git remove what it takes for garbage before anybody can recover."""
+    hit = kill(name, scene, number)
+    if scene.store.exists():
+        git("--git-dir", scene.store, "gc", "--quiet", "--prune=now")
+    return hit
+
+
+def fail(
+    name: str, scene: Scene, number: int, *, code: int, forever: bool = False, reading: bool = False
+) -> Hit:
+    """Let a call to the operating system fail."""
+    with Faults(number, code, forever=forever, reading=reading) as faults:
+        outcome = _outcome_of(scene.act)
+    if not faults.hits:
+        assert not isinstance(outcome, BaseException), repr(outcome)
+        return Hit("none", "its end", outcome)
+    return Hit(name, faults.hits[0], outcome)
+
+
+def fail_timeline(name: str, scene: Scene, number: int, *, forever: bool = False) -> Hit:
+    """Let SQLite tell of a bad disk: its own calls cannot be failed one by one."""
+    rows, hits = count(1), list[str]()
+
+    def before_write(act: str, path: str) -> None:
+        if path.endswith("timeline.db"):
+            row = next(rows)
+            if row == number or (forever and row > number):
+                hits.append(act)
+                raise StoreFailed(path, "disk I/O error")
+
+    with armed(before_write):
+        outcome = _outcome_of(scene.act)
+    return Hit(name, hits[0], outcome) if hits else Hit("none", "its end", outcome)
+
+
+def interrupt(name: str, scene: Scene, number: int) -> Hit:
+    """Press Ctrl-C."""
+    hits: list[str] = []
+
+    def press(act: str, path: str) -> None:
+        hits.append(f"{act} {path}")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with armed(at_write(number, press)):
+        outcome = _outcome_of(scene.act)
+    return Hit(name, hits[0], outcome) if hits else Hit("none", "its end", outcome)
+
+
+def visit(name: str, scene: Scene, number: int) -> Hit:
+    """Let another process look and take a snapshot: it comes through, or finds the store locked."""
+    visits: list[str] = []
+
+    def come() -> None:
+        settings = {"min_free": 0, "lock_timeout": 0}
+        with Shadow(scene.worktree, store=scene.store, settings=settings) as other:
+            for look in (other.messages, other.track) if other.is_wrapped else (other.track,):
+                try:
+                    look()
+                except Locked:
+                    continue
+
+    def let_come(act: str, path: str) -> None:
+        visits.append(f"{act} {path}")
+        with armed(lambda act, path: None):
+            in_child(come).value()
+
+    with armed(at_write(number, let_come)):
+        outcome = _outcome_of(scene.act)
+    assert not isinstance(outcome, BaseException), repr(outcome)
+    return Hit(name, visits[0] if visits else "its end", outcome)
+
+
+def flip(name: str, scene: Scene, number: int) -> Hit:
+    """Flip one bit of the store before the act."""
+    file, place = divmod(number - 1, FLIPS_A_FILE)
+    path = _files(scene)[file]
+    content = bytearray(path.read_bytes())
+    # A step that is prime to the length of anything: other places in each file, all over it.
+    at = (place * len(content) // FLIPS_A_FILE + 7919 * file) % len(content)
+    content[at] ^= 1 << (place + file) % 8
+    mode = path.stat().st_mode
+    path.write_bytes(content)
+    path.chmod(mode)
+    where = f"bit {(place + file) % 8} of byte {at} of {path.relative_to(scene.store)}"
+    return Hit(name, where, _outcome_of(scene.act))
+
+
+def _outcome_of(act: Callable[[], object]) -> object:
+    try:
+        return act()
+    except (ShadowError, KeyboardInterrupt) as error:
+        return error
+
+
+def _fault(name: str, counts: Callable[[Scene], int], strike: Callable[..., Hit], **more: object) -> Fault:
+    return Fault(name, counts, partial(strike, name, **more))
+
+
+KILL = _fault("kill", count_writes, kill)
+OFTEN = [
+    _fault("EIO", count_calls, fail, code=errno.EIO),
+    _fault("ENOSPC, from then on", count_calls, fail, code=errno.ENOSPC, forever=True),
+    _fault("a bad timeline", count_rows, fail_timeline),
+    _fault("Ctrl-C", count_writes, interrupt),
+    _fault("second process", count_writes, visit),
+    _fault("git gc", count_writes, kill_and_collect),
+    _fault("bit flip", count_flips, flip),
+]
+"""What the ordinary run hits with, beside kills."""
+RARELY = [
+    _fault("kill inside a write", count_calls, kill, at_calls=True),
+    _fault("a bad timeline, from then on", count_rows, fail_timeline, forever=True),
+    _fault("ENOSPC", count_calls, fail, code=errno.ENOSPC),
+    _fault("EIO, from then on", count_calls, fail, code=errno.EIO, forever=True),
+    *(
+        _fault(f"{errno.errorcode[code]}{how}", count_calls, fail, code=code, forever=bool(how))
+        for code in (errno.EACCES, errno.EROFS, errno.EDQUOT, errno.EMFILE)
+        for how in ("", ", from then on")
+    ),
+    *(
+        _fault(
+            f"{errno.errorcode[code]} while it reads{how}",
+            count_reads,
+            fail,
+            code=code,
+            forever=bool(how),
+            reading=True,
+        )
+        for code in (errno.EIO, errno.EACCES, errno.EMFILE)
+        for how in ("", ", from then on")
+    ),
+]
+"""What only `tox -e sweep` hits with."""
+FAULTS = {fault.name: fault for fault in (KILL, *OFTEN, *RARELY)}
+
+
+# Sweeps
+
+
+@cache
+def this_turn() -> int:
+    """Give the turn: from the environment, or from the commit."""
+    told = os.environ.get("SHADOWTREE_SWEEP_TURN")
+    if told is not None:
+        return int(told)
+    done = subprocess.run(
+        ["git", "-C", PACKAGE_PLACE, "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return int(done.stdout.strip() or "0", 16) % 1000
+
+
+def choose_points(scene: Scene, name: str) -> Iterator[tuple[Fault, int]]:
+    """Choose some of the writes of a scene, and a fault for each."""
+    turn = this_turn() + zlib.crc32(name.encode())
+    writes = scene.measure(KILL)
+    every = max(EVERY, -(-writes // MOST))
+    others = turn // every
+    faults = [fault for other in OFTEN for fault in (KILL, other) if fault.name not in scene.spared]
+    for place, number in enumerate(range(1 + turn % every, writes + 1, every)):
+        fault = faults[(place + others) % len(faults)]
+        points = scene.measure(fault)
+        if points:
+            yield fault, 1 + ((number - 1) * points // writes + turn * (points != writes)) % points
+
+
+def sweep_some(scene: Scene, name: str) -> None:
+    """Hit some of the points of a scene."""
+    for fault, number in choose_points(scene, name):
+        with noting(f"SHADOWTREE_SWEEP_TURN={this_turn()}"):
+            strike(scene, fault, number)
+    _finish(scene)
+
+
+def sweep_all(scene: Scene, fault: Fault) -> None:
+    """Hit every point of a scene with one fault."""
+    for number in range(1, scene.measure(fault) + 1):
+        strike(scene, fault, number)
+    _finish(scene)
+
+
+def strike(scene: Scene, fault: Fault, number: int) -> None:
+    """Do the act of a scene with a fault at one point, and check what it left."""
+    with noting(f"{fault.name}, point {number}"):
+        scene.prepare()
+        hit = fault.strike(scene, number)
+        with noting(f"it struck at: {hit.at}; the act came to {hit.outcome!r}"):
+            scene.check(hit)
+
+
+def _finish(scene: Scene) -> None:
+    assert scene.measure(KILL) >= scene.least
+    scene.prepare()
+    scene.check(Hit("none", "its end", scene.act()))

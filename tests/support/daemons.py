@@ -1,0 +1,171 @@
+"""Daemons for tests: real processes, each of which is ended by the test that started it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic, sleep
+
+from shadowtree.daemon.client import Client, connect
+from shadowtree.daemon.endpoint import Endpoint
+from tests.support.processes import surroundings
+
+PATIENCE_S = 60.0
+
+RUN = """
+import os, sys
+from shadowtree.daemon.endpoint import Endpoint
+from shadowtree.daemon.server import Server, Timing
+
+{code}
+place = Endpoint(os.environ)
+listening = place.listen()
+assert listening is not None
+server = Server(place, listening, Timing({timing}))
+os.write(1, b"ready")
+os.close(1)
+server.run()
+"""
+"""A daemon in the foreground, which can be told what to do otherwise than usual."""
+
+KILL_AT = """
+import signal
+from shadowtree.base import faultpoint
+from shadowtree.daemon import conversation as server
+
+is_armed = False
+writes = 0
+wanted = {at!r}
+run, send = server.Call.run, server.Conversation.send
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+async def armed_run(self):
+    global is_armed
+    is_armed = True
+    return await run(self)
+
+def before_write(act, path):
+    global writes
+    writes += is_armed
+    if is_armed and wanted in ("first", act, writes):
+        die()
+
+async def dying_send(self, *frame):
+    if is_armed and wanted == "answer" and frame[0] in ("result", "error"):
+        die()
+    await send(self, *frame)
+
+server.Call.run, server.Conversation.send, faultpoint.before_write = armed_run, dying_send, before_write
+"""
+"""Dies in the first call that it does: at its n-th write, at the first of a kind, or before it answers."""
+
+HOLD_AT = """
+import threading
+from shadowtree.base import faultpoint
+from shadowtree.daemon import conversation as server
+
+is_armed = False
+cancelled = threading.Event()
+run, cancel = server.Call.run, server.Call.cancel
+
+async def armed_run(self):
+    global is_armed
+    is_armed = True
+    return await run(self)
+
+def told_cancel(self):
+    cancel(self)
+    cancelled.set()
+
+def before_write(act, path):
+    if is_armed and act == {at!r}:
+        open({held!r}, "w").close()
+        cancelled.wait({patience})
+
+server.Call.run, server.Call.cancel, faultpoint.before_write = armed_run, told_cancel, before_write
+"""
+"""Stops at a certain write of its calls until somebody cancels one."""
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Wait for something that is bound to happen."""
+    deadline = monotonic() + PATIENCE_S
+    while not is_so():
+        assert monotonic() < deadline, "it did not happen"
+        sleep(0.01)
+
+
+def find_pid() -> int | None:
+    """Find the process that is the daemon here; None: there is none."""
+    place = Endpoint(os.environ)
+    if not os.path.exists(place.lock):
+        return None
+    with open(place.lock) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return int(file.read())
+        return None
+
+
+def end_daemon() -> None:
+    """End the daemon that a command started here, if there is one."""
+    pid = find_pid()
+    if pid is not None:
+        os.kill(pid, signal.SIGCONT)
+        os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: find_pid() is None)
+
+
+@contextmanager
+def daemon(code: str = "", timing: str = "", **variables: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a daemon that listens, as a child of this process."""
+    program = RUN.format(code=code, timing=timing)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, env=surroundings(**variables)
+    )
+    try:
+        assert process.stdout is not None
+        with process.stdout as ready:
+            assert ready.read() == b"ready"
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        process.wait(PATIENCE_S)
+
+
+def serve(worktree: Path, *, is_kept: bool = True) -> Client:
+    """Let the daemon that runs serve a worktree; the conversation is still open."""
+    client = greet()
+    client.ask("serve", {"worktree": str(worktree), "store": None}, is_kept)
+    return client
+
+
+def serve_kept(worktree: Path) -> None:
+    """Let the daemon that runs serve a worktree until it is not used for long."""
+    serve(worktree).close()
+
+
+def greet() -> Client:
+    """Begin a conversation with the daemon that runs."""
+    place = Endpoint(os.environ)
+    client = connect(place)
+    assert client is not None
+    client.greet(place)
+    return client
+
+
+def list_served() -> list[str]:
+    """Name the worktrees that the daemon serves."""
+    with greet() as client:
+        return [each["worktree"] for each in client.ask("status")["worktrees"]]

@@ -1,0 +1,46 @@
+"""Limits that are so low that a short story meets them, and how all shadows of a test get them."""
+
+from __future__ import annotations
+
+import pytest
+
+from shadowtree import Shadow
+from shadowtree.base.frozen import replace
+from shadowtree.base.limits import Limits, PackLimits
+
+TINY = Limits(
+    packs=PackLimits(
+        many=5,
+        large_bytes=1_500,
+        most_objects_at_once=10,
+        idle_bytes=0,
+        idle_part=1_000_000,
+        shelf_bytes=3_000,
+        waiting_bytes=1_500,
+    ),
+    timeline_free_bytes=4_096,
+)
+"""Few packs are many, shelves are small and little room is much: a short story sees all of it."""
+LARGE_PACKS = PackLimits(journaled_bytes=0)
+"""No pack is a small one, so nothing comes back from the journal."""
+UNTIDIED = PackLimits(many=1 << 60, very_many=1 << 60, large_bytes=1 << 60)
+"""Packs stay as snapshots add them."""
+
+
+def use_limits(patch: pytest.MonkeyPatch, limits: Limits) -> None:
+    """Open each Shadow from now on with these limits, unless it is given others.
+
+    For stories that open many, in helpers that know nothing of limits.
+    """
+    patch.setitem(_defaults(), "limits", limits)
+
+
+def change_limits(patch: pytest.MonkeyPatch, **fields: object) -> None:
+    """Change only some of them."""
+    use_limits(patch, replace(_defaults()["limits"], **fields))
+
+
+def _defaults() -> dict[str, Limits]:
+    defaults = Shadow.__init__.__kwdefaults__
+    assert defaults is not None
+    return defaults

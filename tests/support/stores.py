@@ -1,0 +1,121 @@
+"""Stores: open one as a new process would, and read what it holds without touching it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from shadowtree import Shadow
+from shadowtree.store.objects.git_format import MODE_TREE, PackBytes
+from shadowtree.store.objects.read import Objects
+from shadowtree.timeline.journal import Journal
+
+Read = TypeVar("Read")
+
+SETTINGS = {"min_free": 0, "lock_timeout": 120}
+"""The lock is not given in turn: where many want it, on a busy machine, some wait long."""
+
+
+def open_shadow(worktree: Path, store: Path | None = None) -> Shadow:
+    """Open a worktree as a new process would."""
+    return Shadow(worktree, store=store, settings=SETTINGS)
+
+
+def track(worktree: Path, store: Path | None = None) -> str:
+    """Take a snapshot as a new process would."""
+    with open_shadow(worktree, store) as shadow:
+        return shadow.track()
+
+
+def store_of(worktree: Path) -> Path:
+    """Give where the store of a worktree is, or would be."""
+    return Shadow(worktree).store
+
+
+def put_back(saved: Path, place: Path) -> None:
+    """Put a saved directory back in place of what is there."""
+    shutil.rmtree(place)
+    shutil.copytree(saved, place)
+
+
+# What must be true
+
+
+def assert_records_whole(store: Path) -> None:
+    """Read every object that a record names, down to the last blob, with its hash checked.
+
+    The timeline is read from a copy: the next command is to find it as the dead process left it.
+    """
+    packs = journaled_packs(store)
+    objects = Objects(str(store / "objects"), journaled=lambda: packs)
+    seen: set[bytes] = set()
+    try:
+        for record in recorded_trees(store):
+            for tree in (record.tree, record.facts):
+                read_below(objects, tree, seen)
+            objects.read(b"commit", record.keeper)
+    finally:
+        objects.close()
+
+
+def recorded_trees(store: Path) -> list[Any]:  # Any: records of the journal
+    """Give every recorded tree of a store, without touching it."""
+    if not (store / "timeline.db").exists():
+        return []
+    return read_timeline(store, lambda journal: list(journal.trees_after(0)))
+
+
+def journaled_packs(store: Path) -> list[PackBytes]:
+    """Give the packs that the journal of a store holds, without touching it."""
+    if not (store / "timeline.db").exists():
+        return []
+    return read_timeline(store, lambda journal: list(journal.packs.read_all()))
+
+
+def read_timeline(store: Path, read: Callable[[Journal], Read]) -> Read:
+    """Read from the timeline of a store without touching it."""
+    with tempfile.TemporaryDirectory() as scratch:
+        for path in store.glob("timeline.db*"):
+            shutil.copy(path, scratch)
+        journal = Journal(os.path.join(scratch, "timeline.db"))
+        try:
+            return read(journal)
+        finally:
+            journal.close()
+
+
+def read_below(objects: Objects, tree: bytes, seen: set[bytes]) -> None:
+    """Read a tree and all that it names."""
+    if tree in seen:
+        return
+    seen.add(tree)
+    for entry in objects.read_tree(tree):
+        if entry.mode == MODE_TREE:
+            read_below(objects, entry.id, seen)
+        elif entry.id not in seen:
+            seen.add(entry.id)
+            objects.read(b"blob", entry.id)
+
+
+def assert_no_leftovers(store: Path) -> None:
+    """Look for what a dead process may leave: temporaries, unfinished stores, packs without an index."""
+    assert leftovers(store) == []
+
+
+def leftovers(store: Path) -> list[str]:
+    """List what a dead process may leave."""
+    found = [path.name for path in store.parent.glob("*.new")]
+    found += [str(path.relative_to(store)) for path in store.rglob("*") if "tmp" in path.name]
+    packs = {path.name for path in (store / "objects" / "pack").glob("*")}
+    found += [name for name in packs if name.endswith(".pack") and name[:-5] + ".idx" not in packs]
+    found += [name for name in packs if name.endswith(".idx") and name[:-4] + ".pack" not in packs]
+    return sorted(found)
+
+
+def count_packs(store: Path) -> int:
+    """Count the packs of a store."""
+    return len(list((store / "objects" / "pack").glob("*.idx")))

@@ -1,0 +1,201 @@
+"""A story: messages that edit, add, replace and remove files, and a copy of the directory after each.
+
+The copies are the model: whatever is forgotten, packed, swept or interrupted, what is left of the story has
+to come back exactly as it was.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from shadowtree import Shadow
+from shadowtree.base.frozen import replace
+from tests.support.limits import TINY
+from tests.support.referee import assert_sound_store, git
+from tests.support.stores import SETTINGS, assert_no_leftovers, assert_records_whole
+from tests.support.trees import Copy, copy_of, refill
+
+FOLDERS = ("", "one", "one/two")
+
+
+def lines(name: str, version: int) -> bytes:
+    """Make a text of which each version differs from others in two lines."""
+    return b"".join(b"%s %d %d\n" % (name.encode(), line, line % 30 == version % 30) for line in range(60))
+
+
+def text_of(id: str) -> str:
+    """Make up what is said in a message: so much that it takes room in the timeline."""
+    return f"about {id} " * 2000
+
+
+class Story:
+    """A worktree in which messages were recorded, and what was there after each."""
+
+    def __init__(self, worktree: Path, store: Path, seed: int = 3) -> None:
+        self.worktree = worktree
+        self.store = store
+        self.copies: dict[str, Copy] = {}
+        """By message what was there after it."""
+        self.trees: dict[str, str] = {}
+        self._chance = random.Random(seed)
+        self._checks = 0
+
+    def open(self, **settings: object) -> Shadow:
+        """Open it, as a new process would."""
+        return Shadow(self.worktree, store=self.store, settings={**SETTINGS, **settings})
+
+    def begin(self, shadow: Shadow) -> None:
+        """Make the first files, and wrap them."""
+        for folder in FOLDERS:
+            (self.worktree / folder).mkdir(exist_ok=True)
+            for name in "abc":
+                (self.worktree / folder / name).write_bytes(lines(folder + name, 0))
+        (self.worktree / "one" / "ln").symlink_to("a")
+        shadow.wrap()
+        self.copies[""] = copy_of(self.worktree)
+
+    def tell(self, shadow: Shadow, number: int, *, size: int = 0) -> str:
+        """Record one more message; `size` is that of a file in it that cannot be packed tightly."""
+        id = f"m{number}"
+        with shadow.message(id, text=text_of(id)) as message:
+            self.edit(number, size)
+        assert message.after is not None
+        self.copies[id], self.trees[id] = copy_of(self.worktree), message.after
+        return id
+
+    def edit(self, number: int, size: int = 0) -> None:
+        """Work in the worktree."""
+        chance = self._chance
+        for _ in range(2):
+            path = self.worktree / chance.choice(FOLDERS) / chance.choice("abc")
+            path.write_bytes(lines(path.name, number + 1))
+        new = self.worktree / "one" / f"new{number}"
+        new.write_text(f"only in {number}")
+        new.chmod(0o600 if number % 2 else 0o755)
+        (self.worktree / "one" / f"new{number - 3}").unlink(missing_ok=True)
+        if size:
+            (self.worktree / "noise").write_bytes(chance.randbytes(size))
+
+    # What must be true
+
+    def check(self, *, most: int = 2, is_ours: bool = True) -> None:
+        """Whatever happened: the next commands work, and what is live is whole and comes back exactly.
+
+        Every object that a live record names is read, and up to `most` messages are reverted, others each
+        time. It may be that not all is ours, as real git packed something.
+        """
+        now = copy_of(self.worktree)
+        assert_records_whole(self.store)
+        with self.open() as shadow:
+            shadow.status()
+            messages = {m.id: m for m in shadow.messages() if m.id in self.trees}
+            assert {id: m.after for id, m in messages.items()} == {id: self.trees[id] for id in messages}
+            assert messages
+            assert all(m.text == text_of(id) for id, m in messages.items())
+            for id in self._some(list(messages), most):
+                self.check_revert(shadow, id)
+            shadow.track()
+        assert copy_of(self.worktree) == now
+        self.check_store(is_ours=is_ours)
+
+    def check_store(self, *, is_ours: bool = True) -> None:
+        """All is whole, git finds no fault, nobody else can look in, and nothing is left lying about."""
+        assert_records_whole(self.store)
+        assert_no_leftovers(self.store)
+        if is_ours:
+            assert_sound_store(self.store)
+        else:
+            git("--git-dir", self.store, "fsck", "--full", "--strict")
+
+    def check_revert(self, shadow: Shadow, id: str) -> None:
+        """Go back to before a message and come back."""
+        now = copy_of(self.worktree)
+        before = f"m{int(id[1:]) - 1}"
+        shadow.revert(id)
+        assert copy_of(self.worktree) == self.copies["" if before == "m-1" else before], f"before {id}"
+        shadow.unrevert()
+        assert copy_of(self.worktree) == now, f"after {id}"
+
+    def check_restores(self) -> None:
+        """Everything that is live comes back exactly, one after the other."""
+        with self.open() as shadow:
+            for message in shadow.messages():
+                if message.id in self.copies:
+                    shadow.restore(message.id)
+                    assert copy_of(self.worktree) == self.copies[message.id], message.id
+
+    def _some(self, ids: list[str], most: int) -> Iterator[str]:
+        """Choose messages, others each time, so that in the end all had their turn."""
+        for place in range(min(most, len(ids))):
+            yield ids[(self._checks * most + place) % len(ids)]
+        self._checks += 1
+
+
+class Told(Story):
+    """A story that is saved, so that something can be done to its store again and again."""
+
+    def __init__(self, worktree: Path, store: Path, saved: Path, messages: int = 12) -> None:
+        super().__init__(worktree, store)
+        self._saved = saved
+        with self.open() as shadow:
+            self.begin(shadow)
+            for number in range(messages):
+                self.tell(shadow, number)
+        self.save()
+
+    def save(self) -> None:
+        """Come back to what there is now."""
+        shutil.rmtree(self._saved, ignore_errors=True)
+        shutil.copytree(self.worktree, self._saved / "worktree", symlinks=True)
+        shutil.copytree(self.store, self._saved / "store")
+
+    def put_back(self) -> None:
+        """Have worktree and store as they were saved."""
+        refill(self.worktree, self._saved / "worktree")
+        refill(self.store, self._saved / "store")
+
+
+def forget(shadow: Shadow) -> object:
+    """Mark as forgotten, and free nothing."""
+    return shadow.forget(keep_last=4, gc=False)
+
+
+def sweep(shadow: Shadow) -> object:
+    """Forget and free: mark, make the chain of keepers anew, write shelves, remove, give back room."""
+    return shadow.forget(keep_last=4)
+
+
+def sweep_briefly(shadow: Shadow) -> object:
+    """Do the same where no shelf is worth it: what is fresh stays so, without what nothing needs."""
+    # On the last shelf there is room, whatever deflating the ids came to: a new one is always worth it.
+    packs = replace(TINY.packs, worth_part=1, spared_part=1, shelf_bytes=4_000)
+    limits = replace(TINY, packs=packs)
+    with Shadow(shadow.worktree, store=shadow.store, settings=shadow.settings, limits=limits) as other:
+        return other.forget(keep_last=4)
+
+
+def tidy(shadow: Shadow) -> object:
+    """Do what the daemon does in idle time."""
+    return shadow.tidy(1000)
+
+
+def let_git_pack(told: Told) -> None:
+    """Have a pack and a list of real git in the store, and loose objects: all that one snapshot stored."""
+    git("--git-dir", told.store, "gc", "--quiet", "--prune=now")
+    with told.open() as shadow:
+        told.tell(shadow, len(told.trees))
+    newest = max((told.store / "objects" / "pack").glob("*.pack"), key=lambda path: path.stat().st_mtime_ns)
+    for path in newest.parent.glob(newest.stem + ".*"):
+        path.rename(told.store / path.name)
+    with (told.store / newest.name).open("rb") as pack:
+        unpack = ["git", "--git-dir", str(told.store), "unpack-objects", "-q"]
+        subprocess.run(unpack, stdin=pack, check=True, capture_output=True)
+    for path in told.store.glob("pack-*"):
+        path.unlink()
+    git("--git-dir", told.store, "multi-pack-index", "write")
+    for path in told.store.rglob("*"):
+        path.chmod(0o700 if path.is_dir() else 0o600)

@@ -1,0 +1,149 @@
+"""The law of watching: a snapshot with the watcher equals a cold one, always."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from shadowtree import Shadow, Skipped, Snapshot, Watching
+from shadowtree.base.limits import DEFAULT_LIMITS, Limits
+from shadowtree.system import files as worktree
+from tests.support.processes import in_child
+from tests.support.referee import git
+from tests.support.trees import Tree, executable, link
+
+SETTINGS = {"min_free": 0}
+
+BASE: Tree = {
+    ".gitignore": "*.log\nbuild/\n",
+    "a.txt": "one\n",
+    "run.sh": executable("#!"),
+    "b.log": "ignored",
+    "ln": link("a.txt"),
+    "src": {"m.py": "m", "n.py": "n", "deep": {"er": {"f": "f"}}},
+    "c": {"x": "x", "d": {"y": "y", "e": {"z": "z"}}},
+    "build": {"out": "o", "sub": {"p": "p"}},
+    "node_modules": {"pkg": {"index.js": "i"}},
+    "empty": {},
+}
+"""Something of everything."""
+
+View: TypeAlias = tuple[str, str, int, list[Skipped]]
+"""What has to be equal: tree, facts, how many files, what was skipped."""
+
+
+def view(snapshot: Snapshot) -> View:
+    """Give what has to be equal."""
+    return snapshot.tree, snapshot.facts, snapshot.files, snapshot.skipped
+
+
+def take_cold(top: Path, store: Path, **settings: object) -> Snapshot:
+    """Take a snapshot as somebody does who knows nothing of a watcher."""
+    with Shadow(top, store=store, settings={**SETTINGS, **settings}) as shadow:
+        return shadow.take_snapshot()
+
+
+MOUNTED = "something was mounted or unmounted"
+"""Why everything is looked at again, in the words of the watcher."""
+
+
+class Watched:
+    """A worktree with a shadow that watches it."""
+
+    def __init__(
+        self, top: Path, place: Path, *, limits: Limits = DEFAULT_LIMITS, **settings: object
+    ) -> None:
+        self.top = top
+        self.shadow = Shadow(
+            top, store=place / "warm", watch=True, settings={**SETTINGS, **settings}, limits=limits
+        )
+        self._place = place
+        self._settings = settings
+        self._numbers = count()
+        self.is_checked = False
+        """It was compared with a store of its own, and not yet with another process."""
+
+    def watching(self) -> Watching:
+        """Tell how well it is in sight."""
+        watching = self.shadow.watching
+        assert watching is not None
+        return watching
+
+    def rescans(self) -> int:
+        """Tell how often everything was looked at."""
+        return self.watching().rescans
+
+    def check(self, *, has_history: bool = False) -> Snapshot:
+        """Take a snapshot, and compare it with that of somebody who looks at everything.
+
+        That one has a store of its own; or, if what the store holds `has_history` on its side, it is another
+        process with the same store. Without history, the other process comes when the test is over.
+        """
+        if has_history:
+            return self.check_in_another_process()
+        warm = self.shadow.take_snapshot()
+        self.is_checked = True
+        store = self._place / f"cold {next(self._numbers)}"
+        cold = take_cold(self.top, store, **self._settings)
+        assert view(warm) == view(cold), _list_differing(self.shadow.store, warm, store, cold)
+        shutil.rmtree(store)
+        return warm
+
+    def check_in_another_process(self) -> Snapshot:
+        """Take a snapshot, and compare it with that of another process with the same store."""
+        warm = self.shadow.take_snapshot()
+        other = in_child(lambda: take_cold(self.top, self.shadow.store, **self._settings)).value()
+        assert view(warm) == view(other), _list_differing(self.shadow.store, warm, self.shadow.store, other)
+        return warm
+
+    def check_without_rescan(self) -> Snapshot:
+        """Do the same, and make sure that it was the watcher who knew.
+
+        The table of mounts may have been read while another test changed it: then once more.
+        """
+        for _ in range(5):
+            before = self.rescans()
+            warm = self.check()
+            if self.rescans() == before or self.watching().reason != MOUNTED:
+                break
+        assert self.rescans() == before, self.watching().reason
+        return warm
+
+    def settle(self) -> None:
+        """Take snapshots until nothing is new any more: what is young is looked at once more."""
+        for _ in range(3):
+            self.shadow.take_snapshot()
+
+
+def _list_differing(store_a: Path, a: Snapshot, store_b: Path, b: Snapshot) -> object:
+    """Tell people what differs."""
+    left, right = (
+        {*git("--git-dir", store, "ls-tree", "-r", "-z", snapshot.tree).split("\0")}
+        for store, snapshot in ((store_a, a), (store_b, b))
+    )
+    return {"warm only": sorted(left - right), "cold only": sorted(right - left), "warm": a, "cold": b}
+
+
+def forget_youth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let files count as old at once, so that none is read again only because it is young."""
+    monkeypatch.setattr(worktree, "_COARSE_WINDOW_NS", 0)
+    monkeypatch.setattr(worktree, "_FINE_WINDOW_NS", 0)
+
+
+def open_descriptors() -> dict[int, str]:
+    """Give the open descriptors of this process, and what they are."""
+
+    def look() -> Iterator[tuple[int, str]]:
+        for entry in os.listdir("/proc/self/fd"):
+            try:
+                yield int(entry), os.readlink(f"/proc/self/fd/{entry}")
+            except OSError:
+                continue
+
+    return dict(look())
