@@ -6,6 +6,7 @@ import errno
 import fcntl
 import mmap
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from shadowtree import Shadow
 from shadowtree.system import process
 from shadowtree.system import syscalls as system
 from shadowtree.system.syscalls import exchange, is_being_written, move, start_writeback, sync_file_system
@@ -634,28 +636,26 @@ assert "ctypes" in sys.modules
 # The faults that other tests inject
 
 
-def test_faults_reach_what_writes_into_the_worktree(tmp_path: Path) -> None:
-    staging = pytest.importorskip("shadowtree.revert.writer")
-    make_tree(tmp_path / "place", {"a": "1", "b": "2"})
+class _Listener(Faults):
+    """Lets every call through, and remembers it."""
 
-    with opened(tmp_path / "place") as fd:
-        calls: dict[str, Callable[[], object]] = {
-            "renameat2 b": lambda: staging.exchange(fd, b"a", fd, b"b"),
-            "renameat2 c": lambda: staging.move(fd, b"a", fd, b"c"),
-            f"syncfs {fd}": lambda: staging.sync_file_system(fd),
-            "open c": lambda: staging.os.open(b"c", os.O_CREAT | os.O_WRONLY, dir_fd=fd),
-            "symlink c": lambda: staging.os.symlink(b"x", b"c", dir_fd=fd),
-            "mkdir c": lambda: staging.os.mkdir(b"c", dir_fd=fd),
-            "unlink a": lambda: staging.os.unlink(b"a", dir_fd=fd),
-            "rmdir a": lambda: staging.os.rmdir(b"a", dir_fd=fd),
-            f"fchmod {fd}": lambda: staging.os.fchmod(fd, 0o700),
-        }
-        for name, call in calls.items():
-            with Faults(1, errno.EIO) as faults, pytest.raises(OSError):
-                call()
-            assert faults.hits == [name]
+    def strike(self, what: str) -> None:
+        """Let it be."""
 
-    assert_tree(tmp_path / "place", {"a": "1", "b": "2"})
+
+def test_faults_reach_what_writes_into_the_worktree(worktree: Path) -> None:
+    """All that an act of many files does to the worktree, links and directories included."""
+    files = {f"f{number}": "text" for number in range(10)}
+    make_tree(worktree, {"gone": {"link": link("f1")}, **files})
+    with Shadow(worktree, settings={"min_free": 0}) as shadow:
+        with shadow.message("m"):
+            shutil.rmtree(worktree / "gone")
+            make_tree(worktree, {"made": {}, **dict.fromkeys(files, "other")})
+        with _Listener(1, errno.EIO, forever=True) as faults:
+            shadow.undo()
+
+    calls = {hit.partition(" ")[0] for hit in faults.hits}
+    assert calls >= {"renameat2", "syncfs", "open", "write", "symlink", "mkdir", "unlink", "rmdir", "fchmod"}
 
 
 # Boots
