@@ -1,24 +1,31 @@
-"""Paths as shadowtree holds them: bytes relative to the worktree, with `/` between the names.
+"""Paths as shadowtree holds them, and what is at one: a file, a link, a directory, nothing, or unknown.
 
-The root of the worktree is the empty path. A name that is no UTF-8 becomes text with surrogate escapes
-and comes back unchanged. This module also knows which names git forbids in a tree.
+A path is bytes relative to the worktree, with `/` between the names; the root of the worktree is the empty
+path. A name that is no UTF-8 becomes text with surrogate escapes and comes back unchanged. This module also
+knows which names git forbids in a tree.
 """
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Collection, Iterator
+
+from shadowtree.base.frozen import frozen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NewType
+    from typing import NewType, TypeAlias
 
     RelPath = NewType("RelPath", bytes)
     """A path relative to the worktree."""
+    Answer: TypeAlias = "PathState | Unknown | None"
+    """Present, absent (None), or nobody can say: the three answers of the contract."""
 else:
     # Importing `typing` would cost every command more than the rest of this module.
     RelPath = bytes
 
 ROOT = RelPath(b"")
+MODE_LINK = stat.S_IFLNK
 
 
 def join(parent: RelPath, name: bytes) -> RelPath:
@@ -114,3 +121,57 @@ def _as_hfs(folded: bytes) -> bytes:
     for ignored in _HFS_IGNORED:
         folded = folded.replace(ignored, b"")
     return folded
+
+
+# What is at a path
+
+
+@frozen
+class PathState:
+    """A file, a link or a directory."""
+
+    mode: int
+    """Kind and exact permission bits, as in `st_mode`; of links and directories the kind alone."""
+    blob: bytes = b""
+    """The id of what a file holds, or of where a link points; a directory has none."""
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether it is a directory."""
+        return stat.S_ISDIR(self.mode)
+
+    @property
+    def is_link(self) -> bool:
+        """Whether it is a symbolic link."""
+        return stat.S_ISLNK(self.mode)
+
+
+@frozen
+class Unknown:
+    """Nobody can say what is at a path."""
+
+    reason: str
+
+
+DIRECTORY = PathState(stat.S_IFDIR)
+
+
+@frozen
+class Change:
+    """What happened to one path. A side may be unknown; then the change is in no patch."""
+
+    path: RelPath
+    old: PathState | Unknown | None
+    new: PathState | Unknown | None
+    is_merged: bool = False
+    """An act made it of several versions: what somebody had edited is still in it."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether both sides are known."""
+        return not isinstance(self.old, Unknown) and not isinstance(self.new, Unknown)
+
+
+def is_file(state: PathState | Unknown | None) -> bool:
+    """Tell whether a state is that of a file or a link."""
+    return isinstance(state, PathState) and not state.is_directory

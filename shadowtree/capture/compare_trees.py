@@ -6,15 +6,14 @@ say nothing is never in a patch; it is listed as skipped instead.
 
 from __future__ import annotations
 
-from shadowtree.base.path_state import Change, Unknown
-from shadowtree.base.paths import ROOT, RelPath, join
+from shadowtree.base.paths import ROOT, Change, RelPath, Unknown, join
 from shadowtree.capture.recorded_tree import RecordedDirectory
 from shadowtree.results.messages import ChangedPath, FileDiff, Patch, make_patch
 from shadowtree.store.objects.read import Objects, TooLarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shadowtree.base.path_state import Answer
+    from shadowtree.base.paths import Answer
 
 
 def compare(before: RecordedDirectory, after: RecordedDirectory) -> Patch:

@@ -14,8 +14,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterator
 
-from shadowtree.base.path_state import MODE_LINK, Change, PathState
-from shadowtree.base.paths import ROOT, RelPath, join, parent_of
+from shadowtree.base.paths import MODE_LINK, ROOT, Change, PathState, RelPath, join, parent_of
 from shadowtree.capture.entries import ID_SIZE, STAMP_SIZE, Directory, join_ids
 from shadowtree.capture.scan import Scan
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import stat
 from functools import cached_property
 
-from shadowtree.base.path_state import DIRECTORY, PathState, Unknown
-from shadowtree.base.paths import RelPath, from_text, is_own_temporary
+from shadowtree.base.paths import DIRECTORY, PathState, RelPath, Unknown, from_text, is_own_temporary
 from shadowtree.capture.entries import FORCED, NORMAL
 from shadowtree.capture.facts import (
     DIRECTORY_BLOB,
@@ -30,7 +29,7 @@ from shadowtree.store.objects.read import Objects
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shadowtree.base.path_state import Answer
+    from shadowtree.base.paths import Answer
 
 LEFT_OUT_THEN = "the rules left it out"
 

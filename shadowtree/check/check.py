@@ -21,7 +21,7 @@ from shadowtree.base.errors import (
     StoreTooNew,
     StoreTooOld,
 )
-from shadowtree.base.path_state import PathState
+from shadowtree.base.paths import PathState
 from shadowtree.capture import stat_cache
 from shadowtree.check.missing_objects import Reach
 from shadowtree.check.stored_copies import (

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from shadowtree.base.errors import StoreDamaged
 from shadowtree.base.frozen import frozen
-from shadowtree.base.path_state import Change
+from shadowtree.base.paths import Change
 from shadowtree.results.reports import HurtMessage
 from shadowtree.store.objects.git_format import PackBytes
 from shadowtree.timeline.database import Database

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shadowtree.base.errors import InvalidInput, UnknownName
-from shadowtree.base.path_state import DIRECTORY, Change, Unknown
-from shadowtree.base.paths import RelPath, to_text
+from shadowtree.base.paths import DIRECTORY, Change, RelPath, Unknown, to_text
 from shadowtree.capture.capture import Site, look
 from shadowtree.capture.compare_trees import list_changes
 from shadowtree.capture.open_store import OpenStore
@@ -23,7 +22,7 @@ from shadowtree.timeline.session import NOBODY, Session
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shadowtree.base.path_state import Answer
+    from shadowtree.base.paths import Answer
 
 
 def blame_path(opened: OpenStore, site: Site, session: str, path: RelPath) -> list[BlameEntry]:

@@ -14,8 +14,7 @@ from shadowtree.base.arguments import check_name, encode_meta, refuse_unknown
 from shadowtree.base.errors import DuplicateMessage, InvalidInput, UnknownMessage
 from shadowtree.base.frozen import replace
 from shadowtree.base.interrupts import Cancellation
-from shadowtree.base.path_state import Change
-from shadowtree.base.paths import RelPath
+from shadowtree.base.paths import Change, RelPath
 from shadowtree.capture.capture import Capture, Site, capture
 from shadowtree.capture.compare_trees import list_changes
 from shadowtree.capture.open_store import OpenStore

@@ -6,8 +6,7 @@ import stat
 from collections.abc import Iterable
 
 from shadowtree.base.frozen import field, frozen
-from shadowtree.base.path_state import DIRECTORY, Change, PathState, Unknown, is_file
-from shadowtree.base.paths import to_text
+from shadowtree.base.paths import DIRECTORY, Change, PathState, Unknown, is_file, to_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -19,8 +19,18 @@ from shadowtree.base.errors import (
 )
 from shadowtree.base.frozen import frozen, replace
 from shadowtree.base.interrupts import Cancellation, HeldInterrupts
-from shadowtree.base.path_state import DIRECTORY, Change, PathState, Unknown, is_file
-from shadowtree.base.paths import ROOT, RelPath, ancestors, parent_of, to_text
+from shadowtree.base.paths import (
+    DIRECTORY,
+    ROOT,
+    Change,
+    PathState,
+    RelPath,
+    Unknown,
+    ancestors,
+    is_file,
+    parent_of,
+    to_text,
+)
 from shadowtree.capture.capture import Capture, Site, capture, look, refuse_full, scan_site
 from shadowtree.capture.compare_trees import list_changes
 from shadowtree.capture.open_store import OpenStore

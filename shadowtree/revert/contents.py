@@ -10,8 +10,18 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 
 from shadowtree.base.errors import WorktreeFailed
-from shadowtree.base.path_state import DIRECTORY, MODE_LINK, PathState, Unknown, is_file
-from shadowtree.base.paths import RelPath, is_own_temporary, join, parent_of, to_text
+from shadowtree.base.paths import (
+    DIRECTORY,
+    MODE_LINK,
+    PathState,
+    RelPath,
+    Unknown,
+    is_file,
+    is_own_temporary,
+    join,
+    parent_of,
+    to_text,
+)
 from shadowtree.base.tombstones import NO_TOMBSTONES, PURGED, Tombstones
 from shadowtree.capture.capture import Capture
 from shadowtree.capture.entries import Directory
@@ -24,7 +34,7 @@ from shadowtree.text.linediff import MAX_TEXT_BYTES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shadowtree.base.path_state import Answer
+    from shadowtree.base.paths import Answer
 
 _MEMORY_BYTES = 64 << 20
 """How much of what was verified is kept in memory until it is written; the rest is read again."""

@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from shadowtree.base.errors import StoreDamaged, UnknownMessage
 from shadowtree.base.frozen import field, frozen, replace
-from shadowtree.base.path_state import Change
-from shadowtree.base.paths import RelPath
+from shadowtree.base.paths import Change, RelPath
 from shadowtree.capture.compare_trees import list_changes
 from shadowtree.capture.recorded_tree import RecordedDirectory, open_recorded
 from shadowtree.revert.wanted import EventChanges, OtherChange

@@ -18,8 +18,7 @@ import stat
 from collections.abc import Sequence
 
 from shadowtree.base.frozen import replace
-from shadowtree.base.path_state import Change, PathState, Unknown
-from shadowtree.base.paths import RelPath
+from shadowtree.base.paths import Change, PathState, RelPath, Unknown
 from shadowtree.results.outcomes import Hunk
 from shadowtree.revert.plan import Merged
 from shadowtree.text.merge import Merge, NotMerged, merge_text, write_markers

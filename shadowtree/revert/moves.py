@@ -21,8 +21,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from shadowtree.base.errors import Conflict, ShadowError, StoreDamaged, WorktreeFailed
 from shadowtree.base.frozen import frozen
-from shadowtree.base.path_state import DIRECTORY, Change, PathState, Unknown
-from shadowtree.base.paths import TEMPORARY_PREFIX, RelPath, join, parent_of, to_text
+from shadowtree.base.paths import (
+    DIRECTORY,
+    TEMPORARY_PREFIX,
+    Change,
+    PathState,
+    RelPath,
+    Unknown,
+    join,
+    parent_of,
+    to_text,
+)
 from shadowtree.results.outcomes import ConflictingPath
 from shadowtree.revert.writer import NO_FILE, THIRD_SUFFIX, FileId, Writer
 
@@ -30,7 +39,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from shadowtree.base.path_state import Answer
+    from shadowtree.base.paths import Answer
     from shadowtree.system.files import FileStamp
 
 ReadBlob = Callable[[bytes], Iterable[bytes]]

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from shadowtree.base.frozen import field, frozen
-from shadowtree.base.path_state import DIRECTORY, Change, PathState, Unknown, is_file
-from shadowtree.base.paths import RelPath, ancestors, to_text
+from shadowtree.base.paths import DIRECTORY, Change, PathState, RelPath, Unknown, ancestors, is_file, to_text
 from shadowtree.results.messages import Skipped
 from shadowtree.results.outcomes import ConflictingPath, Hunk
 from shadowtree.revert.wanted import Wanted
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from shadowtree.base.arguments import OnConflict
-    from shadowtree.base.path_state import Answer
+    from shadowtree.base.paths import Answer
 
     class PresentState(Protocol):
         """What is on the disk now."""

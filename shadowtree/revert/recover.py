@@ -10,8 +10,7 @@ from collections.abc import Collection, Mapping
 from time import time
 
 from shadowtree.base.errors import WorktreeFailed
-from shadowtree.base.path_state import PathState, is_file
-from shadowtree.base.paths import RelPath, to_text
+from shadowtree.base.paths import PathState, RelPath, is_file, to_text
 from shadowtree.capture.capture import Site, capture
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.revert.contents import Contents

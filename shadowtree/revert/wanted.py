@@ -13,13 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from shadowtree.base.frozen import field, frozen, replace
-from shadowtree.base.path_state import Change, PathState, Unknown
-from shadowtree.base.paths import RelPath, is_among
+from shadowtree.base.paths import Change, PathState, RelPath, Unknown, is_among
 from shadowtree.base.tombstones import PURGED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shadowtree.base.path_state import Answer
+    from shadowtree.base.paths import Answer
 
 
 @frozen

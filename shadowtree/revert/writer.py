@@ -12,11 +12,10 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
 from hashlib import sha1
 
-from shadowtree.base import faultpoint
 from shadowtree.base.errors import OutOfSpace, ShadowError, WorktreeFailed, describe, is_full
-from shadowtree.base.path_state import DIRECTORY, MODE_LINK, PathState, Unknown
-from shadowtree.base.paths import RelPath, parent_of, to_text
+from shadowtree.base.paths import DIRECTORY, MODE_LINK, PathState, RelPath, Unknown, parent_of, to_text
 from shadowtree.store.objects.git_format import object_header, object_id
+from shadowtree.system import disk
 from shadowtree.system.files import Cursor, FileStamp, Unreadable, Vanished, open_file, stamp_of, stream_file
 from shadowtree.system.process import user_id
 from shadowtree.system.syscalls import (
@@ -30,7 +29,7 @@ from shadowtree.system.syscalls import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shadowtree.base.path_state import Answer
+    from shadowtree.base.paths import Answer
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MANY = 8
@@ -178,7 +177,7 @@ class Writer:
 
         Owners are not recorded: it gets those of what it is to replace, if this user may give them away.
         """
-        faultpoint.before_write("stage", to_text(path))
+        disk.before_write("stage", to_text(path))
         with _errors(path):
             owner = self._owner_of(instead_of)
             parent_fd, name = self._open_parent(path)
@@ -208,7 +207,7 @@ class Writer:
 
     def exchange(self, temporary: RelPath, path: RelPath) -> None:
         """Swap two entries in one step."""
-        faultpoint.before_write("exchange", to_text(path))
+        disk.before_write("exchange", to_text(path))
         with _errors(path):
             here, name = self._open_parent(path)
             there, other = self._open_parent(temporary, self._there)
@@ -219,7 +218,7 @@ class Writer:
 
     def move(self, source: RelPath, target: RelPath) -> None:
         """Give an entry another name, which must be free."""
-        faultpoint.before_write("move", to_text(target))
+        disk.before_write("move", to_text(target))
         with _errors(target):
             here, name = self._open_parent(source)
             there, other = self._open_parent(target, self._there)
@@ -229,14 +228,14 @@ class Writer:
 
     def remove(self, path: RelPath) -> None:
         """Unlink a file or a link."""
-        faultpoint.before_write("unlink", to_text(path))
+        disk.before_write("unlink", to_text(path))
         with _errors(path):
             fd, name = self._open_parent(path)
             os.unlink(name, dir_fd=fd)
 
     def remove_directory(self, path: RelPath) -> None:
         """Remove an empty directory."""
-        faultpoint.before_write("rmdir", to_text(path))
+        disk.before_write("rmdir", to_text(path))
         with _errors(path):
             self._forget(path)
             fd, name = self._open_parent(path)
@@ -244,7 +243,7 @@ class Writer:
 
     def change_mode(self, path: RelPath, mode: int) -> None:
         """Change the permission bits of a file, which is not touched otherwise."""
-        faultpoint.before_write("chmod", to_text(path))
+        disk.before_write("chmod", to_text(path))
         with _errors(path):
             parent_fd, name = self._open_parent(path)
             fd, status = open_file(parent_fd, name)
@@ -265,7 +264,7 @@ class Writer:
             for path in paths:
                 self._with_file(path, start_writeback)
         for path in paths:
-            faultpoint.before_write("fsync", to_text(path))
+            disk.before_write("fsync", to_text(path))
             self._with_file(path, os.fsync)
 
     def sync_directories(self, paths: Collection[RelPath]) -> None:
@@ -273,7 +272,7 @@ class Writer:
         if self._sync_file_systems(paths, len(paths)):
             return
         for path in sorted(paths):
-            faultpoint.before_write("fsync directory", to_text(path))
+            disk.before_write("fsync directory", to_text(path))
             with _errors(path):
                 os.fsync(self._here.enter(path))
 
@@ -294,7 +293,7 @@ class Writer:
         """Sync whole file systems that directories are on, if that is quicker and can be relied on."""
         if count < _MANY or unwritten_bytes() > count * _UNWRITTEN_EACH:
             return False
-        faultpoint.before_write("syncfs", self._root)
+        disk.before_write("syncfs", self._root)
         seen: set[int] = set()
         for path in sorted(paths):
             with _errors(path):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import time
 
-from shadowtree.base import faultpoint
 from shadowtree.base.errors import Locked, ShadowError
 from shadowtree.system import disk
 from shadowtree.system.process import host_name
@@ -72,7 +71,7 @@ class Lock:
                 os.close(fd)
 
     def _try(self) -> bool:
-        faultpoint.before_write("create", self._path)
+        disk.before_write("create", self._path)
         with disk.store_errors(self._path):
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
@@ -109,7 +108,7 @@ class Lock:
         with disk.store_errors(self._path):
             self.was_mine = bool(self._signature) and os.pread(self._fd, len(owner) + 1, 0) == owner
             if not self.was_mine:
-                faultpoint.before_write("sign", self._path)
+                disk.before_write("sign", self._path)
                 os.pwrite(self._fd, owner, 0)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from shadowtree.base import faultpoint
 from shadowtree.base.errors import OutOfSpace, ShadowError, StoreFailed, UnsafePath, describe, is_full
 from shadowtree.system.process import user_id
 from shadowtree.system.syscalls import sync_directory
@@ -25,9 +24,15 @@ TEMPORARY_PREFIX = "shadowtree-tmp-"
 """Whatever bears it and is found by the holder of the lock belongs to a process that died."""
 
 
-def before_write(act: str, path: str) -> None:
-    """Tell the fault point of a write into the store that is made elsewhere."""
-    faultpoint.before_write(act, path)
+def _no_fault(act: str, path: str) -> None:
+    """Stand in for the fault layer of the tests."""
+
+
+before_write: Callable[[str, str], None] = _no_fault
+"""The fault point, called with the act and the path before each write, whoever makes it.
+
+Other modules call it as `disk.before_write`, so that the tests reach all of them with one assignment.
+"""
 
 
 def as_store_error(path: str, error: OSError) -> ShadowError:
@@ -64,7 +69,7 @@ class store_errors:  # in lower case, as it is used like a function
 
 def make_directory(path: str) -> None:
     """Make one directory that only its owner can enter."""
-    faultpoint.before_write("mkdir", path)
+    before_write("mkdir", path)
     with store_errors(path):
         os.mkdir(path, 0o700)
         os.chmod(path, 0o700)
@@ -86,7 +91,7 @@ def make_directories(path: str) -> None:
 
 def create_file(path: str) -> int:
     """Make a file that only its owner can read, and open it for reading and writing."""
-    faultpoint.before_write("create", path)
+    before_write("create", path)
     with store_errors(path):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
@@ -105,7 +110,7 @@ def make_private(fd: int) -> None:
 
 def write_all(fd: int, content: bytes | bytearray | memoryview, path: str) -> None:
     """Write everything at the file's present position."""
-    faultpoint.before_write("write", path)
+    before_write("write", path)
     with store_errors(path):
         view = memoryview(content)
         while view:
@@ -114,14 +119,14 @@ def write_all(fd: int, content: bytes | bytearray | memoryview, path: str) -> No
 
 def overwrite_at(fd: int, content: bytes, offset: int, path: str) -> None:
     """Write a few bytes over those at `offset`."""
-    faultpoint.before_write("overwrite", path)
+    before_write("overwrite", path)
     with store_errors(path):
         os.pwrite(fd, content, offset)
 
 
 def truncate(fd: int, size: int, path: str) -> None:
     """Cut a file to `size` bytes and go to its end."""
-    faultpoint.before_write("truncate", path)
+    before_write("truncate", path)
     with store_errors(path):
         os.ftruncate(fd, size)
         os.lseek(fd, size, os.SEEK_SET)
@@ -129,28 +134,28 @@ def truncate(fd: int, size: int, path: str) -> None:
 
 def sync(fd: int, path: str) -> None:
     """Make a file's content durable. After a failure its pages may be gone: the file must be thrown away."""
-    faultpoint.before_write("fsync", path)
+    before_write("fsync", path)
     with store_errors(path):
         os.fsync(fd)
 
 
 def sync_names(directory: str) -> None:
     """Make the names in a directory durable."""
-    faultpoint.before_write("fsync directory", directory)
+    before_write("fsync directory", directory)
     with store_errors(directory):
         sync_directory(directory)
 
 
 def rename(source: str, target: str) -> None:
     """Give a file its final name, in place of what had it."""
-    faultpoint.before_write("rename", target)
+    before_write("rename", target)
     with store_errors(target):
         os.replace(source, target)
 
 
 def remove_file(path: str) -> None:
     """Remove a file; one that is gone already is fine."""
-    faultpoint.before_write("unlink", path)
+    before_write("unlink", path)
     with store_errors(path):
         try:
             os.unlink(path)
@@ -210,7 +215,7 @@ def copy_file(source: str, target: str) -> None:
 
     fd = create_file(target)
     try:
-        faultpoint.before_write("write", target)
+        before_write("write", target)
         with store_errors(target), open_to_read(source) as file, os.fdopen(os.dup(fd), "wb") as copy:
             shutil.copyfileobj(file, copy)
         sync(fd, target)
@@ -221,7 +226,7 @@ def copy_file(source: str, target: str) -> None:
 
 def set_mode(path: str, mode: int) -> None:
     """Give a file or directory of the store its permission bits."""
-    faultpoint.before_write("chmod", path)
+    before_write("chmod", path)
     with store_errors(path):
         os.chmod(path, mode)
 
@@ -297,7 +302,7 @@ def size_if_there(path: str) -> int:
 
 def remove_tree(directory: str) -> None:
     """Remove a directory that shadowtree made, with all that is in it."""
-    faultpoint.before_write("remove tree", directory)
+    before_write("remove tree", directory)
     import shutil
 
     with store_errors(directory):

@@ -9,8 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from shadowtree.base.errors import StoreDamaged
 from shadowtree.base.frozen import frozen, replace
-from shadowtree.base.path_state import Change, is_file
-from shadowtree.base.paths import RelPath, ancestors, is_among
+from shadowtree.base.paths import Change, RelPath, ancestors, is_among, is_file
 from shadowtree.config.settings import Settings
 from shadowtree.timeline.branches import Branches
 from shadowtree.timeline.events import ACTS, END, STEP_END, WRAP, Event, MessageRow, Position, TreeRecord

@@ -11,7 +11,6 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 
-from shadowtree.base import faultpoint
 from shadowtree.base.errors import (
     OutOfSpace,
     ShadowError,
@@ -145,7 +144,7 @@ class Database:
             self._transactions += 1
             if self._transactions == _FEW:
                 self._lengthen_log()
-            faultpoint.before_write("commit", self.path)
+            disk.before_write("commit", self.path)
             with _errors(self.path):
                 self._connection.execute("COMMIT")
         except BaseException:
@@ -196,16 +195,16 @@ class Database:
                 for name in ("page_count", "freelist_count", "page_size")
             )
             if free * size > self._free_bytes and free * 4 > pages:
-                faultpoint.before_write("compact", self.path)
+                disk.before_write("compact", self.path)
                 self._connection.execute("VACUUM")
 
     def scrub(self) -> None:
         """Write the file anew, so that nothing is left in it, or in its log, of rows that are gone."""
-        faultpoint.before_write("scrub", self.path)
+        disk.before_write("scrub", self.path)
         with _errors(self.path):
             self._connection.execute("PRAGMA secure_delete = ON")
             self._connection.execute("VACUUM")
-            faultpoint.before_write("checkpoint", self.path)
+            disk.before_write("checkpoint", self.path)
             ((is_busy, _, _),) = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         if is_busy:
             raise StoreFailed(self.path, "another process keeps reading what was there before")
@@ -344,7 +343,7 @@ class Database:
     def _announce(self, act: str) -> None:
         """Let the fault point know of a write that counts at once; one in a transaction counts with it."""
         if not self._connection.in_transaction:
-            faultpoint.before_write(act, self.path)
+            disk.before_write(act, self.path)
 
 
 def require_format(connection: sqlite3.Connection, path: str) -> None:

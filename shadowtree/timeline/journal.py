@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from shadowtree.base.errors import ForgottenTree, StoreDamaged
 from shadowtree.base.frozen import replace
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
-from shadowtree.base.path_state import Change
+from shadowtree.base.paths import Change
 from shadowtree.timeline.database import BEYOND, Database, RowsStamp
 from shadowtree.timeline.events import BranchRow, Event, Intent, MessageRow, TreeRecord
 from shadowtree.timeline.pack_rows import PackRows

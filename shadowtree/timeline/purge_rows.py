@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from shadowtree.base.path_state import Change, PathState, Unknown
-from shadowtree.base.paths import RelPath
+from shadowtree.base.paths import Change, PathState, RelPath, Unknown
 from shadowtree.base.tombstones import PURGED as PURGED_REASON
 from shadowtree.base.tombstones import Tombstones
 from shadowtree.timeline.database import Database
@@ -31,7 +30,7 @@ from shadowtree.timeline.schema import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shadowtree.base.path_state import Answer
+    from shadowtree.base.paths import Answer
 
 _REPLACE_CHANGE = CHANGES.insert.replace("INSERT", "INSERT OR REPLACE", 1)
 _TEXTS = (

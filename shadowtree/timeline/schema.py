@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from zlib import crc32
 
-from shadowtree.base.path_state import Change, PathState, Unknown
-from shadowtree.base.paths import RelPath
+from shadowtree.base.paths import Change, PathState, RelPath, Unknown
 from shadowtree.timeline.events import (
     ACTS,
     BEGIN,

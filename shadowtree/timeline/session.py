@@ -15,7 +15,7 @@ from shadowtree.base.errors import (
     UnknownMessage,
     UnknownTree,
 )
-from shadowtree.base.path_state import Change
+from shadowtree.base.paths import Change
 from shadowtree.results.messages import Branch, Message, Patch, Skipped, Step, make_patch
 from shadowtree.timeline.events import (
     BEGIN,

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from shadowtree import Shadow
-from shadowtree.base import faultpoint
 from shadowtree.base.limits import Limits, PackLimits
 from shadowtree.capture.known_directories import Outlook
 from shadowtree.capture.scan import scan_worktree
+from shadowtree.system import disk
 from shadowtree.timeline.database import Database
 from shadowtree.timeline.schema import SEALED, seal_of
 from tests.support.trees import make_tree
@@ -44,7 +44,7 @@ def counted_writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, 
     """List every mutating call with the path that it is about."""
     seen: list[tuple[str, str]] = []
     with monkeypatch.context() as patch:
-        patch.setattr(faultpoint, "before_write", lambda act, path: seen.append((act, path)))
+        patch.setattr(disk, "before_write", lambda act, path: seen.append((act, path)))
         yield seen
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from shadowtree import OutOfSpace, Shadow
-from shadowtree.base import faultpoint
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.store.lock import Lock, read_owner
+from shadowtree.system import disk
 from tests.support.processes import in_child
 from tests.support.referee import assert_sound_store, git
 from tests.support.stores import SETTINGS, assert_no_leftovers, assert_records_whole, recorded_trees, track
@@ -125,7 +125,7 @@ def _record_without_room(shadow: Shadow, worktree: Path, wanted: str) -> None:
 
     change(worktree, f"for {wanted}")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(faultpoint, "before_write", fail)
+        patch.setattr(disk, "before_write", fail)
         shadow.track()
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from shadowtree import NotWrapped, Shadow, UnknownTree
 from shadowtree.base.limits import Limits
-from shadowtree.base.path_state import DIRECTORY, Change, PathState, Unknown
-from shadowtree.base.paths import RelPath
+from shadowtree.base.paths import DIRECTORY, Change, PathState, RelPath, Unknown
 from shadowtree.capture import capture
 from shadowtree.results.messages import make_patch
 from shadowtree.store.objects.git_format import object_id

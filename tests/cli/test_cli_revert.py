@@ -507,14 +507,14 @@ def test_what_was_recovered_is_told_by_any_command(
 
 DIES = """
 import os, signal, sys
-from shadowtree.base import faultpoint
+from shadowtree.system import disk
 from shadowtree.cli.main import main
 
 def hit(act, path):
     if act == "{act}":
         os.kill(os.getpid(), signal.{signal})
 
-faultpoint.before_write = hit
+disk.before_write = hit
 sys.exit(main(["undo"]))
 """
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from shadowtree import Outcome, OutOfSpace, Shadow, ShadowError, StoreFailed
-from shadowtree.base import faultpoint
 from shadowtree.cli.main import main
+from shadowtree.system import disk
 from tests.faults.engine import Hit
 from tests.faults.scenes import Story, leave_fresh, leave_it
 from tests.support.limits import TINY, use_limits
@@ -96,10 +96,10 @@ def test_an_act_that_fails_is_taken_back_though_an_earlier_one_is_not_cleaned_up
     with open_shadow(worktree) as shadow, pytest.MonkeyPatch.context() as patch:
         with shadow.message("m1"):
             make_tree(worktree, {"a.txt": "2", "b.txt": "2"})
-        patch.setattr(faultpoint, "before_write", fail_to_unlink)
+        patch.setattr(disk, "before_write", fail_to_unlink)
         shadow.undo()
         before = plain(read_marks(worktree))
-        patch.setattr(faultpoint, "before_write", fail_to_unlink_and_to_commit_acts())
+        patch.setattr(disk, "before_write", fail_to_unlink_and_to_commit_acts())
 
         with pytest.raises(StoreFailed):
             shadow.redo()

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from shadowtree import Shadow
-from shadowtree.base import faultpoint
-from shadowtree.system import syscalls
+from shadowtree.system import disk, syscalls
 from tests.support.trees import Tree, assert_tree, file, make_tree
 
 SYNC, RENAME, UNLINK = "sync", "rename", "unlink"
@@ -42,7 +41,7 @@ class Calls:
         patch.setattr(os, "fsync", self._note(SYNC, os.fsync))
         patch.setattr(os, "replace", self._note(RENAME, os.replace))
         patch.setattr(os, "unlink", self._note(UNLINK, os.unlink))
-        patch.setattr(faultpoint, "before_write", self._announce)
+        patch.setattr(disk, "before_write", self._announce)
 
     def _note(self, kind: str, function: Callable[..., None]) -> Callable[..., None]:
         def call(*arguments: Any, **named: Any) -> None:  # Any: what `os` takes

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from shadowtree import Shadow, StoreFailed
-from shadowtree.base import faultpoint
 from shadowtree.revert.moves import decode_intent
+from shadowtree.system import disk
 from shadowtree.timeline.database import Database
 from tests.api.test_purge import assert_nowhere, tell
 from tests.faults.engine import FAULTS, Hit, sweep_all
@@ -101,7 +101,7 @@ def fail_and_die_cleaning_up(worktree: Path, number: int) -> None:
         if act == "remove tree":
             os.unlink, os.rmdir = dying(os.unlink), dying(os.rmdir)
 
-    faultpoint.before_write = fail
+    disk.before_write = fail
     track(worktree)
 
 
@@ -113,12 +113,12 @@ def test_an_unfinished_store_beside_a_finished_one_goes_with_the_next_snapshot(
 
     def die_while_another_wraps(act: str, path: str) -> None:
         if next(writes) == 6:
-            faultpoint.before_write = lambda act, path: None
+            disk.before_write = lambda act, path: None
             in_child(lambda: track(worktree)).value()
             os.kill(os.getpid(), signal.SIGKILL)
 
     def wrap() -> None:
-        faultpoint.before_write = die_while_another_wraps
+        disk.before_write = die_while_another_wraps
         track(worktree)
 
     assert in_child(wrap).signal == signal.SIGKILL
@@ -157,7 +157,7 @@ def die_at(scene: Act, moment: tuple[str, str]) -> None:
         if act == moment[0] and moment[1] in path:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    faultpoint.before_write = die
+    disk.before_write = die
     scene.act()
 
 

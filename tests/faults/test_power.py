@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 
 from shadowtree import Shadow
-from shadowtree.base import faultpoint
+from shadowtree.system import disk
 from tests.support.limits import TINY, change_limits, use_limits
 from tests.support.processes import Child
 from tests.support.referee import assert_sound_store
@@ -183,7 +183,7 @@ class Machine:
                 self.disk.cut()
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        faultpoint.before_write = fail
+        disk.before_write = fail
         self.work(acknowledge)
 
     def check(self, said: Path) -> None:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shadowtree import Conflict, Shadow, ShadowError
-from shadowtree.base import faultpoint
 from shadowtree.store.objects.git_format import object_id
 from shadowtree.store.objects.read import Objects
+from shadowtree.system import disk
 from shadowtree.system.syscalls import IS_LINUX, exchange, move
 from tests.faults.engine import EVERY, this_turn
 from tests.faults.scenes import AFTER, BEFORE, SCENES, TEXT, Act, position_of
@@ -128,7 +128,7 @@ def test_a_directory_that_is_out_of_reach_for_a_moment_is_taken_back_later(
                 swap_names(worktree, "dir", "other")
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(faultpoint, "before_write", hide)
+            patch.setattr(disk, "before_write", hide)
             with pytest.raises(ShadowError):
                 shadow.undo()
         swap_names(worktree, "dir", "other")
@@ -304,7 +304,7 @@ def test_an_editor_that_saves_at_any_moment_of_an_act_loses_nothing(
                     style(editor)
 
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(faultpoint, "before_write", save)
+                patch.setattr(disk, "before_write", save)
                 with suppress(Conflict):
                     (shadow.redo if shadow.status().undone else shadow.undo)()
             assert editor.find_lost(shadow.store) == []
@@ -353,7 +353,7 @@ def test_an_editor_that_saves_at_any_moment_of_a_merge_loses_nothing(
                     style(editor)
 
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(faultpoint, "before_write", save)
+                patch.setattr(disk, "before_write", save)
                 try:
                     shadow.revert(f"m{number}", only=only, on_conflict="merge")
                     merged += 1
@@ -398,7 +398,7 @@ def test_what_is_written_to_a_file_that_is_held_open_is_in_that_file(worktree: P
                     if next(calls) == number:  # noqa: B023 - called in this very round
                         held.write(b"saved")
 
-                patch.setattr(faultpoint, "before_write", write)
+                patch.setattr(disk, "before_write", write)
                 with pytest.raises(Conflict):
                     shadow.undo()
             if next(calls) <= number:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shadowtree.base import faultpoint
+from shadowtree.system import disk
 from tests.faults.engine import (
     FAULTS,
     KILL,
@@ -102,7 +102,7 @@ class Careless(Scene):
 
     def act(self) -> object:
         for text in ("", "new"):
-            faultpoint.before_write("write", "a.txt")
+            disk.before_write("write", "a.txt")
             (self.worktree / "a.txt").write_text(text)
         return None
 
@@ -129,7 +129,7 @@ def test_after_enough_turns_every_point_was_hit_by_every_fault(
 
     def act() -> None:
         for _ in range(60):
-            faultpoint.before_write("write", "")
+            disk.before_write("write", "")
 
     monkeypatch.setattr(scene, "act", act)
     hits: dict[str, set[int]] = {}

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shadowtree import Conflict, Shadow
-from shadowtree.base.path_state import DIRECTORY, MODE_LINK, PathState, Unknown
-from shadowtree.base.paths import RelPath
+from shadowtree.base.paths import DIRECTORY, MODE_LINK, PathState, RelPath, Unknown
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import open_recorded
 from shadowtree.revert.contents import DiskState

@@ -8,8 +8,7 @@ from itertools import product
 
 import pytest
 
-from shadowtree.base.path_state import DIRECTORY, MODE_LINK, Change, PathState, Unknown
-from shadowtree.base.paths import RelPath
+from shadowtree.base.paths import DIRECTORY, MODE_LINK, Change, PathState, RelPath, Unknown
 from shadowtree.results.outcomes import Hunk
 from shadowtree.revert.merge import Merger
 from shadowtree.revert.plan import Merged

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from shadowtree.base import faultpoint
 from shadowtree.base.errors import Conflict, StoreDamaged, WorktreeFailed
-from shadowtree.base.path_state import DIRECTORY, MODE_LINK, Change, PathState, Unknown
-from shadowtree.base.paths import RelPath
+from shadowtree.base.paths import DIRECTORY, MODE_LINK, Change, PathState, RelPath, Unknown
 from shadowtree.revert.moves import (
     Move,
     carry_out,
@@ -26,6 +24,7 @@ from shadowtree.revert.moves import (
 )
 from shadowtree.revert.writer import BEING_WRITTEN, NO_FILE, Writer
 from shadowtree.store.objects.git_format import object_id
+from shadowtree.system import disk
 from shadowtree.system import syscalls as system
 from tests.support.trees import File, Link, Tree, assert_tree, executable, file, link, make_tree, read_tree
 
@@ -170,7 +169,7 @@ def killed_at(number: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str
         writes.append(act)
 
     with monkeypatch.context() as patched:
-        patched.setattr(faultpoint, "before_write", announce)
+        patched.setattr(disk, "before_write", announce)
         yield writes
 
 
@@ -612,7 +611,7 @@ def just_before(
             waiting.pop()()
 
     with monkeypatch.context() as patched:
-        patched.setattr(faultpoint, "before_write", announce)
+        patched.setattr(disk, "before_write", announce)
         yield
     assert not waiting
 

@@ -11,8 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shadowtree.base.frozen import replace
-from shadowtree.base.path_state import DIRECTORY, Change, PathState, Unknown
-from shadowtree.base.paths import ROOT, TEMPORARY_PREFIX, RelPath, ancestors, parent_of, to_text
+from shadowtree.base.paths import (
+    DIRECTORY,
+    ROOT,
+    TEMPORARY_PREFIX,
+    Change,
+    PathState,
+    RelPath,
+    Unknown,
+    ancestors,
+    parent_of,
+    to_text,
+)
 from shadowtree.results.outcomes import Hunk
 from shadowtree.revert.moves import Move, order_moves
 from shadowtree.revert.plan import (

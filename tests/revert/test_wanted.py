@@ -8,8 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from shadowtree.base.frozen import replace
-from shadowtree.base.path_state import DIRECTORY, Change, PathState, Unknown
-from shadowtree.base.paths import RelPath
+from shadowtree.base.paths import DIRECTORY, Change, PathState, RelPath, Unknown
 from shadowtree.revert.wanted import (
     EventChanges,
     OtherChange,

@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 
 from shadowtree import Conflict, Shadow
-from shadowtree.base import faultpoint
 from shadowtree.base.limits import Limits, PackLimits
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.store.layout import StoreLayout
 from shadowtree.store.lock import Lock
 from shadowtree.store.objects.pack_writer import PackWriter
+from shadowtree.system import disk
 from tests.support.limits import change_limits
 from tests.support.processes import Child, in_child
 from tests.support.referee import assert_sound_store, git
@@ -98,7 +98,7 @@ def history(worktree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def acts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """What is written from now on: each act, and the path."""
     found: list[tuple[str, str]] = []
-    monkeypatch.setattr(faultpoint, "before_write", lambda act, path: found.append((act, path)))
+    monkeypatch.setattr(disk, "before_write", lambda act, path: found.append((act, path)))
     return found
 
 
@@ -494,7 +494,7 @@ def test_git_gc_takes_no_large_pack_that_the_ref_does_not_lead_to_yet(
         if (act, path) == ("rename", str(store / "refs" / "heads" / "shadowtree")):
             git("--git-dir", store, "gc", "--quiet", "--prune=now")
 
-    monkeypatch.setattr(faultpoint, "before_write", run_gc)
+    monkeypatch.setattr(disk, "before_write", run_gc)
     track(worktree)
 
     assert_records_whole_on_disk(store)
@@ -523,7 +523,7 @@ def _die_at(act: str, scenario: Callable[[], object]) -> None:
         if done == act:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    faultpoint.before_write = die
+    disk.before_write = die
     scenario()
 
 
@@ -538,7 +538,7 @@ def test_a_shadow_whose_record_failed_goes_on(
     for size in (10, 300_000):
         (worktree / "sub" / "b").write_bytes(os.urandom(size))
         with monkeypatch.context() as patched:
-            patched.setattr(faultpoint, "before_write", partial(_fail, "commit"))
+            patched.setattr(disk, "before_write", partial(_fail, "commit"))
             with pytest.raises(OSError, match="Input/output"):
                 shadow.end()
 
@@ -557,7 +557,7 @@ def test_a_record_counts_though_its_files_cannot_be_written(
     shadow.begin("m1")
     make_tree(worktree, {"a": "2"})
     with monkeypatch.context() as patched:
-        patched.setattr(faultpoint, "before_write", partial(_fail_in_the_store, act))
+        patched.setattr(disk, "before_write", partial(_fail_in_the_store, act))
         shadow.end()
         assert [file.path for file in shadow.show("m1")[1]] == ["a"]
 

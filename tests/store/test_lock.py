@@ -19,7 +19,6 @@ from types import SimpleNamespace
 import pytest
 
 from shadowtree import Locked, NotWrapped, Shadow, ShadowError
-from shadowtree.base import faultpoint
 from shadowtree.cli.main import main
 from shadowtree.store import directory as stores
 from shadowtree.store import lock
@@ -289,7 +288,7 @@ def track_without_lock_file(
             visits[0] = in_child(lambda: track_impatiently(worktree)).result
 
     with monkeypatch.context() as patched:
-        patched.setattr(faultpoint, "before_write", intrude)
+        patched.setattr(disk, "before_write", intrude)
         try:
             assert track(worktree) == expected
         except ShadowError:
@@ -517,7 +516,7 @@ def test_who_comes_too_late_to_make_a_store_leaves_the_temporaries_of_who_writes
             visits.append(path)
             stores.create(str(store), str(worktree), lambda layout: None)
 
-    monkeypatch.setattr(faultpoint, "before_write", come_too_late)
+    monkeypatch.setattr(disk, "before_write", come_too_late)
 
     assert track(worktree) == git_tree(worktree, tmp_path / "scratch")
     assert len(visits) == 1
@@ -536,10 +535,10 @@ def test_a_first_snapshot_that_fails_does_not_remove_what_another_process_record
             raise disk.as_store_error(path, OSError(5, "Input/output error"))
         if act == "remove tree" and not others:
             others.append(None)
-            monkeypatch.setattr(faultpoint, "before_write", lambda act, path: None)
+            monkeypatch.setattr(disk, "before_write", lambda act, path: None)
             others[0] = in_child(lambda: track_impatiently(worktree)).result
 
-    monkeypatch.setattr(faultpoint, "before_write", interfere)
+    monkeypatch.setattr(disk, "before_write", interfere)
     with pytest.raises(ShadowError):
         track(worktree)
 
@@ -567,7 +566,7 @@ def test_the_writes_of_the_lock_itself_pass_the_fault_point(
 ) -> None:
     path = str(tmp_path / "lock")
     acts: list[tuple[str, str]] = []
-    monkeypatch.setattr(faultpoint, "before_write", lambda act, path: acts.append((act, path)))
+    monkeypatch.setattr(disk, "before_write", lambda act, path: acts.append((act, path)))
 
     with Lock(path, 0):
         pass

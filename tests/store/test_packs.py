@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from shadowtree import Shadow
-from shadowtree.base import faultpoint
 from shadowtree.base.errors import StoreDamaged, StoreFailed
 from shadowtree.base.limits import Limits, PackLimits
 from shadowtree.store.objects import packs
@@ -129,7 +128,7 @@ def test_a_pack_keeps_its_index_when_it_cannot_be_written_once_more(
     writer = PackWriter(str(tmp_path))
     add(writer, b"x")
     with monkeypatch.context() as patched:
-        patched.setattr(faultpoint, "before_write", fail)
+        patched.setattr(disk, "before_write", fail)
         with pytest.raises(StoreFailed):
             writer.finish()
         writer.abandon()

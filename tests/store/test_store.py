@@ -30,7 +30,6 @@ from shadowtree import (
     UnsafePath,
     find_worktree,
 )
-from shadowtree.base import faultpoint
 from shadowtree.base.errors import StoreTooNew, WorktreeReplaced, WorktreeTooBig
 from shadowtree.cli.main import main
 from shadowtree.store import directory as stores
@@ -39,6 +38,7 @@ from shadowtree.store.layout import FORMAT
 from shadowtree.store.objects.packs import Pack
 from shadowtree.store.objects.read import Objects
 from shadowtree.store.repack.fresh import merge_packs
+from shadowtree.system import disk
 from shadowtree.system.process import host_name
 from shadowtree.system.syscalls import directory_generation
 from shadowtree.system.user_dirs import store_of as name_store
@@ -657,7 +657,7 @@ def test_limits_on_the_first_snapshot_hold_after_a_crash_left_a_store_without_re
             if act == "commit":
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        faultpoint.before_write = die
+        disk.before_write = die
         track(worktree)
 
     assert in_child(die_at_the_record).signal == signal.SIGKILL
@@ -1375,7 +1375,7 @@ def test_the_ref_is_durable_before_a_record_counts_on_it(
     """
     acts: list[tuple[str, str]] = []
     make_tree(worktree, {"a": os.urandom(300_000)})
-    monkeypatch.setattr(faultpoint, "before_write", lambda act, path: acts.append((act, path)))
+    monkeypatch.setattr(disk, "before_write", lambda act, path: acts.append((act, path)))
 
     track(worktree)
 

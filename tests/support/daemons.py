@@ -36,7 +36,7 @@ server.run()
 
 KILL_AT = """
 import signal
-from shadowtree.base import faultpoint
+from shadowtree.system import disk
 from shadowtree.daemon import conversation as server
 
 is_armed = False
@@ -63,13 +63,13 @@ async def dying_send(self, *frame):
         die()
     await send(self, *frame)
 
-server.Call.run, server.Conversation.send, faultpoint.before_write = armed_run, dying_send, before_write
+server.Call.run, server.Conversation.send, disk.before_write = armed_run, dying_send, before_write
 """
 """Dies in the first call that it does: at its n-th write, at the first of a kind, or before it answers."""
 
 HOLD_AT = """
 import threading
-from shadowtree.base import faultpoint
+from shadowtree.system import disk
 from shadowtree.daemon import conversation as server
 
 is_armed = False
@@ -90,7 +90,7 @@ def before_write(act, path):
         open({held!r}, "w").close()
         cancelled.wait({patience})
 
-server.Call.run, server.Call.cancel, faultpoint.before_write = armed_run, told_cancel, before_write
+server.Call.run, server.Call.cancel, disk.before_write = armed_run, told_cancel, before_write
 """
 """Stops at a certain write of its calls until somebody cancels one."""
 

@@ -1,6 +1,6 @@
 """Faults at the N-th write: a kill, or an error of the operating system.
 
-No list of kill points is kept by hand. A write is what `shadowtree.base.faultpoint` announces, or a mutating
+No list of kill points is kept by hand. A write is what `shadowtree.system.disk` announces, or a mutating
 call to the operating system: those are made to fail for the whole process while a fault is armed.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from shadowtree.base import faultpoint
+from shadowtree.system import disk
 from tests.support.processes import Child, Ended
 
 CALLS_OF_OS = {
@@ -172,7 +172,7 @@ def kill_at(scenario: Callable[[], object], number: int, *, at_calls: bool = Fal
             leave_words(f"{act} {os.path.basename(path)}")
             os.kill(os.getpid(), signal.SIGKILL)
 
-        faultpoint.before_write = at_write(number, die)
+        disk.before_write = at_write(number, die)
 
     return Child(scenario, arm=arm).wait()
 
@@ -192,7 +192,7 @@ def at_write(number: int, strike: Callable[[str, str], object]) -> Callable[[str
 def armed(before_write: Callable[[str, str], None]) -> Iterator[None]:
     """Have a fault point for a while."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(faultpoint, "before_write", before_write)
+        patch.setattr(disk, "before_write", before_write)
         yield
 
 

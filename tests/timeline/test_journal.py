@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 
 from shadowtree import OutOfSpace, Shadow, ShadowError, StoreDamaged
-from shadowtree.base import faultpoint
 from shadowtree.base.errors import ForgottenTree, StoreTooNew, StoreTooOld
-from shadowtree.base.path_state import DIRECTORY, MODE_LINK, Change, PathState, Unknown, is_file
-from shadowtree.base.paths import RelPath
+from shadowtree.base.paths import DIRECTORY, MODE_LINK, Change, PathState, RelPath, Unknown, is_file
 from shadowtree.store.objects.git_format import PackBytes
+from shadowtree.system import disk
 from shadowtree.timeline.database import create_journal
 from shadowtree.timeline.events import (
     ACTS,
@@ -842,7 +841,7 @@ def test_every_write_passes_the_fault_point_once(
     journal: Journal, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     acts: list[tuple[str, str]] = []
-    monkeypatch.setattr(faultpoint, "before_write", lambda act, where: acts.append((act, where)))
+    monkeypatch.setattr(disk, "before_write", lambda act, where: acts.append((act, where)))
 
     journal.add_tree(tree=b"t", facts=b"f", keeper=b"k", files=3, time_s=9)
     journal.add_session("default")
@@ -972,7 +971,7 @@ def test_a_log_that_cannot_be_made_longer_does_no_harm(
         if act == "overwrite":
             raise OutOfSpace(path)
 
-    monkeypatch.setattr(faultpoint, "before_write", fail)
+    monkeypatch.setattr(disk, "before_write", fail)
     for number in range(10):
         with journal.transaction():
             journal.add_session(f"session {number}")

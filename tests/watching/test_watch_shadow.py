@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from shadowtree import Conflict, Shadow, ShadowError
-from shadowtree.base import faultpoint
+from shadowtree.system import disk
 from shadowtree.system.inotify import Inotify
 from shadowtree.system.syscalls import exchange
 from shadowtree.watching.watch import Watch
@@ -334,7 +334,7 @@ def full_disk(patch: pytest.MonkeyPatch) -> None:
     def fail(act: str, path: str) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
-    patch.setattr(faultpoint, "before_write", fail)
+    patch.setattr(disk, "before_write", fail)
 
 
 @fault
@@ -342,7 +342,7 @@ def interrupted(patch: pytest.MonkeyPatch) -> None:
     def fail(act: str, path: str) -> None:
         raise KeyboardInterrupt
 
-    patch.setattr(faultpoint, "before_write", fail)
+    patch.setattr(disk, "before_write", fail)
 
 
 @fault
@@ -404,7 +404,7 @@ def test_a_first_snapshot_that_fails_is_made_good(number: int, tmp_path: Path, w
 
     with watched.shadow:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(faultpoint, "before_write", fail)
+            patch.setattr(disk, "before_write", fail)
             with pytest.raises((ShadowError, OSError)):
                 watched.shadow.take_snapshot()
         (worktree / "a.txt").write_text("two\n")
