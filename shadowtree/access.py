@@ -236,7 +236,7 @@ class Access:
         stores.remove_temporaries(opened.layout)
         opened.prepare_to_write()
         if opened.journal.open_intents():
-            from shadowtree.revert.recover import recover
+            from shadowtree.revert.act import recover
 
             self.recovered += recover(opened, self.site)
         if opened.journal.purges.has_unfinished():

@@ -1,22 +1,23 @@
-"""The main line of every act that writes into the worktree.
+"""The main line of every act that writes into the worktree, and what makes good one that was cut off.
 
     capture ──▶ target ──▶ plan ──▶ verify ──▶ intent ──▶ move ──▶ check ──▶ record ──▶ clean up
 
 Revert, undo, redo, unrevert, switch and restore differ in their request alone. Until the act is recorded,
 anything that goes wrong is rolled back; after that, all that is left is to remove what was moved aside.
+
+The intent lists every move. By it the next command rolls back an act that a kill or a power cut interrupted,
+or finishes one that is recorded. What somebody saved meanwhile is never lost: the store keeps it, and its
+blob is named.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from time import time
 
-from shadowtree.base.errors import (
-    Conflict,
-    NotConfirmed,
-    ShadowError,
-)
+from shadowtree.base.errors import Conflict, NotConfirmed, ShadowError, WorktreeFailed
 from shadowtree.base.frozen import frozen, replace
 from shadowtree.base.interrupts import Cancellation, HeldInterrupts
 from shadowtree.base.paths import (
@@ -40,17 +41,17 @@ from shadowtree.capture.scan import Scan
 from shadowtree.results.outcomes import Outcome, Plan, PlannedChange
 from shadowtree.revert.contents import Contents, DiskState
 from shadowtree.revert.history import History
-from shadowtree.revert.merge import Merger
 from shadowtree.revert.moves import (
     Move,
     carry_out,
+    clean_up,
+    decode_intent,
     encode_intent,
     list_left,
     order_moves,
     take_back,
 )
-from shadowtree.revert.plan import PathPlan, make_plan
-from shadowtree.revert.recover import finish_intent, rescue
+from shadowtree.revert.plan import Merger, PathPlan, make_plan
 from shadowtree.revert.requests import Options, Request, Revert
 from shadowtree.revert.targets import Target, find_target
 from shadowtree.revert.writer import Writer
@@ -187,7 +188,7 @@ def prepare(act: Act, objects: Objects, root: RecordedDirectory, scan: Scan, wri
     contents = Contents(objects, writer)
     if act.has_files:
         merger = Merger(contents, theirs_label=target.kind if act.options.markers else None)
-        plan = make_plan(target.wanted, present, merger.merge, act.options.on_conflict)
+        plan = make_plan(target.wanted, present, merger, act.options.on_conflict)
     else:
         target, plan = _without_files(target, present), PathPlan([], [], [], [])
     outcome = _foresee(act, target, plan, root, scan.files)
@@ -263,7 +264,7 @@ def _roll_back(act: Act, prepared: Prepared, intent: _Intent, writer: Writer, er
         # Where the writer believes to be may be wrong: it was perhaps interrupted.
         with writer.reopen() as fresh:
             take_back(intent.moves, fresh, prepared.contents.read)
-            notes = rescue(act.opened, act.site, fresh, list_left(intent.moves, fresh))
+            notes = _rescue(act.opened, act.site, fresh, list_left(intent.moves, fresh))
             is_whole = all(fresh.list_names(parent_of(move.temporary)) is not None for move in intent.moves)
         # Else a directory is out of reach, swapped for a link perhaps: the next command tries again.
         if is_whole:
@@ -278,9 +279,67 @@ def _roll_back(act: Act, prepared: Prepared, intent: _Intent, writer: Writer, er
 def _clean_up(act: Act, intent: _Intent, writer: Writer, aside: Mapping[RelPath, FileStamp]) -> list[str]:
     """Remove what was moved aside. The act is done, so whatever fails is left to the next command."""
     try:
-        return finish_intent(act.opened, act.site, writer, intent.number, intent.moves, aside)
+        return _finish_intent(act.opened, act.site, writer, intent.number, intent.moves, aside)
     except ShadowError as error:
         return [f"temporary files are still there, the next command removes them: {error}"]
+
+
+def recover(opened: OpenStore, site: Site) -> list[str]:
+    """Finish or roll back what a process that died left undone; describe it. Only under the lock."""
+    notes = []
+    for intent in opened.journal.open_intents():
+        kind, moves = decode_intent(intent.content)
+        with Writer(site.worktree) as writer:
+            if intent.is_committed:
+                notes.append(f"an interrupted {kind} was finished")
+                notes += _finish_intent(opened, site, writer, intent.number, moves)
+                continue
+            notes.append(f"an interrupted {kind} was taken back")
+            left = take_back(moves, writer, Contents(opened.objects, writer).read)
+            notes += _rescue(opened, site, writer, list_left(moves, writer))
+            opened.journal.remove_intent(intent.number)
+            if left:
+                paths = ", ".join(to_text(path) for path in sorted(left))
+                notes.append(f"changed meanwhile and left as they are: {paths}")
+    return notes
+
+
+def _finish_intent(
+    opened: OpenStore,
+    site: Site,
+    writer: Writer,
+    intent: int,
+    moves: list[Move],
+    known: Mapping[RelPath, FileStamp] | None = None,
+) -> list[str]:
+    """Remove what a recorded act moved aside, and then the intent; describe what was rescued."""
+    notes = _rescue(opened, site, writer, clean_up(moves, writer, known))
+    opened.journal.remove_intent(intent)
+    return notes
+
+
+def _rescue(opened: OpenStore, site: Site, writer: Writer, places: Collection[RelPath]) -> list[str]:
+    """Put what somebody wrote to files that had been moved aside into the store, and name the blobs.
+
+    A program may save to a file in the very moment in which it is swapped, and once more right after. The
+    later version is at the path then; the earlier one would only be in a temporary.
+    """
+    files = [place for place in places if is_file(writer.state_of(place))]
+    if not files:
+        return []
+    blobs: dict[RelPath, bytes] = {}
+    with capture(site, opened) as taken:
+        for place in files:
+            size, pieces = writer.open_content(place)
+            blobs[place] = taken.put_stream(size, pieces)
+        with taken.record(int(time()), also=list(blobs.values())):
+            pass
+    for place, blob in blobs.items():
+        found = writer.state_of(place, is_settled=True)
+        if not isinstance(found, PathState) or found.blob != blob:
+            raise WorktreeFailed(to_text(place), "it is being written")
+        writer.remove(place)
+    return [f"a version saved meanwhile is in the store as blob {blob.hex()}" for blob in blobs.values()]
 
 
 # Outcomes

@@ -1,40 +1,42 @@
 """Decide what an act does to each path, before anything is done: from what is wanted and present to a plan.
 
-Pure: what is on the disk comes from a `PresentState`, and versions are merged by a function. A path whose
-present state is not what the timeline last recorded for it is a conflict, unless it already is what is
-wanted, or what somebody else made of it can be merged. Then the shape is checked: what has to become a file
-must hold nothing foreign, and what holds a file must be a directory.
+A path whose present state is not what the timeline last recorded for it is a conflict, unless it already is
+what is wanted, or what somebody else made of it can be merged. Then the shape is checked: what has to become
+a file must hold nothing foreign, and what holds a file must be a directory.
+
+A merge has a base, that both sides come from: ours is what is there, theirs what the edit made of the base.
+The rules, in this order, for each edit on the way:
+
+- Both sides are the same: that. Only one side differs from the base: that one.
+- Of two regular files the permission bits and the contents are merged each for itself. Bits that both changed
+  collide. Contents are merged by lines; a binary content, and one that is too large, collides.
+- All else collides: a deletion and an edit, two files made at the same path, a link with anything, a file
+  and a directory. A link is never merged as text.
+
+What collides is not touched, unless it is texts, and the user wants markers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import stat
+from collections.abc import Iterable, Sequence
 
-from shadowtree.base.frozen import field, frozen
+from shadowtree.base.frozen import field, frozen, replace
 from shadowtree.base.paths import DIRECTORY, Change, PathState, RelPath, Unknown, ancestors, is_file, to_text
 from shadowtree.results.messages import Skipped
 from shadowtree.results.outcomes import ConflictingPath, Hunk
 from shadowtree.revert.wanted import Wanted
+from shadowtree.text.merge import Merge, NotMerged, merge_text, write_markers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Protocol
+    from typing import TypeVar
 
     from shadowtree.base.arguments import OnConflict
     from shadowtree.base.paths import Answer
+    from shadowtree.revert.contents import Contents, DiskState
 
-    class PresentState(Protocol):
-        """What is on the disk now."""
-
-        def state_of(self, path: RelPath, *, as_directory: bool = False) -> Answer:
-            """Return what is at a path; Unknown: something that cannot be put into the store."""
-
-        def below(self, path: RelPath) -> Iterable[RelPath]:
-            """List all that is below a directory, covered or not, empty directories too."""
-
-    MergePath = Callable[[RelPath, PathState | None, Sequence[Change]], "Merged"]
-    """Does to the present state of a path what some edits did elsewhere."""
-
+    Value = TypeVar("Value", int, bytes)
 
 KEEP_OR_OVERWRITE = "leave it as it is with 'keep', or replace it with 'overwrite', which unrevert takes back"
 MERGE_OR_KEEP = f"put both together with 'merge', {KEEP_OR_OVERWRITE}"
@@ -42,6 +44,11 @@ KEEP_OR_MOVE = "move it away, or leave it as it is with 'keep'"
 MARK_OR_KEEP = (
     "write both versions into it with markers, leave it with 'keep', or replace it with 'overwrite'"
 )
+_REASONS = {
+    "binary": "it is no text",
+    "too large": "it is too large to be merged",
+    "too different": "the versions are too different to be merged",
+}
 
 
 @frozen
@@ -74,18 +81,18 @@ class PathPlan:
 
 
 def make_plan(
-    wanted: Iterable[Wanted], present: PresentState, merge: MergePath, on_conflict: OnConflict
+    wanted: Iterable[Wanted], present: DiskState, merger: Merger, on_conflict: OnConflict
 ) -> PathPlan:
     """Decide what is done to each path. With conflicts in the plan nothing may be done at all."""
-    return _Planner(present, merge, on_conflict).run(wanted)
+    return _Planner(present, merger, on_conflict).run(wanted)
 
 
 class _Planner:
     """One plan in the making."""
 
-    def __init__(self, present: PresentState, merge: MergePath, on_conflict: OnConflict) -> None:
+    def __init__(self, present: DiskState, merger: Merger, on_conflict: OnConflict) -> None:
         self._present = present
-        self._merge_path = merge
+        self._merger = merger
         self._on_conflict = on_conflict
         self._changes: dict[RelPath, Change] = {}
         self._conflicts: dict[RelPath, ConflictingPath] = {}
@@ -157,7 +164,7 @@ class _Planner:
             if reason is not None and not is_overwriting:
                 self._refuse(want.path, reason, KEEP_OR_OVERWRITE)
             return
-        merged = self._merge_path(want.path, ours, want.edits)
+        merged = self._merger.merge(want.path, ours, want.edits)
         if merged.collision is not None and not merged.has_markers:
             if not is_overwriting:
                 told = f"{reason}, and {merged.collision}" if reason else merged.collision
@@ -274,3 +281,93 @@ def _name_kind(state: PathState) -> str:
     if state.is_directory:
         return "a directory"
     return "a link" if state.is_link else "a file"
+
+
+# Merging
+
+
+class Merger:
+    """Merges states of paths."""
+
+    def __init__(self, contents: Contents, *, theirs_label: str | None = None) -> None:
+        self._contents = contents
+        self._label = theirs_label
+        """What markers call the wanted version; None: no markers are written."""
+
+    def merge(self, path: RelPath, present: PathState | None, edits: Sequence[Change]) -> Merged:
+        """Do to the present state what some edits did elsewhere, one after the other."""
+        merged = Merged(present)
+        for edit in edits:
+            if merged.has_markers:
+                # What is between markers is no version that anything more could be done to.
+                return replace(merged, has_markers=False)
+            merged = self._merge(path, merged.state, edit)
+            if merged.collision is not None and not merged.has_markers:
+                return merged
+        return merged
+
+    def _merge(self, path: RelPath, ours: PathState | None, edit: Change) -> Merged:
+        base, theirs = edit.old, edit.new
+        if isinstance(base, Unknown) or isinstance(theirs, Unknown):
+            return Merged(ours, "nobody knows what it was in between")
+        if base == theirs or ours == theirs:
+            return Merged(ours)
+        if ours == base:
+            return Merged(theirs)
+        if base is None or ours is None or theirs is None or not _are_files(base, ours, theirs):
+            return Merged(ours, _say_why_not(base, ours, theirs))
+        mode = _choose(base.mode, ours.mode, theirs.mode)
+        if mode is None:
+            return Merged(ours, "both changed its permission bits")
+        blob = _choose(base.blob, ours.blob, theirs.blob)
+        if blob is not None:
+            return Merged(PathState(mode, blob))
+        contents = [self._contents.read_to_merge(path, state.blob) for state in (base, ours, theirs)]
+        known = [content for content in contents if content is not None]
+        found = merge_text(*known) if len(known) == len(contents) else NotMerged("too large")
+        if isinstance(found, NotMerged):
+            return Merged(ours, _REASONS[found.reason])
+        if found.content is not None:
+            return Merged(PathState(mode, self._contents.add_merged(found.content)))
+        return self._mark(found, ours, mode)
+
+    def _mark(self, found: Merge, ours: PathState, mode: int) -> Merged:
+        """List where texts collide; with markers, if they are wanted, around both versions."""
+        hunks = [
+            Hunk(hunk.ours_line, _as_text(hunk.ours), _as_text(hunk.base), _as_text(hunk.theirs))
+            for hunk in found.collisions
+        ]
+        places = "1 place" if len(hunks) == 1 else f"{len(hunks):,} places"
+        collision = f"the texts collide in {places}"
+        if self._label is None:
+            return Merged(ours, collision, hunks)
+        blob = self._contents.add_merged(write_markers(found, ours_label="now", theirs_label=self._label))
+        return Merged(PathState(mode, blob), collision, hunks, has_markers=True)
+
+
+def _choose(base: Value, ours: Value, theirs: Value) -> Value | None:
+    """Take what one side changed, or both alike; None: they changed it to different things."""
+    if theirs in (base, ours):
+        return ours
+    return theirs if ours == base else None
+
+
+def _are_files(*states: PathState) -> bool:
+    return all(stat.S_ISREG(state.mode) for state in states)
+
+
+def _say_why_not(base: PathState | None, ours: PathState | None, theirs: PathState | None) -> str:
+    sides = [side for side in (base, ours, theirs) if side is not None]
+    if any(side.is_directory for side in sides):
+        return "a directory is not merged with a file"
+    if ours is None:
+        return "there is nothing left to merge with"
+    if theirs is None:
+        return "it would have to be deleted"
+    if any(side.is_link for side in sides):
+        return "a link is not merged"
+    return "the versions have nothing in common"
+
+
+def _as_text(content: bytes) -> str:
+    return content.decode("utf-8", "replace")

@@ -31,7 +31,7 @@ from shadowtree.store.layout import FORMAT, StoreLayout
 from shadowtree.system import disk
 from shadowtree.system.syscalls import directory_generation, file_system_id
 
-_ANCHOR_KEY = b"shadowtree.anchor"
+_ANCHOR = b"\tanchor = "
 _NONE = -1
 _CHECK = b',\n "check": "'
 _END = b'"\n}\n'
@@ -142,11 +142,9 @@ def find_anchor(worktree: str) -> Anchor | None:
 
 def read_anchor(store: str) -> Anchor | None:
     """Read what was above the worktree when the store was made; None: nobody wrote it down."""
-    from shadowtree.text.git_config import parse_config
-
-    variables = dict(parse_config(disk.read_file(StoreLayout(store).config)))
+    _, _, noted = disk.read_file(StoreLayout(store).config).partition(_ANCHOR)
     try:
-        inode, generation, file_system, is_mount = map(int, (variables.get(_ANCHOR_KEY) or b"").split())
+        inode, generation, file_system, is_mount = map(int, noted.partition(b"\n")[0].split())
     except ValueError:
         return None
     return Anchor(inode, _or_none(generation), _or_none(file_system), bool(is_mount))
@@ -158,7 +156,7 @@ def encode_anchor(worktree: str) -> bytes:
     if anchor is None:
         return b""
     others = [_NONE if number is None else number for number in (anchor.generation, anchor.file_system)]
-    return b"\tanchor = %d %d %d %d\n" % (anchor.inode, *others, anchor.is_mount)
+    return _ANCHOR + b"%d %d %d %d\n" % (anchor.inode, *others, anchor.is_mount)
 
 
 def _or_none(number: int) -> int | None:

@@ -1,4 +1,4 @@
-"""Texts as bytes in, values out: line diffs, three-way merges, git's configuration files.
+"""Texts as bytes in, values out: line diffs and three-way merges.
 
 Never looks at the disk.
 """

@@ -6,16 +6,21 @@ id.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from shadowtree.base.errors import InvalidInput
 from shadowtree.config.settings import Settings
 from shadowtree.results.messages import Branch
-from shadowtree.text.slugs import cut_slug, make_slug
 from shadowtree.timeline.events import MessageRow
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import archive, first_line
 from shadowtree.timeline.session import Session
+
+_LONGEST = 40
+"""So many characters of a slug a name has at most."""
+_NO_LETTERS = re.compile(r"[\W_]+")
+_NUMBER = re.compile(r"-\d+\Z")
 
 
 class Branches:
@@ -101,7 +106,20 @@ def name_branch(text: str, is_used: Callable[[str], bool]) -> str:
 
 def name_text(text: str) -> str:
     """Give the slug of a text by which a branch is named."""
-    return cut_slug(make_slug(first_line(text))) or "branch"
+    return make_slug(first_line(text))[:_LONGEST].strip("-") or "branch"
+
+
+def make_slug(text: str) -> str:
+    """Give the letters and digits of a text in small letters, with one dash for all between them.
+
+    Fix the Login, now!    ──▶    fix-the-login-now
+    """
+    return _NO_LETTERS.sub("-", text.lower()).strip("-")
+
+
+def without_number(name: str) -> str:
+    """Give a name without the number by which it may differ from others: `fix-login` of `fix-login-2`."""
+    return _NUMBER.sub("", name)
 
 
 def number_name(base: str, is_used: Callable[[str], bool]) -> str:

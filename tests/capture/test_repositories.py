@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shadowtree.capture.rules import git_repository as repositories
+from shadowtree.capture.rules.git_config import parse_config
 from shadowtree.capture.rules.git_repository import (
     Repository,
     Tracked,
@@ -24,7 +25,6 @@ from shadowtree.capture.rules.git_repository import (
     read_head,
     read_tracked,
 )
-from shadowtree.text import git_config as gitconfig
 from tests.support.patience import comes_back
 
 VERSIONS = pytest.mark.parametrize("version", [2, 3, 4])
@@ -752,6 +752,6 @@ def test_files_that_include_themselves_many_times_come_to_an_end(git: Git) -> No
     | st.lists(st.sampled_from([*'[]"\\=#;\n\r \t', "core", "x"])).map(lambda t: "".join(t).encode())
 )
 def test_no_config_raises_anything(content: bytes) -> None:
-    for name, value in gitconfig.parse_config(content):
+    for name, value in parse_config(content):
         assert name
         assert value is None or isinstance(value, bytes)

@@ -105,7 +105,7 @@ FAULTS = (
     ),
     Fault(
         "kill-not-taken-back",
-        "revert/recover.py",
+        "revert/act.py",
         "take_back(moves, writer, Contents(opened.objects, writer).read)",
         "[]",
         "tests/cli/test_cli_revert.py::test_any_command_makes_good_what_was_killed",
@@ -113,7 +113,7 @@ FAULTS = (
     ),
     Fault(
         "kill-not-finished",
-        "revert/recover.py",
+        "revert/act.py",
         "if intent.is_committed:",
         "if False:",
         "tests/cli/test_cli_revert.py::test_any_command_finishes_what_was_killed_once_it_was_recorded",
@@ -178,7 +178,7 @@ FAULTS = (
     ),
     Fault(
         "merge-takes-theirs",
-        "revert/merge.py",
+        "revert/plan.py",
         "theirs if ours == base else None",
         "theirs",
         "tests/cli/test_cli_branches.py::test_a_merge_takes_the_message_out_from_under_an_edit",

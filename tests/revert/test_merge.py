@@ -10,8 +10,8 @@ import pytest
 
 from shadowtree.base.paths import DIRECTORY, MODE_LINK, Change, PathState, RelPath, Unknown
 from shadowtree.results.outcomes import Hunk
-from shadowtree.revert.merge import Merger
-from shadowtree.revert.plan import Merged
+from shadowtree.revert import contents as real
+from shadowtree.revert.plan import Merged, Merger
 from shadowtree.store.objects.git_format import blob_id
 
 State = PathState | None
@@ -24,13 +24,13 @@ def text(*changed: tuple[int, str], end: str = "\n") -> bytes:
     return "".join(line + end for line in lines.values()).encode("utf-8", "surrogateescape")
 
 
-class Contents:
+class Contents(real.Contents):
     """Contents by their ids; what is large is not given."""
 
     def __init__(self) -> None:
         self.known: dict[bytes, bytes | None] = {}
         self.merged: dict[bytes, bytes] = {}
-        self.read: list[bytes] = []
+        self.blobs_read: list[bytes] = []
 
     def file(self, content: bytes, mode: int = 0o644, *, is_large: bool = False) -> PathState:
         blob = blob_id(content)
@@ -43,7 +43,7 @@ class Contents:
 
     def read_to_merge(self, path: RelPath, blob: bytes) -> bytes | None:
         assert path == P
-        self.read.append(blob)
+        self.blobs_read.append(blob)
         return self.known[blob]
 
     def add_merged(self, content: bytes) -> bytes:

@@ -24,6 +24,8 @@ from shadowtree.base.paths import (
     to_text,
 )
 from shadowtree.results.outcomes import Hunk
+from shadowtree.revert import plan as real
+from shadowtree.revert.contents import DiskState
 from shadowtree.revert.moves import Move, order_moves
 from shadowtree.revert.plan import (
     KEEP_OR_MOVE,
@@ -55,7 +57,7 @@ def ln(number: int) -> PathState:
     return PathState(stat.S_IFLNK, bytes([number]) * 20)
 
 
-class Disk:
+class Disk(DiskState):
     """A worktree that is a dictionary; directories above what is in it are there too."""
 
     def __init__(
@@ -76,11 +78,14 @@ class Disk:
 def plan(
     wanted: list[Wanted], present: Mapping[bytes, PathState | Unknown], on_conflict: OnConflict = "abort"
 ) -> PathPlan:
-    return make_plan(wanted, Disk(present), NoMerger().merge, on_conflict)
+    return make_plan(wanted, Disk(present), NoMerger(), on_conflict)
 
 
-class NoMerger:
+class NoMerger(real.Merger):
     """Is never asked: only conflicts of messages' changes are merged, and only if that is wanted."""
+
+    def __init__(self) -> None:
+        pass
 
     def merge(self, path: RelPath, present: State, edits: Sequence[Change]) -> Merged:
         raise AssertionError(f"{path!r} was to be merged")
@@ -265,7 +270,7 @@ def test_a_name_that_is_no_utf_8_is_told_as_text() -> None:
 # Merger
 
 
-class Merger:
+class Merger(real.Merger):
     """Gives the answer that it was told to give, and remembers what it was asked."""
 
     def __init__(self, answer: Merged) -> None:
@@ -284,7 +289,7 @@ def merge(
     on_conflict: OnConflict,
 ) -> tuple[PathPlan, Merger]:
     merger = Merger(answer)
-    return make_plan(wanted, Disk(present), merger.merge, on_conflict), merger
+    return make_plan(wanted, Disk(present), merger, on_conflict), merger
 
 
 HUNKS = [Hunk(3, "ours", "base", "theirs")]
@@ -842,7 +847,7 @@ def test_every_plan_without_conflicts_can_be_done_and_touches_what_was_wished_al
     case: tuple[dict[RelPath, PathState | Unknown], list[Wanted]], on_conflict: OnConflict
 ) -> None:
     present, wanted = case
-    found = make_plan(wanted, Disk(present), NoMerger().merge, on_conflict)
+    found = make_plan(wanted, Disk(present), NoMerger(), on_conflict)
     if found.conflicts:
         assert on_conflict != "keep"
         return
@@ -872,7 +877,7 @@ def test_from_any_tree_to_any_other_nothing_stands_in_the_way(
         for path in sorted({*present, *target})
         if present.get(path) != target.get(path)
     ]
-    found = make_plan(wanted, Disk(present), NoMerger().merge, "abort")
+    found = make_plan(wanted, Disk(present), NoMerger(), "abort")
     model = Model(present)
     model.run(order_moves(found.changes, "t"))
 

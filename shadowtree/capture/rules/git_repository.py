@@ -359,7 +359,7 @@ def _read_config(path: bytes) -> Iterator[tuple[bytes, bytes | None]]:
     lowered = content.lower().replace(b"bare = false\n", b"")
     if any(word in lowered for word in _WORDS):
         # Imported here: loading it takes longer than looking at a thousand files.
-        from shadowtree.text.git_config import parse_config
+        from shadowtree.capture.rules.git_config import parse_config
 
         yield from parse_config(content)
 
