@@ -409,53 +409,50 @@ class Shadow:
 
     def check(self, *, read_data: bool = False, progress: Progress | None = None) -> CheckReport:
         """Verify the store, even one too damaged to open; with `read_data`, hash every stored object."""
-        from shadowtree.check.run import check_store
+        from shadowtree.check.check import Subject, check_store
 
         access = self._access
         access.require_store()
         with suppress(ShadowError):  # What is wrong with a store that cannot be opened is found below.
             access.open()
-        return check_store(access.held, access.store, access.worktree, read_data=read_data, progress=progress)
+        subject = Subject(access.store, access.worktree, access.held, progress)
+        return check_store(subject, read_data=read_data)
 
     def repair(
         self, *, dry_run: bool = False, forget_lost: bool = False, progress: Progress | None = None
     ) -> CheckReport:
         """Repair what a full check finds, keep what that changes in quarantine, and check again."""
-        from shadowtree.check.run import check_once, find_hurt, foresee_repair, heal, repair_store
+        from shadowtree.check.check import Subject
+        from shadowtree.check.repair import foresee_repair, repair_store
         from shadowtree.retention.forget import forget_lost as forget
 
         access, now_ns = self._access, self._access.limits.clock_ns()
         access.close_store()
         opened_up = [] if dry_run else access.open_up()
         access.require_store()
+        subject = Subject(access.store, access.worktree, access.held, progress)
         if dry_run:
-            return foresee_repair(access.held, access.store, access.worktree, now_ns, progress)
-        repair = repair_store(access.held, access.store, access.worktree, now_ns, progress)
-        done = [*opened_up, *repair.done]
-        if repair.has_to_heal:
-            record = partial(self._record, Recorder.track)
-            done += heal(record, access.held, access.store, access.worktree, access.limits.clock_ns())
-        done += forget(access.locked, *find_hurt(access.store, access.worktree)) if forget_lost else []
-        with access.held():
-            report = check_once(access.store, access.worktree, read_data=True, progress=progress)
-        return replace(report, repaired=done, quarantine=repair.quarantine)
+            return foresee_repair(subject, now_ns)
+        record, forget_hurt = partial(self._record, Recorder.track), partial(forget, access.locked)
+        report = repair_store(subject, now_ns, record, forget_hurt if forget_lost else None)
+        return replace(report, repaired=[*opened_up, *report.repaired])
 
     def stats(self) -> Stats:
         """Say what the store holds, and what that takes. Every object that is needed is looked up."""
-        from shadowtree.retention.stats import read_stats
+        from shadowtree.retention.budget import read_stats
 
         return self._access.read(read_stats)
 
     def du(self, path: StrPath = ".", *, depth: int = 1) -> Usage:
         """Measure all versions of a path and of those below it. An object counts once, at its newest path."""
-        from shadowtree.retention.stats import read_usage
+        from shadowtree.retention.usage import read_usage
 
         check_count(depth, "a depth", at_least=0)
         return self._access.read(read_usage, parse_path(path, self._access.worktree), depth)
 
     def du_by_session(self) -> list[SessionFigure]:
         """Say what each session alone needs, the most first; what several need is in none of them."""
-        from shadowtree.retention.stats import read_session_sizes
+        from shadowtree.retention.usage import read_session_sizes
 
         return self._access.read(read_session_sizes)
 

@@ -12,20 +12,24 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, closing
 
 from shadowtree.base.errors import (
+    Locked,
     OutOfSpace,
     ShadowError,
     StoreDamaged,
     StoreFailed,
     StoreTooNew,
     StoreTooOld,
+    UnsafePath,
 )
+from shadowtree.base.frozen import frozen, replace
 from shadowtree.base.paths import PathState
 from shadowtree.capture import stat_cache
-from shadowtree.check.missing_objects import Reach
-from shadowtree.check.stored_copies import (
+from shadowtree.check.objects import (
     PackFault,
+    Reach,
     count_objects,
     find_bad_copies,
     find_derived_fault,
@@ -50,13 +54,55 @@ Progress = Callable[[int, int], None]
 """Called with how many objects were read, and how many there are."""
 
 
+@frozen
+class Subject:
+    """The store that is checked, which may be too damaged to be opened."""
+
+    store: str
+    worktree: str
+    held: Callable[[], AbstractContextManager[None]]
+    """Takes the lock without opening the store."""
+    progress: Progress | None = None
+
+
+def check_store(subject: Subject, *, read_data: bool) -> CheckReport:
+    """Check a store, and once more under the lock if anything seems wrong.
+
+    Another process may be in the middle of a write: only what is still wrong under the lock is wrong.
+    """
+    report = check_once(subject, read_data=read_data)
+    if report.ok and not report.harmless:
+        return report
+    try:
+        with subject.held():
+            return check_once(subject, read_data=read_data)
+    except Locked as error:
+        doubt = Problem("locked", "lock", f"this could not be looked at once more: {error}")
+        return replace(report, harmless=[*report.harmless, doubt])
+    except (StoreFailed, OutOfSpace, UnsafePath):
+        return report
+
+
+def check_once(subject: Subject, *, read_data: bool) -> CheckReport:
+    """Check a store as it is now."""
+    with closing(Check(subject)) as check:
+        return check.run(read_data=read_data)
+
+
+def find_hurt(subject: Subject) -> tuple[set[int], set[int], set[int]]:
+    """Find the messages, events and trees, by their numbers, that need something that is lost."""
+    with closing(Check(subject)) as check:
+        check.run()
+        return set(check.hurt_messages), set(check.hurt_events), set(check.hurt_trees)
+
+
 class Check:
     """One check of a store. A repair works from what it found."""
 
-    def __init__(self, layout: StoreLayout, worktree: str, progress: Progress | None = None) -> None:
-        self.layout = layout
-        self.worktree = worktree
-        self._progress = progress
+    def __init__(self, subject: Subject) -> None:
+        self.layout = StoreLayout(subject.store)
+        self.worktree = subject.worktree
+        self._progress = subject.progress
         self.problems: list[Problem] = []
         self.harmless: list[Problem] = []
         self.files: list[StoreFile] = []
@@ -74,7 +120,7 @@ class Check:
         self.bad_rows: list[PackBytes] = []
         """The journaled packs whose rows are damaged, as they are."""
         self.is_cache_bad = False
-        self.objects = Objects(layout.objects, journaled=lambda: reversed(self.journaled))
+        self.objects = Objects(self.layout.objects, journaled=lambda: reversed(self.journaled))
         self.reach = Reach(self.objects)
         self.lost_of: dict[int, frozenset[bytes]] = {}
         """For each live tree, by its number, what it needs and is lost."""

@@ -7,43 +7,98 @@ message can be worse off. Only for the holder of the store's lock.
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from time import gmtime, strftime
 
 from shadowtree.base.errors import ShadowError, StoreDamaged, StoreFailed
+from shadowtree.base.frozen import replace
 from shadowtree.base.paths import RelPath
-from shadowtree.check.check import Check
-from shadowtree.check.missing_objects import make_keeper
-from shadowtree.check.stored_copies import PackFault, is_whole, rebuild_index
-from shadowtree.check.timeline import TimelineRows
+from shadowtree.check.check import Check, Subject, check_once, find_hurt
+from shadowtree.check.objects import PackFault, is_whole, rebuild_index
+from shadowtree.check.timeline import OF_SQLITE, TimelineRows, rewrite_timeline
+from shadowtree.results.reports import CheckReport
 from shadowtree.store.directory import mend, proves_to_belong
 from shadowtree.store.inventory import QUARANTINE, find_lone_indexes
 from shadowtree.store.layout import KEEPER_REF
 from shadowtree.store.objects.deflate import deflate
-from shadowtree.store.objects.git_format import PackBytes, object_id, parse_keeper
+from shadowtree.store.objects.git_format import (
+    MODE_TREE,
+    PackBytes,
+    TreeEntry,
+    encode_commit,
+    encode_tree,
+    object_id,
+    parse_keeper,
+)
 from shadowtree.store.objects.pack_writer import PackWriter, write_pack
 from shadowtree.store.objects.packs import Pack
 from shadowtree.store.objects.read import Objects
 from shadowtree.store.ref_chain import tell_beyond
 from shadowtree.system import disk
 from shadowtree.system.files import Cursor, TooLong, Unreadable, Vanished, read_file, read_link
-from shadowtree.timeline.database import has_schema, require_format
 from shadowtree.timeline.journal import Journal
-from shadowtree.timeline.schema import SCHEMA
 
 _OF_A_PACK = (".pack", ".idx", ".rev", ".bitmap", ".mtimes", ".keep")
 _ROWS = "journaled"
 """The directory in quarantine for packs that the timeline held."""
-_OF_SQLITE = ("", "-wal", "-shm", "-journal")
-_SEQUENCE = "sqlite_sequence"
 _LARGEST = 64 << 20
 """A larger file of the worktree is not compared with lost content: it would be read whole."""
 
 Made = list[tuple[bytes, bytes]]
 """The kind and the content of objects."""
+
+
+def repair_store(
+    subject: Subject,
+    now_ns: int,
+    record: Callable[[], object],
+    forget: Callable[[set[int], set[int], set[int]], list[str]] | None,
+) -> CheckReport:
+    """Repair what a full check finds, heal from the worktree by a `record`, `forget` the rest; check again.
+
+    The last two are passed in, because a check knows neither how to record nor how to forget.
+    """
+    with subject.held(), closing(Check(subject)) as found:
+        found.run(read_data=True)
+        repair = Repair(found, now_ns)
+        repair.run()
+    done = repair.done
+    if repair.has_to_heal:
+        done += _heal(subject, now_ns, record)
+    if forget is not None:
+        done += forget(*find_hurt(subject))
+    with subject.held():
+        report = check_once(subject, read_data=True)
+    return replace(report, repaired=done, quarantine=repair.quarantine)
+
+
+def foresee_repair(subject: Subject, now_ns: int) -> CheckReport:
+    """Say what a repair would do, and change nothing."""
+    with ExitStack() as stack:
+        # If the modes of files keep us from the lock, that is what the report is about.
+        with suppress(StoreFailed):
+            stack.enter_context(subject.held())
+        found = stack.enter_context(closing(Check(subject)))
+        report = found.run(read_data=True)
+        repair = Repair(found, now_ns, dry_run=True)
+        repair.run()
+    return replace(report, repaired=repair.done, dry_run=True)
+
+
+def _heal(subject: Subject, now_ns: int, record: Callable[[], object]) -> list[str]:
+    """Store again what the worktree still has: what a snapshot covers, and lost content of other files."""
+    try:
+        record()
+        done = ["what the worktree still has was stored again"]
+    except ShadowError as error:
+        done = [f"nothing could be healed from the worktree: {error}"]
+    with subject.held(), closing(Check(subject)) as found:
+        found.run()
+        repair = Repair(found, now_ns)
+        repair.heal_from_worktree()
+    return done + repair.done
 
 
 class Repair:
@@ -145,14 +200,14 @@ class Repair:
             self._do("the cache was thrown away", self._drop_cache)
 
     def _drop_cache(self) -> None:
-        for suffix in _OF_SQLITE:
+        for suffix in OF_SQLITE:
             disk.remove_file(self._layout.cache + suffix)
 
     # Timeline
 
     def _rewrite_timeline(self, timeline: TimelineRows) -> None:
         # The log of the file belongs to it, and goes when nobody has it open any more.
-        for suffix in _OF_SQLITE:
+        for suffix in OF_SQLITE:
             self._keep("timeline.db" + suffix)
         timeline.close()
         rewrite_timeline(self._layout.timeline)
@@ -365,80 +420,6 @@ class Repair:
         return place
 
 
-# Timeline
-
-
-def rewrite_timeline(path: str) -> None:
-    """Replace a damaged timeline by a sound one with the same rows; StoreDamaged if rows are lost.
-
-    All rows or none: a message that lost some of its changes would be reverted in part, and nobody would
-    know. A row whose seal is wrong is copied as it is, and stays wrong. Only for the holder of the lock, with
-    no other connection open.
-    """
-    temporary = disk.name_temporary(os.path.dirname(path))
-    try:
-        fd = disk.create_file(temporary)
-        try:
-            _copy_rows(path, temporary)
-            disk.sync(fd, temporary)
-        finally:
-            os.close(fd)
-        # A log of the old file would be taken for one of the new; all that is in it was copied.
-        for suffix in ("-wal", "-shm"):
-            disk.remove_file(path + suffix)
-        disk.rename(temporary, path)
-        disk.sync_names(os.path.dirname(path))
-    finally:
-        for suffix in _OF_SQLITE:
-            disk.remove_file(temporary + suffix)
-
-
-def _copy_rows(source: str, target: str) -> None:
-    try:
-        with closing(sqlite3.connect(source, isolation_level=None)) as old:
-            # The format that the file says may be what is damaged.
-            if not has_schema(old):
-                require_format(old, source)
-            with closing(sqlite3.connect(target, isolation_level=None)) as new:
-                new.executescript(f"PRAGMA journal_mode = WAL; BEGIN; {SCHEMA} COMMIT;")
-                _copy_tables(old, new)
-            old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    except (sqlite3.Error, UnicodeError) as error:
-        raise StoreDamaged(f"{source}: {error}") from error
-
-
-def _copy_tables(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
-    tables = [name for (name,) in new.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-    new.execute("BEGIN")
-    for table in sorted(tables, key=lambda name: name == _SEQUENCE):
-        columns = [str(row[1]) for row in new.execute(f"PRAGMA table_info({table})")]
-        if table == _SEQUENCE:
-            new.execute(f"DELETE FROM {_SEQUENCE}")
-        # NOT INDEXED: an index may be what is damaged.
-        rows = old.execute(f"SELECT {', '.join(columns)} FROM {table} NOT INDEXED")
-        marks = ", ".join("?" * len(columns))
-        new.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
-        _require_all(table, old, new)
-    new.execute("COMMIT")
-    if new.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
-        raise StoreDamaged("its rows do not fit together")
-
-
-def _require_all(table: str, old: sqlite3.Connection, new: sqlite3.Connection) -> None:
-    """Raise StoreDamaged if an index knows of more rows than were found: a page may end too early.
-
-    An index that knows of fewer is damaged itself, and has been made anew.
-    """
-    ((copied,),) = new.execute(f"SELECT count(*) FROM {table} NOT INDEXED")
-    for _, index, _, _, is_partial in new.execute(f"PRAGMA index_list({table})").fetchall():
-        if is_partial:
-            continue
-        columns = ", ".join(str(row[2]) for row in new.execute(f"PRAGMA index_info({index})"))
-        known = old.execute(f"SELECT {columns} FROM {table} INDEXED BY {index}").fetchall()
-        if len(known) > copied:
-            raise StoreDamaged(f"rows of {table} are lost")
-
-
 # Keepers and worktree
 
 
@@ -450,12 +431,22 @@ def _make_all_keepers(timeline: TimelineRows) -> dict[bytes, Made]:
     for record in timeline.trees.values():
         # A sweep links live trees only.
         for parent in {last, last_live}:
-            found = make_keeper(record.tree, record.facts, parent, record.time_s, record.keeper)
+            found = _make_keeper(record.tree, record.facts, parent, record.time_s, record.keeper)
             if found is not None:
                 made[record.keeper] = list(zip((b"commit", b"tree"), found, strict=True))
         last = record.keeper
         last_live = record.keeper if record.forgotten_ms is None else last_live
     return made
+
+
+def _make_keeper(
+    tree: bytes, facts: bytes, parent: bytes | None, time_s: int, wanted: bytes
+) -> tuple[bytes, bytes] | None:
+    """Make the commit of a keeper that is lost, and the tree of what it keeps; None: it was another one."""
+    entries = [TreeEntry(b"facts", MODE_TREE, facts), TreeEntry(b"files", MODE_TREE, tree)]
+    kept = encode_tree(entries)
+    commit = encode_commit(object_id(b"tree", kept), parent, time_s, "tree " + tree.hex())
+    return (commit, kept) if object_id(b"commit", commit) == wanted else None
 
 
 def _find_chain(objects: Objects, timeline: TimelineRows, made: dict[bytes, Made]) -> set[bytes]:

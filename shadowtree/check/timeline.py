@@ -6,14 +6,18 @@ numbers, or too few changes. SQLite's own check finds damaged indexes and pages.
 
 from __future__ import annotations
 
+import os
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 
 from shadowtree.base.errors import StoreDamaged
 from shadowtree.base.frozen import frozen
 from shadowtree.base.paths import Change
 from shadowtree.results.reports import HurtMessage
 from shadowtree.store.objects.git_format import PackBytes
-from shadowtree.timeline.database import Database
+from shadowtree.system import disk
+from shadowtree.timeline.database import Database, has_schema, require_format
 from shadowtree.timeline.events import Event, MessageRow, TreeRecord
 from shadowtree.timeline.schema import (
     BRANCHES,
@@ -26,6 +30,7 @@ from shadowtree.timeline.schema import (
     PACKS,
     PINS,
     PURGED,
+    SCHEMA,
     SESSIONS,
     SKIPS,
     TREES,
@@ -48,6 +53,8 @@ if TYPE_CHECKING:
 
     Value = TypeVar("Value")
 
+OF_SQLITE = ("", "-wal", "-shm", "-journal")
+_SEQUENCE = "sqlite_sequence"
 _COUNTED = CHANGE_COUNTS.replace(" FROM", ", (SELECT count(*) FROM changes WHERE event = number) FROM", 1)
 _PACKS = "SELECT name, CAST(pack AS BLOB), CAST(pack_index AS BLOB) FROM packs ORDER BY number"
 _MESSAGE_OF_EVENT = EVENTS.columns.index("message")
@@ -204,3 +211,77 @@ class TimelineRows:
 
 def _messages_of(event: Event) -> tuple[int, ...]:
     return () if event.message is None else (event.message,)
+
+
+# Written anew
+
+
+def rewrite_timeline(path: str) -> None:
+    """Replace a damaged timeline by a sound one with the same rows; StoreDamaged if rows are lost.
+
+    All rows or none: a message that lost some of its changes would be reverted in part, and nobody would
+    know. A row whose seal is wrong is copied as it is, and stays wrong. Only for the holder of the lock, with
+    no other connection open.
+    """
+    temporary = disk.name_temporary(os.path.dirname(path))
+    try:
+        fd = disk.create_file(temporary)
+        try:
+            _copy_rows(path, temporary)
+            disk.sync(fd, temporary)
+        finally:
+            os.close(fd)
+        # A log of the old file would be taken for one of the new; all that is in it was copied.
+        for suffix in ("-wal", "-shm"):
+            disk.remove_file(path + suffix)
+        disk.rename(temporary, path)
+        disk.sync_names(os.path.dirname(path))
+    finally:
+        for suffix in OF_SQLITE:
+            disk.remove_file(temporary + suffix)
+
+
+def _copy_rows(source: str, target: str) -> None:
+    try:
+        with closing(sqlite3.connect(source, isolation_level=None)) as old:
+            # The format that the file says may be what is damaged.
+            if not has_schema(old):
+                require_format(old, source)
+            with closing(sqlite3.connect(target, isolation_level=None)) as new:
+                new.executescript(f"PRAGMA journal_mode = WAL; BEGIN; {SCHEMA} COMMIT;")
+                _copy_tables(old, new)
+            old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    except (sqlite3.Error, UnicodeError) as error:
+        raise StoreDamaged(f"{source}: {error}") from error
+
+
+def _copy_tables(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
+    tables = [name for (name,) in new.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+    new.execute("BEGIN")
+    for table in sorted(tables, key=lambda name: name == _SEQUENCE):
+        columns = [str(row[1]) for row in new.execute(f"PRAGMA table_info({table})")]
+        if table == _SEQUENCE:
+            new.execute(f"DELETE FROM {_SEQUENCE}")
+        # NOT INDEXED: an index may be what is damaged.
+        rows = old.execute(f"SELECT {', '.join(columns)} FROM {table} NOT INDEXED")
+        marks = ", ".join("?" * len(columns))
+        new.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
+        _require_all(table, old, new)
+    new.execute("COMMIT")
+    if new.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+        raise StoreDamaged("its rows do not fit together")
+
+
+def _require_all(table: str, old: sqlite3.Connection, new: sqlite3.Connection) -> None:
+    """Raise StoreDamaged if an index knows of more rows than were found: a page may end too early.
+
+    An index that knows of fewer is damaged itself, and has been made anew.
+    """
+    ((copied,),) = new.execute(f"SELECT count(*) FROM {table} NOT INDEXED")
+    for _, index, _, _, is_partial in new.execute(f"PRAGMA index_list({table})").fetchall():
+        if is_partial:
+            continue
+        columns = ", ".join(str(row[2]) for row in new.execute(f"PRAGMA index_info({index})"))
+        known = old.execute(f"SELECT {columns} FROM {table} INDEXED BY {index}").fetchall()
+        if len(known) > copied:
+            raise StoreDamaged(f"rows of {table} are lost")

@@ -15,7 +15,7 @@ from shadowtree.base.frozen import replace
 from shadowtree.capture.capture import Site
 from shadowtree.capture.open_store import OpenStore, measure_files
 from shadowtree.config.settings import Settings
-from shadowtree.results.reports import Forgotten
+from shadowtree.results.reports import Forgotten, Stats
 from shadowtree.retention.forget import (
     Forgetting,
     find_needed,
@@ -23,6 +23,7 @@ from shadowtree.retention.forget import (
     forget_old,
     plan_forgetting,
     plan_old,
+    read_keep,
     read_remaining,
 )
 from shadowtree.retention.gc import Locked, Sweep
@@ -30,10 +31,13 @@ from shadowtree.retention.policy import Choice, Keep, choose_up_to, join_choices
 from shadowtree.retention.usage import PathSizes
 from shadowtree.store import directory as stores
 from shadowtree.store.layout import StoreLayout
+from shadowtree.system import disk
 from shadowtree.timeline.database import BEYOND
 
 SHARE = 0.8
 """How much of a budget is left in use by forgetting; from there on `status` warns."""
+_LARGEST = 10
+"""How many paths the figures of a store name."""
 
 
 def keep_budget(locked: Locked, settings: Settings) -> list[str]:
@@ -206,7 +210,40 @@ def _choose_to_fit(
     return Choice([], [], [])
 
 
-# Warnings
+# Figures and warnings
+
+
+def read_stats(opened: OpenStore, site: Site) -> Stats:
+    """Say what the store holds and what that takes. Every object that is needed is looked up."""
+    opened.refresh()
+    journal, layout = opened.journal, opened.layout
+    old = plan_old(opened, read_keep(site.settings), ())
+    going = set(plan_over(opened, site.settings, old).trees)
+    records = list(journal.live_trees())
+    sizes = PathSizes(opened.objects)
+    sizes.add(record for record in reversed(records) if record.number not in going)
+    needed = sizes.total
+    sizes.add(record for record in reversed(records) if record.number in going)
+    packs, object_bytes = opened.objects.stored_bytes()
+    times = journal.find_times()
+    return Stats(
+        worktree=site.worktree,
+        store=layout.store,
+        store_bytes=opened.measure(),
+        budget_bytes=site.settings.store_budget or None,
+        messages=sum(journal.count_messages().values()),
+        sessions=len(journal.session_names()),
+        trees=len(records),
+        pins=len(journal.retention.pins()),
+        oldest_ms=None if times is None else times[0],
+        newest_ms=None if times is None else times[1],
+        packs=packs,
+        object_bytes=object_bytes,
+        timeline_bytes=journal.measure(),
+        cache_bytes=disk.size_if_there(layout.cache),
+        free_bytes=max(0, object_bytes - needed),
+        largest=sizes.list_largest(_LARGEST),
+    )
 
 
 def warn_budgets(opened: OpenStore, site: Site, directory: str | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""What recorded trees take in a store: by path, and by who needs them.
+"""What recorded trees take in a store: by path, and by who needs them. Read without the lock.
 
 Every object counts once, with the bytes that it has in its pack, at the path where the newest tree has it.
 What several trees share is walked once: the cost is that of what is stored, not of trees times files.
@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from shadowtree.base.errors import UnknownName
 from shadowtree.base.paths import ROOT, RelPath, join, to_text
-from shadowtree.results.reports import PathFigure, Usage
+from shadowtree.capture.capture import Site
+from shadowtree.capture.open_store import OpenStore
+from shadowtree.results.reports import PathFigure, SessionFigure, Usage
 from shadowtree.store.objects.git_format import EMPTY_TREE, MODE_TREE, parse_keeper
 from shadowtree.store.objects.read import Objects
 from shadowtree.timeline.events import TreeRecord
@@ -22,6 +25,36 @@ _INDEX_ENTRY = 28
 """How many bytes an object has in the index of its pack."""
 _SHARED = -1
 """Stands for more than one claimant."""
+
+
+def read_usage(opened: OpenStore, site: Site, top: RelPath, depth: int) -> Usage:
+    """Say what all versions of a path take, and of the paths below it."""
+    opened.refresh()
+    sizes = PathSizes(opened.objects)
+    sizes.add(reversed(list(opened.journal.live_trees())))
+    usage = sizes.summarise(top, depth)
+    if usage is None:
+        raise UnknownName(to_text(top), f"nothing is stored of {to_text(top)!r}")
+    return usage
+
+
+def read_session_sizes(opened: OpenStore, site: Site) -> list[SessionFigure]:
+    """Say what each session alone needs, the most first; what several need is in none of them."""
+    opened.refresh()
+    journal = opened.journal
+    sessions, records = journal.sessions_of_trees(), list(journal.live_trees())
+    claimants = [frozenset[Claimant](sessions.get(record.number, {None})) for record in records]
+    if claimants:
+        # The last tree stays whatever is forgotten.
+        claimants[-1] = frozenset()
+    sums = measure_claims(opened.objects, zip(records, claimants, strict=True))
+    messages, names = journal.count_messages(), journal.session_names()
+    figures = [
+        SessionFigure(name, sums.get(number, 0), messages.get(number, 0)) for number, name in names.items()
+    ]
+    if None in sums:
+        figures.append(SessionFigure(None, sums[None], 0))
+    return sorted(figures, key=lambda figure: (-figure.bytes, figure.session or ""))
 
 
 class PathSizes:
