@@ -28,7 +28,7 @@ from shadowtree.store.objects.sink import Scratch
 from shadowtree.store.repack.shelving import shelf_size
 from shadowtree.system import disk
 from shadowtree.system.syscalls import free_bytes
-from shadowtree.timeline.events import TreeRecord
+from shadowtree.timeline.schema import TreeRecord
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -27,10 +27,10 @@ from shadowtree.store.objects.read import Objects
 from shadowtree.store.objects.sink import Scratch
 from shadowtree.system import disk
 from shadowtree.system.process import boot_id
-from shadowtree.timeline.events import TreeRecord
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.live_objects import Marking
 from shadowtree.timeline.publish import Intake
+from shadowtree.timeline.schema import TreeRecord
 
 
 class OpenStore:

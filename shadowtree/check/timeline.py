@@ -18,7 +18,8 @@ from shadowtree.results.reports import HurtMessage
 from shadowtree.store.objects.git_format import PackBytes
 from shadowtree.system import disk
 from shadowtree.timeline.database import Database, has_schema, require_format
-from shadowtree.timeline.events import Event, MessageRow, TreeRecord
+from shadowtree.timeline.pack_rows import check_pack_name, decode_versions
+from shadowtree.timeline.removal import decode_tombstone
 from shadowtree.timeline.schema import (
     BRANCHES,
     CHANGE_COUNTS,
@@ -35,16 +36,16 @@ from shadowtree.timeline.schema import (
     SKIPS,
     TREES,
     WITHOUT_GAPS,
+    Event,
+    MessageRow,
     Table,
-    check_pack_name,
+    TreeRecord,
     decode_branch,
     decode_change,
     decode_event,
     decode_message,
     decode_skips,
-    decode_tombstone,
     decode_tree,
-    decode_versions,
 )
 
 TYPE_CHECKING = False

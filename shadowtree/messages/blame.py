@@ -16,8 +16,8 @@ from shadowtree.capture.compare_trees import list_changes
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import RecordedDirectory, open_recorded
 from shadowtree.results.messages import BlameEntry, ChangedPath, Message, make_patch
-from shadowtree.timeline.events import ACTS, Event
 from shadowtree.timeline.journal import Journal
+from shadowtree.timeline.schema import ACTS, Event
 from shadowtree.timeline.session import NOBODY, Session
 
 TYPE_CHECKING = False

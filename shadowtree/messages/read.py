@@ -13,15 +13,15 @@ from shadowtree.capture.recorded_tree import RecordedDirectory, open_recorded
 from shadowtree.messages.blame import list_outside
 from shadowtree.results.messages import Branch, ChangedPath, FileDiff, Message, Patch, Status
 from shadowtree.store.objects.read import Objects
-from shadowtree.timeline.events import TreeRecord
 from shadowtree.timeline.journal import Journal
+from shadowtree.timeline.schema import TreeRecord
 from shadowtree.timeline.session import Session
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shadowtree.timeline.events import Event
+    from shadowtree.timeline.schema import Event
 
     Warn = Callable[[OpenStore, Site], list[str]]
 

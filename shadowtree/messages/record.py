@@ -25,7 +25,7 @@ from shadowtree.capture.rules.git_repository import find_head
 from shadowtree.capture.scan import Scan
 from shadowtree.results.messages import Message, Snapshot, Step
 from shadowtree.timeline.append import Said, SessionWriter
-from shadowtree.timeline.events import BEGIN, SNAPSHOT, STEP, Event, MessageRow
+from shadowtree.timeline.schema import BEGIN, SNAPSHOT, STEP, Event, MessageRow
 from shadowtree.timeline.session import MessageEvents, require_live
 
 TYPE_CHECKING = False

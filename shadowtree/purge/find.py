@@ -20,7 +20,7 @@ from shadowtree.purge.rewrite import Eraser, Hit
 from shadowtree.store.objects.git_format import MODE_TREE, blob_id, parse_keeper
 from shadowtree.store.objects.read import Objects
 from shadowtree.store.objects.sink import Scratch
-from shadowtree.timeline.events import TreeRecord
+from shadowtree.timeline.schema import TreeRecord
 
 _COMMON = frozenset({blob_id(b""), blob_id(ANYTHING)})
 """Contents that are nobody's secret: that of an empty file, and the rule that stands for purged ones."""

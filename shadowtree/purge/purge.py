@@ -25,8 +25,8 @@ from shadowtree.purge.rewrite import Eraser
 from shadowtree.results.reports import Purged
 from shadowtree.store.inventory import QUARANTINE, list_files
 from shadowtree.system import disk
-from shadowtree.timeline.events import TreeRecord
 from shadowtree.timeline.live_objects import Marking
+from shadowtree.timeline.schema import TreeRecord
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -20,15 +20,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from shadowtree.base.errors import StoreDamaged
 from shadowtree.base.frozen import frozen
 from shadowtree.capture.open_store import OpenStore
-from shadowtree.timeline.branches import make_slug, name_text, number_name, without_number
-from shadowtree.timeline.events import BranchRow
+from shadowtree.timeline.append import make_slug, name_text, number_name, without_number
 from shadowtree.timeline.journal import Journal
+from shadowtree.timeline.schema import BranchRow
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from shadowtree.timeline.purge_rows import Place
+    from shadowtree.timeline.removal import Place
 
 REDACTED = "[purged]"
 _REDACTED_NAME = "purged"

@@ -25,8 +25,8 @@ from shadowtree.store.objects.deflate import deflate
 from shadowtree.store.objects.git_format import encode_commit, object_id
 from shadowtree.system.syscalls import free_bytes
 from shadowtree.timeline.database import RowsStamp
-from shadowtree.timeline.events import TreeRecord
 from shadowtree.timeline.live_objects import Marking
+from shadowtree.timeline.schema import TreeRecord
 
 Locked = Callable[[], AbstractContextManager[OpenStore]]
 """Takes the lock of the store."""

@@ -15,7 +15,7 @@ from shadowtree.capture.open_store import OpenStore
 from shadowtree.results.reports import PathFigure, SessionFigure, Usage
 from shadowtree.store.objects.git_format import EMPTY_TREE, MODE_TREE, parse_keeper
 from shadowtree.store.objects.read import Objects
-from shadowtree.timeline.events import TreeRecord
+from shadowtree.timeline.schema import TreeRecord
 
 Claimant = int | None
 """Who needs a tree: a session by its number; None: no session does."""

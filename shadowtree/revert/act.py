@@ -57,8 +57,8 @@ from shadowtree.revert.targets import Target, find_target
 from shadowtree.revert.writer import Writer
 from shadowtree.store.objects.read import Objects
 from shadowtree.timeline.append import Ending, SessionWriter
-from shadowtree.timeline.events import HEAD_ONLY, RESTORE, Position, TreeRecord
 from shadowtree.timeline.position import in_force, redoable_messages
+from shadowtree.timeline.schema import HEAD_ONLY, RESTORE, Position, TreeRecord
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

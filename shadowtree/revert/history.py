@@ -12,7 +12,9 @@ from shadowtree.capture.recorded_tree import RecordedDirectory, open_recorded
 from shadowtree.revert.wanted import EventChanges, OtherChange
 from shadowtree.store.objects.read import Objects
 from shadowtree.timeline.append import Ending
-from shadowtree.timeline.events import (
+from shadowtree.timeline.journal import Journal
+from shadowtree.timeline.position import Travel
+from shadowtree.timeline.schema import (
     ACTS,
     END,
     HEAD_ONLY,
@@ -23,8 +25,6 @@ from shadowtree.timeline.events import (
     MessageRow,
     Position,
 )
-from shadowtree.timeline.journal import Journal
-from shadowtree.timeline.position import Travel
 from shadowtree.timeline.session import MessageEvents, Session
 
 NOW = 1 << 62

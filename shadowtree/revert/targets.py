@@ -23,18 +23,6 @@ from shadowtree.revert.wanted import (
     want_states,
     want_tree,
 )
-from shadowtree.timeline.events import (
-    HEAD_ONLY,
-    REDO,
-    RESTORE,
-    REVERT,
-    SWITCH,
-    UNDO,
-    UNREVERT,
-    Event,
-    MessageRow,
-    Position,
-)
 from shadowtree.timeline.position import (
     Travel,
     choose_line,
@@ -46,6 +34,18 @@ from shadowtree.timeline.position import (
     find_gone,
     in_force,
     part_ways,
+)
+from shadowtree.timeline.schema import (
+    HEAD_ONLY,
+    REDO,
+    RESTORE,
+    REVERT,
+    SWITCH,
+    UNDO,
+    UNREVERT,
+    Event,
+    MessageRow,
+    Position,
 )
 from shadowtree.timeline.session import find_tree
 

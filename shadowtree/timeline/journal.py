@@ -14,10 +14,8 @@ from shadowtree.base.frozen import replace
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from shadowtree.base.paths import Change
 from shadowtree.timeline.database import BEYOND, Database, RowsStamp
-from shadowtree.timeline.events import BranchRow, Event, Intent, MessageRow, TreeRecord
 from shadowtree.timeline.pack_rows import PackRows
-from shadowtree.timeline.purge_rows import PurgeRows
-from shadowtree.timeline.retention_rows import RetentionRows
+from shadowtree.timeline.removal import PurgeRows, RetentionRows
 from shadowtree.timeline.schema import (
     BRANCHES,
     CHANGE_COUNTS,
@@ -34,6 +32,11 @@ from shadowtree.timeline.schema import (
     SKIPS,
     TREES,
     WITH_CHANGES,
+    BranchRow,
+    Event,
+    Intent,
+    MessageRow,
+    TreeRecord,
     decode_branch,
     decode_change,
     decode_event,

@@ -15,7 +15,7 @@ from shadowtree.store.objects.git_format import PACK_HEADER_SIZE, Keeper, object
 from shadowtree.store.objects.packs import Pack
 from shadowtree.store.objects.read import Objects
 from shadowtree.store.objects.tree_listing import TreeListing
-from shadowtree.timeline.events import TreeRecord
+from shadowtree.timeline.schema import TreeRecord
 
 _News = tuple[bytes, bool, bytes | None]
 """An object, whether it is a tree, and which version of the same thing, of the same kind, is newer."""

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 
+from shadowtree.base.frozen import frozen
 from shadowtree.store.objects.git_format import PackBytes
 from shadowtree.timeline.database import Database
-from shadowtree.timeline.events import PackRow
-from shadowtree.timeline.schema import (
-    ANNOUNCED,
-    FRESH,
-    PACK_SIZES,
-    PACKS,
-    check_pack_name,
-    decode_pack,
-    decode_versions,
-    encode_versions,
-)
+from shadowtree.timeline.schema import ANNOUNCED, FRESH, PACKS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+PACK_SIZES = "SELECT number, name, CAST(boot AS BLOB), length(pack), length(pack_index) FROM packs"
+_HEX = set("0123456789abcdef")
+
+
+@frozen
+class PackRow:
+    """A journaled pack, without its bytes."""
+
+    number: int
+    name: str
+    boot: str
+    """In which time between two starts of the machine its files were known to be whole; may be empty."""
+    pack_size: int
+    index_size: int
 
 
 class PackRows:
@@ -117,3 +127,32 @@ class PackRows:
         """Forget the bytes of journaled packs whose files are durable; they are as fresh as they were."""
         marks = ", ".join("?" * len(names))
         self._db.forget((f"DELETE FROM packs WHERE name IN ({marks})", [*names]))
+
+
+def decode_pack(row: Any) -> PackRow:  # Any: a row of SQLite
+    """Make a pack of a row of `PACK_SIZES`."""
+    number, name, boot, pack_size, index_size = row
+    # If it is not the one that was written, the files are compared, and it is written anew.
+    return PackRow(
+        number, check_pack_name(name), boot.decode(errors="replace"), int(pack_size), int(index_size)
+    )
+
+
+def check_pack_name(name: Any) -> str:  # Any: whatever SQLite stores
+    """Give a name by which files may be written or removed; ValueError if it is none that a pack has."""
+    if not isinstance(name, str) or len(name) != 45 or set(name[5:]) - _HEX or not name.startswith("pack-"):
+        raise ValueError(name)
+    return name
+
+
+def encode_versions(versions: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Write which objects came in place of which: ids of 20 bytes, in pairs."""
+    return b"".join([new + old for new, old in versions])
+
+
+def decode_versions(row: Any) -> list[tuple[bytes, bytes]]:  # Any: a row of SQLite
+    """Read which objects came in place of which."""
+    (content,) = row
+    if len(content) % 40:
+        raise ValueError("versions are pairs of ids")
+    return [(content[at : at + 20], content[at + 20 : at + 40]) for at in range(0, len(content), 40)]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from shadowtree.base.errors import InvalidInput
 from shadowtree.base.frozen import field, frozen, replace
-from shadowtree.timeline.events import (
+from shadowtree.timeline.schema import (
     ACTS,
     BEGIN,
     END,

@@ -40,7 +40,7 @@ from shadowtree.timeline.journal import Journal
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shadowtree.store.objects.git_format import PackBytes
-    from shadowtree.timeline.events import PackRow
+    from shadowtree.timeline.pack_rows import PackRow
 
 _MUCH = 24
 """A fresh pack is large only if it has more than this part of what the shelves have, too."""

@@ -1,4 +1,4 @@
-"""The tables of the timeline, each described once: how it is made, read, written and sealed.
+"""The tables of the timeline, each described once, and the values in their rows.
 
 A flipped bit leaves a row that SQLite reads without complaint: another path, another mode, another tree, a
 message that was never forgotten. What a row says decides what is written into a worktree and what is swept,
@@ -7,34 +7,21 @@ so every row that does bears a seal, a checksum of its columns, which is compare
 Text is stored as UTF-8 bytes in which lone surrogates pass: they stand in names and in what was typed, and
 SQLite's own text cannot hold them. Bytes also sort and compare as they are, which a prefix needs.
 
+Numbers count up over all sessions of a store; order is by number, because clocks go back. Rows are never
+changed, but for those of branches, and to mark what was forgotten: where a session stands is a fold over its
+events (`position`), and each event carries the position that the fold had come to, so that nobody has to
+begin at the first one.
+
 Pure: it holds the words of SQL and never runs them; `database` does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from zlib import crc32
 
+from shadowtree.base.frozen import frozen
 from shadowtree.base.paths import Change, PathState, RelPath, Unknown
-from shadowtree.timeline.events import (
-    ACTS,
-    BEGIN,
-    END,
-    SNAPSHOT,
-    STEP,
-    STEP_END,
-    WRAP,
-    Age,
-    BranchRow,
-    Event,
-    MessageRow,
-    Named,
-    PackRow,
-    Position,
-    TakenOut,
-    Tombstone,
-    TreeRecord,
-)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,6 +31,147 @@ FORMAT = 1
 """The format of the timeline that this version writes; it is stored as SQLite's user_version."""
 APPLICATION = 0x5368_6477
 """What SQLite's application_id says of a timeline; those that were made before format 1 say nothing."""
+
+# The kinds of events.
+WRAP = "wrap"
+BEGIN = "begin"
+END = "end"
+SNAPSHOT = "snapshot"
+"""Begin and end in one: the message was recorded when it was over."""
+STEP = "step"
+STEP_END = "step-end"
+REVERT = "revert"
+UNDO = "undo"
+REDO = "redo"
+UNREVERT = "unrevert"
+RESTORE = "restore"
+SWITCH = "switch"
+HEAD_ONLY = "head-only"
+"""A revert that moved the head and left the files alone: its changes tell what is expected of them now."""
+
+ACTS = (REVERT, UNDO, REDO, UNREVERT, RESTORE, SWITCH, HEAD_ONLY)
+"""What writes into the worktree, or could have."""
+
+
+@frozen
+class TakenOut:
+    """A message that was taken out of the line, while later ones stayed."""
+
+    message: int
+    newest: int
+    """The last message of the session when that was done: those after it were made without this one."""
+
+
+@frozen
+class Position:
+    """Where a session stands. Messages are named by their numbers."""
+
+    head: int | None = None
+    """The last message in force; the open one, if there is one."""
+    tip: int | None = None
+    """The last message of the present line; after the head come the undone ones."""
+    open: int | None = None
+    """The message that has begun and not ended."""
+    step: str | None = None
+    """The step that has begun and not ended."""
+    out: tuple[TakenOut, ...] = ()
+    """Messages on the present line that are not in force, though later ones are."""
+
+    def is_out(self, message: int) -> bool:
+        """Tell whether a message was taken out of the line."""
+        return any(taken.message == message for taken in self.out)
+
+
+@frozen
+class TreeRecord:
+    """One recorded tree."""
+
+    number: int
+    """Counts up; order is by number, because clocks go back."""
+    tree: bytes
+    facts: bytes
+    keeper: bytes
+    """The commit that keeps tree and facts from `git gc`."""
+    files: int
+    time_s: int
+    forgotten_ms: int | None = None
+    """When retention took it away; its objects may be gone."""
+
+
+@frozen
+class MessageRow:
+    """What was said of a message when it began."""
+
+    number: int
+    session: int
+    ordinal: int
+    """Its place among all messages of its session, from 1 on."""
+    id: str
+    role: str | None
+    text: str
+    meta: str | None
+    """The caller's JSON object, as text."""
+    parent: int | None
+    """The message that was in force when it began."""
+    forgotten_ms: int | None = None
+    """When retention took it away: of its text, its JSON and its trees nothing is left."""
+
+
+@frozen
+class Event:
+    """Something that happened in a session."""
+
+    number: int
+    session: int
+    kind: str
+    time_ms: int = 0
+    position: Position = Position()
+    """Where the session stood afterwards."""
+    message: int | None = None
+    """The message that began or ended, or whose step did."""
+    step: str | None = None
+    before: int | None = None
+    """The number of the tree recorded before it; of an end the message's own before."""
+    after: int | None = None
+    """The number of the tree recorded after it."""
+    since: int | None = None
+    """The event at which `before` was recorded: what others did from there on may be among its changes."""
+    is_inferred: bool = False
+    """Nobody said that the message was over; of a snapshot, nobody said that there was one."""
+    git_head: str | None = None
+    """The commit that the user's repository stood at."""
+    takes_back: int | None = None
+    """The act that an unrevert takes back."""
+    skips: int | None = None
+    """Where the journal keeps what the snapshot left out."""
+    forgotten_ms: int | None = None
+    """When its trees were forgotten."""
+
+
+@frozen
+class BranchRow:
+    """Messages that were archived: those from after the fork to the tip. No message is on two branches."""
+
+    number: int
+    session: int
+    name: str
+    fork: int | None
+    """The message that it branches off after."""
+    tip: int
+    """Its last message."""
+    event: int
+    """The event that archived it, or that was the last one before."""
+
+
+@frozen
+class Intent:
+    """An act that is about to be done in the worktree, or was not finished."""
+
+    number: int
+    content: bytes
+    is_committed: bool
+    """The act is in the timeline; what is left is to clean up. Otherwise it has to be taken back."""
+
 
 _TYPES = {
     "key": "INTEGER PRIMARY KEY",
@@ -205,20 +333,10 @@ PRAGMA user_version = {FORMAT};
 """
 """All that makes an empty file a timeline. SQLite ends each index with the number of its rows."""
 
-AGES = f"""SELECT messages.number, messages.session, role, min(events.number), events.time, pins.message
-    FROM messages JOIN events ON events.message = messages.number AND kind IN ('{BEGIN}', '{SNAPSHOT}')
-    LEFT JOIN pins ON pins.message = messages.number
-    WHERE messages.forgotten IS NULL GROUP BY messages.number ORDER BY messages.number"""
-NAMED = f"SELECT number, message, before_tree, after_tree FROM events WHERE NOT ({IS_WRAP})"
-BARE_TREES = f"""SELECT number, time FROM trees WHERE {IS_LIVE} AND number NOT IN (
-    SELECT before_tree FROM events WHERE before_tree IS NOT NULL
-    UNION SELECT after_tree FROM events WHERE after_tree IS NOT NULL AND NOT ({IS_WRAP})) ORDER BY number"""
 CHANGE_COUNTS = f"SELECT number, coalesce(change_count, 0) FROM events WHERE {IS_LIVE}"
 """How many changes each event has; those of a forgotten one may have been removed."""
-PACK_SIZES = "SELECT number, name, CAST(boot AS BLOB), length(pack), length(pack_index) FROM packs"
 
 _LARGE_BYTES = 512
-_HEX = set("0123456789abcdef")
 _BLOB_SIZES = {0o100000: 20, 0o120000: 20, 0o040000: 0}
 """The kinds of what can be at a path, and how long the id of its content is."""
 _UNKNOWN = -1
@@ -326,53 +444,6 @@ def decode_branch(row: Any) -> BranchRow:  # Any: a row of SQLite
     """Make a branch of a row of `BRANCHES`."""
     *columns, _ = BRANCHES.decode(row)
     return BranchRow(*columns)
-
-
-def decode_age(row: Any) -> Age:  # Any: a row of SQLite
-    """Make a value of a row of `AGES`."""
-    number, session, role, event, time_ms, pin = row
-    return Age(number, session, decode_text(role), event, time_ms, pin is not None)
-
-
-def decode_named(row: Any) -> Named:  # Any: a row of SQLite
-    """Make a value of a row of `NAMED`."""
-    event, message, *trees = row
-    return Named(event, message, tuple(int(tree) for tree in trees if tree is not None))
-
-
-def decode_tombstone(row: Any) -> Tombstone:  # Any: a row of SQLite
-    """Make a value of a row of `PURGED`."""
-    _, path, blob, time_ms, _ = PURGED.decode(row)
-    return Tombstone(path, blob, time_ms)
-
-
-def decode_pack(row: Any) -> PackRow:  # Any: a row of SQLite
-    """Make a pack of a row of `PACK_SIZES`."""
-    number, name, boot, pack_size, index_size = row
-    # If it is not the one that was written, the files are compared, and it is written anew.
-    return PackRow(
-        number, check_pack_name(name), boot.decode(errors="replace"), int(pack_size), int(index_size)
-    )
-
-
-def check_pack_name(name: Any) -> str:  # Any: whatever SQLite stores
-    """Give a name by which files may be written or removed; ValueError if it is none that a pack has."""
-    if not isinstance(name, str) or len(name) != 45 or set(name[5:]) - _HEX or not name.startswith("pack-"):
-        raise ValueError(name)
-    return name
-
-
-def encode_versions(versions: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Write which objects came in place of which: ids of 20 bytes, in pairs."""
-    return b"".join([new + old for new, old in versions])
-
-
-def decode_versions(row: Any) -> list[tuple[bytes, bytes]]:  # Any: a row of SQLite
-    """Read which objects came in place of which."""
-    (content,) = row
-    if len(content) % 40:
-        raise ValueError("versions are pairs of ids")
-    return [(content[at : at + 20], content[at + 20 : at + 40]) for at in range(0, len(content), 40)]
 
 
 def encode_skips(pairs: Sequence[tuple[str, str]]) -> tuple[bytes, bytes]:

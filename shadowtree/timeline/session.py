@@ -17,18 +17,6 @@ from shadowtree.base.errors import (
 )
 from shadowtree.base.paths import Change
 from shadowtree.results.messages import Branch, Message, Patch, Skipped, Step, make_patch
-from shadowtree.timeline.events import (
-    BEGIN,
-    END,
-    SNAPSHOT,
-    STEP,
-    STEP_END,
-    BranchRow,
-    Event,
-    MessageRow,
-    Position,
-    TreeRecord,
-)
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import (
     find_branches,
@@ -40,6 +28,18 @@ from shadowtree.timeline.position import (
     state_of,
     undone_messages,
     walk_back,
+)
+from shadowtree.timeline.schema import (
+    BEGIN,
+    END,
+    SNAPSHOT,
+    STEP,
+    STEP_END,
+    BranchRow,
+    Event,
+    MessageRow,
+    Position,
+    TreeRecord,
 )
 
 NOBODY = 0

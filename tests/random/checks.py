@@ -8,9 +8,9 @@ from pathlib import Path
 
 from shadowtree import Branch, ChangedPath, Message
 from shadowtree.store.layout import StoreLayout
-from shadowtree.timeline.events import Position
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import fold
+from shadowtree.timeline.schema import Position
 from tests.support.modelled import UNKNOWN, UNSURE, Changes, Session, blob_of, is_file, mode_of
 
 

@@ -20,10 +20,15 @@ from shadowtree.base.paths import DIRECTORY, MODE_LINK, Change, PathState, RelPa
 from shadowtree.store.objects.git_format import PackBytes
 from shadowtree.system import disk
 from shadowtree.timeline.database import create_journal
-from shadowtree.timeline.events import (
+from shadowtree.timeline.journal import Journal
+from shadowtree.timeline.pack_rows import PackRow
+from shadowtree.timeline.removal import Tombstone
+from shadowtree.timeline.schema import (
     ACTS,
+    APPLICATION,
     BEGIN,
     END,
+    FORMAT,
     HEAD_ONLY,
     REDO,
     RESTORE,
@@ -39,14 +44,10 @@ from shadowtree.timeline.events import (
     Event,
     Intent,
     MessageRow,
-    PackRow,
     Position,
     TakenOut,
-    Tombstone,
     TreeRecord,
 )
-from shadowtree.timeline.journal import Journal
-from shadowtree.timeline.schema import APPLICATION, FORMAT
 from tests.support.processes import in_child
 from tests.support.sweeps import sweep_kills
 

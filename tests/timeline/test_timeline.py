@@ -10,23 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shadowtree.base.errors import AmbiguousMessage, InvalidInput, UnknownMessage
-from shadowtree.timeline.branches import name_branch
+from shadowtree.timeline.append import name_branch
 from shadowtree.timeline.database import create_journal
-from shadowtree.timeline.events import (
-    ACTS,
-    BEGIN,
-    END,
-    REVERT,
-    SNAPSHOT,
-    STEP,
-    STEP_END,
-    WRAP,
-    BranchRow,
-    Event,
-    MessageRow,
-    Position,
-    TakenOut,
-)
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import (
     Archive,
@@ -47,6 +32,21 @@ from shadowtree.timeline.position import (
     state_of,
     undone_messages,
     walk_back,
+)
+from shadowtree.timeline.schema import (
+    ACTS,
+    BEGIN,
+    END,
+    REVERT,
+    SNAPSHOT,
+    STEP,
+    STEP_END,
+    WRAP,
+    BranchRow,
+    Event,
+    MessageRow,
+    Position,
+    TakenOut,
 )
 from shadowtree.timeline.session import Session
 

@@ -1,0 +1,326 @@
+"""What is taken from the timeline: forgotten as it gets old, or purged for good.
+
+A message or act that was forgotten keeps its row and its events, so that those that are left know where they
+stand. Its text goes at once; what it changed stays only as long as something older of its session is left, so
+that nobody is blamed for it.
+
+What is purged leaves messages, events and changes their rows too. Where a change led to or from something
+purged, nobody can say any more what that was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from shadowtree.base.frozen import frozen
+from shadowtree.base.paths import Change, PathState, RelPath, Unknown
+from shadowtree.base.tombstones import PURGED as PURGED_REASON
+from shadowtree.base.tombstones import Tombstones
+from shadowtree.timeline.database import BEYOND, Database
+from shadowtree.timeline.schema import (
+    BEGIN,
+    BRANCHES,
+    CHANGES,
+    EVENTS,
+    IS_ACT,
+    IS_LIVE,
+    IS_WRAP,
+    MESSAGES,
+    PINS,
+    PURGED,
+    SNAPSHOT,
+    STEP_END,
+    TREES,
+    BranchRow,
+    decode_branch,
+    decode_change,
+    decode_text,
+    encode_change,
+    encode_text,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from shadowtree.base.paths import Answer
+
+_PIN = PINS.insert.replace("INSERT", "INSERT OR IGNORE", 1)
+_LAST_TREE = "SELECT number FROM trees WHERE number = (SELECT max(number) FROM trees)"
+_OLDER_THAN_ALL_LIVE = f"""SELECT number FROM events WHERE session = ? AND forgotten IS NOT NULL
+    AND number < coalesce((SELECT min(number) FROM events WHERE session = ? AND {IS_LIVE}), {BEYOND})"""
+AGES = f"""SELECT messages.number, messages.session, role, min(events.number), events.time, pins.message
+    FROM messages JOIN events ON events.message = messages.number AND kind IN ('{BEGIN}', '{SNAPSHOT}')
+    LEFT JOIN pins ON pins.message = messages.number
+    WHERE messages.forgotten IS NULL GROUP BY messages.number ORDER BY messages.number"""
+NAMED = f"SELECT number, message, before_tree, after_tree FROM events WHERE NOT ({IS_WRAP})"
+BARE_TREES = f"""SELECT number, time FROM trees WHERE {IS_LIVE} AND number NOT IN (
+    SELECT before_tree FROM events WHERE before_tree IS NOT NULL
+    UNION SELECT after_tree FROM events WHERE after_tree IS NOT NULL AND NOT ({IS_WRAP})) ORDER BY number"""
+_REPLACE_CHANGE = CHANGES.insert.replace("INSERT", "INSERT OR REPLACE", 1)
+_TEXTS = (
+    ("messages", "text"),
+    ("messages", "meta"),
+    ("messages", "role"),
+    ("events", "step"),
+    ("events", "open_step"),
+)
+"""The columns that hold what callers said. Names of branches are made of it."""
+
+Place = tuple[str, str, int]
+"""Where a text stands: its table, its column, and the number of its row."""
+
+
+@frozen
+class Age:
+    """A message that is not forgotten, as retention looks at it."""
+
+    number: int
+    session: int
+    role: str | None
+    event: int
+    """The event that it began with; it tells what came before it, and what after."""
+    time_ms: int
+    is_pinned: bool
+
+
+@frozen
+class Act:
+    """An act that is not forgotten, as retention looks at it."""
+
+    number: int
+    """Of its event."""
+    session: int
+    time_ms: int
+
+
+@frozen
+class Named:
+    """The trees that one event of a message, or one act, names."""
+
+    event: int
+    message: int | None
+    """None: it is an act."""
+    trees: tuple[int, ...]
+
+
+@frozen
+class Tombstone:
+    """Something that was removed from every tree of the store for good."""
+
+    path: bytes | None
+    blob: bytes | None
+    time_ms: int
+
+
+class RetentionRows:
+    """Pins, what retention asks, and what it marks."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    # Pins
+
+    def pins(self) -> set[int]:
+        """Give the numbers of the messages that are pinned."""
+        return {number for (number,) in self._db.rows("SELECT message FROM pins")}
+
+    def pin(self, message: int, time_ms: int) -> None:
+        """Keep a message from being forgotten; one that is pinned stays so."""
+        self._db.execute(_PIN, *PINS.encode((message, time_ms)))
+
+    def unpin(self, message: int) -> None:
+        """Let a message be forgotten again when its time comes."""
+        self._db.execute("DELETE FROM pins WHERE message = ?", message)
+
+    # What retention asks
+
+    def ages(self) -> list[Age]:
+        """Tell how old each message is that was not forgotten, oldest first."""
+        return self._db.decode(decode_age, self._db.rows(AGES))
+
+    def live_acts(self) -> list[Act]:
+        """Give each act that was not forgotten, oldest first."""
+        select = f"SELECT number, session, time FROM events WHERE {IS_ACT} AND {IS_LIVE} ORDER BY number"
+        return [Act(*row) for row in self._db.rows(select)]
+
+    def bare_trees(self) -> list[tuple[int, int]]:
+        """Give the number and the time, in seconds, of each tree that no message or act ever named."""
+        return self._db.rows(BARE_TREES)
+
+    def named_trees(self) -> list[Named]:
+        """Tell which trees are named by messages and acts that were not forgotten, oldest first."""
+        select = f"{NAMED} AND {IS_LIVE} ORDER BY number"
+        return self._db.decode(decode_named, self._db.rows(select))
+
+    def first_live(self, session: int) -> int:
+        """Give the number of the oldest message of a session that is left, or one that none has."""
+        rows = self._db.rows(f"SELECT min(number) FROM messages WHERE session = ? AND {IS_LIVE}", session)
+        found = rows[0][0] if rows else 0
+        return BEYOND if found is None else int(found)
+
+    # What it marks
+
+    def forget_messages(self, numbers: Collection[int], time_ms: int) -> None:
+        """Mark messages as forgotten, and forget what was said in them."""
+        gone = {"forgotten": time_ms, "text": b"", "meta": None}
+        self._db.change_all(MESSAGES, self._find_live("messages", "number", numbers), **gone)
+        self._db.change_all(EVENTS, self._find_live("events", "message", numbers), forgotten=time_ms)
+        steps = (
+            "DELETE FROM changes WHERE event IN (SELECT number FROM events WHERE kind = ? AND message = ?)"
+        )
+        self._db.execute_all(steps, [(STEP_END, number) for number in numbers])
+        self._db.execute_all("DELETE FROM pins WHERE message = ?", [(number,) for number in numbers])
+
+    def forget_acts(self, events: Collection[int], time_ms: int) -> None:
+        """Mark acts as forgotten: they cannot be taken back any more."""
+        self._db.change_all(EVENTS, self._find_live("events", "number", events), forgotten=time_ms)
+
+    def forget_trees(self, numbers: Collection[int], time_ms: int) -> None:
+        """Mark trees as forgotten: from now on nothing needs their objects. Never the last one."""
+        assert not self._db.rows_of(f"{_LAST_TREE} AND number IN", numbers)
+        self._db.change_all(TREES, self._find_live("trees", "number", numbers), forgotten=time_ms)
+
+    def forget_changes(self, sessions: Collection[int]) -> None:
+        """Remove what forgotten messages and acts changed, where nothing older of their session is left."""
+        self._db.execute_all(
+            f"DELETE FROM changes WHERE event IN ({_OLDER_THAN_ALL_LIVE})",
+            [(session, session) for session in sessions],
+        )
+
+    def _find_live(self, table: str, column: str, numbers: Collection[int]) -> list[int]:
+        select = f"SELECT number FROM {table} WHERE {IS_LIVE} AND {column} IN"
+        return [number for (number,) in self._db.rows_of(select, numbers)]
+
+
+def decode_age(row: Any) -> Age:  # Any: a row of SQLite
+    """Make a value of a row of `AGES`."""
+    number, session, role, event, time_ms, pin = row
+    return Age(number, session, decode_text(role), event, time_ms, pin is not None)
+
+
+def decode_named(row: Any) -> Named:  # Any: a row of SQLite
+    """Make a value of a row of `NAMED`."""
+    event, message, *trees = row
+    return Named(event, message, tuple(int(tree) for tree in trees if tree is not None))
+
+
+class PurgeRows:
+    """The tombstones of a timeline, and what purging changes in its rows."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    # Tombstones
+
+    def rows(self) -> list[Tombstone]:
+        """Give what was purged, oldest first."""
+        select = f"{PURGED.select} ORDER BY number"
+        return self._db.decode(decode_tombstone, self._db.rows(select))
+
+    def tombstones(self) -> Tombstones:
+        """Give what is never to be covered again; a content may have been purged for a path."""
+        rows = self.rows()
+        return Tombstones(
+            frozenset(RelPath(row.path) for row in rows if row.path is not None and row.blob is None),
+            frozenset(row.blob for row in rows if row.blob is not None),
+        )
+
+    def add(self, path: bytes | None, blob: bytes | None, time_ms: int) -> None:
+        """Note that a path, a content, or with neither a text, was removed; it is not swept yet."""
+        self._db.add(PURGED, path, blob, time_ms)
+
+    def remove(self, path: bytes | None, blob: bytes | None) -> list[Tombstone]:
+        """Let a content be covered again, or a path with all that was purged for it; give what that is."""
+        is_meant = "path IS ?" if blob is None else "blob IS ?"
+        values = [path if blob is None else blob]
+        found = self._db.decode(decode_tombstone, self._db.rows(f"{PURGED.select} WHERE {is_meant}", *values))
+        if found:
+            self._db.execute(f"DELETE FROM purged WHERE {is_meant}", *values)
+        return found
+
+    def has_unfinished(self) -> bool:
+        """Tell whether something was purged that may still be somewhere in the store."""
+        return bool(self._db.rows("SELECT 1 FROM purged WHERE done IS NULL LIMIT 1"))
+
+    def finish(self) -> None:
+        """Note that nothing is left of what was purged."""
+        self._db.execute("DELETE FROM purged WHERE path IS NULL AND blob IS NULL")
+        for (number,) in self._db.rows("SELECT number FROM purged WHERE done IS NULL"):
+            self._db.change(PURGED, number, done=1)
+
+    # What is said of it elsewhere
+
+    def changes_to(self, tombstones: Tombstones) -> list[tuple[int, Change]]:
+        """Give each change, with its event, that leads to or from something that is purged."""
+        rows = [
+            row
+            for path in tombstones.paths
+            for row in self._db.rows(
+                f"{CHANGES.select} WHERE path = ? OR (path >= ? AND path < ?)", path, path + b"/", path + b"0"
+            )
+        ]
+        for column in ("old_blob", "new_blob"):
+            rows += self._db.rows_of(f"{CHANGES.select} WHERE {column} IN", tombstones.blobs)
+        found = {(event, change.path): change for event, change in self._db.decode(decode_change, rows)}
+        return [(event, change) for (event, _), change in sorted(found.items(), key=lambda item: item[0])]
+
+    def veil_changes(self, changes: Iterable[tuple[int, Change]], tombstones: Tombstones) -> None:
+        """Let nobody know what was at purged paths, or where purged contents were."""
+        veiled = [encode_change(event, _veil_change(change, tombstones)) for event, change in changes]
+        self._db.execute_all(_REPLACE_CHANGE, veiled)
+
+    def messages_of_events(self, events: Collection[int]) -> set[int]:
+        """Give the numbers of the messages that some events belong to."""
+        rows = self._db.rows_of("SELECT message FROM events WHERE number IN", events)
+        return {number for (number,) in rows if number is not None}
+
+    def texts(self) -> list[tuple[Place, str]]:
+        """Give all that callers said, and where it stands."""
+        return [
+            ((table, column, number), text)
+            for table, column in _TEXTS
+            for number, text in self._db.decode(
+                lambda row: (int(row[0]), str(decode_text(row[1]))),
+                self._db.rows(
+                    f"SELECT number, {column} FROM {table} WHERE {column} IS NOT NULL AND {column} <> x''"
+                ),
+            )
+        ]
+
+    def message_ids(self) -> list[str]:
+        """Give the ids of all messages, those too that were forgotten."""
+        rows = self._db.rows("SELECT DISTINCT id FROM messages ORDER BY number")
+        return self._db.decode(lambda row: str(decode_text(row[0])), rows)
+
+    def all_branches(self) -> list[BranchRow]:
+        """Give the branches of all sessions, those too that were dropped."""
+        return self._db.decode(decode_branch, self._db.rows(f"{BRANCHES.select} ORDER BY number"))
+
+    def replace_texts(self, texts: Sequence[tuple[Place, str]]) -> None:
+        """Let other texts stand in some places."""
+        for (table, column, number), text in texts:
+            columns = {column: encode_text(text)}
+            self._db.change(MESSAGES if table == MESSAGES.name else EVENTS, number, **columns)
+
+    def rewrite_trees(self, rows: Iterable[tuple[int, bytes, bytes, bytes, int]]) -> None:
+        """Let records, by their numbers, be of other trees, facts, keepers and numbers of files."""
+        with self._db.together():
+            for number, tree, facts, keeper, files in rows:
+                self._db.change(TREES, number, tree=tree, facts=facts, keeper=keeper, files=files)
+
+
+def _veil_change(change: Change, tombstones: Tombstones) -> Change:
+    is_purged = tombstones.covers(change.path)
+
+    def veil(state: Answer) -> Answer:
+        is_told = isinstance(state, PathState) and (is_purged or state.blob in tombstones.blobs)
+        return Unknown(PURGED_REASON) if is_told else state
+
+    return Change(change.path, veil(change.old), veil(change.new), change.is_merged)
+
+
+def decode_tombstone(row: Any) -> Tombstone:  # Any: a row of SQLite
+    """Make a value of a row of `PURGED`."""
+    _, path, blob, time_ms, _ = PURGED.decode(row)
+    return Tombstone(path, blob, time_ms)
