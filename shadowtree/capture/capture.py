@@ -13,12 +13,11 @@ from shadowtree.base.errors import OutOfSpace, ShadowError, WorktreeTooBig
 from shadowtree.base.frozen import frozen
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from shadowtree.base.paths import RelPath
-from shadowtree.capture.known_directories import Outlook
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.read_files import Progress, build_trees, read_files, settle
 from shadowtree.capture.recorded_tree import RecordedDirectory, open_recorded
 from shadowtree.capture.rules.sources import Surroundings
-from shadowtree.capture.scan import Scan, scan_worktree
+from shadowtree.capture.scan import Outlook, Scan, scan_worktree
 from shadowtree.capture.stat_cache import StatCache
 from shadowtree.config.settings import Settings
 from shadowtree.results.messages import Skipped, Watching

@@ -25,15 +25,13 @@ from collections.abc import Collection
 from shadowtree.base.errors import StoreDamaged
 from shadowtree.base.frozen import field, frozen
 from shadowtree.base.paths import to_text
-from shadowtree.capture.entries import Directory
+from shadowtree.capture.directories import Directory
 
 DIRECTORY_BLOB = b"%directory"
 IGNORE_BLOB = b"%gitignore"
 EXCLUDE_BLOB = b"%exclude"
 RULES_BLOB = b"%rules"
 SUBTREE_PREFIX = b"="
-
-GIT_IGNORE = b".gitignore"
 
 _PLAIN, _EXEC = 0o644, 0o755
 

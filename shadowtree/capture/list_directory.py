@@ -12,9 +12,10 @@ from collections.abc import Callable, Collection
 
 from shadowtree.base.paths import ROOT, RelPath, is_dot_git, is_forbidden, is_own_temporary, join
 from shadowtree.base.tombstones import PURGED
-from shadowtree.capture.entries import (
+from shadowtree.capture.directories import (
     EXCLUDED,
     FORCED,
+    GIT_IGNORE,
     HEAVY,
     ID_SIZE,
     NORMAL,
@@ -22,7 +23,6 @@ from shadowtree.capture.entries import (
     Directory,
     DirectoryStamp,
 )
-from shadowtree.capture.facts import GIT_IGNORE
 from shadowtree.capture.rules.policy import COVERED, LEFT_OUT, TRACKED, Policy
 from shadowtree.capture.rules.sources import RuleFiles, stamp_gitignore
 from shadowtree.config.settings import Settings

@@ -15,11 +15,18 @@ from time import sleep, time_ns
 
 from shadowtree.base.paths import RelPath
 from shadowtree.base.tombstones import PURGED
-from shadowtree.capture.entries import FORCED, NORMAL, STAMP_SIZE, Directory, git_modes, join_ids
+from shadowtree.capture.directories import (
+    FORCED,
+    GIT_IGNORE,
+    NORMAL,
+    STAMP_SIZE,
+    Directory,
+    git_modes,
+    join_ids,
+)
 from shadowtree.capture.facts import (
     DIRECTORY_BLOB,
     EXCLUDE_BLOB,
-    GIT_IGNORE,
     IGNORE_BLOB,
     RULES_BLOB,
     SUBTREE_PREFIX,

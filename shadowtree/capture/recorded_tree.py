@@ -1,21 +1,43 @@
-"""A recorded tree read together with its facts: what a path was then, or that nobody can say.
+"""A recorded tree read together with its facts: what a path was then, and what changed from one to another.
 
 Present, absent and unknown are told apart here (invariant 7). A path that the tree does not hold was absent
 if the rules recorded beside the tree would have covered it; if they left it out, or if it is listed as
 skipped, nothing is known of it.
+
+Two trees are compared by what differs: equal subtrees are passed over. A path of which one of the two can say
+nothing is never in a patch; it is listed as skipped instead.
 """
 
 from __future__ import annotations
 
 import stat
+from collections.abc import Iterator
 from functools import cached_property
 
-from shadowtree.base.paths import DIRECTORY, PathState, RelPath, Unknown, from_text, is_own_temporary
-from shadowtree.capture.entries import FORCED, NORMAL
+from shadowtree.base.paths import (
+    DIRECTORY,
+    ROOT,
+    Change,
+    PathState,
+    RelPath,
+    Unknown,
+    from_text,
+    is_own_temporary,
+    join,
+    parent_of,
+)
+from shadowtree.capture.directories import (
+    FORCED,
+    GIT_IGNORE,
+    ID_SIZE,
+    NORMAL,
+    STAMP_SIZE,
+    Directory,
+    join_ids,
+)
 from shadowtree.capture.facts import (
     DIRECTORY_BLOB,
     EXCLUDE_BLOB,
-    GIT_IGNORE,
     IGNORE_BLOB,
     RULES_BLOB,
     SUBTREE_PREFIX,
@@ -24,12 +46,14 @@ from shadowtree.capture.facts import (
     decode_rules,
 )
 from shadowtree.capture.rules.policy import LEFT_OUT, Policy
+from shadowtree.results.messages import ChangedPath, FileDiff, Patch, make_patch
 from shadowtree.store.objects.git_format import EMPTY_TREE, MODE_EXEC, MODE_LINK, MODE_TREE, TreeEntry
-from shadowtree.store.objects.read import Objects
+from shadowtree.store.objects.read import Objects, TooLarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shadowtree.base.paths import Answer
+    from shadowtree.capture.scan import Scan
 
 LEFT_OUT_THEN = "the rules left it out"
 
@@ -243,3 +267,157 @@ class PathSearch:
             tree = found.id
         self._without.update(passed)
         return False
+
+
+# Two trees
+
+
+def compare(before: RecordedDirectory, after: RecordedDirectory) -> Patch:
+    """Make the patch from `before` to `after`, both roots."""
+    assert before.tree is not None, "a root always has a tree"
+    return make_patch(before.tree.hex(), list_changes(before, after))
+
+
+def list_changes(before: RecordedDirectory, after: RecordedDirectory) -> list[Change]:
+    """List what changed from `before` to `after`, both roots, sorted by path: files, links and directories.
+
+    A file of which one of the two can say nothing is listed with that side unknown; such a directory is not.
+    """
+    changes: list[Change] = []
+    waiting: list[tuple[RelPath, RecordedDirectory, RecordedDirectory]] = [(ROOT, before, after)]
+    while waiting:
+        path, old, new = waiting.pop()
+        if old.tree == new.tree and old.facts_id == new.facts_id:
+            continue
+        for name in _names_changed(old, new) | _names_skipped(old, new):
+            _add(changes, join(path, name), old.state(name), new.state(name))
+        for name in old.subdirectories | new.subdirectories:
+            if old.ids_of(name) != new.ids_of(name):
+                below = join(path, name)
+                waiting.append((below, old.enter(name), new.enter(name)))
+                if name not in old.files and name not in new.files:
+                    _add_directory(changes, below, old, new, name)
+    changes.sort(key=lambda change: change.path)
+    return changes
+
+
+def diff_patch(patch: Patch, objects: Objects) -> list[FileDiff]:
+    """Show how each path of a patch differs, as text."""
+    return [_diff_path(changed, objects) for changed in patch.files]
+
+
+def _diff_path(changed: ChangedPath, objects: Objects) -> FileDiff:
+    from shadowtree.text.linediff import MAX_TEXT_BYTES
+    from shadowtree.text.unified_diff import diff_text
+
+    try:
+        old, new = (
+            None if blob is None else objects.read_small(bytes.fromhex(blob), MAX_TEXT_BYTES)
+            for blob in (changed.old_blob, changed.new_blob)
+        )
+    except TooLarge:
+        return FileDiff(changed.path, changed.status, 0, 0, False, "")
+    text = diff_text(changed.path, old, new, old_mode=changed.old_mode, new_mode=changed.new_mode)
+    return FileDiff(changed.path, changed.status, text.additions, text.deletions, text.binary, text.patch)
+
+
+def _names_changed(old: RecordedDirectory, new: RecordedDirectory) -> set[bytes]:
+    """Name the files whose entries differ, or all if the permission bits beside them do."""
+    if not old.has_same_permissions(new):
+        return old.files.keys() | new.files.keys()
+    before = {(entry.name, entry.mode, entry.id) for entry in old.files.values()}
+    after = {(entry.name, entry.mode, entry.id) for entry in new.files.values()}
+    return {name for name, _, _ in before ^ after}
+
+
+def _names_skipped(old: RecordedDirectory, new: RecordedDirectory) -> set[bytes]:
+    """Name what one of the two left out: the other one may know of it."""
+    return {name for name in (*old.facts.skipped, *new.facts.skipped) if name}
+
+
+def _add(changes: list[Change], path: RelPath, old: Answer, new: Answer) -> None:
+    if old != new and not (isinstance(old, Unknown) and isinstance(new, Unknown)):
+        changes.append(Change(path, old, new))
+
+
+def _add_directory(
+    changes: list[Change], path: RelPath, old: RecordedDirectory, new: RecordedDirectory, name: bytes
+) -> None:
+    before, after = old.state(name, as_directory=True), new.state(name, as_directory=True)
+    if not isinstance(before, Unknown) and not isinstance(after, Unknown):
+        _add(changes, path, before, after)
+
+
+# The last tree and a scan
+#
+# Most messages edit files that are there. A scan on top of a census has the directories of those files before
+# its eyes twice, as they were recorded and as they are; where both have the same names, the rows tell all:
+#
+#     known    a.py 1f…  b.py 77…  c.py 30…
+#     now      a.py 1f…  b.py e2…  c.py 30…      ──▶ b.py changed, from 77… to e2…
+#
+# As soon as a name came or went anywhere, what that means depends on the rules, and the trees are compared.
+
+
+def list_rewritten(scan: Scan, tree: bytes, facts: bytes) -> list[Change] | None:
+    """List what changed since a tree was recorded, by path; None if only comparing the trees can tell.
+
+    The trees of the scan must have been built.
+    """
+    root = scan.known(ROOT)
+    if root is None or (root.tree, root.facts) != (tree, facts) or scan.gone:
+        return None
+    changed = [d for d, is_changed in zip(scan.directories, scan.changed, strict=True) if is_changed]
+    if not all(_is_whole(path, scan) for path in {parent_of(directory.path) for directory in changed}):
+        return None
+    changes: list[Change] = []
+    for directory in changed:
+        known = scan.known(directory.path)
+        if known is None or not _is_alike(known, directory):
+            return None
+        if directory.path not in scan.only_built:
+            changes += _compare_files(known, directory)
+    changes.sort(key=lambda change: change.path)
+    return changes
+
+
+def _is_alike(known: Directory, now: Directory) -> bool:
+    """Tell whether two views of a directory differ in nothing but their files' contents and modes."""
+    return (
+        known.names == now.names
+        and known.subdirectories == now.subdirectories
+        and known.skipped == now.skipped
+        and known.missing == now.missing
+        and (known.tree is None) == (now.tree is None)
+    )
+
+
+def _is_whole(path: RelPath, scan: Scan) -> bool:
+    """Tell whether a directory as it is known was built from those in it as they are known.
+
+    A cache that lost its newest rows in a power cut, and a census that came from there, may mix old and new.
+    """
+    known = scan.known(path)
+    if known is None:
+        return False
+    below = [scan.known(join(path, name)) for name, _ in reversed(known.subdirectories)]
+    return known.below_ids == join_ids(child for child in below if child is not None)
+
+
+def _compare_files(known: Directory, now: Directory) -> Iterator[Change]:
+    """Give the files whose content or mode is another; both views have the same names."""
+    old_ids, new_ids = bytes(known.ids), bytes(now.ids)
+    old_modes, new_modes = known.stats[4::STAMP_SIZE], now.stats[4::STAMP_SIZE]
+    if old_ids == new_ids and old_modes == new_modes:
+        return
+    for row, at in enumerate(range(0, len(new_ids), ID_SIZE)):
+        if old_ids[at : at + ID_SIZE] != new_ids[at : at + ID_SIZE] or old_modes[row] != new_modes[row]:
+            old, new = _state_of(known, row), _state_of(now, row)
+            if old != new:
+                yield Change(join(now.path, now.names[row]), old, new)
+
+
+def _state_of(directory: Directory, row: int) -> PathState:
+    mode = directory.file_mode(row)
+    exact = MODE_LINK if stat.S_ISLNK(mode) else stat.S_IFREG | mode & 0o777
+    return PathState(exact, directory.file_id(row))

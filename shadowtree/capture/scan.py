@@ -16,13 +16,12 @@ such a scan does not even pass by what it need not look at.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from shadowtree.base.errors import WorktreeFailed
 from shadowtree.base.limits import DEFAULT_LIMITS
-from shadowtree.base.paths import ROOT, RelPath, join, parent_of, to_text
-from shadowtree.capture.entries import FORCED, NORMAL, STAMP_SIZE, Directory
-from shadowtree.capture.known_directories import Census, Outlook, RulesKey
+from shadowtree.base.paths import ROOT, RelPath, ancestors, join, parent_of, to_text
+from shadowtree.capture.directories import FORCED, NORMAL, STAMP_SIZE, Census, Directory, RulesKey
 from shadowtree.capture.list_directory import (
     Lister,
     are_rules_same,
@@ -42,6 +41,36 @@ CHANGED_TYPE = "changed its type while it was read"
 
 Arm = Callable[[RelPath, int], bool]
 """Lets a watcher watch a directory, given by its path and an open descriptor, before it is looked at."""
+
+
+class Outlook:
+    """What a scan has to look at; everything else is as it is known."""
+
+    def __init__(
+        self,
+        paths: Iterable[RelPath] = (),
+        directories: Iterable[RelPath] = (),
+        trees: Iterable[RelPath] = (),
+        suspects: Iterable[RelPath] = (),
+    ) -> None:
+        self.names = _by_directory(paths)
+        """In which directories something may have happened, at which names."""
+        self.suspects = _by_directory(suspects)
+        """In which directories something may have happened of which nobody tells, at which names."""
+        self.directories = frozenset(directories)
+        """Which to look at with all files in them."""
+        self.trees = frozenset(trees)
+        """Which to look at with all that is below them."""
+        ends = {*self.names, *self.suspects, *self.directories, *self.trees}
+        self.ways = {ROOT, *ends, *(above for path in ends for above in ancestors(path))}
+        """These, and every directory that leads to one of them."""
+
+
+def _by_directory(paths: Iterable[RelPath]) -> dict[RelPath, set[bytes]]:
+    names: dict[RelPath, set[bytes]] = {}
+    for path in paths:
+        names.setdefault(parent_of(path), set()).add(path.rpartition(b"/")[2])
+    return names
 
 
 class Scan:

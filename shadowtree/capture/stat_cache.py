@@ -17,7 +17,7 @@ from contextlib import closing
 
 from shadowtree.base.errors import ShadowError
 from shadowtree.base.paths import RelPath
-from shadowtree.capture.entries import Directory
+from shadowtree.capture.directories import Directory
 from shadowtree.system import disk
 
 TYPE_CHECKING = False

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from shadowtree.base.errors import InvalidInput, UnknownName
 from shadowtree.base.paths import DIRECTORY, Change, RelPath, Unknown, to_text
 from shadowtree.capture.capture import Site, look
-from shadowtree.capture.compare_trees import list_changes
 from shadowtree.capture.open_store import OpenStore
-from shadowtree.capture.recorded_tree import RecordedDirectory, open_recorded
+from shadowtree.capture.recorded_tree import RecordedDirectory, list_changes, open_recorded
 from shadowtree.results.messages import BlameEntry, ChangedPath, Message, make_patch
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.schema import ACTS, Event

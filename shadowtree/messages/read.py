@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from shadowtree.base.errors import NotWrapped, StoreDamaged
 from shadowtree.capture.capture import Site, list_skipped, look, scan_site
-from shadowtree.capture.compare_trees import compare, diff_patch
 from shadowtree.capture.open_store import OpenStore
-from shadowtree.capture.recorded_tree import RecordedDirectory, open_recorded
+from shadowtree.capture.recorded_tree import RecordedDirectory, compare, diff_patch, open_recorded
 from shadowtree.messages.blame import list_outside
 from shadowtree.results.messages import Branch, ChangedPath, FileDiff, Message, Patch, Status
 from shadowtree.store.objects.read import Objects

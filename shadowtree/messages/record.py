@@ -16,11 +16,9 @@ from shadowtree.base.frozen import replace
 from shadowtree.base.interrupts import Cancellation
 from shadowtree.base.paths import Change, RelPath
 from shadowtree.capture.capture import Capture, Site, capture
-from shadowtree.capture.compare_trees import list_changes
 from shadowtree.capture.open_store import OpenStore
-from shadowtree.capture.quick_changes import list_rewritten
 from shadowtree.capture.read_files import Progress
-from shadowtree.capture.recorded_tree import open_recorded
+from shadowtree.capture.recorded_tree import list_changes, list_rewritten, open_recorded
 from shadowtree.capture.rules.git_repository import find_head
 from shadowtree.capture.scan import Scan
 from shadowtree.results.messages import Message, Snapshot, Step

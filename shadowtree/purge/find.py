@@ -13,7 +13,8 @@ from shadowtree.base.errors import InvalidInput, StoreDamaged, UnknownName
 from shadowtree.base.frozen import frozen
 from shadowtree.base.paths import ROOT, PathState, RelPath, from_text, to_text
 from shadowtree.base.tombstones import Tombstones
-from shadowtree.capture.facts import GIT_IGNORE, IGNORE_BLOB, RULES_BLOB, SUBTREE_PREFIX, decode_rules
+from shadowtree.capture.directories import GIT_IGNORE
+from shadowtree.capture.facts import IGNORE_BLOB, RULES_BLOB, SUBTREE_PREFIX, decode_rules
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.rules.sources import ANYTHING, OWN_IGNORE
 from shadowtree.purge.rewrite import Eraser, Hit

@@ -17,10 +17,10 @@ from shadowtree.base.errors import InvalidInput
 from shadowtree.base.frozen import frozen, replace
 from shadowtree.base.paths import ROOT, RelPath, from_text, join, to_text
 from shadowtree.base.tombstones import PURGED, Tombstones
+from shadowtree.capture.directories import GIT_IGNORE
 from shadowtree.capture.facts import (
     DIRECTORY_BLOB,
     EXCLUDE_BLOB,
-    GIT_IGNORE,
     IGNORE_BLOB,
     RULES_BLOB,
     SUBTREE_PREFIX,

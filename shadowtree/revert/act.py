@@ -33,9 +33,8 @@ from shadowtree.base.paths import (
     to_text,
 )
 from shadowtree.capture.capture import Capture, Site, capture, look, refuse_full, scan_site
-from shadowtree.capture.compare_trees import list_changes
 from shadowtree.capture.open_store import OpenStore
-from shadowtree.capture.recorded_tree import RecordedDirectory, open_recorded
+from shadowtree.capture.recorded_tree import RecordedDirectory, list_changes, open_recorded
 from shadowtree.capture.rules.git_repository import find_head
 from shadowtree.capture.scan import Scan
 from shadowtree.results.outcomes import Outcome, Plan, PlannedChange

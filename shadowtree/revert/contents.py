@@ -24,7 +24,7 @@ from shadowtree.base.paths import (
 )
 from shadowtree.base.tombstones import NO_TOMBSTONES, PURGED, Tombstones
 from shadowtree.capture.capture import Capture
-from shadowtree.capture.entries import Directory
+from shadowtree.capture.directories import Directory
 from shadowtree.capture.recorded_tree import RecordedDirectory
 from shadowtree.revert.moves import Move
 from shadowtree.revert.writer import Writer

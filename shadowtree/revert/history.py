@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from shadowtree.base.errors import StoreDamaged, UnknownMessage
 from shadowtree.base.frozen import field, frozen, replace
 from shadowtree.base.paths import Change, RelPath
-from shadowtree.capture.compare_trees import list_changes
-from shadowtree.capture.recorded_tree import RecordedDirectory, open_recorded
+from shadowtree.capture.recorded_tree import RecordedDirectory, list_changes, open_recorded
 from shadowtree.revert.wanted import EventChanges, OtherChange
 from shadowtree.store.objects.read import Objects
 from shadowtree.timeline.append import Ending

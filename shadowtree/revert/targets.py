@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from shadowtree.base.errors import ForgottenMessage, InvalidInput
 from shadowtree.base.frozen import field, frozen, replace
 from shadowtree.base.paths import DIRECTORY, Change, PathState, RelPath, ancestors, to_text
-from shadowtree.capture.compare_trees import list_changes
+from shadowtree.capture.recorded_tree import list_changes
 from shadowtree.revert.history import History, Route, is_same_place, paths_of
 from shadowtree.revert.requests import Redo, Request, Restore, Revert, Switch, Undo, Unrevert
 from shadowtree.revert.wanted import (

@@ -19,15 +19,14 @@ from time import monotonic
 from shadowtree.base.errors import describe
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from shadowtree.base.paths import ROOT, RelPath, join
-from shadowtree.capture.entries import Directory, join_ids
-from shadowtree.capture.known_directories import Census, Outlook
+from shadowtree.capture.directories import Census, Directory, join_ids
 from shadowtree.capture.rules.sources import Surroundings
-from shadowtree.capture.scan import Scan, scan_worktree
+from shadowtree.capture.scan import Outlook, Scan, scan_worktree
 from shadowtree.capture.stat_cache import StatCache
 from shadowtree.config.settings import Settings
 from shadowtree.results.messages import Watching
 from shadowtree.system.syscalls import IS_LINUX
-from shadowtree.watching.watcher import INTERRUPTED, BlindWatcher, Doubt, Rescan
+from shadowtree.watching.watcher import INTERRUPTED, BlindWatcher, Doubt, InotifyWatcher, Rescan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -278,8 +277,6 @@ class Watch:
             from shadowtree.watching.watchfiles_watcher import WatchfilesWatcher
 
             return WatchfilesWatcher(self._worktree, os.path.join(self._store, "cookies"), self._limits)
-        from shadowtree.watching.inotify_watcher import InotifyWatcher
-
         return InotifyWatcher(self._worktree, self._limits)
 
     def _outlook(self, census: Census) -> Outlook:

@@ -13,8 +13,7 @@ import pytest
 
 from shadowtree import Shadow
 from shadowtree.base.limits import Limits, PackLimits
-from shadowtree.capture.known_directories import Outlook
-from shadowtree.capture.scan import scan_worktree
+from shadowtree.capture.scan import Outlook, scan_worktree
 from shadowtree.system import disk
 from shadowtree.timeline.database import Database
 from shadowtree.timeline.schema import SEALED, seal_of

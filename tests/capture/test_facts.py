@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shadowtree.base.errors import StoreDamaged
 from shadowtree.base.paths import ROOT, to_text
-from shadowtree.capture.entries import NORMAL, Directory
+from shadowtree.capture.directories import NORMAL, Directory
 from shadowtree.capture.facts import (
     DirectoryFacts,
     RootRules,

@@ -9,8 +9,8 @@ import pytest
 
 from shadowtree import ChangedPath, Message
 from shadowtree.base.paths import RelPath
-from shadowtree.capture.entries import Directory
-from shadowtree.capture.quick_changes import list_rewritten
+from shadowtree.capture.directories import Directory
+from shadowtree.capture.recorded_tree import list_rewritten
 from shadowtree.capture.scan import Scan
 from shadowtree.messages import record as recorder
 from shadowtree.results.messages import make_patch

@@ -455,7 +455,7 @@ def test_a_directory_that_takes_several_names_for_one_is_looked_at_each_time(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who deletes `A` in it is told of `A`, even if the file is called `a`. Few kernels can show it."""
-    monkeypatch.setattr("shadowtree.watching.inotify_watcher.folds_names", lambda fd: True)
+    monkeypatch.setattr("shadowtree.watching.watcher.folds_names", lambda fd: True)
     watched.shadow.close()
     watched.settle()
 
@@ -469,7 +469,7 @@ def test_a_table_of_mounts_that_cannot_be_read(watched: Watched, monkeypatch: py
     def refuse(root: str) -> None:
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr("shadowtree.watching.inotify_watcher.Mounts", refuse)
+    monkeypatch.setattr("shadowtree.watching.watcher.Mounts", refuse)
     watched.shadow.close()
     watched.check()
 

@@ -19,7 +19,7 @@ from functools import cached_property, lru_cache
 from hashlib import blake2b
 
 from shadowtree.base.paths import ROOT, RelPath, join
-from shadowtree.capture.entries import EXCLUDED, FORCED, HEAVY, NORMAL, OWN_EXCLUDED
+from shadowtree.capture.directories import EXCLUDED, FORCED, HEAVY, NORMAL, OWN_EXCLUDED
 from shadowtree.capture.rules.git_repository import Repository, Tracked, index_stamp, read_tracked
 
 # The verdicts on a file.

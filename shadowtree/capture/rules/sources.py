@@ -12,8 +12,8 @@ from shadowtree.base.errors import WorktreeFailed
 from shadowtree.base.frozen import frozen
 from shadowtree.base.paths import ROOT, from_text, to_text
 from shadowtree.base.tombstones import NO_TOMBSTONES, Tombstones
-from shadowtree.capture.entries import Directory
-from shadowtree.capture.facts import GIT_IGNORE, RootRules
+from shadowtree.capture.directories import GIT_IGNORE, Directory
+from shadowtree.capture.facts import RootRules
 from shadowtree.capture.rules.git_repository import (
     Repository,
     find_around,
