@@ -18,7 +18,7 @@ from shadowtree import Outcome, OutOfSpace, Shadow, ShadowError, StoreFailed
 from shadowtree.cli.main import main
 from shadowtree.system import disk
 from tests.faults.engine import Hit
-from tests.faults.scenes import Story, leave_fresh, leave_it
+from tests.faults.upkeep import Story, leave_fresh, leave_it
 from tests.support.limits import TINY, use_limits
 from tests.support.mounts import mounted_ext4, mounted_tmpfs
 from tests.support.processes import COMMAND, Raised, in_child, surroundings

@@ -24,8 +24,10 @@ from shadowtree.revert.moves import decode_intent
 from shadowtree.system import disk
 from shadowtree.timeline.database import Database
 from tests.api.test_purge import assert_nowhere, tell
+from tests.faults.acts import Act
 from tests.faults.engine import FAULTS, Hit, sweep_all
-from tests.faults.scenes import SCENES, Act, write_files
+from tests.faults.scenes import SCENES
+from tests.faults.snapshots import write_files
 from tests.support.processes import PACKAGE_PLACE, in_child, surroundings
 from tests.support.referee import assert_sound_store, git, git_tree
 from tests.support.searching import find_bytes

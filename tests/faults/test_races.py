@@ -22,8 +22,10 @@ from shadowtree.store.objects.git_format import object_id
 from shadowtree.store.objects.read import Objects
 from shadowtree.system import disk
 from shadowtree.system.syscalls import IS_LINUX, exchange, move
+from tests.faults.act_trees import AFTER, BEFORE, TEXT
+from tests.faults.acts import Act, position_of
 from tests.faults.engine import EVERY, this_turn
-from tests.faults.scenes import AFTER, BEFORE, SCENES, TEXT, Act, position_of
+from tests.faults.scenes import SCENES
 from tests.support.processes import Child, surroundings
 from tests.support.referee import assert_sound_store
 from tests.support.stores import SETTINGS, open_shadow

@@ -7,18 +7,9 @@ from pathlib import Path
 import pytest
 
 from shadowtree.system import disk
-from tests.faults.engine import (
-    FAULTS,
-    KILL,
-    OFTEN,
-    Hit,
-    Scene,
-    choose_points,
-    strike,
-    sweep_all,
-    sweep_some,
-)
-from tests.faults.scenes import SCENES, leave_little_fresh, make_scene
+from tests.faults.engine import FAULTS, KILL, OFTEN, Hit, Scene, choose_points, strike, sweep_all, sweep_some
+from tests.faults.scenes import SCENES, make_scene
+from tests.faults.upkeep import leave_little_fresh
 from tests.support.limits import TINY, use_limits
 from tests.support.stores import read_timeline
 from tests.support.stories import Told, sweep, sweep_briefly

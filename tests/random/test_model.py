@@ -15,7 +15,8 @@ from collections import Counter
 
 import pytest
 
-from tests.random.model import Model, Profile
+from tests.random.model import Model
+from tests.random.world import Profile
 from tests.support.limits import TINY
 
 STEPS = int(os.environ.get("SHADOWTREE_STATEFUL_STEPS", "600"))

@@ -1,0 +1,35 @@
+"""What every scene asks after a fault: the error is one of ours, and the store is sound."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shadowtree import CheckReport, OutOfSpace, Shadow, ShadowError, StoreFailed
+from tests.faults.engine import Hit, Scene
+from tests.support.referee import assert_sound_store, git
+from tests.support.stores import SETTINGS
+
+
+def check_damaged(scene: Scene, hit: Hit) -> CheckReport | None:
+    """After a flipped bit: an error is one of ours, and a check finds the reason. Give what it found."""
+    assert hit.error is None or isinstance(hit.error, ShadowError), repr(hit.error)
+    if not scene.store.exists():
+        return None
+    with Shadow(scene.worktree, store=scene.store, settings=SETTINGS) as shadow:
+        report = shadow.check(read_data=True)
+    assert hit.error is None or report.problems, report
+    return report
+
+
+def assert_ours(hit: Hit) -> None:
+    """An error of the disk is told as what it is."""
+    if hit.error is not None and not isinstance(hit.error, KeyboardInterrupt):
+        assert type(hit.error) is (OutOfSpace if hit.is_full else StoreFailed), repr(hit.error)
+
+
+def assert_sound(store: Path, hit: Hit) -> None:
+    """Real git finds no fault; what it made itself has modes of its own."""
+    if hit.fault == "git gc":
+        git("--git-dir", store, "fsck", "--full", "--strict")
+    else:
+        assert_sound_store(store)

@@ -1,0 +1,47 @@
+"""File systems that can do less."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from shadowtree.system import syscalls
+
+
+def without_exchange(patch: pytest.MonkeyPatch) -> None:
+    """Let names not be swapped in one step."""
+    rename = syscalls._rename
+
+    def refuse(a_fd: int, a: bytes, b_fd: int, b: bytes, way: int) -> None:
+        if way == syscalls._EXCHANGE:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        rename(a_fd, a, b_fd, b, way)
+
+    patch.setattr(syscalls, "_rename", refuse)
+
+
+def without_renameat2(patch: pytest.MonkeyPatch) -> None:
+    """Let there be no renaming but the old one, which replaces."""
+
+    def refuse(a_fd: int, a: bytes, b_fd: int, b: bytes, way: int) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    patch.setattr(syscalls, "_rename", refuse)
+
+
+def without_hard_links(patch: pytest.MonkeyPatch) -> None:
+    """Let there be no second names either."""
+    without_renameat2(patch)
+    patch.setattr(syscalls, "_move_by_link", lambda *arguments: False)
+
+
+def without_syncfs(patch: pytest.MonkeyPatch) -> None:
+    """Let every file be synced by itself."""
+    patch.setattr("shadowtree.revert.writer.sync_file_system", lambda fd: False)
+
+
+LESS = {
+    f"undo {lessen.__name__.replace('_', ' ')}": lessen
+    for lessen in (without_exchange, without_renameat2, without_hard_links, without_syncfs)
+}

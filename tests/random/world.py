@@ -1,0 +1,181 @@
+"""A worktree, two sessions and what was recorded in them, as the model knows it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from shadowtree import Shadow
+from shadowtree.base.limits import DEFAULT_LIMITS, Limits
+from tests.random.checks import Branches
+from tests.random.editing import LARGEST, Editor
+from tests.support import modelled
+from tests.support.modelled import Disk, Happening, Message, Seen, Session
+
+FAST_PLACE = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How often each step is made, and in what surroundings."""
+
+    weights: dict[str, int]
+    steps: int = 50
+    """How long one story is."""
+    opening: int = 0
+    """With so many messages it begins."""
+    is_quiet: bool = False
+    """Nobody changes anything but the messages of one session, and all of that is covered."""
+    is_watched: bool = False
+    limits: Limits = DEFAULT_LIMITS
+    max_branches: tuple[int, ...] = (20,)
+    """One of these is drawn."""
+    closing: tuple[str, ...] = field(default=())
+    """What is done with every message at the end."""
+
+
+class World:
+    """A worktree, its shadows and what is known of them."""
+
+    def __init__(self, profile: Profile, seed: int) -> None:
+        self.profile = profile
+        self.random = Random(seed)
+        self.told: list[str] = []
+        """The steps so far, for whoever has to find out why one failed."""
+        self.counted: Counter[str] = Counter()
+        self.top = Path(tempfile.mkdtemp(prefix="shadowtree-model-", dir=FAST_PLACE))
+        self.root = self.top / "worktree"
+        self.root.mkdir()
+        self.store = self.top / "store"
+        self.outside = self.top / "outside"
+        (self.outside / "kept" / "deep").mkdir(parents=True)
+        (self.outside / "kept" / "deep" / "file").write_bytes(b"not yours")
+        (self.outside / "file").write_bytes(b"not yours either")
+        self.canary = modelled.read_disk(self.outside)
+        self.editor = Editor(self.root, self.random, uncovered=not profile.is_quiet)
+        self.sessions = [Session("one"), Session("two")]
+        self.max_branches = self.random.choice(profile.max_branches)
+        self.branches = [Branches(session, self.max_branches) for session in self.sessions]
+        self.shadows: list[Shadow] = []
+        self.clock = 0
+        self.was_covered: set[str] = set()
+        self.trees: dict[str, Seen] = {}
+        """What each recorded tree id was."""
+        self.safe: set[str] = set()
+        """The blobs that have to be in the store, until something is forgotten."""
+        self.is_plain = False
+        """Acts are done, not tried as a dry run, nor asked about."""
+        self.is_recorded = False
+        """Something was recorded since the sessions were last compared."""
+        self.open_shadows()
+        self.editor.put_some(6)
+        self.take(self.shadows[0].track())
+
+    def open_shadows(self) -> None:
+        settings = {"min_free": 0, "max_file_size": LARGEST, "max_branches": self.max_branches}
+        self.shadows = [
+            Shadow(
+                self.root,
+                store=self.store,
+                session=session.name,
+                settings=settings,
+                watch=self.profile.is_watched,
+                limits=self.profile.limits,
+            )
+            for session in self.sessions
+        ]
+
+    def tell(self, what: str) -> None:
+        self.told[-1] += f" {what}"
+
+    @property
+    def disk(self) -> Disk:
+        return modelled.read_disk(self.root)[0]
+
+    @property
+    def ids(self) -> list[str]:
+        return list(self.sessions[0].messages)
+
+    def draw_number(self) -> int:
+        """Draw a session."""
+        return 0 if self.profile.is_quiet else self.random.choice([0, 0, 0, 1])
+
+    def draw_way(self) -> str:
+        return self.random.choice(
+            ["abort", "abort", "abort" if self.profile.is_quiet else "overwrite", "keep"]
+        )
+
+    def draw_message(self, session: Session) -> Message | None:
+        """Draw one of the messages, most often a new one."""
+        newest = list(session.messages.values())[-self.random.choice([8, 8, 100]) :]
+        return self.random.choice(newest) if newest else None
+
+    def see(self) -> Seen:
+        self.is_recorded = True
+        return Seen(self.disk, LARGEST, self.was_covered)
+
+    def take(self, tree: str, seen: Seen | None = None) -> None:
+        """Note that a state was recorded: from now on all of it is safe."""
+        seen = seen or self.see()
+        self.was_covered |= seen.covered
+        # Two states may share a tree and differ in what stands beside it; the name means the last one.
+        self.trees.pop(tree, None)
+        self.trees[tree] = seen
+        self.safe |= blobs_of(seen)
+
+    def tick(self, session: Session, seen: Seen) -> int:
+        """Note that something was recorded in a session."""
+        self.clock += 1
+        session.last, session.last_number = seen, self.clock
+        return self.clock
+
+    def end_open(self, session: Session, seen: Seen, only: list[str] | None = None) -> None:
+        if session.open is None:
+            return
+        message = session.messages[session.open]
+        message.after = seen
+        message.ended = self.foresee_end(session, seen, only)
+        assert message.ended is not None
+        message.changes = message.ended.changes
+        message.ended.number = self.tick(session, seen)
+        session.story.append(message.ended)
+        session.open = session.step = None
+        if only is not None:
+            # What a step of it did to other paths is nobody's; the model does not go into that.
+            message.steps.clear()
+
+    def foresee_end(self, session: Session, seen: Seen, only: list[str] | None = None) -> Happening | None:
+        if session.open is None:
+            return None
+        message = session.messages[session.open]
+        changes = modelled.compare(message.before, seen)
+        if only is not None:
+            changes = modelled.attribute(changes, only)
+        changes = self.without_acts(session, changes, message.began)
+        return Happening(self.clock + 1, message.began, changes, message.id)
+
+    def without_acts(self, session: Session, changes: modelled.Changes, since: int) -> modelled.Changes:
+        """Leave out what nobody but acts of the other session did."""
+        left = dict(changes)
+        for path, change in changes.items():
+            acts = [
+                happening.changes[path]
+                for happening in self.others_story(session)
+                if happening.message is None and happening.number > since and path in happening.changes
+            ]
+            states = [change[0], *(new for old, new in acts if old != new)]
+            olds = [old for old, new in acts if old != new]
+            if olds == states[:-1] and states[-1] == change[1]:
+                del left[path]
+        return left
+
+    def others_story(self, session: Session) -> list[Happening]:
+        return [each for other in self.sessions if other is not session for each in other.story]
+
+
+def blobs_of(seen: Seen) -> set[str]:
+    return {blob for path in seen.covered if (blob := modelled.blob_of(seen.disk[path]))}
