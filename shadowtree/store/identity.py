@@ -142,7 +142,8 @@ def find_anchor(worktree: str) -> Anchor | None:
 
 def read_anchor(store: str) -> Anchor | None:
     """Read what was above the worktree when the store was made; None: nobody wrote it down."""
-    _, _, noted = disk.read_file(StoreLayout(store).config).partition(_ANCHOR)
+    # The last one counts, as git reads it.
+    _, _, noted = disk.read_file(StoreLayout(store).config).rpartition(_ANCHOR)
     try:
         inode, generation, file_system, is_mount = map(int, noted.partition(b"\n")[0].split())
     except ValueError:
