@@ -27,7 +27,7 @@ from shadowtree.capture.capture import Site, refuse_full, refuse_too_big, scan_u
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.rules.sources import Surroundings
 from shadowtree.capture.scan import Scan
-from shadowtree.config.sources import Config, Given
+from shadowtree.config.settings import Config, Given
 from shadowtree.store import directory as stores
 from shadowtree.store.identity import read_identity
 from shadowtree.store.layout import StoreLayout, find_broadness, is_inside

@@ -1,35 +1,37 @@
-"""The command line as click sees it: the group of all commands, what they share, and the help.
+"""The command line as click sees it: the group of all commands, what they share, completion, and the help.
 
 `COMMANDS` names the module of each command; it is imported when the command runs or the help lists it.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 import shadowtree
 from shadowtree.base.errors import InvalidInput
-from shadowtree.cli.complete import complete_session
-from shadowtree.cli.find_shadow import Shared, read_shared
+from shadowtree.cli.find_shadow import read_shared
+from shadowtree.cli.output import first_line
 
-P = ParamSpec("P")
-R = TypeVar("R")
+Function = Callable[..., int | None]
+"""What a command does: called with the values of the shared options, and with its own."""
 
 COMMANDS = {
-    "wrap": "record",
+    "wrap": "store",
     "status": "show",
-    "begin": "record",
-    "end": "record",
-    "snapshot": "record",
-    "step": "record",
-    "run": "record",
+    "begin": "hot",
+    "end": "hot",
+    "snapshot": "hot",
+    "step": "hot",
+    "run": "hot",
     "log": "show",
     "show": "show",
     "undo": "act",
@@ -38,15 +40,15 @@ COMMANDS = {
     "switch": "act",
     "unrevert": "act",
     "restore": "act",
-    "branches": "branches",
+    "branches": "show",
     "diff": "show",
     "blame": "show",
-    "track": "record",
+    "track": "hot",
     "patch": "show",
-    "pin": "forget",
-    "unpin": "forget",
-    "forget": "forget",
-    "purge": "forget",
+    "pin": "store",
+    "unpin": "store",
+    "forget": "store",
+    "purge": "store",
     "watch": "watch",
     "stats": "store",
     "du": "store",
@@ -76,18 +78,73 @@ COUNT = click.IntRange(1, 999_999_999)
 COUNT_FROM_0 = click.IntRange(0, 999_999_999)
 
 
+# Completion of ids of messages, branches, sessions and settings. A callback reads the timeline without the
+# lock. It never fails, prints or repairs anything: whoever presses Tab has not run a command yet. In doubt
+# there is nothing to complete.
+
+_READ = 500
+"""How many messages are completed: the newest ones."""
+
+Named = Iterable[tuple[str, str]]
+"""Names, each with a line about it, which some shells show."""
+
+
+def _completes(read: Callable[[shadowtree.Shadow], Named]) -> Callable[..., list[CompletionItem]]:
+    """Make click's callback of a function that reads names from the shadow that the line is about."""
+
+    def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        try:
+            with _open(context) as shadow:
+                named = list(read(shadow))
+        except Exception:  # noqa: BLE001  # nothing that goes wrong here may disturb the line being typed
+            return []
+        return [CompletionItem(name, help=about) for name, about in named if name.startswith(incomplete)]
+
+    return complete
+
+
+def _open(context: click.Context) -> shadowtree.Shadow:
+    """Open the shadow that the options typed so far lead to."""
+    given = context.ensure_object(dict)
+    start = os.path.join(os.getcwd(), given.get("start", "."))
+    store = given.get("store") and os.path.join(start, given["store"])
+    worktree = shadowtree.find_worktree(start, store=store)
+    if worktree is None:
+        raise LookupError(start)
+    session = given.get("session") or os.environ.get("SHADOWTREE_SESSION") or "default"
+    return shadowtree.Shadow(worktree, store=store, session=session).only_look()
+
+
+def _messages(shadow: shadowtree.Shadow) -> Named:
+    return [(message.id, first_line(message.text)) for message in shadow.messages(last=_READ)]
+
+
+def _branches(shadow: shadowtree.Shadow) -> Named:
+    return [(branch.name, first_line(branch.label)) for branch in shadow.branches()]
+
+
+def _sessions(shadow: shadowtree.Shadow) -> Named:
+    return [(name, "") for name in sorted({each.session for each in shadow.messages(all_sessions=True)})]
+
+
+complete_message = _completes(_messages)
+complete_branch = _completes(_branches)
+complete_ref = _completes(lambda shadow: [*_branches(shadow), *_messages(shadow)])
+complete_session = _completes(_sessions)
+
+
+def complete_setting(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Name the settings."""
+    return [each.name for each in fields(shadowtree.Settings) if each.name.startswith(incomplete)]
+
+
 def _remember(context: click.Context, option: click.Parameter, value: Any) -> None:  # Any: of any option
     """Keep a shared option where all contexts of the line see it; the one that comes later wins."""
-    given: dict[str, object] = context.ensure_object(dict)
-    assert option.name is not None
     if value in ("", ("",)):
         raise InvalidInput(f"the value of {option.opts[0]} is empty")
-    if option.multiple:
-        earlier = given.get(option.name, ())
-        assert isinstance(earlier, tuple)
-        given[option.name] = (*earlier, *value)
-    elif value:
-        given[option.name] = value
+    if value:
+        given = context.ensure_object(dict)
+        given[option.name] = (*given.get(option.name, ()), *value) if option.multiple else value
 
 
 def _shared_option(*names: str, **attributes: Any) -> click.Option:  # Any: attributes of several types
@@ -186,16 +243,33 @@ class Interrupted(Exception):
     """Somebody pressed Ctrl-C."""
 
 
-def pass_shared(function: Callable[Concatenate[Shared, P], R]) -> Callable[P, R | None]:
+def command(
+    name: str | None = None,
+    *,
+    of: Group | None = None,
+    **attributes: Any,  # Any: as click takes them
+) -> Callable[[Function], click.Command]:
+    """Make a command of a function, or an action `of` a group; its docstring is the help."""
+    make = click.command if of is None else of.command
+    return lambda function: make(name, cls=Command, **attributes)(_pass_shared(function))
+
+
+def group(function: Function) -> Group:
+    """Make a command that has actions of a function, which is called if none is given."""
+    make = click.group(cls=Group, invoke_without_command=True, subcommand_metavar="[ACTION ARGUMENTS]")
+    return make(_pass_shared(function))
+
+
+def _pass_shared(function: Function) -> Function:
     """Call a command with the values of the shared options first."""
 
     @wraps(function)
-    def call(*arguments: P.args, **values: P.kwargs) -> R | None:
+    def call(**values: Any) -> int | None:  # Any: of the command's parameters
         context = click.get_current_context()
         if context.invoked_subcommand is not None:
             # A command with actions is called before its action, which is what was asked for.
             return None
-        return function(read_shared(context.ensure_object(dict)), *arguments, **values)
+        return function(read_shared(context.ensure_object(dict)), **values)
 
     return call
 

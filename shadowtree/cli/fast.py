@@ -67,11 +67,11 @@ def run(call: Call) -> int:
     shared = read_shared(call.shared)
     act: Callable[..., int | None]
     if call.command == "run":
-        from shadowtree.cli.running import run as act
+        from shadowtree.cli.run import run as act
     else:
-        from shadowtree.cli import recording
+        from shadowtree.cli import record
 
-        act = getattr(recording, call.command)
+        act = getattr(record, call.command)
     return act(shared, **call.values) or 0
 
 

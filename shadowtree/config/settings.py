@@ -1,15 +1,31 @@
-"""The settings of a shadow, their defaults, and how they are read from text."""
+"""The settings of a shadow, how they are read from text, and where they come from.
+
+That is: the caller, the environment, the project's files, the user's file, the defaults. The first of these
+that sets a key decides about it. A project's files come with the project, so they may set little, and what is
+wrong with them is told and stops nothing (docs/decisions/0021-settings-of-a-project.md). What is wrong
+anywhere else is an error.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from time import time_ns
 
-from shadowtree.base.errors import InvalidInput
+from shadowtree.base.errors import InvalidInput, WorktreeFailed, describe
 from shadowtree.base.frozen import frozen
+from shadowtree.base.paths import ROOT
+from shadowtree.system import disk
+from shadowtree.system.files import Cursor, Unreadable, is_racy, read_small_file, stamp_of
+from shadowtree.system.user_dirs import VARIABLE_PREFIX, Places
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from shadowtree.config.settings_file import Statement
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -44,6 +60,14 @@ _UNITS = {"": 1, "B": 1} | {
     for letter, factor in {"K": KIB, "M": MIB, "G": GIB, "T": 1024 * GIB}.items()
     for suffix in ("", "B", "IB")
 }
+
+OWN_FILE = ".shadowtree.toml"
+PYPROJECT = "pyproject.toml"
+_SECTION = ("tool", "shadowtree")
+_MOST_BYTES = 8 << 10
+"""A longer file of settings does not count."""
+_MOST_PYPROJECT_BYTES = 1 << 20
+_LONGEST_WARNING = 300
 
 
 @frozen
@@ -159,3 +183,303 @@ def _read_names(key: str, value: object) -> tuple[str, ...]:
     if any("/" in name for name in names):
         raise InvalidInput(f"{key} takes names of directories, not paths: {value!r}")
     return names
+
+
+# Where they come from
+
+Given = Mapping[str, object] | Settings | None
+"""What a caller gives: some settings, or all of them."""
+
+
+@frozen
+class Setting:
+    """One setting in force, and where it comes from."""
+
+    key: str
+    value: object
+    origin: str
+    """`flag` (given by the caller), `environment`, `project`, `user` or `default`."""
+    file: str | None = None
+    """The file that sets it."""
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Give the documented JSON of `config list`."""
+        value = list(self.value) if isinstance(self.value, tuple) else self.value
+        return {"key": self.key, "value": value, "origin": self.origin, "file": self.file}
+
+
+@frozen
+class _Reading:
+    """What came of one look at the files."""
+
+    stamps: tuple[tuple[int, ...] | None, ...]
+    is_settled: bool
+    """The files were old enough, so that another change would have changed their stamps."""
+    contents: tuple[object, ...]
+    settings: Settings
+    found: dict[str, Setting]
+    """What is not left at its default."""
+    warnings: list[str]
+
+
+class Config:
+    """The settings of one worktree, as their sources say now. May be used by several threads."""
+
+    def __init__(self, places: Places, worktree: str | None, given: Given = None) -> None:
+        self._given = _read_given(given)
+        self._variables = places.variables
+        self._environment = dict(_read_environment(places.variables))
+        self._user_file = places.user_config
+        self._worktree = worktree
+        self._last: _Reading | None = None
+
+    def read(self) -> Settings:
+        """Look at the files again, and give the settings in force; raise InvalidInput."""
+        return self._read().settings
+
+    def list_settings(self) -> list[Setting]:
+        """List every setting with its origin."""
+        reading = self._read()
+        return [
+            reading.found.get(key) or Setting(key, getattr(reading.settings, key), "default")
+            for key in Settings.__match_args__
+        ]
+
+    def get(self, key: str) -> Setting:
+        """Give one setting with its origin."""
+        found = [each for each in self.list_settings() if each.key == key]
+        if not found:
+            raise InvalidInput(f"no setting is called {key!r}")
+        return found[0]
+
+    @property
+    def unknown_variables(self) -> list[str]:
+        """Variables of the environment that look like settings, and are none."""
+        known = {VARIABLE_PREFIX + key.upper() for key in Settings.__match_args__}
+        return sorted(self._variables.keys() - known)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What in the project's files does not count, and why, as of the last look."""
+        return () if self._last is None else tuple(self._last.warnings)
+
+    def _read(self) -> _Reading:
+        """Look at the stamps of the files, and read them if that is not enough to know what they say."""
+        now_ns = time_ns()
+        stamps = tuple(_stamp(path) for path in self._files)
+        last = self._last
+        if last is not None and last.is_settled and last.stamps == stamps:
+            return last
+        contents = self._read_files()
+        if last is not None and last.contents == contents:
+            settings, found, warnings = last.settings, last.found, last.warnings
+        else:
+            settings, found, warnings = self._combine(*contents)
+        is_settled = not any(stamp is not None and is_racy(stamp[0], stamp[1], now_ns) for stamp in stamps)
+        self._last = last = _Reading(stamps, is_settled, contents, settings, found, warnings)
+        return last
+
+    def _combine(
+        self, own: object, pyproject: object, user: object
+    ) -> tuple[Settings, dict[str, Setting], list[str]]:
+        warnings: list[str] = []
+        found = {
+            **_read_user(self._user_file, user),
+            **self._take_project(PYPROJECT, pyproject, warnings),
+            **self._take_project(OWN_FILE, own, warnings),
+            **self._environment,
+            **self._given,
+        }
+        values: Any = {key: each.value for key, each in found.items()}  # Any: of the fields' own types
+        return Settings(**values), found, warnings
+
+    def _read_files(self) -> tuple[object, object, object]:
+        if not self._files:
+            return None, None, None
+        return (*self._read_project(), _read_user_file(self._user_file))
+
+    @cached_property
+    def _files(self) -> list[str]:
+        """Name the files that count, which need not be there; none if everything is given."""
+        if len(self._given) == len(Settings.__match_args__):
+            return []
+        project = [] if self._worktree is None else [OWN_FILE, PYPROJECT]
+        user = [] if self._user_file is None else [self._user_file]
+        return [*(os.path.join(self._worktree or "", name) for name in project), *user]
+
+    def _read_project(self) -> tuple[bytes | str | None, bytes | str | None]:
+        """Read the project's files; a text says why one cannot be read."""
+        if self._worktree is None:
+            return None, None
+        try:
+            with Cursor(self._worktree) as cursor:
+                fd = cursor.enter(ROOT)
+                pyproject = _read_small(fd, PYPROJECT, _MOST_PYPROJECT_BYTES)
+                if isinstance(pyproject, bytes) and b"shadowtree" not in pyproject:
+                    # As with most; then nothing has to be loaded that reads it.
+                    pyproject = None
+                return _read_small(fd, OWN_FILE, _MOST_BYTES), pyproject
+        except WorktreeFailed as error:
+            return str(error), None
+
+    def _take_project(self, name: str, content: object, warnings: list[str]) -> dict[str, Setting]:
+        """Take from one of the project's files what it may set; of anything else is warned."""
+        if content is None:
+            return {}
+        file = os.path.join(self._worktree or "", name)
+        found = {}
+        try:
+            for statement in _parse(file, content, is_section=name == PYPROJECT):
+                try:
+                    found[statement.key] = _read_statement(file, statement, "project")
+                except InvalidInput as error:
+                    warnings.append(_as_warning(error))
+        except InvalidInput as error:
+            warnings.append(_as_warning(error))
+        return found
+
+
+def read_config(environ: Mapping[str, str], worktree: str | None = None, given: Given = None) -> Config:
+    """Find the settings of a worktree; without one, those of the user."""
+    return Config(Places(environ), worktree, given)
+
+
+def set_setting(environ: Mapping[str, str], key: str, value: str) -> str:
+    """Set a key in the user's file, whose other lines stay as they are, and name the file."""
+    from shadowtree.config.settings_file import put
+
+    read = read_setting(key, value)
+    text = value.strip()
+    written = read if isinstance(read, tuple) else int(text) if text.isdecimal() else text
+    return _edit(environ, lambda before: put(before, key, written))
+
+
+def unset_setting(environ: Mapping[str, str], key: str) -> str:
+    """Remove a key from the user's file, and name the file; also what is no setting, if it is there."""
+    from shadowtree.config.settings_file import drop
+
+    def remove(before: str) -> str:
+        after = drop(before, key)
+        if after == before and key not in Settings.__match_args__:
+            raise InvalidInput(f"no setting is called {key!r}")
+        return after
+
+    return _edit(environ, remove)
+
+
+def _edit(environ: Mapping[str, str], edit: Callable[[str], str]) -> str:
+    from shadowtree.config.settings_file import BadLine
+
+    file = Places(environ).user_config
+    if file is None:
+        raise InvalidInput("there is no home directory to keep settings in")
+    before = _decode(file, _read_user_file(file) or b"")
+    try:
+        after = edit(before)
+    except BadLine as error:
+        raise InvalidInput(f"{file}, {error}") from error
+    if after != before:
+        # A link to a file elsewhere stays one.
+        target = os.path.realpath(file)
+        disk.make_directories(os.path.dirname(target))
+        disk.write_file(target, after.encode())
+    return file
+
+
+def _as_warning(error: InvalidInput) -> str:
+    return f"{str(error)[:_LONGEST_WARNING]}; it does not count"
+
+
+def _read_given(given: Given) -> dict[str, Setting]:
+    if isinstance(given, Settings):
+        return {key: Setting(key, getattr(given, key), "flag") for key in Settings.__match_args__}
+    return {key: Setting(key, read_setting(key, value), "flag") for key, value in (given or {}).items()}
+
+
+def _read_environment(variables: Mapping[str, str]) -> Iterator[tuple[str, Setting]]:
+    """Read the variables that are named like settings; what others are for, nobody here knows."""
+    for key in Settings.__match_args__ if variables else ():
+        variable = VARIABLE_PREFIX + key.upper()
+        if variables.get(variable):
+            try:
+                yield key, Setting(key, read_setting(key, variables[variable]), "environment")
+            except InvalidInput as error:
+                raise InvalidInput(f"{variable}: {error}") from error
+
+
+def _read_user(file: str | None, content: object) -> dict[str, Setting]:
+    if file is None or content is None:
+        return {}
+    statements = _parse(file, content, is_section=False)
+    return {statement.key: _read_statement(file, statement, "user") for statement in statements}
+
+
+def _parse(file: str, content: object, *, is_section: bool) -> list[Statement]:
+    from shadowtree.config.settings_file import BadLine, read_section, read_statements
+
+    text = _decode(file, content)
+    try:
+        return read_section(text, _SECTION) if is_section else read_statements(text)
+    except BadLine as error:
+        raise InvalidInput(f"{file}, {error}") from error
+
+
+def _decode(file: str, content: object) -> str:
+    if not isinstance(content, bytes):
+        raise InvalidInput(f"{file}: {content}")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{file}: it is no UTF-8") from error
+
+
+def _read_statement(file: str, statement: Statement, origin: str) -> Setting:
+    try:
+        value = read_setting(statement.key, statement.value)
+        if origin == "project" and statement.key not in PROJECT_SETTINGS:
+            raise InvalidInput(f"a project may not set {statement.key}, only you may")
+    except InvalidInput as error:
+        raise InvalidInput(f"{file}, line {statement.first + 1}: {error}") from error
+    return Setting(statement.key, value, origin, file)
+
+
+def _read_small(directory_fd: int, name: str, limit: int) -> bytes | str | None:
+    """Read a file of the project; None: there is none, a text: why it cannot be read."""
+    try:
+        found = read_small_file(directory_fd, name.encode(), limit)
+    except Unreadable as error:
+        return error.reason
+    return None if found is None else found[1]
+
+
+def _stamp(path: str) -> tuple[int, ...] | None:
+    """Give what tells that a file has not changed, and what a link leads to; None if it is not there."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return stamp_of(status)
+
+
+def _read_user_file(file: str | None) -> bytes | None:
+    if file is None:
+        return None
+    try:
+        is_file = stat.S_ISREG(os.stat(file).st_mode)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        # If not even its directory may be looked into, that is the home of somebody else.
+        return None
+    except OSError as error:
+        raise InvalidInput(f"{file}: {describe(error)}") from error
+    if not is_file:
+        raise InvalidInput(f"{file}: it is no file")
+    try:
+        with open(file, "rb") as opened:
+            content = opened.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InvalidInput(f"{file}: {describe(error)}") from error
+    if len(content) > _MOST_BYTES:
+        raise InvalidInput(f"{file}: larger than {_MOST_BYTES} bytes")
+    return content

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from shadowtree import AsyncShadow, InvalidInput, Settings, Shadow
-from shadowtree.config.settings import PROJECT_SETTINGS
-from shadowtree.config.sources import read_config, set_setting
+from shadowtree.config.settings import PROJECT_SETTINGS, read_config, set_setting
 from tests.support.daemons import daemon, serve_kept
 from tests.support.terminal import Terminal
 from tests.support.trees import make_tree
@@ -232,9 +231,9 @@ def test_a_change_that_leaves_size_and_times_is_seen(worktree: Path) -> None:
 def test_a_file_that_is_old_is_not_read_again(worktree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (worktree / ".shadowtree.toml").write_text("max_file_size = 1\n")
     config = read_config(os.environ, str(worktree))
-    monkeypatch.setattr("shadowtree.config.sources.time_ns", lambda: time.time_ns() + 10**11)
+    monkeypatch.setattr("shadowtree.config.settings.time_ns", lambda: time.time_ns() + 10**11)
     config.read()
-    monkeypatch.setattr("shadowtree.config.sources.read_small_file", lambda *_: pytest.fail("it was read"))
+    monkeypatch.setattr("shadowtree.config.settings.read_small_file", lambda *_: pytest.fail("it was read"))
 
     assert config.read().max_file_size == 1
 

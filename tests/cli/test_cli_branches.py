@@ -13,8 +13,14 @@ from shadowtree import BlameEntry, Branch, Conflict, ConflictingPath, Hunk, Mess
 from shadowtree.cli import output
 from shadowtree.cli.errors import report
 from shadowtree.cli.output import measure
-from shadowtree.cli.views.history import render_blame, render_branches, render_dropped
-from shadowtree.cli.views.log import render_graph, render_log, render_message
+from shadowtree.cli.views.log import (
+    render_blame,
+    render_branches,
+    render_dropped,
+    render_graph,
+    render_log,
+    render_message,
+)
 from shadowtree.cli.views.outcome import describe_shortfall, find_way_back, list_conflicts, render_outcome
 from shadowtree.cli.views.status import render_status
 from tests.support.terminal import Terminal, run_on_terminal

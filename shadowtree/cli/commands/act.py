@@ -14,8 +14,7 @@ from typing import Any, Literal, TypedDict
 import click
 
 from shadowtree.base.errors import Conflict, InvalidInput
-from shadowtree.cli.app import COUNT, PATH, Command, pass_shared
-from shadowtree.cli.complete import complete_message, complete_ref
+from shadowtree.cli.app import COUNT, PATH, command, complete_message, complete_ref
 from shadowtree.cli.errors import MERGE_WAS_TRIED
 from shadowtree.cli.find_shadow import Shared, open_to_read, open_with_root, paths_in_worktree
 from shadowtree.cli.output import ask, emit, say
@@ -55,6 +54,7 @@ def takes_manner(function: Callable[..., int | None]) -> Callable[..., int | Non
     @click.option("--yes", is_flag=True, help="Do not ask, even if much is deleted")
     @wraps(function)
     def call(
+        shared: Shared,
         *,
         dry_run: bool,
         on_conflict: OnConflict,
@@ -69,7 +69,7 @@ def takes_manner(function: Callable[..., int | None]) -> Callable[..., int | Non
             "confirm": lambda plan: yes or ask(f"{describe_plan(plan.outcome)}. Go on?"),
         }
         try:
-            return function(manner, **values)
+            return function(shared, manner, **values)
         except Conflict as conflict:
             if on_conflict == "merge" or markers:
                 # So that nobody proposes it.
@@ -79,10 +79,9 @@ def takes_manner(function: Callable[..., int | None]) -> Callable[..., int | Non
     return call
 
 
-@click.command(cls=Command)
+@command()
 @click.argument("turns", required=False, type=COUNT, default=1)
 @takes_manner
-@pass_shared
 def undo(shared: Shared, manner: Manner, turns: int) -> int:
     """Undo what the last turn did
 
@@ -101,11 +100,10 @@ def undo(shared: Shared, manner: Manner, turns: int) -> int:
     return _report(shared, manner, outcome, render_outcome(outcome), turns=turns)
 
 
-@click.command(cls=Command)
+@command()
 @click.argument("turns", required=False, type=COUNT)
 @click.option("--all", "is_all", is_flag=True, help="Bring back everything that is undone")
 @takes_manner
-@pass_shared
 def redo(shared: Shared, manner: Manner, turns: int | None, is_all: bool) -> int:
     """Bring back the next turn that is undone
 
@@ -125,7 +123,7 @@ def redo(shared: Shared, manner: Manner, turns: int | None, is_all: bool) -> int
     return _report(shared, manner, outcome, render_outcome(outcome), turns=wanted)
 
 
-@click.command(cls=Command)
+@command()
 @click.argument("id", shell_complete=complete_message)
 @click.option(
     "--path",
@@ -143,7 +141,6 @@ def redo(shared: Shared, manner: Manner, turns: int | None, is_all: bool) -> int
     "--no-files", is_flag=True, help="Go back in the timeline alone, and leave all files as they are"
 )
 @takes_manner
-@pass_shared
 def revert(
     shared: Shared,
     manner: Manner,
@@ -178,10 +175,9 @@ def revert(
     return _report(shared, manner, outcome, lines)
 
 
-@click.command(cls=Command)
+@command()
 @click.argument("ref", shell_complete=complete_ref)
 @takes_manner
-@pass_shared
 def switch(shared: Shared, manner: Manner, ref: str) -> int:
     """Move to the branch or message REF
 
@@ -200,9 +196,8 @@ def switch(shared: Shared, manner: Manner, ref: str) -> int:
     return _report(shared, manner, outcome, render_outcome(outcome, target=ref))
 
 
-@click.command(cls=Command)
+@command()
 @takes_manner
-@pass_shared
 def unrevert(shared: Shared, manner: Manner) -> int:
     """Undo the last undo, redo, revert, switch or restore
 
@@ -218,10 +213,9 @@ def unrevert(shared: Shared, manner: Manner) -> int:
     return _report(shared, manner, outcome, render_outcome(outcome))
 
 
-@click.command(cls=Command)
+@command()
 @click.argument("ref", shell_complete=complete_ref)
 @takes_manner
-@pass_shared
 def restore(shared: Shared, manner: Manner, ref: str) -> int:
     """Make everything as it was recorded at REF
 

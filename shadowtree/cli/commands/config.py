@@ -7,18 +7,16 @@ import os
 import click
 
 from shadowtree.base.errors import InvalidInput
-from shadowtree.cli.app import Group, pass_shared
-from shadowtree.cli.complete import complete_setting
+from shadowtree.cli.app import command, complete_setting, group
 from shadowtree.cli.find_shadow import Shared, find_to_record
 from shadowtree.cli.output import emit, escape, join_columns, warn
-from shadowtree.config import sources
+from shadowtree.config import settings as sources
 
 _SIZES = (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10))
 _TIMES = (("d", 86400), ("h", 3600), ("m", 60))
 
 
-@click.group(cls=Group, invoke_without_command=True, subcommand_metavar="[ACTION ARGUMENTS]")
-@pass_shared
+@group
 def config(shared: Shared) -> None:
     """Show the settings and where each comes from, or write your own
 
@@ -36,16 +34,14 @@ def config(shared: Shared) -> None:
     _list(shared)
 
 
-@config.command("list")
-@pass_shared
+@command("list", of=config)
 def list_settings(shared: Shared) -> None:
     """List every setting, its value, and where that comes from"""
     _list(shared)
 
 
-@config.command("get")
+@command("get", of=config)
 @click.argument("key", shell_complete=complete_setting)
-@pass_shared
 def get_setting(shared: Shared, key: str) -> None:
     """Print the value of one setting
 
@@ -60,10 +56,9 @@ def get_setting(shared: Shared, key: str) -> None:
         warn(warning)
 
 
-@config.command("set")
+@command("set", of=config)
 @click.argument("key", shell_complete=complete_setting)
 @click.argument("value")
-@pass_shared
 def set_setting(shared: Shared, key: str, value: str) -> None:
     """Set KEY to VALUE in your file of settings
 
@@ -78,9 +73,8 @@ def set_setting(shared: Shared, key: str, value: str) -> None:
     _report_changed(shared, key, f"{key} is set in {escape(file)}", "user")
 
 
-@config.command("unset")
+@command("unset", of=config)
 @click.argument("key", shell_complete=complete_setting)
-@pass_shared
 def unset_setting(shared: Shared, key: str) -> None:
     """Remove KEY from your file of settings
 

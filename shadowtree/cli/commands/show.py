@@ -1,4 +1,4 @@
-"""The commands that show the worktree, its messages and its trees, and change nothing."""
+"""The commands that show the worktree, its messages, branches and trees; files stay as they are."""
 
 from __future__ import annotations
 
@@ -9,12 +9,25 @@ from collections.abc import Sequence
 import click
 
 import shadowtree
-from shadowtree.cli.app import COUNT_FROM_0, PATH, Command, pass_shared
-from shadowtree.cli.complete import complete_message
+from shadowtree.cli.app import (
+    COUNT_FROM_0,
+    PATH,
+    command,
+    complete_branch,
+    complete_message,
+    group,
+)
 from shadowtree.cli.find_shadow import Shared, open_to_read, open_with_root, path_in_worktree
-from shadowtree.cli.output import emit, find_width, now_ms, writes_json
-from shadowtree.cli.views.history import render_blame
-from shadowtree.cli.views.log import LineCount, render_graph, render_log, render_message
+from shadowtree.cli.output import emit, escape, find_width, now_ms, writes_json
+from shadowtree.cli.views.log import (
+    LineCount,
+    render_blame,
+    render_branches,
+    render_dropped,
+    render_graph,
+    render_log,
+    render_message,
+)
 from shadowtree.cli.views.status import render_diff, render_patch, render_status, summarise_skipped
 from shadowtree.results.messages import Message
 
@@ -26,8 +39,7 @@ COUNTING_S = 1.0
 """For how long the log counts lines; the older messages are left without."""
 
 
-@click.command(cls=Command)
-@pass_shared
+@command()
 def status(shared: Shared) -> None:
     """Show what is protected, what is not, and what changed
 
@@ -41,7 +53,7 @@ def status(shared: Shared) -> None:
     emit(found, render_status(found))
 
 
-@click.command(cls=Command)
+@command()
 @click.option("--graph", "has_graph", is_flag=True, help="Draw which message came after which, in lanes")
 @click.option("--all", "all_sessions", is_flag=True, help="Those of all sessions")
 @click.option(
@@ -51,7 +63,6 @@ def status(shared: Shared) -> None:
     type=COUNT_FROM_0,
     help="Only the last N, 0 for all; 20 by default, with --json all",
 )
-@pass_shared
 def log(shared: Shared, has_graph: bool, all_sessions: bool, last: int | None) -> None:
     """List the messages, the newest one last
 
@@ -89,9 +100,8 @@ def log(shared: Shared, has_graph: bool, all_sessions: bool, last: int | None) -
     emit(shown, lines or ["No message is recorded yet"])
 
 
-@click.command(cls=Command)
+@command()
 @click.argument("id", shell_complete=complete_message)
-@pass_shared
 def show(shared: Shared, id: str) -> None:
     """Show one message and what it changed, line by line
 
@@ -115,10 +125,9 @@ def show(shared: Shared, id: str) -> None:
     emit(document, lines, utf8=True)
 
 
-@click.command(cls=Command)
+@command()
 @click.argument("a", required=False, shell_complete=complete_message)
 @click.argument("b", required=False, shell_complete=complete_message)
-@pass_shared
 def diff(shared: Shared, a: str | None, b: str | None) -> None:
     """Show line by line how B differs from A
 
@@ -137,9 +146,8 @@ def diff(shared: Shared, a: str | None, b: str | None) -> None:
     emit(diffs, render_diff(diffs, escape_content=sys.stdout.isatty()), utf8=True)
 
 
-@click.command(cls=Command)
+@command()
 @click.argument("path", type=PATH)
-@pass_shared
 def blame(shared: Shared, path: str) -> None:
     """Show which messages changed the file PATH, newest first
 
@@ -156,9 +164,8 @@ def blame(shared: Shared, path: str) -> None:
     emit(found, render_blame(path, found, session=shared.session, now_ms=now_ms(), width=find_width()))
 
 
-@click.command(cls=Command)
+@command()
 @click.argument("tree")
-@pass_shared
 def patch(shared: Shared, tree: str) -> None:
     """List the paths that changed since TREE
 
@@ -173,6 +180,57 @@ def patch(shared: Shared, tree: str) -> None:
         found = shadow.patch(tree)
     skipped = [f"not compared: {summarise_skipped(found.skipped)}"] if found.skipped else []
     emit(found, render_patch(found), warnings=skipped)
+
+
+@group
+def branches(shared: Shared) -> None:
+    """List the branches, the newest one last
+
+    A message that begins after an undo archives what is undone as a branch, and 'shadowtree switch' archives
+    what it leaves. Each branch has a name, the message that it branches off after, how many messages it has
+    and how many files they changed, how long ago it was archived, and the text of its first message. '@'
+    marks those that the session is on now.
+
+    \b
+    Examples:
+      shadowtree branches
+      shadowtree branches rename fix-login-2 tokens
+      shadowtree branches drop tokens
+    """
+    with open_to_read(shared) as shadow:
+        found = shadow.branches()
+    emit(found, render_branches(found, now_ms=now_ms(), width=find_width()))
+
+
+@command(of=branches)
+@click.argument("old", shell_complete=complete_branch)
+@click.argument("new")
+def rename(shared: Shared, old: str, new: str) -> None:
+    """Rename the branch OLD to NEW
+
+    \b
+    Examples:
+      shadowtree branches rename fix-login-2 tokens
+    """
+    with open_to_read(shared) as shadow:
+        branch = shadow.rename_branch(old, new)
+    emit(branch, [f"The branch {escape(old)} is called {escape(branch.name)} now"])
+
+
+@command(of=branches)
+@click.argument("name", shell_complete=complete_branch)
+def drop(shared: Shared, name: str) -> None:
+    """Remove the branch NAME from the list
+
+    Files stay as they are, and its messages can still be switched to by their ids.
+
+    \b
+    Examples:
+      shadowtree branches drop fix-login-2
+    """
+    with open_to_read(shared) as shadow:
+        branch = shadow.drop_branch(name)
+    emit(branch, render_dropped(branch))
 
 
 def _count_lines(shadow: shadowtree.Shadow, messages: Sequence[Message]) -> list[LineCount]:

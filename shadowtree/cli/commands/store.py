@@ -1,10 +1,10 @@
-"""The commands about the store itself: what it takes, whether it is sound, what it can do without."""
+"""The commands about the store: what makes it, what it takes and keeps, whether it is sound."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 
 import click
 
@@ -12,7 +12,15 @@ import shadowtree
 from shadowtree.all_stores import describe_store, destroy_store, gc_all, remove_orphans
 from shadowtree.base.errors import InvalidInput, NotConfirmed, StoreDamaged
 from shadowtree.base.frozen import frozen
-from shadowtree.cli.app import COUNT_FROM_0, PATH, Command, pass_shared
+from shadowtree.cli.app import (
+    COUNT,
+    COUNT_FROM_0,
+    DIRECTORY,
+    PATH,
+    command,
+    complete_message,
+    complete_session,
+)
 from shadowtree.cli.find_shadow import (
     Shared,
     find_wrapped,
@@ -34,16 +42,21 @@ from shadowtree.cli.output import (
     say,
     warn,
 )
+from shadowtree.cli.views.status import render_wrap
 from shadowtree.cli.views.store import (
     MOVED,
+    describe_purge,
     list_figures,
+    list_left_of_purge,
     render_check,
+    render_forgotten,
+    render_purged,
     render_removal,
     render_stats,
     render_stores,
     render_swept,
 )
-from shadowtree.config.sources import read_config
+from shadowtree.config.settings import read_config
 from shadowtree.results.reports import KnownStore, PathFigure
 
 NOT_OK = 15
@@ -51,9 +64,50 @@ NOT_OK = 15
 _ADOPT = "was only moved, do 'shadowtree wrap NEW --adopt STORE' first."
 
 
-@click.command(cls=Command)
+@command()
+@click.argument("directory", required=False, type=DIRECTORY)
+@click.option(
+    "--adopt", metavar="STORE", type=DIRECTORY, help="Go on with STORE, whose worktree was moved here"
+)
+def wrap(shared: Shared, directory: str | None, adopt: str | None) -> None:
+    """Start protecting DIRECTORY, by default the current one
+
+    Makes the store, outside of the directory, and takes the first snapshot. Nothing is written into the
+    directory itself. Done again, it takes one more snapshot.
+
+    \b
+    Examples:
+      shadowtree wrap
+      shadowtree wrap ~/notes
+      shadowtree wrap ~/new/place --adopt ~/.local/share/shadowtree/place-0123456789ab
+    """
+    with _open_to_wrap(shared, directory or ".", adopt) as shadow, ProgressBar("Reading files") as bar:
+        snapshot = shadow.wrap(progress=bar)
+        worktree, store = str(shadow.worktree), str(shadow.store)
+    document = {"worktree": worktree, "store": store, **snapshot.to_dict()}
+    emit(document, render_wrap(worktree, store, snapshot), warnings=snapshot.warnings)
+
+
+def _open_to_wrap(
+    shared: Shared, directory: str, adopt: str | None
+) -> AbstractContextManager[shadowtree.Shadow]:
+    if adopt is None:
+        return open_shadow(shared, directory)
+    if shared.store is not None:
+        raise InvalidInput("--adopt names the store already, --store cannot be given too")
+    return warning_of_recovery(
+        shadowtree.Shadow.adopt(
+            directory,
+            adopt,
+            session=shared.session,
+            settings=shared.settings,
+            allow_broad=shared.allow_broad,
+        )
+    )
+
+
+@command()
 @click.option("--all", "is_all", is_flag=True, help="List all stores, the one that was used last first")
-@pass_shared
 def stats(shared: Shared, is_all: bool) -> None:
     """Show what the store holds and how much space it takes
 
@@ -83,11 +137,10 @@ def _report_all(shared: Shared) -> None:
         warn(f"all stores together take {describe_bytes(used)}, and the budget is {describe_bytes(budget)}")
 
 
-@click.command(cls=Command)
+@command()
 @click.argument("path", required=False, type=PATH)
 @click.option("--depth", metavar="N", type=COUNT_FROM_0, help="Go down so many levels; 1 if it is not given")
 @click.option("--by-session", is_flag=True, help="Tell what each session alone needs")
-@pass_shared
 def du(shared: Shared, path: str | None, depth: int | None, by_session: bool) -> None:
     """Show how much space the recorded versions of PATH take
 
@@ -111,14 +164,13 @@ def du(shared: Shared, path: str | None, depth: int | None, by_session: bool) ->
     emit(usage, list_figures([*usage.entries, PathFigure(usage.path, usage.bytes, usage.versions)]))
 
 
-@click.command(cls=Command)
+@command()
 @click.option("--orphans", is_flag=True, help="Remove the stores whose directories are gone for good")
 @click.option(
     "--all", "is_all", is_flag=True, help="Do it in all stores, each by the settings of its project"
 )
 @click.option("--yes", is_flag=True, help="Answer yes to the question")
 @click.option("--dry-run", is_flag=True, help="Tell what would be removed, and remove nothing")
-@pass_shared
 def gc(shared: Shared, orphans: bool, is_all: bool, yes: bool, dry_run: bool) -> int:
     """Free what the store does not need any more
 
@@ -189,10 +241,9 @@ class _Destroyed:
         return {**named, "freed": self.known.bytes, "dry_run": self.dry_run}
 
 
-@click.command(cls=Command)
+@command()
 @click.option("--yes", is_flag=True, help="Answer yes to the question")
 @click.option("--dry-run", is_flag=True, help="Tell what would be removed, and remove nothing")
-@pass_shared
 def destroy(shared: Shared, yes: bool, dry_run: bool) -> None:
     """Remove the store of this directory, with all that was recorded
 
@@ -261,14 +312,13 @@ def _destroy(shared: Shared, known: KnownStore) -> None:
     destroy_store(known.store, timeout_s=settings.lock_timeout)
 
 
-@click.command(cls=Command)
+@command()
 @click.option("--read-data", is_flag=True, help="Read and hash every object, not only what names it")
 @click.option("--repair", is_flag=True, help="Make good what can be, and say what cannot")
 @click.option(
     "--forget-lost", is_flag=True, help="With --repair: forget the messages that need what stays lost"
 )
 @click.option("--dry-run", is_flag=True, help="Only say what a repair would do")
-@pass_shared
 def check(shared: Shared, read_data: bool, repair: bool, forget_lost: bool, dry_run: bool) -> int:
     """Verify that the store holds what was put there
 
@@ -297,3 +347,151 @@ def check(shared: Shared, read_data: bool, repair: bool, forget_lost: bool, dry_
         return 0
     say(f"the store is damaged: {count(len(report.problems), 'problem')}")
     return NOT_OK
+
+
+@command()
+@click.argument("id", shell_complete=complete_message)
+def pin(shared: Shared, id: str) -> None:
+    """Never forget the message ID
+
+    Whatever its age, and however much room the store takes.
+
+    \b
+    Examples:
+      shadowtree pin msg_01
+      shadowtree pin @
+    """
+    with open_to_read(shared) as shadow:
+        message = shadow.pin(id)
+    emit(message, [f"Never forgotten from now on: {escape(message.id)}"])
+
+
+@command()
+@click.argument("id", shell_complete=complete_message)
+def unpin(shared: Shared, id: str) -> None:
+    """Allow the message ID to be forgotten again
+
+    \b
+    Examples:
+      shadowtree unpin msg_01
+    """
+    with open_to_read(shared) as shadow:
+        message = shadow.unpin(id)
+    emit(message, [f"Forgotten when its time comes: {escape(message.id)}"])
+
+
+@command()
+@click.option("--keep-last", metavar="N", type=COUNT, help="Keep the newest N messages of each session")
+@click.option("--keep-within", metavar="TIME", help="Keep what is not older, such as 12h or 30d")
+@click.option(
+    "--keep-session",
+    "keep_sessions",
+    metavar="ID",
+    multiple=True,
+    shell_complete=complete_session,
+    help="Keep all of this session; may be repeated",
+)
+@click.option("--no-gc", is_flag=True, help="Leave freeing the room to a later gc")
+@click.option("--dry-run", is_flag=True, help="Tell what would be forgotten, and forget nothing")
+def forget(
+    shared: Shared,
+    keep_last: int | None,
+    keep_within: str | None,
+    keep_sessions: tuple[str, ...],
+    no_gc: bool,
+    dry_run: bool,
+) -> None:
+    """Forget old messages, and free what only they needed
+
+    Without options the settings decide: kept is what is within keep_within (30 days) or among the newest
+    keep_last (1,000) of its session, as far as store_budget has room for it, and in any case the newest
+    keep_turns (20) turns. If --keep-last or --keep-within is given, what they say alone decides, and only the
+    newest turn is kept in any case. Pinned and open messages are never forgotten. Whoever says what to keep,
+    or --no-gc, leaves the budget alone.
+
+    Files stay as they are. A forgotten message cannot be reverted, undone or shown any more.
+
+    \b
+    Examples:
+      shadowtree forget --dry-run
+      shadowtree forget --keep-last 100
+      shadowtree forget --keep-within 7d --keep-session release
+    """
+    with open_to_read(shared) as shadow:
+        found = shadow.forget(
+            keep_last=keep_last,
+            keep_within=keep_within,
+            keep_sessions=list(keep_sessions),
+            dry_run=dry_run,
+            gc=not no_gc,
+        )
+    emit(found, render_forgotten(found), warnings=found.warnings)
+
+
+@command()
+@click.argument("what", required=False, type=PATH)
+@click.option("--text", "secret", metavar="SECRET", help="Purge SECRET from what messages say")
+@click.option(
+    "--everywhere", is_flag=True, help="Purge what PATH held wherever it is, under any other name too"
+)
+@click.option("--allow", is_flag=True, help="Cover WHAT again, which was purged, from the next snapshot on")
+@click.option("--dry-run", is_flag=True, help="Tell what would be purged, and purge nothing")
+@click.option("--yes", is_flag=True, help="Answer yes to the question")
+def purge(
+    shared: Shared,
+    what: str | None,
+    secret: str | None,
+    everywhere: bool,
+    allow: bool,
+    dry_run: bool,
+    yes: bool,
+) -> int:
+    """Remove a secret from everything that is recorded, for good
+
+    WHAT is a path, of a directory all that is below it, or the id of a content: 40 digits as 'shadowtree show
+    --json' and git name it. It goes from every tree, and its bytes from the store; messages lose each line
+    and value of it that they repeat. With --text, messages lose SECRET wherever they hold it. No undo brings
+    it back: from then on nothing is known of that path, so that reverts leave it alone, and no snapshot
+    covers it until you --allow it. The file itself stays as it is.
+
+    If other paths hold the same bytes, or files hold SECRET, they keep them, and the exit code is 1, unless
+    you say --everywhere. Ids of messages and names of sessions that hold something of it stay as well: they
+    are named, and the exit code is 1.
+
+    \b
+    Examples:
+      shadowtree purge .env --dry-run
+      shadowtree purge .env --everywhere
+      shadowtree purge 83baae61804e65cc73a7201a7252750c76066a30
+      shadowtree purge --text sk_live_51HxYz
+      shadowtree purge .env --allow
+    """
+    if allow and (everywhere or dry_run or secret is not None):
+        raise InvalidInput("--allow cannot be given together with --text, --everywhere or --dry-run")
+    if (what is None) == (secret is None):
+        raise InvalidInput("say what to purge: a path, the id of a content, or --text SECRET")
+    with open_with_root(shared) as (root, shadow):
+        target = what if what is None or _is_id(what) else path_in_worktree(root, what)
+        # A file may be called like an id.
+        target = f"./{target}" if target is not None and target != what and _is_id(target) else target
+        if allow and target is not None:
+            allowed = list(shadow.allow(target))
+            lines = (f"Covered again from the next snapshot on: {escape(name)}" for name in allowed)
+            emit({"allowed": allowed}, lines)
+            return 0
+        purged = shadow.purge(
+            target,
+            text=secret,
+            everywhere=everywhere,
+            dry_run=dry_run,
+            confirm=lambda planned: yes or ask(f"{describe_purge(planned)}. Go on?"),
+        )
+    emit(purged, render_purged(purged))
+    if purged.complete or dry_run:
+        return 0
+    say("; ".join(list_left_of_purge(purged)))
+    return 1
+
+
+def _is_id(word: str) -> bool:
+    return len(word) == 40 and not word.strip("0123456789abcdef")

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from shadowtree.base.errors import DaemonFailed, InvalidInput
-from shadowtree.cli.app import Group, pass_shared
+from shadowtree.cli.app import command, group
 from shadowtree.cli.find_shadow import Shared, current_directory
 from shadowtree.cli.output import (
     ProgressBar,
@@ -32,7 +32,7 @@ from shadowtree.daemon.launch import end_daemon, find_daemon, find_to_oversee, r
 from shadowtree.results.messages import Message
 
 
-@click.group(cls=Group, invoke_without_command=True, subcommand_metavar="[ACTION ARGUMENTS]")
+@group
 @click.option(
     "--detach", "is_detached", is_flag=True, help="Return when it is watched, and go on in the background"
 )
@@ -41,7 +41,6 @@ from shadowtree.results.messages import Message
     metavar="TIME",
     help="Record each burst of changes as a message, after so much quiet, such as 5s",
 )
-@pass_shared
 def watch(shared: Shared, is_detached: bool, auto: str | None) -> int:
     """Watch this worktree, so that commands cost what changed
 
@@ -79,9 +78,8 @@ def watch(shared: Shared, is_detached: bool, auto: str | None) -> int:
     return 0
 
 
-@watch.command()
+@command(of=watch)
 @click.option("--all", "is_all", is_flag=True, help="Stop watching everything, and end the daemon")
-@pass_shared
 def stop(shared: Shared, is_all: bool) -> None:
     """Stop watching this worktree
 
@@ -104,8 +102,7 @@ def stop(shared: Shared, is_all: bool) -> None:
     emit(document, lines or [nothing])
 
 
-@watch.command()
-@pass_shared
+@command(of=watch)
 def status(shared: Shared) -> None:
     """Show which worktrees are watched, and how well
 

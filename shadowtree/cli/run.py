@@ -1,7 +1,7 @@
 """The command `run`: whatever another command does is one message.
 
-To the command it is as if shadowtree were not there: see `relay`. A run inside a run is a step of that one's
-message, which would otherwise be cut in two.
+To the command it is as if shadowtree were not there: see `child_process`. A run inside a run is a step of
+that one's message, which would otherwise be cut in two.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import shadowtree
 from shadowtree.base.errors import Conflict, DuplicateMessage, InvalidInput, ShadowError
 from shadowtree.base.frozen import frozen, replace
+from shadowtree.cli.child_process import CannotRun, Relay, die_of, find_program
 from shadowtree.cli.errors import to_document
 from shadowtree.cli.find_shadow import Shared, find_to_record, open_shadow
 from shadowtree.cli.output import (
@@ -23,8 +24,7 @@ from shadowtree.cli.output import (
     write_json,
     writes_json,
 )
-from shadowtree.cli.recording import describe_patch, list_warnings, read_description, to_json
-from shadowtree.cli.relay import CannotRun, Relay, die_of, find_program
+from shadowtree.cli.record import describe_patch, list_warnings, read_description, to_json
 from shadowtree.results.messages import Message, Skipped, Step
 from shadowtree.results.outcomes import Outcome
 
@@ -72,7 +72,27 @@ def run(
     id: str | None = None,
     undo_on_fail: bool = False,
 ) -> int:
-    """Run a command, record what it changes, and give its exit code."""
+    """Run COMMAND and record all that it changes as one message
+
+    The command has the terminal, its input and its output as if it were started without shadowtree, and
+    signals reach it. Its exit code is ours; if a signal ended it, the same one ends us. The message ends when
+    the command does, not when what it left running in the background does. Its text is the command line,
+    unless -m gives one.
+
+    With --json the command's standard output goes to standard error, so that the document is alone on
+    standard output. A 'shadowtree run' inside it is a step of the message, for which --undo-on-fail is
+    refused. A message that it begins itself ends this one, and --undo-on-fail undoes both, and what came
+    after them.
+
+    Exit code 127: there is no such command; 126: it cannot be run; 1 in place of a 0: what it changed could
+    not be recorded.
+
+    \b
+    Examples:
+      shadowtree run -- make format
+      shadowtree run -m "upgrade everything" -- npm update
+      shadowtree run --undo-on-fail -- ./migrate.sh --all
+    """
     if not command[0]:
         raise InvalidInput("COMMAND is empty")
     words = read_description(" ".join(command) if text is None else text, role, meta)

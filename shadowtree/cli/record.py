@@ -1,6 +1,7 @@
-"""What the commands do that record: `begin`, `end`, `snapshot`, `step` and `track`.
+"""The commands that record: `begin`, `end`, `snapshot`, `step` and `track`.
 
-Hosts of agents call them around every message and every tool call, so that nothing here knows click.
+Hosts of agents call them around every message and every tool call, so that nothing here knows click, which
+takes their docstrings as help: `commands/hot` tells it their parameters.
 """
 
 from __future__ import annotations
@@ -26,7 +27,17 @@ if TYPE_CHECKING:
 def begin(
     shared: Shared, id: str, text: str | None = None, role: str | None = None, meta: str | None = None
 ) -> None:
-    """Begin a message."""
+    """Record where the message ID begins
+
+    To be called before the agent works on it. A message that is still open is ended first. Done again for
+    the open message, it changes nothing. The first time it wraps the current directory.
+
+    \b
+    Examples:
+      shadowtree begin msg_01
+      shadowtree begin msg_01 -m "add a login page" --role user
+      shadowtree begin -- -an-id-with-a-dash
+    """
     words = read_description(text, role, meta)
     with open_to_record(shared) as shadow, ProgressBar("Reading files") as bar:
         message = shadow.begin(id, progress=bar, **words)
@@ -35,7 +46,17 @@ def begin(
 
 
 def end(shared: Shared, id: str | None = None, paths: tuple[str, ...] = ()) -> None:
-    """End a message."""
+    """Record what the message ID changed
+
+    Without ID it is the open message. With --path it changed these files or directories alone, and what
+    else is different is nobody's.
+
+    \b
+    Examples:
+      shadowtree end
+      shadowtree end msg_01
+      shadowtree end msg_01 --path src/login.py --path tests
+    """
     with open_with_root(shared) as (root, shadow), ProgressBar("Reading files") as bar:
         message = shadow.end(id, paths=paths_in_worktree(root, paths), progress=bar)
     _tell_finished(message)
@@ -44,7 +65,16 @@ def end(shared: Shared, id: str | None = None, paths: tuple[str, ...] = ()) -> N
 def snapshot(
     shared: Shared, id: str, text: str | None = None, role: str | None = None, meta: str | None = None
 ) -> None:
-    """Record a message that is over."""
+    """Record the message ID when it is over
+
+    For agents that can call only after their work: all that changed since the session's last record is
+    counted as the message's. The first time it wraps the current directory.
+
+    \b
+    Examples:
+      shadowtree snapshot msg_01
+      shadowtree snapshot msg_01 -m "add a login page"
+    """
     words = read_description(text, role, meta)
     with open_to_record(shared) as shadow, ProgressBar("Reading files") as bar:
         message = shadow.snapshot(id, progress=bar, **words)
@@ -52,7 +82,15 @@ def snapshot(
 
 
 def step(shared: Shared, name: str, is_end: bool = False) -> None:
-    """Begin a step of the open message, or end it."""
+    """Record where a step of the open message begins
+
+    A step is one tool call. With --end it is over; a new one ends the one before it, too.
+
+    \b
+    Examples:
+      shadowtree step edit-1
+      shadowtree step edit-1 --end
+    """
     with open_to_read(shared) as shadow:
         found = shadow.end_step(name) if is_end else shadow.begin_step(name)
     what = f"Step {escape(found.name)} of message {escape(found.message)}"
@@ -61,7 +99,15 @@ def step(shared: Shared, name: str, is_end: bool = False) -> None:
 
 
 def track(shared: Shared) -> None:
-    """Record the worktree as one tree."""
+    """Record the worktree as one tree and print its id
+
+    The first time it wraps the current directory. Nothing changed since: the same id.
+
+    \b
+    Examples:
+      shadowtree track
+      before=$(shadowtree track); ./agent; shadowtree patch "$before"
+    """
     with open_to_record(shared) as shadow, ProgressBar("Reading files") as bar:
         found = shadow.take_snapshot(progress=bar)
     emit(found, [found.tree], warnings=list_warnings(found))
