@@ -286,11 +286,11 @@ class Shadow:
     def rename_branch(self, name: str, new: str) -> Branch:
         """Give a branch another name."""
         check_name(new, "branch")
-        return self._record(lambda recorder: recorder.branches.rename(recorder.session, name, new))
+        return self._record(lambda recorder: recorder.writer.rename_branch(name, new))
 
     def drop_branch(self, name: str) -> Branch:
         """Take a branch from the list; each of its messages can still be switched to by its id."""
-        return self._record(lambda recorder: recorder.branches.drop(recorder.session, name))
+        return self._record(lambda recorder: recorder.writer.drop_branch(name))
 
     # Watching
 
@@ -364,11 +364,11 @@ class Shadow:
 
     def pin(self, id: str) -> Message:
         """Keep a message from being forgotten."""
-        return self._record(lambda recorder: recorder.pin(id))
+        return self._record(lambda recorder: recorder.writer.pin(id))
 
     def unpin(self, id: str) -> Message:
         """Let a message be forgotten when its time comes."""
-        return self._record(lambda recorder: recorder.unpin(id))
+        return self._record(lambda recorder: recorder.writer.unpin(id))
 
     def purge(
         self,

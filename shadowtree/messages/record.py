@@ -6,9 +6,8 @@ and what it means. What it returns is read before that counts: a record that can
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 
 from shadowtree.base.arguments import check_name, encode_meta, refuse_unknown
 from shadowtree.base.errors import DuplicateMessage, InvalidInput, UnknownMessage
@@ -22,8 +21,8 @@ from shadowtree.capture.recorded_tree import list_changes, list_rewritten, open_
 from shadowtree.capture.rules.git_repository import find_head
 from shadowtree.capture.scan import Scan
 from shadowtree.results.messages import Message, Snapshot, Step
-from shadowtree.timeline.append import Said, SessionWriter
-from shadowtree.timeline.schema import BEGIN, SNAPSHOT, STEP, Event, MessageRow
+from shadowtree.timeline.append import Ending, Said, SessionWriter
+from shadowtree.timeline.schema import BEGIN, SNAPSHOT, STEP, Event, MessageRow, TreeRecord
 from shadowtree.timeline.session import MessageEvents, require_live
 
 TYPE_CHECKING = False
@@ -43,8 +42,8 @@ def read_said(id: str, said: Mapping[str, Any]) -> Said:  # Any: options of thei
     return Said(id, text, role, encode_meta(said.get("meta")))
 
 
-class Recorder(SessionWriter):
-    """Records what happens in one session. Only for the holder of the lock."""
+class Recorder:
+    """Records the present state, and what it means in one session. Only for the holder of the lock."""
 
     def __init__(
         self,
@@ -56,22 +55,16 @@ class Recorder(SessionWriter):
         first_scan: Scan | None = None,
         progress: Progress | None = None,
     ) -> None:
-        super().__init__(
-            opened.journal,
-            session,
-            settings=site.settings,
-            time_ms=time_ms,
-            git_head=partial(find_head, site.worktree),
-        )
         self._opened = opened
-        self._objects = opened.objects
         self._site = site
         self._cancellation = cancellation
         self._first_scan = first_scan
         self._progress = progress
-        self._warnings: list[str] = []
+        self.writer = SessionWriter(opened.journal, session, site.settings, time_ms)
+        self._session = self.writer.session
+        self._journal = opened.journal
 
-    def take(self) -> AbstractContextManager[Capture]:
+    def _take(self) -> AbstractContextManager[Capture]:
         """Take the present state, for the body to record."""
         self._cancellation.check()
         progress = self._cancellation.heed(self._progress)
@@ -79,10 +72,10 @@ class Recorder(SessionWriter):
 
     def track(self, *, is_wrap: bool = False) -> Snapshot:
         """Record the present state; if it `is_wrap`, as the one that sessions start from."""
-        with self.take() as taken:
-            with taken.record(self.time_s) as record:
+        with self._take() as taken:
+            with taken.record(self.writer.time_s) as record:
                 if is_wrap:
-                    self.add_wrap(record)
+                    self.writer.add_wrap(record)
             return Snapshot(
                 record.tree.hex(), record.facts.hex(), record.files, taken.skipped, taken.warnings
             )
@@ -91,78 +84,59 @@ class Recorder(SessionWriter):
 
     def begin(self, said: Said) -> Message:
         """Begin a message, and end the one that is open; the same one again changes nothing."""
-        known = self.session.find_id(said.id)
+        known = self._session.find_id(said.id)
         if known is not None:
-            if known.number != self.session.position.open:
-                raise DuplicateMessage(said.id, self.session.name)
-            return self.session.read_message(known)
-        with self.take() as taken:
-            ending = self.prepare_ending(self._compare_with(taken))
-            with taken.record(self.time_s) as record:
+            if known.number != self._session.position.open:
+                raise DuplicateMessage(said.id, self._session.name)
+            return self._session.read_message(known)
+        with self._take() as taken:
+            ending = self._prepare_ending(taken)
+            skipped = taken.scan.skipped()
+            with taken.record(self.writer.time_s) as record:
                 if ending is not None:
-                    self.add_ending(ending, record, taken.scan.skipped(), is_inferred=True)
-                row = self._add_message(said)
-                self._add(
-                    Event(
-                        0, 0, BEGIN, message=row.number, before=record.number, git_head=self._find_git_head()
-                    ),
-                    taken.scan.skipped(),
-                )
-                self.branches.limit(self.session)
-                message = self.session.read_message(row)
+                    self.writer.add_ending(ending, record, skipped, is_inferred=True)
+                row = self.writer.add_message(said)
+                git_head = find_head(self._site.worktree)
+                begin = Event(0, 0, BEGIN, message=row.number, before=record.number, git_head=git_head)
+                self.writer.add(begin, skipped)
+                message = self._session.read_message(row)
         return self._with_warnings(message, taken)
 
     def end(self, message_id: str | None, paths: Collection[RelPath] | None) -> Message:
         """End the open message; one that is ended already stays as it is."""
-        row = self._message_to_end(message_id)
-        if row.number != self.session.position.open:
-            return self.session.read_message(row)
-        with self.take() as taken:
-            ending = self.prepare_ending(self._compare_with(taken), paths)
+        row = self._require_open() if message_id is None else self._session.find_id(message_id)
+        if row is None:
+            raise UnknownMessage(message_id or "")
+        if require_live(row).number != self._session.position.open:
+            return self._session.read_message(row)
+        with self._take() as taken:
+            ending = self._prepare_ending(taken, paths)
             assert ending is not None
-            with taken.record(self.time_s) as record:
-                self.add_ending(ending, record, taken.scan.skipped(), is_inferred=False)
-                message = self.session.read_message(row)
+            with taken.record(self.writer.time_s) as record:
+                self.writer.add_ending(ending, record, taken.scan.skipped(), is_inferred=False)
+                message = self._session.read_message(row)
         return self._with_warnings(message, taken)
 
     def snapshot(self, said: Said, *, is_inferred: bool = False) -> Message:
         """Record a message that is over, from the state last known to the session."""
-        if self.session.find_id(said.id) is not None:
-            raise DuplicateMessage(said.id, self.session.name)
-        since = self.session.last_event or self.journal.last_wrap()
-        with self.take() as taken:
-            ending = self.prepare_ending(self._compare_with(taken))
-            before, changes = None, []
+        self._require_new(said)
+        since = self._session.last_event or self._journal.last_wrap()
+        with self._take() as taken:
+            ending = self._prepare_ending(taken)
+            before, changes, warnings = None, [], []
             if ending is None and since is not None:
-                before = since.after
-                assert before is not None, "a session in which no message is open knows its last tree"
-                if self.journal.is_forgotten_tree(before):
-                    before = None
-                    self._warnings.append("the state before it is forgotten: what changed since is nobody's")
+                assert since.after is not None, "a session in which no message is open knows its last tree"
+                if self._journal.is_forgotten_tree(since.after):
+                    warnings.append("the state before it is forgotten: what changed since is nobody's")
                 else:
-                    changes = self._without_acts(self._compare_with(taken)(before), since.number)
-            with taken.record(self.time_s) as record:
+                    before = self._journal.tree(since.after)
+                    changes = self.writer.without_acts(self._changes_since(before, taken), since.number)
+            with taken.record(self.writer.time_s) as record:
                 if ending is not None:
-                    since = self.add_ending(ending, record, taken.scan.skipped(), is_inferred=True)
-                row = self._add_message(said)
-                event = self._add(
-                    Event(
-                        0,
-                        0,
-                        SNAPSHOT,
-                        message=row.number,
-                        before=record.number if before is None else before,
-                        after=record.number,
-                        since=since.number if since is not None else None,
-                        is_inferred=is_inferred,
-                        git_head=self._find_git_head(),
-                    ),
-                    taken.scan.skipped(),
-                )
-                self.journal.add_changes(event.number, changes)
-                self.branches.limit(self.session)
-                message = self.session.read_message(row)
-        return self._with_warnings(message, taken)
+                    since = self.writer.add_ending(ending, record, taken.scan.skipped(), is_inferred=True)
+                event = self._snapshot_event(before or record, record, since, is_inferred=is_inferred)
+                message = self._add_snapshot(said, event, changes, taken)
+        return self._with_warnings(message, taken, warnings)
 
     def record_burst(self, said: Said) -> Message | None:
         """Record what nobody announced as a message: what is different from the last tree of all sessions.
@@ -170,127 +144,113 @@ class Recorder(SessionWriter):
         So nothing is told twice. None if there is nothing to tell, or while a message is open anywhere: what
         changes then is that one's.
         """
-        if self.session.find_id(said.id) is not None:
-            raise DuplicateMessage(said.id, self.session.name)
-        last, latest = self.journal.last_tree(), self.journal.latest_event()
+        self._require_new(said)
+        last, latest = self._journal.last_tree(), self._journal.latest_event()
         if last is None or self._is_any_open():
             return None
-        with self.take() as taken:
-            changes = self._compare_with(taken)(last.number)
+        with self._take() as taken:
+            changes = self._changes_since(last, taken)
             if not any(change.is_known for change in changes):
                 taken.abandon()
                 return None
-            with taken.record(self.time_s) as record:
-                row = self._add_message(said)
-                event = self._add(
-                    Event(
-                        0,
-                        0,
-                        SNAPSHOT,
-                        message=row.number,
-                        before=last.number,
-                        after=record.number,
-                        since=None if latest is None else latest.number,
-                        is_inferred=True,
-                        git_head=self._find_git_head(),
-                    ),
-                    taken.scan.skipped(),
-                )
-                self.journal.add_changes(event.number, changes)
-                self.branches.limit(self.session)
-                message = self.session.read_message(row)
+            with taken.record(self.writer.time_s) as record:
+                event = self._snapshot_event(last, record, latest, is_inferred=True)
+                message = self._add_snapshot(said, event, changes, taken)
         return self._with_warnings(message, taken)
 
+    def _require_new(self, said: Said) -> None:
+        if self._session.find_id(said.id) is not None:
+            raise DuplicateMessage(said.id, self._session.name)
+
     def _is_any_open(self) -> bool:
-        last = (self.journal.last_event(session) for session in self.journal.session_names())
+        last = (self._journal.last_event(session) for session in self._journal.session_names())
         return any(event is not None and event.position.open is not None for event in last)
+
+    def _snapshot_event(
+        self, before: TreeRecord, after: TreeRecord, since: Event | None, *, is_inferred: bool
+    ) -> Event:
+        return Event(
+            0,
+            0,
+            SNAPSHOT,
+            before=before.number,
+            after=after.number,
+            since=None if since is None else since.number,
+            is_inferred=is_inferred,
+            git_head=find_head(self._site.worktree),
+        )
+
+    def _add_snapshot(self, said: Said, event: Event, changes: list[Change], taken: Capture) -> Message:
+        row = self.writer.add_message(said)
+        added = self.writer.add(replace(event, message=row.number), taken.scan.skipped())
+        self._journal.add_changes(added.number, changes)
+        return self._session.read_message(row)
 
     # Steps
 
     def begin_step(self, name: str) -> Step:
         """Begin a step of the open message, and end the one that is open; the same one again does nothing."""
         row = self._require_open()
-        events = MessageEvents(self.journal.events_of([row.number]))
-        if self.session.position.step == name:
-            return self.session.read_step(row, events.steps[row.number, name], None)
+        events = MessageEvents(self._journal.events_of([row.number]))
+        if self._session.position.step == name:
+            return self._session.read_step(row, events.steps[row.number, name], None)
         if (row.number, name) in events.steps:
             raise InvalidInput(f"step {name!r} is already recorded in message {row.id!r}")
-        with self.take() as taken:
-            step = self._prepare_step_ending(self._compare_with(taken))
-            with taken.record(self.time_s) as record:
-                if step is not None:
-                    self._add_step_ending(step, record, taken.scan.skipped(), is_inferred=True)
+        with self._take() as taken:
+            ending = self._prepare_step_ending(taken)
+            skipped = taken.scan.skipped()
+            with taken.record(self.writer.time_s) as record:
+                if ending is not None:
+                    self.writer.add_ending(ending, record, skipped, is_inferred=True)
                 begun = Event(0, 0, STEP, message=row.number, step=name, before=record.number)
-                begin = self._add(begun, taken.scan.skipped())
-                return self.session.read_step(row, begin, None)
+                return self._session.read_step(row, self.writer.add(begun, skipped), None)
 
     def end_step(self, name: str) -> Step:
         """End the open step; one that is ended already stays as it is."""
         row = self._require_open()
-        events = MessageEvents(self.journal.events_of([row.number]))
+        events = MessageEvents(self._journal.events_of([row.number]))
         begin = events.steps.get((row.number, name))
         if begin is None:
             raise InvalidInput(f"step {name!r} has not begun in message {row.id!r}")
         end = events.step_ends.get((row.number, name))
         if end is not None:
-            return self.session.read_step(row, begin, end)
-        with self.take() as taken:
-            step = self._prepare_step_ending(self._compare_with(taken))
-            assert step is not None
-            with taken.record(self.time_s) as record:
-                end = self._add_step_ending(step, record, taken.scan.skipped(), is_inferred=False)
-                return self.session.read_step(row, begin, end)
+            return self._session.read_step(row, begin, end)
+        with self._take() as taken:
+            ending = self._prepare_step_ending(taken)
+            assert ending is not None
+            with taken.record(self.writer.time_s) as record:
+                end = self.writer.add_ending(ending, record, taken.scan.skipped(), is_inferred=False)
+                return self._session.read_step(row, begin, end)
 
-    # Pins
-
-    def pin(self, name: str) -> Message:
-        """Keep a message from being forgotten."""
-        row = self.session.resolve(name)
-        with self.journal.transaction():
-            self.journal.retention.pin(row.number, self._time_ms)
-            return self.session.read_message(row)
-
-    def unpin(self, name: str) -> Message:
-        """Let a message be forgotten when its time comes."""
-        row = self.session.resolve(name)
-        with self.journal.transaction():
-            self.journal.retention.unpin(row.number)
-            return self.session.read_message(row)
-
-    # Reading
-
-    def _message_to_end(self, message_id: str | None) -> MessageRow:
-        row = self.session.open if message_id is None else self.session.find_id(message_id)
-        if row is None:
-            raise self._no_message(message_id)
-        return require_live(row)
+    # What several of them need
 
     def _require_open(self) -> MessageRow:
-        row = self.session.open
+        row = self._session.open
         if row is None:
-            raise self._no_message(None)
+            raise UnknownMessage("", f"no message is open in session {self._session.name!r}")
         return row
 
-    def _no_message(self, message_id: str | None) -> UnknownMessage:
-        if message_id is not None:
-            return UnknownMessage(message_id)
-        return UnknownMessage("", f"no message is open in session {self.session.name!r}")
+    def _prepare_ending(self, taken: Capture, paths: Collection[RelPath] | None = None) -> Ending | None:
+        """Work out what the open message changed, and its open step; None if no message is open."""
+        begun = self.writer.read_open()
+        changes = [self._changes_since(each.tree, taken) for each in begun]
+        return self.writer.prepare_ending(begun, changes, paths)
 
-    def _compare_with(self, taken: Capture) -> Callable[[int], list[Change]]:
-        """Give a function that tells what changed since a record."""
+    def _prepare_step_ending(self, taken: Capture) -> Ending | None:
+        steps = self.writer.read_open()[1:]
+        changes = [self._changes_since(each.tree, taken) for each in steps]
+        return Ending(self._require_open(), steps[0].event, changes[0]) if steps else None
 
-        def changes_since(before: int) -> list[Change]:
-            record = self.journal.tree(before)
-            if (record.tree, record.facts) == (taken.tree, taken.facts):
-                return []
-            rewritten = list_rewritten(taken.scan, record.tree, record.facts)
-            if rewritten is not None:
-                return rewritten
-            root = taken.publish(self.time_s)
-            return list_changes(open_recorded(self._objects, record.tree, record.facts), root)
+    def _changes_since(self, record: TreeRecord, taken: Capture) -> list[Change]:
+        """List what changed since a record."""
+        if (record.tree, record.facts) == (taken.tree, taken.facts):
+            return []
+        rewritten = list_rewritten(taken.scan, record.tree, record.facts)
+        if rewritten is not None:
+            return rewritten
+        root = taken.publish(self.writer.time_s)
+        return list_changes(open_recorded(self._opened.objects, record.tree, record.facts), root)
 
-        return changes_since
-
-    def _with_warnings(self, message: Message, taken: Capture) -> Message:
-        warnings = [*taken.warnings, *self._warnings, *self.branches.warnings]
-        return replace(message, warnings=warnings) if warnings else message
+    def _with_warnings(self, message: Message, taken: Capture, warnings: Sequence[str] = ()) -> Message:
+        found = [*taken.warnings, *warnings, *self.writer.warnings]
+        return replace(message, warnings=found) if found else message

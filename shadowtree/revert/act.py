@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
 from time import time
 
 from shadowtree.base.errors import Conflict, NotConfirmed, ShadowError, WorktreeFailed
@@ -121,9 +120,8 @@ def start_act(
     cancellation: Cancellation,
 ) -> Act:
     """Gather what an act of a session needs."""
-    find = partial(find_head, site.worktree)
-    scribe = SessionWriter(opened.journal, session, settings=site.settings, time_ms=time_ms, git_head=find)
-    return Act(request, options, opened, site, scribe, find(), cancellation)
+    scribe = SessionWriter(opened.journal, session, site.settings, time_ms)
+    return Act(request, options, opened, site, scribe, find_head(site.worktree), cancellation)
 
 
 def run(act: Act) -> Outcome:
@@ -175,12 +173,9 @@ def preview(
 def prepare(act: Act, objects: Objects, root: RecordedDirectory, scan: Scan, writer: Writer) -> Prepared:
     """Work out what an act would do to the present state, which `root` is. Changes nothing."""
     journal = act.scribe.journal
-
-    def changes_since(before: int) -> list[Change]:
-        record = journal.tree(before)
-        return list_changes(open_recorded(objects, record.tree, record.facts), root)
-
-    ending = act.scribe.prepare_ending(changes_since)
+    begun = act.scribe.read_open()
+    trees = [open_recorded(objects, each.tree.tree, each.tree.facts) for each in begun]
+    ending = act.scribe.prepare_ending(begun, [list_changes(tree, root) for tree in trees])
     target = find_target(act.request, History(journal, objects, act.scribe.session, root, ending))
     target = replace(target, notes=[*target.notes, *_note_head(act, target)])
     present = DiskState(root, writer, scan.find, scan.rule_files.tombstones)
@@ -245,6 +240,7 @@ def _add_event(
         prepared.target.position,
         before=before,
         after=after,
+        git_head=act.git_head,
         takes_back=prepared.target.takes_back,
         intent=intent,
         changes=[
@@ -437,7 +433,7 @@ def _finish(act: Act, outcome: Outcome, done: list[Move], after: str, notes: lis
         for count, verb in ((made, "made"), (gone, "removed"))
         if count
     ]
-    notes = [*outcome.notes, *counts, *notes, *act.scribe.branches.warnings]
+    notes = [*outcome.notes, *counts, *notes, *act.scribe.warnings]
     return replace(outcome, after=after, dry_run=False, notes=notes)
 
 

@@ -11,14 +11,24 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Sequence
 
-from shadowtree.base.errors import InvalidInput, StoreDamaged
+from shadowtree.base.errors import InvalidInput
 from shadowtree.base.frozen import frozen, replace
 from shadowtree.base.paths import Change, RelPath, ancestors, is_among, is_file
 from shadowtree.config.settings import Settings
-from shadowtree.results.messages import Branch
+from shadowtree.results.messages import Branch, Message
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import archive, first_line, fold, part_ways
-from shadowtree.timeline.schema import ACTS, END, STEP_END, WRAP, Event, MessageRow, Position, TreeRecord
+from shadowtree.timeline.schema import (
+    ACTS,
+    BEGIN,
+    END,
+    STEP_END,
+    WRAP,
+    Event,
+    MessageRow,
+    Position,
+    TreeRecord,
+)
 from shadowtree.timeline.session import NOBODY, MessageEvents, Session
 
 _LONGEST = 40
@@ -42,54 +52,78 @@ class Said:
 
 
 @frozen
-class StepEnding:
-    """What the open step changed."""
+class Begun:
+    """How the open message began, or its open step."""
 
-    begin: Event
-    changes: list[Change]
+    event: Event
+    tree: TreeRecord
+    """The one that was recorded before it."""
 
 
 @frozen
 class Ending:
-    """What the open message changed, worked out before anything is added to the journal."""
+    """What the open message changed, or its open step, worked out before anything is added to the journal."""
 
     row: MessageRow
     begin: Event
     changes: list[Change]
-    step: StepEnding | None
+    step: Ending | None = None
+    """The end of the message's open step, which comes first."""
 
 
 class SessionWriter:
     """Adds to one session. Only for the holder of the lock."""
 
-    def __init__(
-        self,
-        journal: Journal,
-        session: str,
-        *,
-        settings: Settings,
-        time_ms: int,
-        git_head: Callable[[], str | None],
-    ) -> None:
+    def __init__(self, journal: Journal, session: str, settings: Settings, time_ms: int) -> None:
         self.journal = journal
-        self._time_ms = time_ms
-        self._find_git_head = git_head
-        self.branches = Branches(journal, settings)
         self.session = Session(journal, session)
-
-    @property
-    def time_s(self) -> int:
-        """The time of what is recorded, in seconds since 1970."""
-        return self._time_ms // 1000
+        self.time_ms = time_ms
+        self.time_s = time_ms // 1000
+        self._settings = settings
+        self._has_new_branch = False
+        self.warnings: list[str] = []
+        """What a user should know of the branches."""
 
     def git_head_of(self, row: MessageRow) -> str | None:
         """Tell where the user's repository stood when a message began."""
-        return self._begin_of(row).git_head
+        return MessageEvents(self.journal.events_of([row.number])).begins[row.number].git_head
 
-    def _begin_of(self, row: MessageRow) -> Event:
-        return MessageEvents(self.journal.events_of([row.number])).begins[row.number]
+    # Events
 
-    # Acts, and the first record
+    def add(self, event: Event, skipped: Skipped = ()) -> Event:
+        """Add what happened, with what the snapshot left out; the session stands elsewhere afterwards."""
+        happened = replace(
+            event,
+            session=self._session_number(),
+            time_ms=self.time_ms,
+            position=fold(self.session.position, event),
+            skips=self.journal.add_skips(skipped),
+        )
+        added = self.journal.add_event(happened)
+        self.session.position, self.session.last_event = added.position, added
+        return added
+
+    def add_wrap(self, record: TreeRecord) -> None:
+        """Note that a record is the one that `wrap` took."""
+        self.journal.add_event(Event(0, NOBODY, WRAP, self.time_ms, after=record.number))
+
+    def add_message(self, said: Said) -> MessageRow:
+        """Add a message after the head, and archive what was undone. Its first event is still to be added."""
+        undone = self.session.undone()
+        head = self.session.position.head
+        if self.session.find_branch(said.id) is not None:
+            self.warnings.append(
+                f"a branch is called {said.id!r} too, and can be switched to after 'branches rename' only"
+            )
+        number = self._session_number()
+        row = self.journal.add_message(number, said.id, said.role, said.text, said.meta, head)
+        if undone:
+            event = self.session.last_event
+            assert event is not None, "only an act can have undone something"
+            self.session.position = replace(self.session.position, tip=head)
+            self._archive(undone, event.number)
+        self._limit_branches()
+        return row
 
     def add_act(
         self,
@@ -98,6 +132,7 @@ class SessionWriter:
         *,
         before: TreeRecord,
         after: TreeRecord,
+        git_head: str | None,
         takes_back: int | None,
         intent: int | None,
         changes: list[Change],
@@ -108,41 +143,57 @@ class SessionWriter:
             0,
             self._session_number(),
             kind,
-            self._time_ms,
+            self.time_ms,
             position,
             before=before.number,
             after=after.number,
-            git_head=self._find_git_head(),
+            git_head=git_head,
             takes_back=takes_back,
         )
         event = self.journal.add_event(act, intent=intent)
         self.journal.add_changes(event.number, changes)
         self.session.position, self.session.last_event = position, event
         if left:
-            self.branches.archive(self.session, left, event.number)
-            self.branches.limit(self.session)
+            self._archive(left, event.number)
+            self._limit_branches()
 
-    def add_wrap(self, record: TreeRecord) -> None:
-        """Note that a record is the one that `wrap` took."""
-        self.journal.add_event(Event(0, NOBODY, WRAP, self._time_ms, after=record.number))
+    def _session_number(self) -> int:
+        if self.session.number is None:
+            self.session.number = self.journal.add_session(self.session.name)
+        return self.session.number
 
     # Endings
 
+    def read_open(self) -> list[Begun]:
+        """Give how the open message began, and after it its open step; nothing if no message is open."""
+        row, step = self.session.open, self.session.position.step
+        if row is None:
+            return []
+        events = MessageEvents(self.journal.events_of([row.number]))
+        begins = [events.begins[row.number]]
+        if step is not None:
+            begins.append(events.steps[row.number, step])
+        return [Begun(begin, self.journal.tree(begin.before)) for begin in begins]
+
     def prepare_ending(
-        self, changes_since: Callable[[int], list[Change]], paths: Collection[RelPath] | None = None
+        self,
+        begun: Sequence[Begun],
+        changes: Sequence[list[Change]],
+        paths: Collection[RelPath] | None = None,
     ) -> Ending | None:
-        """Work out what the open message changed, and its open step; None if no message is open."""
+        """Work out what the open message changed, and its open step; None if no message is open.
+
+        `changes` are those since each of them began; with `paths`, only what is there is the message's own.
+        """
         row = self.session.open
         if row is None:
             return None
-        begin = self._begin_of(row)
-        changes = changes_since(_tree_before(begin))
-        if paths is not None:
-            changes = _attribute(changes, paths)
-        changes = self._without_acts(changes, begin.number)
-        return Ending(row, begin, changes, self._prepare_step_ending(changes_since))
+        begin, *steps = [each.event for each in begun]
+        own, *of_step = changes
+        own = self.without_acts(own if paths is None else _attribute(own, paths), begin.number)
+        return Ending(row, begin, own, Ending(row, steps[0], of_step[0]) if steps else None)
 
-    def _without_acts(self, changes: list[Change], since: int) -> list[Change]:
+    def without_acts(self, changes: list[Change], since: int) -> list[Change]:
         """Leave out what acts of other sessions did meanwhile: it is theirs, and they can take it back."""
         acts: dict[RelPath, list[Change]] = {}
         paths = {change.path for change in changes}
@@ -152,93 +203,101 @@ class SessionWriter:
         return [change for change in changes if not _is_explained(change, acts.get(change.path, []))]
 
     def add_ending(self, ending: Ending, record: TreeRecord, skipped: Skipped, *, is_inferred: bool) -> Event:
-        """Add the end of the open message to the journal."""
+        """Add the end of the open message to the journal, or of the open step."""
         if ending.step is not None:
-            self._add_step_ending(ending.step, record, skipped, is_inferred=True)
-        event = self._add(
-            Event(
-                0,
-                0,
-                END,
-                message=ending.row.number,
-                before=ending.begin.before,
-                after=record.number,
-                since=ending.begin.number,
-                is_inferred=is_inferred,
-            ),
-            skipped,
+            self.add_ending(ending.step, record, skipped, is_inferred=True)
+        begin = ending.begin
+        end = Event(
+            0,
+            0,
+            END if begin.kind == BEGIN else STEP_END,
+            message=begin.message,
+            step=begin.step,
+            before=begin.before,
+            after=record.number,
+            since=begin.number,
+            is_inferred=is_inferred,
         )
+        event = self.add(end, skipped)
         self.journal.add_changes(event.number, ending.changes)
         return event
 
-    def _prepare_step_ending(self, changes_since: Callable[[int], list[Change]]) -> StepEnding | None:
-        row, name = self.session.open, self.session.position.step
-        if row is None or name is None:
-            return None
-        begin = MessageEvents(self.journal.events_of([row.number])).steps.get((row.number, name))
-        if begin is None:
-            raise StoreDamaged(f"the timeline does not say how step {name!r} of message {row.id!r} began")
-        return StepEnding(begin, changes_since(_tree_before(begin)))
+    # Branches
 
-    def _add_step_ending(
-        self, step: StepEnding, record: TreeRecord, skipped: Skipped, *, is_inferred: bool
-    ) -> Event:
-        event = self._add(
-            Event(
-                0,
-                0,
-                STEP_END,
-                message=step.begin.message,
-                step=step.begin.step,
-                before=step.begin.before,
-                after=record.number,
-                since=step.begin.number,
-                is_inferred=is_inferred,
-            ),
-            skipped,
-        )
-        self.journal.add_changes(event.number, step.changes)
-        return event
+    def _archive(self, left: list[MessageRow], event: int) -> None:
+        """Keep messages, oldest first, that the position of the session has left by now."""
+        session = self.session
+        branches = session.branch_rows()
+        for branch in branches:
+            session.load_line(branch.tip, left[0].number)
+        for kept in archive(left, branches, session.find):
+            if kept.branch is not None:
+                self.journal.move_branch(kept.branch.number, fork=kept.fork, tip=kept.tip, event=event)
+                continue
+            first = next(row for row in left if row.parent == kept.fork)
+            # A message goes before a branch: nobody could switch to one that is called like it.
+            name = number_name(
+                name_text(first.text or f"branch {first.id}"),
+                lambda name: session.find_branch(name) is not None or session.find_exact(name) is not None,
+            )
+            self.journal.add_branch(first.session, name, kept.fork, kept.tip, event)
+            self._has_new_branch = True
 
-    # Rows
+    def _limit_branches(self) -> None:
+        """Drop the oldest branches above the limit, and say so; say too when it comes near."""
+        session, settings = self.session, self._settings
+        most, warns_from = settings.max_branches, settings.warn_branches
+        rows = session.branch_rows()
+        if len(rows) <= most and not (self._has_new_branch and len(rows) >= warns_from):
+            return
+        branches = [row for row in rows if not session.is_active(row)]
+        for branch in sorted(branches, key=lambda row: row.event)[: max(0, len(branches) - most)]:
+            self.journal.drop_branch(branch.number)
+            self.warnings.append(
+                f"branch {branch.name!r} is no longer listed: a session keeps {most:,}; "
+                f"its last message, {session.find(branch.tip).id!r}, can still be switched to"
+            )
+        if self._has_new_branch and warns_from <= len(branches) <= most:
+            self.warnings.append(f"this session has {len(branches):,} branches, and keeps {most:,} at most")
 
-    def _add_message(self, said: Said) -> MessageRow:
-        """Add a message after the head, and archive what was undone."""
-        undone = self.session.undone()
-        position = self.session.position
-        self.branches.warn_of(self.session, said.id)
-        number = self._session_number()
-        row = self.journal.add_message(number, said.id, said.role, said.text, said.meta, position.head)
-        if undone:
-            event = self.session.last_event
-            assert event is not None, "only an act can have undone something"
-            self.session.position = replace(self.session.position, tip=position.head)
-            self.branches.archive(self.session, undone, event.number)
-        return row
+    def rename_branch(self, name: str, new: str) -> Branch:
+        """Give a branch another name."""
+        session = self.session
+        branch = session.require_branch(name)
+        if not new.strip() or new.startswith(("#", "@")):
+            raise InvalidInput(f"a branch cannot be called {new!r}")
+        if new != name and session.find_branch(new) is not None:
+            raise InvalidInput(f"a branch is called {new!r} already")
+        if session.find_exact(new) is not None:
+            raise InvalidInput(f"a message is called {new!r}, so that nobody could switch to the branch")
+        with self.journal.transaction():
+            self.journal.rename_branch(branch.number, new)
+            return session.read_branches([session.require_branch(new)])[0]
 
-    def _session_number(self) -> int:
-        if self.session.number is None:
-            self.session.number = self.journal.add_session(self.session.name)
-        return self.session.number
+    def drop_branch(self, name: str) -> Branch:
+        """Take a branch from the list; its messages stay recorded."""
+        branch = self.session.require_branch(name)
+        if self.session.is_active(branch):
+            raise InvalidInput(f"branch {name!r} is the present line")
+        dropped = self.session.read_branches([branch])[0]
+        self.journal.drop_branch(branch.number)
+        return dropped
 
-    def _add(self, event: Event, skipped: Skipped = ()) -> Event:
-        """Add what happened, with what the snapshot left out; the session stands elsewhere afterwards."""
-        happened = replace(
-            event,
-            session=self._session_number(),
-            time_ms=self._time_ms,
-            position=fold(self.session.position, event),
-            skips=self.journal.add_skips(skipped),
-        )
-        added = self.journal.add_event(happened)
-        self.session.position, self.session.last_event = added.position, added
-        return added
+    # Pins
 
+    def pin(self, name: str) -> Message:
+        """Keep a message from being forgotten."""
+        row = self.session.resolve(name)
+        with self.journal.transaction():
+            self.journal.retention.pin(row.number, self.time_ms)
+            return self.session.read_message(row)
 
-def _tree_before(begin: Event) -> int:
-    if begin.before is None:
-        raise StoreDamaged(f"the timeline has no tree before event {begin.number}")
-    return begin.before
+    def unpin(self, name: str) -> Message:
+        """Let a message be forgotten when its time comes."""
+        row = self.session.resolve(name)
+        with self.journal.transaction():
+            self.journal.retention.unpin(row.number)
+            return self.session.read_message(row)
 
 
 def _is_explained(change: Change, acts: list[Change]) -> bool:
@@ -264,88 +323,7 @@ def _attribute(changes: list[Change], paths: Collection[RelPath]) -> list[Change
     ]
 
 
-# Branches
-
-
-class Branches:
-    """Keeps the branches of sessions. Only for the holder of the lock."""
-
-    def __init__(self, journal: Journal, settings: Settings) -> None:
-        self._journal = journal
-        self._settings = settings
-        self._has_grown = False
-        self.warnings: list[str] = []
-        """What a user should know of what was archived."""
-
-    def archive(self, session: Session, left: list[MessageRow], event: int) -> None:
-        """Keep messages, oldest first, that the position of a session has left by now."""
-        for branch in session.branch_rows():
-            session.load_line(branch.tip, left[0].number)
-        for kept in archive(left, session.branch_rows(), session.find):
-            if kept.branch is not None:
-                self._journal.move_branch(kept.branch.number, fork=kept.fork, tip=kept.tip, event=event)
-                continue
-            first = next(row for row in left if row.parent == kept.fork)
-            name = name_branch(first.text or f"branch {first.id}", lambda name: self._is_used(session, name))
-            self._journal.add_branch(first.session, name, kept.fork, kept.tip, event)
-            self._has_grown = True
-
-    def _is_used(self, session: Session, name: str) -> bool:
-        # A message goes before a branch: nobody could switch to one that is called like it.
-        return session.find_branch(name) is not None or session.find_exact(name) is not None
-
-    def limit(self, session: Session) -> None:
-        """Drop the oldest branches above the limit, and say so; say too when it comes near."""
-        most, warns_from = self._settings.max_branches, self._settings.warn_branches
-        rows = session.branch_rows()
-        if len(rows) <= most and not (self._has_grown and len(rows) >= warns_from):
-            return
-        branches = [row for row in rows if not session.is_active(row)]
-        for branch in sorted(branches, key=lambda row: row.event)[: max(0, len(branches) - most)]:
-            self._journal.drop_branch(branch.number)
-            self.warnings.append(
-                f"branch {branch.name!r} is no longer listed: a session keeps {most:,}; "
-                f"its last message, {session.find(branch.tip).id!r}, can still be switched to"
-            )
-        if self._has_grown and warns_from <= len(branches) <= most:
-            self.warnings.append(f"this session has {len(branches):,} branches, and keeps {most:,} at most")
-
-    def warn_of(self, session: Session, message_id: str) -> None:
-        """Warn of a message that is called like a branch: a message goes before a branch."""
-        if session.find_branch(message_id) is not None:
-            self.warnings.append(
-                f"a branch is called {message_id!r} too, and can be switched to after 'branches rename' only"
-            )
-
-    def rename(self, session: Session, name: str, new: str) -> Branch:
-        """Give a branch another name."""
-        branch = session.require_branch(name)
-        if not new.strip() or new.startswith(("#", "@")):
-            raise InvalidInput(f"a branch cannot be called {new!r}")
-        if new != name and session.find_branch(new) is not None:
-            raise InvalidInput(f"a branch is called {new!r} already")
-        if session.find_exact(new) is not None:
-            raise InvalidInput(f"a message is called {new!r}, so that nobody could switch to the branch")
-        with self._journal.transaction():
-            self._journal.rename_branch(branch.number, new)
-            return session.read_branches([session.require_branch(new)])[0]
-
-    def drop(self, session: Session, name: str) -> Branch:
-        """Take a branch from the list; its messages stay recorded."""
-        branch = session.require_branch(name)
-        if session.is_active(branch):
-            raise InvalidInput(f"branch {name!r} is the present line")
-        dropped = session.read_branches([branch])[0]
-        self._journal.drop_branch(branch.number)
-        return dropped
-
-
-# Names
-
-
-def name_branch(text: str, is_used: Callable[[str], bool]) -> str:
-    """Make up the name of a branch from the text of its first message: `fix-login`, `fix-login-2`."""
-    return number_name(name_text(text), is_used)
+# Names of branches
 
 
 def name_text(text: str) -> str:

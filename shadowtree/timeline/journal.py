@@ -104,8 +104,10 @@ class Journal:
         found = next(self._read_trees("WHERE tree = ? ORDER BY number DESC LIMIT 1", tree), None)
         return None if found is None or found.forgotten_ms is None else found
 
-    def tree(self, number: int) -> TreeRecord:
+    def tree(self, number: int | None) -> TreeRecord:
         """Give the record with a number that another row names; ForgottenTree if it was forgotten."""
+        if number is None:
+            raise StoreDamaged(f"{self._db.path} has an event that does not name its tree")
         record = self._require_tree(number)
         if record.forgotten_ms is not None:
             raise ForgottenTree(record.tree.hex(), record.forgotten_ms)

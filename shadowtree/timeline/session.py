@@ -343,25 +343,23 @@ class Session:
 
     def tree_id(self, number: int | None) -> str:
         """Give the id of the tree in a record that an event names."""
-        if number is None:
-            raise StoreDamaged("an event of the timeline does not name its tree")
         return self._journal.tree(number).tree.hex()
 
 
-class _Begins(dict[int, Event]):
-    """How messages began. Each did: a row that is not there, or cannot be one, is damage."""
+class _Begins(dict[object, Event]):
+    """How messages or steps began. Each did: a row that is not there, or cannot be one, is damage."""
 
-    def __missing__(self, number: int) -> Event:
-        raise StoreDamaged(f"the timeline does not say how message {number} began")
+    def __missing__(self, key: object) -> Event:
+        raise StoreDamaged(f"the timeline does not say how message or step {key} began")
 
 
 class MessageEvents:
     """What happened to some messages, by their numbers."""
 
     def __init__(self, events: Iterable[Event]) -> None:
-        self.begins: dict[int, Event] = _Begins()
+        self.begins = _Begins()
         self.ends: dict[int, Event] = {}
-        self.steps: dict[tuple[int, str], Event] = {}
+        self.steps = _Begins()
         self.step_ends: dict[tuple[int, str], Event] = {}
         for event in events:
             if event.message is None:

@@ -203,7 +203,7 @@ FAULTS = (
     Fault(
         "undone-not-archived",
         "timeline/append.py",
-        "self.branches.archive(self.session, undone, event.number)",
+        "self._archive(undone, event.number)",
         "pass",
         "tests/api/test_branches.py::test_a_new_message_after_an_undo_archives_the_undone_ones",
         "what was undone cannot be found once a new message begins",

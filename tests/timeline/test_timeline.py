@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shadowtree.base.errors import AmbiguousMessage, InvalidInput, UnknownMessage
-from shadowtree.timeline.append import name_branch
+from shadowtree.timeline.append import name_text, number_name
 from shadowtree.timeline.database import create_journal
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import (
@@ -796,23 +796,23 @@ def test_a_message_that_is_out_is_undone_wherever_it_is(number: int, state: str)
     ],
 )
 def test_a_branch_is_named_after_its_first_message(text: str, name: str) -> None:
-    assert name_branch(text, set[str]().__contains__) == name
+    assert name_text(text) == name
 
 
 def test_a_name_that_is_used_gets_a_number() -> None:
     used: set[str] = set()
     for _ in range(4):
-        used.add(name_branch("fix login", used.__contains__))
+        used.add(number_name(name_text("fix login"), used.__contains__))
 
     assert used == {"fix-login", "fix-login-2", "fix-login-3", "fix-login-4"}
-    assert name_branch("fix login 2", used.__contains__) == "fix-login-2-2"
+    assert number_name(name_text("fix login 2"), used.__contains__) == "fix-login-2-2"
 
 
 @given(st.lists(st.text(max_size=60), max_size=8))
 def test_names_of_branches_differ_and_are_plain(texts: list[str]) -> None:
     used: set[str] = set()
     for text in texts:
-        name = name_branch(text, used.__contains__)
+        name = number_name(name_text(text), used.__contains__)
 
         assert name not in used
         assert name
