@@ -63,7 +63,7 @@ def measure_gc(area: Area, files: int, effort: Effort) -> list[Row]:
 def _make_chain_anew(area: Area, store: Path) -> Path:
     """Copy a store and take over the branch of another copy that was collected: git decides by it alone."""
     from shadowtree import Shadow
-    from shadowtree.store.layout import KEEPER_REF
+    from shadowtree.store.directory import KEEPER_REF
 
     collected, copy = area.new_store(), area.new_store()
     for place in (collected, copy):

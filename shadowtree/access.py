@@ -29,8 +29,8 @@ from shadowtree.capture.rules.sources import Surroundings
 from shadowtree.capture.scan import Scan
 from shadowtree.config.settings import Config, Given
 from shadowtree.store import directory as stores
+from shadowtree.store.directory import StoreLayout, find_broadness, is_inside
 from shadowtree.store.identity import read_identity
-from shadowtree.store.layout import StoreLayout, find_broadness, is_inside
 from shadowtree.store.lock import Lock
 from shadowtree.system import disk
 from shadowtree.system.user_dirs import Places
@@ -285,7 +285,9 @@ class Access:
         if not self.is_wrapped:
             raise NotWrapped(self.worktree)
         disk.require_own(self.store)
-        return list(stores.open_up(self.store))
+        from shadowtree.store.files import open_up
+
+        return list(open_up(self.store))
 
     # The store as a whole
 
@@ -314,8 +316,10 @@ class Access:
 
     def destroy(self) -> int:
         """Remove the store whole, and tell how much that frees; what was interrupted is made good first."""
+        from shadowtree.store.files import refuse_foreign
+
         with self.locked():
-            stores.require_own(self.store)
+            refuse_foreign(self.store)
             size = disk.measure_tree(self.store)
             self.close()
             stores.remove(self.store)

@@ -26,8 +26,9 @@ from shadowtree.base.frozen import frozen, replace
 from shadowtree.results.reports import KnownStore, Removal, SweptStore
 from shadowtree.shadow import Shadow
 from shadowtree.store import directory as stores
+from shadowtree.store.directory import StoreLayout
+from shadowtree.store.files import refuse_foreign
 from shadowtree.store.identity import Anchor, Identity, find_anchor, identify, read_anchor, read_identity
-from shadowtree.store.layout import StoreLayout
 from shadowtree.store.lock import Lock
 from shadowtree.system import disk
 from shadowtree.system.syscalls import directory_generation
@@ -152,7 +153,7 @@ def destroy_store(store: str | os.PathLike[str], *, timeout_s: float) -> None:
     with Lock(StoreLayout(path).lock, timeout_s):
         if _is_interrupted(path):
             raise StoreFailed(path, "an act was interrupted in it, and cannot be made good here")
-        stores.require_own(path)
+        refuse_foreign(path)
         stores.remove(path)
 
 
@@ -229,7 +230,7 @@ def _remove_orphan(store: str) -> str | None:
         with Lock(StoreLayout(store).lock, 0):
             doubt = describe_store(store).doubt
             if doubt is None:
-                stores.require_own(store)
+                refuse_foreign(store)
                 stores.remove(store)
             return doubt
     except Locked:

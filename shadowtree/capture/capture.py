@@ -21,10 +21,9 @@ from shadowtree.capture.scan import Outlook, Scan, scan_worktree
 from shadowtree.capture.stat_cache import StatCache
 from shadowtree.config.settings import Settings
 from shadowtree.results.messages import Skipped, Watching
-from shadowtree.store.objects.pack_writer import PackWriter
-from shadowtree.store.objects.read import Objects
-from shadowtree.store.objects.sink import Scratch
-from shadowtree.store.repack.shelving import shelf_size
+from shadowtree.store.objects import Objects, Scratch
+from shadowtree.store.pack_writer import PackWriter
+from shadowtree.store.repack import shelf_size
 from shadowtree.system import disk
 from shadowtree.system.syscalls import free_bytes
 from shadowtree.timeline.schema import TreeRecord

@@ -20,11 +20,10 @@ from shadowtree.capture.recorded_tree import PathSearch
 from shadowtree.capture.rules.sources import Surroundings
 from shadowtree.capture.scan import Scan
 from shadowtree.capture.stat_cache import StatCache
-from shadowtree.store.layout import StoreLayout
-from shadowtree.store.objects.git_format import MODE_FILE, MODE_TREE, TreeEntry, encode_commit, encode_tree
-from shadowtree.store.objects.pack_writer import PackWriter
-from shadowtree.store.objects.read import Objects
-from shadowtree.store.objects.sink import Scratch
+from shadowtree.store.directory import StoreLayout
+from shadowtree.store.git_format import MODE_FILE, MODE_TREE, TreeEntry, encode_commit, encode_tree
+from shadowtree.store.objects import Objects, Scratch
+from shadowtree.store.pack_writer import PackWriter
 from shadowtree.system import disk
 from shadowtree.system.process import boot_id
 from shadowtree.timeline.journal import Journal
@@ -104,15 +103,15 @@ class OpenStore:
         return self._has_resumed
 
     def _is_as_it_was(self) -> bool:
-        known = self.objects.stock.stamps()
+        known = self.objects.pack_set.stamps()
         self.objects.refresh()
         self.cache.load()
-        return self.objects.stock.stamps() == known and self._is_cache_sound()
+        return self.objects.pack_set.stamps() == known and self._is_cache_sound()
 
     def prepare_to_write(self) -> None:
         """Do the same as the holder of the lock, who also makes good what dead processes left behind."""
         self.abandon()
-        self.objects.stock.remove_temporaries()
+        self.objects.pack_set.remove_temporaries()
         self._intake.recover()
         self._forget_if_damaged()
         self.cache.load()
@@ -127,7 +126,7 @@ class OpenStore:
 
     def _is_cache_sound(self) -> bool:
         known = self.cache.info("packs") or {}
-        now = self.objects.stock.stamps()
+        now = self.objects.pack_set.stamps()
         if any(now.get(name) != stamp for name, stamp in known.items()):
             return False
         if known and self.cache.info("boot") == self._boot != "":
@@ -255,7 +254,7 @@ class OpenStore:
     def remember_packs(self) -> None:
         """Let the cache count on, though its packs are others: all that the last tree needs is in them."""
         if self.cache.info("packs") is not None:
-            self.cache.save((), (), {"packs": self.objects.stock.stamps()})
+            self.cache.save((), (), {"packs": self.objects.pack_set.stamps()})
 
     def measure(self) -> int:
         """Tell how many bytes the store takes, by what is known already: nothing is walked."""
@@ -270,7 +269,7 @@ class OpenStore:
 
     def measure_packs(self) -> int:
         """Tell how many bytes of that its packs take."""
-        return sum(size for _, size, _ in self.objects.stock.stamps().values())
+        return sum(size for _, size, _ in self.objects.pack_set.stamps().values())
 
     def tidy(self, *, has_idle_time: bool) -> None:
         """Merge small packs once there are many; with idle time to come, only once there are very many."""
@@ -293,7 +292,7 @@ class OpenStore:
             [*scan.gone, *secret],
             {
                 "boot": self._boot,
-                "packs": self.objects.stock.stamps(),
+                "packs": self.objects.pack_set.stamps(),
                 "indexes": scan.rule_files.indexes,
                 "searched": {**(self.cache.info("searched") or {}), **self._searched},
             },

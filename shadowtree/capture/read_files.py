@@ -34,7 +34,7 @@ from shadowtree.capture.facts import (
     encode_rules,
 )
 from shadowtree.capture.scan import CHANGED_TYPE, Scan
-from shadowtree.store.objects.git_format import (
+from shadowtree.store.git_format import (
     MODE_FILE,
     MODE_TREE,
     TreeEntry,
@@ -44,7 +44,7 @@ from shadowtree.store.objects.git_format import (
     object_header,
     object_id,
 )
-from shadowtree.store.objects.read import Objects
+from shadowtree.store.objects import Objects
 from shadowtree.system.files import (
     Cursor,
     FileStamp,
@@ -63,7 +63,7 @@ from shadowtree.system.files import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shadowtree.store.objects.sink import ObjectSink
+    from shadowtree.store.objects import ObjectSink
 
 _STREAM_SIZE = 2 << 20
 """A file above this is never held in memory."""

@@ -47,8 +47,8 @@ from shadowtree.capture.facts import (
 )
 from shadowtree.capture.rules.policy import LEFT_OUT, Policy
 from shadowtree.results.messages import ChangedPath, FileDiff, Patch, make_patch
-from shadowtree.store.objects.git_format import EMPTY_TREE, MODE_EXEC, MODE_LINK, MODE_TREE, TreeEntry
-from shadowtree.store.objects.read import Objects, TooLarge
+from shadowtree.store.git_format import EMPTY_TREE, MODE_EXEC, MODE_LINK, MODE_TREE, TreeEntry
+from shadowtree.store.objects import Objects, TooLarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

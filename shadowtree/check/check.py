@@ -38,13 +38,12 @@ from shadowtree.check.objects import (
 )
 from shadowtree.check.timeline import TimelineRows
 from shadowtree.results.reports import CheckReport, HurtMessage, Problem
-from shadowtree.store.directory import find_faults, has_other_notes
-from shadowtree.store.inventory import StoreFile, find_lone_indexes, list_files
-from shadowtree.store.layout import KEEPER_REF, StoreLayout
-from shadowtree.store.objects.git_format import PackBytes
-from shadowtree.store.objects.pack_writer import is_written
-from shadowtree.store.objects.read import Objects
-from shadowtree.store.ref_chain import find_beyond, read_ref, tell_beyond
+from shadowtree.store.directory import KEEPER_REF, StoreLayout, find_faults, has_other_notes
+from shadowtree.store.files import StoreFile, find_lone_indexes, list_files
+from shadowtree.store.git_format import PackBytes
+from shadowtree.store.keeper_ref import find_beyond, read_ref, tell_beyond
+from shadowtree.store.objects import Objects
+from shadowtree.store.pack_writer import is_written
 from shadowtree.system import disk
 
 _KINDS = {"shadowtree.json": "identity", "config": "config", "HEAD": "head"}
@@ -264,7 +263,7 @@ class Check:
             if self._progress is not None and total:
                 self._progress(self._read_copies, total)
 
-        bad = list(find_bad_copies(self.objects, self.layout.packs, name, count))
+        bad = list(find_bad_copies(self.layout.packs, name, count))
         if bad:
             self.bad_copies[name] = bad
 

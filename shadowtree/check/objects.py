@@ -13,7 +13,7 @@ from hashlib import sha1
 from shadowtree.base.errors import ShadowError, StoreDamaged, StoreFailed
 from shadowtree.base.frozen import frozen
 from shadowtree.base.paths import RelPath
-from shadowtree.store.objects.git_format import (
+from shadowtree.store.git_format import (
     INDEX_MAGIC,
     MODE_TREE,
     PACK_HEADER_SIZE,
@@ -27,8 +27,8 @@ from shadowtree.store.objects.git_format import (
     pack_header,
     parse_keeper,
 )
-from shadowtree.store.objects.packs import Pack, scan_entries
-from shadowtree.store.objects.read import Objects
+from shadowtree.store.objects import Objects
+from shadowtree.store.packs import Pack, scan_entries
 from shadowtree.system import disk
 
 _CHUNK = 1 << 20
@@ -131,9 +131,7 @@ def find_derived_fault(path: str) -> str | None:
     return None
 
 
-def find_bad_copies(
-    objects: Objects, directory: str, name: str, tell: Callable[[], None] | None = None
-) -> Iterator[bytes]:
+def find_bad_copies(directory: str, name: str, tell: Callable[[], None] | None = None) -> Iterator[bytes]:
     """Read every object that the index of a pack names, and give those that are not whole in it."""
     try:
         pack = Pack(os.path.join(directory, name + ".idx"))
@@ -141,7 +139,7 @@ def find_bad_copies(
         return
     try:
         for offset, id in pack.places():
-            if not is_whole(objects, pack, offset, id):
+            if not is_whole(pack, offset, id):
                 yield id
             if tell is not None:
                 tell()
@@ -149,19 +147,19 @@ def find_bad_copies(
         pack.close()
 
 
-def is_whole(objects: Objects, pack: Pack, offset: int, id: bytes) -> bool:
+def is_whole(pack: Pack, offset: int, id: bytes) -> bool:
     """Tell whether what is at a place in a pack has the right hash."""
-    return _hash_at(objects, pack, offset) == id
+    return _hash_at(pack, offset) == id
 
 
-def _hash_at(objects: Objects, pack: Pack, offset: int) -> bytes | None:
+def _hash_at(pack: Pack, offset: int) -> bytes | None:
     try:
-        return hash_source(objects.read_at(pack, offset))
+        return hash_source(pack.read(offset))
     except (StoreDamaged, StoreFailed):
         return None
 
 
-def rebuild_index(objects: Objects, directory: str, name: str) -> tuple[bytes, bool]:
+def rebuild_index(directory: str, name: str) -> tuple[bytes, bool]:
     """Make the index of a pack from the pack itself; tell whether it names all that should be in it.
 
     What can be found stands in it: entry by entry from the beginning, as far as they can be inflated, and
@@ -170,9 +168,9 @@ def rebuild_index(objects: Objects, directory: str, name: str) -> tuple[bytes, b
     path = os.path.join(directory, name + ".idx")
     bare = Pack.with_index(path, encode_pack_index([], bytes(20)))
     try:
-        known = _name_entries(objects, path, list(scan_entries(bare)))
+        known = _name_entries(path, list(scan_entries(bare)))
         for offset, id in _places_in(path):
-            if id not in known and is_whole(objects, bare, offset, id):
+            if id not in known and is_whole(bare, offset, id):
                 known[id] = (id, offset, bare.measure(offset)[1])
         count, end = bare.read_ends()
     finally:
@@ -180,14 +178,14 @@ def rebuild_index(objects: Objects, directory: str, name: str) -> tuple[bytes, b
     return encode_pack_index(sorted(known.values()), end), len(known) == count
 
 
-def _name_entries(objects: Objects, path: str, found: list[tuple[int, int]]) -> dict[bytes, PackEntry]:
+def _name_entries(path: str, found: list[tuple[int, int]]) -> dict[bytes, PackEntry]:
     """Work out the ids of entries; the base of a delta may be another one, named by its id."""
     known: dict[bytes, PackEntry] = {}
     left = found
     while left:
         pack = Pack.with_index(path, encode_pack_index(sorted(known.values()), bytes(20)))
         try:
-            named = [(offset, crc, _hash_at(objects, pack, offset)) for offset, crc in left]
+            named = [(offset, crc, _hash_at(pack, offset)) for offset, crc in left]
         finally:
             pack.close()
         known.update({id: (id, offset, crc) for offset, crc, id in named if id is not None})

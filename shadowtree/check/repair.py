@@ -19,23 +19,22 @@ from shadowtree.check.check import Check, Subject, check_once, find_hurt
 from shadowtree.check.objects import PackFault, is_whole, rebuild_index
 from shadowtree.check.timeline import OF_SQLITE, TimelineRows, rewrite_timeline
 from shadowtree.results.reports import CheckReport
-from shadowtree.store.directory import mend, proves_to_belong
-from shadowtree.store.inventory import QUARANTINE, find_lone_indexes
-from shadowtree.store.layout import KEEPER_REF
-from shadowtree.store.objects.deflate import deflate
-from shadowtree.store.objects.git_format import (
+from shadowtree.store.directory import KEEPER_REF, mend, proves_to_belong
+from shadowtree.store.files import QUARANTINE, find_lone_indexes
+from shadowtree.store.git_format import (
     MODE_TREE,
     PackBytes,
     TreeEntry,
+    deflate,
     encode_commit,
     encode_tree,
     object_id,
     parse_keeper,
 )
-from shadowtree.store.objects.pack_writer import PackWriter, write_pack
-from shadowtree.store.objects.packs import Pack
-from shadowtree.store.objects.read import Objects
-from shadowtree.store.ref_chain import tell_beyond
+from shadowtree.store.keeper_ref import tell_beyond
+from shadowtree.store.objects import Objects
+from shadowtree.store.pack_writer import PackWriter, write_pack
+from shadowtree.store.packs import Pack
 from shadowtree.system import disk
 from shadowtree.system.files import Cursor, TooLong, Unreadable, Vanished, read_file, read_link
 from shadowtree.timeline.journal import Journal
@@ -242,7 +241,7 @@ class Repair:
     def _copy_aside(self, name: str, writer: PackWriter) -> None:
         """Copy what is whole in a pack that was put aside, whatever its index says, and is nowhere else."""
         objects, directory = self._check.objects, os.path.join(self._quarantine, _ROWS)
-        index, _ = rebuild_index(objects, directory, name)
+        index, _ = rebuild_index(directory, name)
         try:
             pack = Pack.with_index(os.path.join(directory, name + ".idx"), index)
         except StoreDamaged:
@@ -276,7 +275,7 @@ class Repair:
         return fault is not None and fault.index is not None
 
     def _mend_index(self, name: str) -> None:
-        index, is_complete = rebuild_index(self._check.objects, self._layout.packs, name)
+        index, is_complete = rebuild_index(self._layout.packs, name)
         self._keep(f"objects/pack/{name}.idx")
         disk.write_file(os.path.join(self._layout.packs, name + ".idx"), index)
         fault = self._check.pack_faults[name]
@@ -302,20 +301,19 @@ class Repair:
 
     def _copy_from(self, name: str, writer: PackWriter, damaged: set[str]) -> None:
         """Copy what is whole in a damaged pack and in no sound one."""
-        stock = self._check.objects.stock
+        packs = self._check.objects.pack_set
         try:
             pack = Pack(os.path.join(self._layout.packs, name + ".idx"))
         except (StoreDamaged, StoreFailed):
             return
         with closing(pack):
-            self._copy_whole(pack, writer, lambda id: stock.lists_beside(id, damaged))
+            self._copy_whole(pack, writer, lambda id: packs.lists_beside(id, damaged))
 
     def _copy_whole(self, pack: Pack, writer: PackWriter, is_elsewhere: Callable[[bytes], bool]) -> None:
-        objects = self._check.objects
         for offset, id in pack.places():
-            if id in writer or not is_whole(objects, pack, offset, id) or is_elsewhere(id):
+            if id in writer or not is_whole(pack, offset, id) or is_elsewhere(id):
                 continue
-            kind, size, pieces = objects.read_at(pack, offset)
+            kind, size, pieces = pack.read(offset)
             if kind == b"blob":
                 writer.add_stream(size, pieces, lambda _: False)
             else:

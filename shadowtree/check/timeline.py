@@ -15,7 +15,7 @@ from shadowtree.base.errors import StoreDamaged
 from shadowtree.base.frozen import frozen
 from shadowtree.base.paths import Change
 from shadowtree.results.reports import HurtMessage
-from shadowtree.store.objects.git_format import PackBytes
+from shadowtree.store.git_format import PackBytes
 from shadowtree.system import disk
 from shadowtree.timeline.database import Database, has_schema, require_format
 from shadowtree.timeline.pack_rows import check_pack_name, decode_versions

@@ -11,7 +11,7 @@ from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import RecordedDirectory, compare, diff_patch, open_recorded
 from shadowtree.messages.blame import list_outside
 from shadowtree.results.messages import Branch, ChangedPath, FileDiff, Message, Patch, Status
-from shadowtree.store.objects.read import Objects
+from shadowtree.store.objects import Objects
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.schema import TreeRecord
 from shadowtree.timeline.session import Session

@@ -18,9 +18,8 @@ from shadowtree.capture.facts import IGNORE_BLOB, RULES_BLOB, SUBTREE_PREFIX, de
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.rules.sources import ANYTHING, OWN_IGNORE
 from shadowtree.purge.rewrite import Eraser, Hit
-from shadowtree.store.objects.git_format import MODE_TREE, blob_id, parse_keeper
-from shadowtree.store.objects.read import Objects
-from shadowtree.store.objects.sink import Scratch
+from shadowtree.store.git_format import MODE_TREE, blob_id, parse_keeper
+from shadowtree.store.objects import Objects, Scratch
 from shadowtree.timeline.schema import TreeRecord
 
 _COMMON = frozenset({blob_id(b""), blob_id(ANYTHING)})

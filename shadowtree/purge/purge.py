@@ -23,14 +23,14 @@ from shadowtree.purge.find import Find, Kept, Target, find
 from shadowtree.purge.redact import plan_redactions
 from shadowtree.purge.rewrite import Eraser
 from shadowtree.results.reports import Purged
-from shadowtree.store.inventory import QUARANTINE, list_files
+from shadowtree.store.files import QUARANTINE, list_files
 from shadowtree.system import disk
 from shadowtree.timeline.live_objects import Marking
 from shadowtree.timeline.schema import TreeRecord
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shadowtree.store.objects.pack_writer import PackWriter
+    from shadowtree.store.pack_writer import PackWriter
 
 Confirm = Callable[[Purged], bool]
 """Asks whether it shall be done."""

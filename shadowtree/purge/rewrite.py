@@ -30,12 +30,12 @@ from shadowtree.capture.facts import (
     leave_out,
 )
 from shadowtree.capture.rules.sources import ANYTHING
-from shadowtree.store.objects.git_format import MODE_FILE, MODE_TREE, TreeEntry, blob_id, encode_tree
-from shadowtree.store.objects.read import Objects
+from shadowtree.store.git_format import MODE_FILE, MODE_TREE, TreeEntry, blob_id, encode_tree
+from shadowtree.store.objects import Objects
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shadowtree.store.objects.sink import ObjectSink
+    from shadowtree.store.objects import ObjectSink
 
 Hit = tuple[RelPath, bytes]
 """A path that is taken out, with the id of what it held; a directory without files held nothing."""

@@ -30,7 +30,7 @@ from shadowtree.retention.gc import Locked, Sweep
 from shadowtree.retention.policy import Choice, Keep, choose_up_to, join_choices, rank_trees
 from shadowtree.retention.usage import PathSizes
 from shadowtree.store import directory as stores
-from shadowtree.store.layout import StoreLayout
+from shadowtree.store.directory import StoreLayout
 from shadowtree.system import disk
 from shadowtree.timeline.database import BEYOND
 

@@ -21,8 +21,7 @@ from time import monotonic
 
 from shadowtree.base.errors import OutOfSpace
 from shadowtree.capture.open_store import OpenStore
-from shadowtree.store.objects.deflate import deflate
-from shadowtree.store.objects.git_format import encode_commit, object_id
+from shadowtree.store.git_format import deflate, encode_commit, object_id
 from shadowtree.system.syscalls import free_bytes
 from shadowtree.timeline.database import RowsStamp
 from shadowtree.timeline.live_objects import Marking

@@ -13,8 +13,8 @@ from shadowtree.base.paths import ROOT, RelPath, join, to_text
 from shadowtree.capture.capture import Site
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.results.reports import PathFigure, SessionFigure, Usage
-from shadowtree.store.objects.git_format import EMPTY_TREE, MODE_TREE, parse_keeper
-from shadowtree.store.objects.read import Objects
+from shadowtree.store.git_format import EMPTY_TREE, MODE_TREE, parse_keeper
+from shadowtree.store.objects import Objects
 from shadowtree.timeline.schema import TreeRecord
 
 Claimant = int | None

@@ -53,7 +53,7 @@ from shadowtree.revert.plan import Merger, PathPlan, make_plan
 from shadowtree.revert.requests import Options, Request, Revert
 from shadowtree.revert.targets import Target, find_target
 from shadowtree.revert.writer import Writer
-from shadowtree.store.objects.read import Objects
+from shadowtree.store.objects import Objects
 from shadowtree.timeline.append import Ending, SessionWriter
 from shadowtree.timeline.position import in_force, redoable_messages
 from shadowtree.timeline.schema import HEAD_ONLY, RESTORE, Position, TreeRecord

@@ -28,8 +28,8 @@ from shadowtree.capture.directories import Directory
 from shadowtree.capture.recorded_tree import RecordedDirectory
 from shadowtree.revert.moves import Move
 from shadowtree.revert.writer import Writer
-from shadowtree.store.objects.git_format import blob_id
-from shadowtree.store.objects.read import Objects
+from shadowtree.store.git_format import blob_id
+from shadowtree.store.objects import Objects
 from shadowtree.text.linediff import MAX_TEXT_BYTES
 
 TYPE_CHECKING = False

@@ -9,7 +9,7 @@ from shadowtree.base.frozen import field, frozen, replace
 from shadowtree.base.paths import Change, RelPath
 from shadowtree.capture.recorded_tree import RecordedDirectory, list_changes, open_recorded
 from shadowtree.revert.wanted import EventChanges, OtherChange
-from shadowtree.store.objects.read import Objects
+from shadowtree.store.objects import Objects
 from shadowtree.timeline.append import Ending
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import Travel

@@ -14,7 +14,7 @@ from hashlib import sha1
 
 from shadowtree.base.errors import OutOfSpace, ShadowError, WorktreeFailed, describe, is_full
 from shadowtree.base.paths import DIRECTORY, MODE_LINK, PathState, RelPath, Unknown, parent_of, to_text
-from shadowtree.store.objects.git_format import object_header, object_id
+from shadowtree.store.git_format import object_header, object_id
 from shadowtree.system import disk
 from shadowtree.system.files import Cursor, FileStamp, Unreadable, Vanished, open_file, stamp_of, stream_file
 from shadowtree.system.process import user_id

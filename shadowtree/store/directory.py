@@ -1,7 +1,8 @@
 """A store as a directory: made whole or not at all, opened with suspicion, bound to one worktree.
 
 It is an ordinary git repository with three files of ours beside: who it belongs to (`shadowtree.json`), the
-timeline, and a cache that may be thrown away.
+timeline, and a cache that may be thrown away. Here too: the names of its files, and which worktrees are too
+broad to have a store.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from shadowtree.base.errors import (
     WorktreeReplaced,
 )
 from shadowtree.store.identity import (
+    IDENTITY,
     encode_anchor,
     encode_identity,
     encode_note,
@@ -27,16 +29,32 @@ from shadowtree.store.identity import (
     read_anchor,
     read_identity,
 )
-from shadowtree.store.layout import KEEPER_REF, StoreLayout, is_inside
 from shadowtree.system import disk
 from shadowtree.system.process import host_name, is_process_alive
 from shadowtree.system.user_dirs import Places
 
+KEEPER_REF = "refs/heads/shadowtree"
+"""The one ref of a store: a chain of commits that keeps every recorded tree from `git gc`."""
+
 _NEW_SUFFIX = ".new"
-_NAMED = 10
-"""How many names a sentence lists."""
 _DIRECTORIES = ("objects", "objects/pack", "objects/info", "refs", "refs/heads", "info")
 _HEAD = f"ref: {KEEPER_REF}\n".encode()
+
+
+class StoreLayout:
+    """The files of one store."""
+
+    def __init__(self, store: str) -> None:
+        self.store = store
+        # Plain text: it is made several times a command, and `os.path.join` takes ten times as long.
+        self.objects = f"{store}/objects"
+        self.packs = f"{store}/objects/pack"
+        self.ref = f"{store}/{KEEPER_REF}"
+        self.config = f"{store}/config"
+        self.identity = f"{store}/{IDENTITY}"
+        self.timeline = f"{store}/timeline.db"
+        self.cache = f"{store}/cache.db"
+        self.lock = f"{store}/lock"
 
 
 def exists(store: str) -> bool:
@@ -120,26 +138,6 @@ def remove(store: str) -> None:
     disk.rename(store, unwanted)
     disk.sync_names(os.path.dirname(store))
     disk.remove_tree(unwanted)
-
-
-def list_foreign(store: str) -> list[str]:
-    """Name what is in a store and neither shadowtree nor git put there."""
-    from shadowtree.store.inventory import list_files
-
-    return [
-        file.name
-        for file in list_files(store)
-        if not file.is_plain or not (file.is_known or file.is_temporary)
-    ]
-
-
-def require_own(store: str) -> None:
-    """Refuse to remove a store in which somebody else keeps something."""
-    foreign = list_foreign(store)
-    if foreign:
-        more = f" and {len(foreign) - _NAMED} more" if len(foreign) > _NAMED else ""
-        named = ", ".join(foreign[:_NAMED])
-        raise StoreFailed(store, f"not all in it is shadowtree's: {named}{more}; nothing was removed")
 
 
 def open_store(store: str, worktree: str) -> StoreLayout:
@@ -240,16 +238,6 @@ def proves_to_belong(store: str, worktree: str) -> bool:
         note = encode_note(identify(worktree)).splitlines()
         return all(line in lines for line in (_worktree_line(worktree), *note))
     return False
-
-
-def open_up(store: str) -> Iterator[str]:
-    """Let the owner of a store use all of it again, from the top down; say of each file what was done."""
-    from shadowtree.store.inventory import list_files
-
-    for file in list_files(store, passes_closed=True):
-        if file.is_plain and not file.is_usable and not file.is_of_others:
-            disk.set_mode(os.path.join(store, file.name), file.wanted_mode)
-            yield f"{file.name or 'the store'} has mode {file.wanted_mode:o} again"
 
 
 def mend(store: str, file: str, worktree: str) -> None:
@@ -367,3 +355,23 @@ def _core_config(worktree: str) -> bytes:
 def _worktree_line(worktree: str) -> bytes:
     quoted = os.fsencode(worktree).replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
     return b'\tworktree = "' + quoted + b'"'
+
+
+def is_inside(path: str, directory: str) -> bool:
+    """Tell whether `path` is `directory` or lies below it; both are real paths."""
+    return path == directory or path.startswith(directory.rstrip(os.sep) + os.sep)
+
+
+def find_broadness(worktree: str, *, home: str | None, stores: str | None, store: str) -> str | None:
+    """Say why a worktree is too broad to be wrapped unasked, or None if it is not; all are real paths."""
+    if worktree == os.path.dirname(worktree):
+        return "it is the root of the file system"
+    if home is not None and worktree == home:
+        return "it is the home directory"
+    if home is not None and is_inside(home, worktree):
+        return "it holds the home directory"
+    if stores is not None and is_inside(stores, worktree):
+        return "it holds the directory of stores"
+    if is_inside(store, worktree):
+        return "it holds its own store"
+    return None

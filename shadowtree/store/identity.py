@@ -27,9 +27,13 @@ from binascii import crc32
 
 from shadowtree.base.errors import StoreDamaged, StoreTooNew, StoreTooOld, WorktreeFailed, describe
 from shadowtree.base.frozen import frozen
-from shadowtree.store.layout import FORMAT, StoreLayout
 from shadowtree.system import disk
 from shadowtree.system.syscalls import directory_generation, file_system_id
+
+IDENTITY = "shadowtree.json"
+"""The name of the file in a store."""
+FORMAT = 1
+"""The store format that this version writes."""
 
 _ANCHOR = b"\tanchor = "
 _NONE = -1
@@ -63,7 +67,7 @@ def identify(worktree: str) -> Identity:
 
 def read_identity(store: str) -> Identity:
     """Read which directory a store belongs to."""
-    path = StoreLayout(store).identity
+    path = f"{store}/{IDENTITY}"
     content = disk.read_if_there(path)
     if content is None:
         raise StoreDamaged(f"{path} is missing")
@@ -143,7 +147,7 @@ def find_anchor(worktree: str) -> Anchor | None:
 def read_anchor(store: str) -> Anchor | None:
     """Read what was above the worktree when the store was made; None: nobody wrote it down."""
     # The last one counts, as git reads it.
-    _, _, noted = disk.read_file(StoreLayout(store).config).rpartition(_ANCHOR)
+    _, _, noted = disk.read_file(f"{store}/config").rpartition(_ANCHOR)
     try:
         inode, generation, file_system, is_mount = map(int, noted.partition(b"\n")[0].split())
     except ValueError:

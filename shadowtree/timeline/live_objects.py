@@ -10,11 +10,10 @@ from collections.abc import Collection, Iterable
 
 from shadowtree.base.errors import StoreDamaged, StoreFailed
 from shadowtree.base.limits import DEFAULT_LIMITS, MarkLimits
-from shadowtree.store.objects.deltas import BadDelta, apply_delta
-from shadowtree.store.objects.git_format import PACK_HEADER_SIZE, Keeper, object_id, parse_keeper
-from shadowtree.store.objects.packs import Pack
-from shadowtree.store.objects.read import Objects
-from shadowtree.store.objects.tree_listing import TreeListing
+from shadowtree.store.deltas import BadDelta, apply_delta
+from shadowtree.store.git_format import PACK_HEADER_SIZE, Keeper, TreeListing, object_id, parse_keeper
+from shadowtree.store.objects import Objects
+from shadowtree.store.packs import Pack
 from shadowtree.timeline.schema import TreeRecord
 
 _News = tuple[bytes, bool, bytes | None]

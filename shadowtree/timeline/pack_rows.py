@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 
 from shadowtree.base.frozen import frozen
-from shadowtree.store.objects.git_format import PackBytes
+from shadowtree.store.git_format import PackBytes
 from shadowtree.timeline.database import Database
 from shadowtree.timeline.schema import ANNOUNCED, FRESH, PACKS
 

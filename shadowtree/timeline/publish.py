@@ -19,9 +19,11 @@ from contextlib import contextmanager
 
 from shadowtree.base.errors import ShadowError, StoreDamaged, StoreFailed
 from shadowtree.base.limits import DEFAULT_LIMITS, PackLimits
-from shadowtree.store.layout import KEEPER_REF, StoreLayout
-from shadowtree.store.objects.deflate import deflate
-from shadowtree.store.objects.pack_writer import (
+from shadowtree.store.delta_packs import NoShelf
+from shadowtree.store.directory import KEEPER_REF, StoreLayout
+from shadowtree.store.git_format import deflate
+from shadowtree.store.objects import Objects
+from shadowtree.store.pack_writer import (
     PackWriter,
     guard_pack,
     has_pack,
@@ -30,16 +32,13 @@ from shadowtree.store.objects.pack_writer import (
     remove_pack,
     write_pack,
 )
-from shadowtree.store.objects.read import Objects
-from shadowtree.store.repack.fresh import merge_fresh
-from shadowtree.store.repack.shelf import NoShelf
-from shadowtree.store.repack.shelving import Shelving
+from shadowtree.store.repack import Shelving
 from shadowtree.system import disk
 from shadowtree.timeline.journal import Journal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shadowtree.store.objects.git_format import PackBytes
+    from shadowtree.store.git_format import PackBytes
     from shadowtree.timeline.pack_rows import PackRow
 
 _MUCH = 24
@@ -142,7 +141,7 @@ class Intake:
         self._known.update(added)
         try:
             self._release_guarded()
-            self._objects.stock.write_held()
+            self._objects.pack_set.write_held()
             if keeper is not None:
                 self._follow(keeper)
         except ShadowError:
@@ -170,7 +169,7 @@ class Intake:
         if not self._unrecorded and not self._has_large:
             return False
         self._forget_unrecorded()
-        self._objects.stock.drop_held()
+        self._objects.pack_set.drop_held()
         try:
             self._mend_ref()
             self._remove_announced()
@@ -198,7 +197,7 @@ class Intake:
         self._removed = []
         self._mend_ref()
         self._remove_announced()
-        self._objects.stock.drop_held()
+        self._objects.pack_set.drop_held()
         self._objects.refresh()
         rows = [row for row in self._journal.packs.rows() if not self._is_as_it_was(row)]
         made = [self._make_whole(row) for row in rows]
@@ -232,7 +231,7 @@ class Intake:
 
     def _is_as_it_was(self, row: PackRow) -> bool:
         """Tell whether a pack has files of the right sizes, and no power cut can have spoilt them."""
-        has_files = self._objects.stock.has_files(
+        has_files = self._objects.pack_set.has_files(
             row.name, pack_size=row.pack_size, index_size=row.index_size
         )
         return has_files and (row.number in self._known or row.boot == self._boot != "")
@@ -283,7 +282,7 @@ class Intake:
             )
             self._finish_removal(shelving.merge())
         elif waiting >= self._limits.very_many:
-            self._finish_removal(merge_fresh(self._objects, fresh, self._release))
+            self._finish_removal(self._objects.pack_set.merge(fresh, self._release))
 
     def shelve_some(self) -> bool:
         """Put some of what is fresh on a shelf, if that is worth it in idle time; True if there is more."""
@@ -442,7 +441,7 @@ class Intake:
         # The ref moves before the record of a large pack, whose name is announced until then.
         if self._journal.packs.announced():
             return
-        from shadowtree.store.ref_chain import find_beyond, read_ref, tell_beyond
+        from shadowtree.store.keeper_ref import find_beyond, read_ref, tell_beyond
 
         self._objects.refresh()
         records = [*self._journal.live_trees(), *self._journal.forgotten_trees()]

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from shadowtree import AsyncShadow, CheckReport, NotWrapped, Shadow, StoreDamaged
+from shadowtree.store.git_format import blob_id
 from shadowtree.store.lock import Lock
-from shadowtree.store.objects.git_format import blob_id
 from shadowtree.system.disk import name_temporary
 from tests.support.processes import COMMAND, surroundings
 from tests.support.referee import git

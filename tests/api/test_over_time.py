@@ -18,7 +18,7 @@ import pytest
 from shadowtree import Shadow
 from shadowtree.capture.read_files import read_files
 from shadowtree.results.messages import Snapshot
-from shadowtree.store.objects.git_format import object_id
+from shadowtree.store.git_format import object_id
 from tests.support.limits import change_limits
 from tests.support.referee import assert_sound_store, git, init
 from tests.support.trees import link, make_tree

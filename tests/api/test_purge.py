@@ -22,7 +22,7 @@ from shadowtree import (
     UnknownTree,
 )
 from shadowtree.base.limits import Limits, PackLimits
-from shadowtree.store.objects.git_format import blob_id
+from shadowtree.store.git_format import blob_id
 from tests.support.referee import assert_sound_store, files_in, git
 from tests.support.searching import find_bytes, find_objects
 from tests.support.stores import SETTINGS, assert_records_whole

@@ -13,8 +13,8 @@ from shadowtree.base.limits import Limits
 from shadowtree.base.paths import DIRECTORY, Change, PathState, RelPath, Unknown
 from shadowtree.capture import capture
 from shadowtree.results.messages import make_patch
-from shadowtree.store.objects.git_format import object_id
-from shadowtree.store.objects.sink import Scratch
+from shadowtree.store.git_format import object_id
+from shadowtree.store.objects import Scratch
 from tests.support.referee import assert_sound_store, git, init
 from tests.support.trees import executable, file, link, make_tree
 

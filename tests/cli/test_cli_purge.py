@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shadowtree.store.objects.git_format import blob_id
+from shadowtree.store.git_format import blob_id
 from tests.api.test_purge import lose
 from tests.support.referee import assert_sound_store
 from tests.support.searching import find_bytes

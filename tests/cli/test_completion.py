@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shadowtree.capture.open_store import OpenStore
-from shadowtree.store.layout import StoreLayout
+from shadowtree.store.directory import StoreLayout
 from shadowtree.store.lock import Lock
 from tests.support.processes import PACKAGE_PLACE, surroundings
 from tests.support.terminal import Terminal

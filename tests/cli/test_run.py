@@ -16,7 +16,7 @@ import pytest
 from shadowtree import Message, Shadow
 from shadowtree.cli import fast
 from shadowtree.cli.child_process import Relay
-from shadowtree.store.layout import StoreLayout
+from shadowtree.store.directory import StoreLayout
 from shadowtree.store.lock import Lock
 from tests.support.processes import COMMAND, in_child
 from tests.support.terminal import Shell, Terminal

@@ -68,7 +68,7 @@ def test_no_command_pays_for_repacking_while_idle_time_is_to_come(
 ) -> None:
     async def story(served: Served) -> None:
         with monkeypatch.context() as patched:
-            patched.delattr("shadowtree.store.repack.shelving.Shelving.shelve_due")
+            patched.delattr("shadowtree.store.repack.Shelving.shelve_due")
             for number in range(5):
                 make_tree(worktree, {"file": f"{number}"})
                 served.shadow.snapshot(f"m{number}")

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shadowtree import Conflict, Shadow, ShadowError
-from shadowtree.store.objects.git_format import object_id
-from shadowtree.store.objects.read import Objects
+from shadowtree.store.git_format import object_id
+from shadowtree.store.objects import Objects
 from shadowtree.system import disk
 from shadowtree.system.syscalls import IS_LINUX, exchange, move
 from tests.faults.act_trees import AFTER, BEFORE, TEXT

@@ -31,7 +31,7 @@ FAULTS = (
     # Durability
     Fault(
         "pack-not-synced",
-        "store/objects/pack_writer.py",
+        "store/pack_writer.py",
         "disk.sync(self._fd, self._path)",
         "pass",
         "tests/store/test_intake.py::test_a_large_pack_is_durable_before_its_record_counts",
@@ -39,7 +39,7 @@ FAULTS = (
     ),
     Fault(
         "pack-name-not-synced",
-        "store/objects/pack_writer.py",
+        "store/pack_writer.py",
         "disk.sync_names(self._directory)",
         "pass",
         "tests/store/test_intake.py::test_a_large_pack_is_durable_before_its_record_counts",
@@ -284,7 +284,7 @@ FAULTS = (
     # The store
     Fault(
         "hash-not-checked",
-        "store/objects/read.py",
+        "store/objects.py",
         "found_kind == kind and object_id(kind, content) == wanted",
         "found_kind == kind",
         "tests/store/test_packs.py::test_a_damaged_loose_object_is_not_there",
@@ -292,9 +292,9 @@ FAULTS = (
     ),
     Fault(
         "next-copy-not-tried",
-        "store/objects/read.py",
-        "self._unpack(self.stock.find(wanted))",
-        "list(self._unpack(self.stock.find(wanted)))[:1]",
+        "store/objects.py",
+        "in self.pack_set.find(wanted):",
+        "in list(self.pack_set.find(wanted))[:1]:",
         "tests/store/test_packs.py::test_a_damaged_copy_does_not_hide_a_sound_one",
         "a file is lost though a second copy of it is sound",
     ),

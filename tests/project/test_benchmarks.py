@@ -21,7 +21,7 @@ from benchmarks.report import Row, Unit, compare_sizes, render_plot, render_tabl
 from benchmarks.rivals import GitAdd, OpenCode, collect_garbage, commit_all, take_over_branch
 from benchmarks.works import WORKS
 from shadowtree import Shadow, Watching
-from shadowtree.store.layout import KEEPER_REF
+from shadowtree.store.directory import KEEPER_REF
 from tests.support.daemons import wait_until
 
 PROJECT = Path(__file__).resolve().parents[2]

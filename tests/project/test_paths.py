@@ -23,7 +23,7 @@ from shadowtree.base.paths import (
     parent_of,
     to_text,
 )
-from shadowtree.store.objects.git_format import object_id
+from shadowtree.store.git_format import object_id
 from tests.support.referee import assert_sound_store, git
 from tests.support.trees import make_tree
 

@@ -8,8 +8,8 @@ import pytest
 
 from shadowtree import Conflict, InvalidInput, NotConfirmed, Outcome, UnknownTree
 from shadowtree.base.errors import ForgottenMessage
-from shadowtree.store.layout import StoreLayout
-from shadowtree.store.objects.read import Objects
+from shadowtree.store.directory import StoreLayout
+from shadowtree.store.objects import Objects
 from tests.random.editing import LARGEST
 from tests.random.forecast import Forecast, check_lists
 from tests.random.recorder import Recorder

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from shadowtree import Branch, ChangedPath, Message
-from shadowtree.store.layout import StoreLayout
+from shadowtree.store.directory import StoreLayout
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import fold
 from shadowtree.timeline.schema import Position

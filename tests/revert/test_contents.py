@@ -16,8 +16,8 @@ from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import open_recorded
 from shadowtree.revert.contents import DiskState
 from shadowtree.revert.writer import NO_FILE, Writer
-from shadowtree.store.layout import StoreLayout
-from shadowtree.store.objects.git_format import object_id
+from shadowtree.store.directory import StoreLayout
+from shadowtree.store.git_format import object_id
 from tests.support.trees import assert_tree, file, link, make_tree
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from shadowtree.base.paths import DIRECTORY, MODE_LINK, Change, PathState, RelPa
 from shadowtree.results.outcomes import Hunk
 from shadowtree.revert import contents as real
 from shadowtree.revert.plan import Merged, Merger
-from shadowtree.store.objects.git_format import blob_id
+from shadowtree.store.git_format import blob_id
 
 State = PathState | None
 P = RelPath(b"p")

@@ -23,7 +23,7 @@ from shadowtree.revert.moves import (
     take_back,
 )
 from shadowtree.revert.writer import BEING_WRITTEN, NO_FILE, Writer
-from shadowtree.store.objects.git_format import object_id
+from shadowtree.store.git_format import object_id
 from shadowtree.system import disk
 from shadowtree.system import syscalls as system
 from tests.support.trees import File, Link, Tree, assert_tree, executable, file, link, make_tree, read_tree

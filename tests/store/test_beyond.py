@@ -12,10 +12,10 @@ import pytest
 
 from shadowtree import Shadow, StoreDamaged
 from shadowtree.retention.gc import Sweep
-from shadowtree.store.layout import KEEPER_REF
-from shadowtree.store.objects.git_format import EMPTY_TREE, encode_commit
-from shadowtree.store.objects.read import Objects
-from shadowtree.store.ref_chain import find_beyond
+from shadowtree.store.directory import KEEPER_REF
+from shadowtree.store.git_format import EMPTY_TREE, encode_commit
+from shadowtree.store.keeper_ref import find_beyond
+from shadowtree.store.objects import Objects
 from shadowtree.timeline.database import create_journal
 from tests.support.referee import git
 from tests.support.stores import recorded_trees

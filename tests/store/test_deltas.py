@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shadowtree.store.objects.deflate import deflate
-from shadowtree.store.objects.deltas import BadDelta, apply_delta, make_delta
-from shadowtree.store.objects.git_format import MODE_FILE, TreeEntry, encode_tree, object_id
-from shadowtree.store.objects.pack_writer import PackWriter
+from shadowtree.store.deltas import BadDelta, apply_delta, make_delta
+from shadowtree.store.git_format import MODE_FILE, TreeEntry, deflate, encode_tree, object_id
+from shadowtree.store.pack_writer import PackWriter
 from tests.support.referee import git
 
 

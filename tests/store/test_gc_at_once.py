@@ -19,7 +19,7 @@ import pytest
 
 from shadowtree import Conflict, Locked, Outcome, Shadow
 from shadowtree.base.errors import ForgottenMessage, ForgottenTree
-from shadowtree.store.objects.read import Objects
+from shadowtree.store.objects import Objects
 from tests.support.limits import TINY, use_limits
 from tests.support.processes import Child, in_child
 from tests.support.referee import assert_sound_store

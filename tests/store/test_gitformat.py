@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from shadowtree.base.errors import StoreDamaged
 from shadowtree.base.paths import is_forbidden
-from shadowtree.store.objects.deflate import deflate
-from shadowtree.store.objects.git_format import (
+from shadowtree.store.git_format import (
     EMPTY_TREE,
     KIND_NUMBERS,
     MODE_EXEC,
@@ -23,6 +22,7 @@ from shadowtree.store.objects.git_format import (
     OFS_DELTA,
     TreeEntry,
     decode_tree,
+    deflate,
     encode_commit,
     encode_pack_index,
     encode_rows,
@@ -31,10 +31,9 @@ from shadowtree.store.objects.git_format import (
     object_id,
     offset_in_index,
     parse_entry_head,
-    parse_entry_header,
     prefixes_in_index,
 )
-from shadowtree.store.objects.pack_writer import PackWriter
+from shadowtree.store.pack_writer import PackWriter
 from tests.support.referee import git
 
 ID = bytes(range(20))
@@ -192,7 +191,9 @@ def test_a_commit_is_one_to_git(tmp_path: Path) -> None:
 def test_the_head_of_an_entry_comes_back(kind: int, size: int, rest: bytes) -> None:
     head = entry_header(kind, size)
 
-    assert parse_entry_header(head + rest) == (kind, size, len(head))
+    found = parse_entry_head(head + rest, 12, "a pack")
+
+    assert (found.kind_number, found.size, found.start, found.base) == (kind, size, 12 + len(head), None)
 
 
 @pytest.mark.parametrize(
@@ -200,9 +201,10 @@ def test_the_head_of_an_entry_comes_back(kind: int, size: int, rest: bytes) -> N
     [(b"\x00", 0), (b"\x7f", 127), (b"\x80\x00", 128), (b"\xff\x7f", 16511), (b"\x80\x80\x00", 16512)],
 )
 def test_the_distance_to_a_base_is_read_as_git_writes_it(head: bytes, distance: int) -> None:
-    found = parse_entry_head(entry_header(OFS_DELTA, 7) + head + b"rest")
+    found = parse_entry_head(entry_header(OFS_DELTA, 7) + head + b"rest", 20_000, "a pack")
 
-    assert found == (OFS_DELTA, 7, distance, 1 + len(head))
+    assert (found.kind_number, found.size) == (OFS_DELTA, 7)
+    assert (found.base, found.start) == (20_000 - distance, 20_001 + len(head))
 
 
 def test_an_index_is_byte_for_byte_the_one_that_git_makes(tmp_path: Path) -> None:

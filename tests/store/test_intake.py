@@ -20,9 +20,9 @@ import pytest
 from shadowtree import Conflict, Shadow
 from shadowtree.base.limits import Limits, PackLimits
 from shadowtree.capture.open_store import OpenStore
-from shadowtree.store.layout import StoreLayout
+from shadowtree.store.directory import StoreLayout
 from shadowtree.store.lock import Lock
-from shadowtree.store.objects.pack_writer import PackWriter
+from shadowtree.store.pack_writer import PackWriter
 from shadowtree.system import disk
 from tests.support.limits import change_limits
 from tests.support.processes import Child, in_child

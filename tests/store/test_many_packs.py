@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from shadowtree.store.objects.packs import Pack
-from shadowtree.store.objects.read import Objects
-from shadowtree.store.repack.shelf import LONGEST_FAMILY, write_family
+from shadowtree.store.delta_packs import LONGEST_FAMILY, write_family
+from shadowtree.store.objects import Objects
+from shadowtree.store.packs import Pack
 from tests.support.referee import git
 from tests.support.stories import lines
 

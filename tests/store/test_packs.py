@@ -16,14 +16,13 @@ import pytest
 from shadowtree import Shadow
 from shadowtree.base.errors import StoreDamaged, StoreFailed
 from shadowtree.base.limits import Limits, PackLimits
-from shadowtree.store.objects import packs
-from shadowtree.store.objects.deflate import deflate
-from shadowtree.store.objects.git_format import EMPTY_TREE, MODE_FILE, TreeEntry, encode_tree, object_id
-from shadowtree.store.objects.pack_writer import PackWriter
-from shadowtree.store.objects.packs import Pack
-from shadowtree.store.objects.read import Objects
-from shadowtree.store.repack.fresh import merge_packs
-from shadowtree.store.repack.shelving import Shelving
+from shadowtree.store import packs
+from shadowtree.store.git_format import EMPTY_TREE, MODE_FILE, TreeEntry, deflate, encode_tree, object_id
+from shadowtree.store.objects import Objects
+from shadowtree.store.pack_set import merge_packs
+from shadowtree.store.pack_writer import PackWriter
+from shadowtree.store.packs import Pack
+from shadowtree.store.repack import Shelving
 from shadowtree.system import disk
 from tests.support.referee import git
 
@@ -258,7 +257,7 @@ def test_temporaries_of_the_dead_are_removed(objects: Objects, repository: Path)
     packs = repository / "objects" / "pack"
     (packs / "tmp_pack_of_git").write_text("x")
     before = names_in(packs)
-    objects.stock.remove_temporaries()
+    objects.pack_set.remove_temporaries()
 
     assert len(before) == 2
     assert names_in(packs) == ["tmp_pack_of_git"]
@@ -634,7 +633,7 @@ def test_packs_that_vanish_while_they_are_listed_are_passed_over(
 
     monkeypatch.setattr(os, "scandir", list_too_early)
     objects.refresh()
-    stamps = objects.stock.stamps()
+    stamps = objects.pack_set.stamps()
 
     assert {name.partition(".")[0] for name in stamps} == {Path(kept).stem}
     assert objects.has(blob(b"kept"))

@@ -15,11 +15,11 @@ from shadowtree import Shadow
 from shadowtree.base.errors import StoreDamaged
 from shadowtree.base.frozen import replace
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits, PackLimits
-from shadowtree.store.objects.git_format import object_id
-from shadowtree.store.objects.packs import Pack
-from shadowtree.store.objects.read import Objects
-from shadowtree.store.repack.shelf import LONGEST_FAMILY, Family, Shelf, verify_shelves, write_family
-from shadowtree.store.repack.shelving import Shelving
+from shadowtree.store.delta_packs import LONGEST_FAMILY, Family, Shelf, verify_shelves, write_family
+from shadowtree.store.git_format import object_id
+from shadowtree.store.objects import Objects
+from shadowtree.store.packs import Pack
+from shadowtree.store.repack import Shelving
 from shadowtree.system import disk
 from tests.support.referee import assert_sound_store, git
 
@@ -228,7 +228,7 @@ def test_a_new_shelf_that_is_not_what_it_should_be_takes_nothings_place(
     fresh = store(objects, text("a", 1))
     before = {blob(text("a", 1)): blob(text("a", 0))}
     monkeypatch.setattr(
-        "shadowtree.store.repack.shelf.make_delta", lambda base, wanted, is_tree: b"\x05\x05\x01x"
+        "shadowtree.store.delta_packs.make_delta", lambda base, wanted, is_tree: b"\x05\x05\x01x"
     )
 
     with pytest.raises(StoreDamaged):
@@ -250,7 +250,7 @@ def test_families_that_are_copied_are_not_put_together_again(
     fresh = store(objects, text("b", 2))
     verified: list[Family] = []
     monkeypatch.setattr(
-        "shadowtree.store.repack.shelf._verify_family",
+        "shadowtree.store.delta_packs._verify_family",
         lambda pack, entries, end: verified.append([id for id, _, _ in entries]),
     )
 

@@ -33,11 +33,10 @@ from shadowtree import (
 from shadowtree.base.errors import StoreTooNew, WorktreeReplaced, WorktreeTooBig
 from shadowtree.cli.main import main
 from shadowtree.store import directory as stores
-from shadowtree.store.identity import read_identity
-from shadowtree.store.layout import FORMAT
-from shadowtree.store.objects.packs import Pack
-from shadowtree.store.objects.read import Objects
-from shadowtree.store.repack.fresh import merge_packs
+from shadowtree.store.identity import FORMAT, read_identity
+from shadowtree.store.objects import Objects
+from shadowtree.store.pack_set import merge_packs
+from shadowtree.store.packs import Pack
 from shadowtree.system import disk
 from shadowtree.system.process import host_name
 from shadowtree.system.syscalls import directory_generation

@@ -14,8 +14,8 @@ import pytest
 from shadowtree import Shadow, StoreDamaged
 from shadowtree.base.limits import Limits, MarkLimits
 from shadowtree.retention.gc import Sweep, sweep_all
-from shadowtree.store.objects import tree_listing as treelisting
-from shadowtree.store.objects.git_format import object_id
+from shadowtree.store import git_format
+from shadowtree.store.git_format import object_id
 from shadowtree.timeline.database import Database
 from shadowtree.timeline.live_objects import Marking
 from shadowtree.timeline.schema import EVENTS
@@ -316,13 +316,13 @@ def test_a_version_with_the_same_names_is_not_taken_apart(
         (worktree / "one/two/c").write_text(f"{number}")
         shadow.snapshot(f"m{number}")
     taken_apart: list[bytes] = []
-    real = treelisting._find_ends
+    real = git_format._find_ends
 
     def find_ends(content: bytes) -> list[int]:
         taken_apart.append(content)
         return real(content)
 
-    monkeypatch.setattr(treelisting, "_find_ends", find_ends)
+    monkeypatch.setattr(git_format, "_find_ends", find_ends)
     shadow.gc()
 
     # What is kept, the root of files, and of facts, and the two directories.

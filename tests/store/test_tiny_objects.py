@@ -11,7 +11,7 @@ from shadowtree import Shadow
 from shadowtree.base.frozen import replace
 from shadowtree.base.limits import Limits, PackLimits
 from shadowtree.retention.gc import Sweep
-from shadowtree.store.repack.shelf import Shelf
+from shadowtree.store.delta_packs import Shelf
 from tests.support.referee import assert_sound_store
 
 MANY_STEPS = 300

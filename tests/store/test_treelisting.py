@@ -7,7 +7,7 @@ import random
 import pytest
 
 from shadowtree.base.errors import StoreDamaged
-from shadowtree.store.objects.tree_listing import TreeListing
+from shadowtree.store.git_format import TreeListing
 
 FILE, EXEC, TREE = b"100644", b"100755", b"40000"
 Row = tuple[bytes, bytes, bytes]

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from shadowtree.store.objects.deflate import deflate
+from shadowtree.store.git_format import deflate
 
 _DEFLATED = re.compile(rb"\x78[\x01\x5e\x9c\xda]")
 _WINDOW = 24

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from shadowtree import Shadow
-from shadowtree.store.objects.git_format import MODE_TREE, PackBytes
-from shadowtree.store.objects.read import Objects
+from shadowtree.store.git_format import MODE_TREE, PackBytes
+from shadowtree.store.objects import Objects
 from shadowtree.timeline.journal import Journal
 
 Read = TypeVar("Read")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shadowtree import Shadow
-from shadowtree.store.objects.git_format import PackBytes, blob_id
+from shadowtree.store.git_format import PackBytes, blob_id
 from tests.support.referee import git
 from tests.support.stores import journaled_packs
 

@@ -10,7 +10,7 @@ import pytest
 
 from shadowtree import DuplicateMessage, InvalidInput, Message, NotWrapped, Shadow, ShadowError
 from shadowtree.config.settings import parse_duration
-from shadowtree.store.layout import StoreLayout
+from shadowtree.store.directory import StoreLayout
 from shadowtree.store.lock import Lock
 from shadowtree.watching.auto import Auto, Burst, longest_burst, name_burst, note_change
 from tests.support.referee import assert_sound_store

@@ -23,7 +23,7 @@ from shadowtree.capture.rules.git_repository import (
 )
 from shadowtree.capture.rules.policy import Policy, TrackedNames, count_left_out
 from shadowtree.config.settings import HEAVY_DIRS, Settings
-from shadowtree.store.objects.git_format import blob_id
+from shadowtree.store.git_format import blob_id
 from shadowtree.system.files import Cursor, Unreadable, read_small_file, stamp_of
 
 OWN_IGNORE = b".shadowtreeignore"

@@ -17,12 +17,11 @@ from functools import cached_property
 
 from shadowtree.base.errors import StoreDamaged
 from shadowtree.base.limits import DEFAULT_LIMITS
-from shadowtree.store.objects.deflate import deflate
-from shadowtree.store.objects.deltas import BadDelta, apply_delta, make_delta
-from shadowtree.store.objects.git_format import KIND_NAMES, KIND_NUMBERS, PackEntry, object_id
-from shadowtree.store.objects.pack_writer import PackWriter
-from shadowtree.store.objects.packs import Pack, RawEntry
-from shadowtree.store.objects.read import Objects
+from shadowtree.store.deltas import BadDelta, apply_delta, make_delta
+from shadowtree.store.git_format import KIND_NAMES, KIND_NUMBERS, PackEntry, deflate, object_id
+from shadowtree.store.objects import Objects
+from shadowtree.store.pack_writer import PackWriter
+from shadowtree.store.packs import Pack, RawEntry
 
 LONGEST_FAMILY = 50
 """How many objects are made of one another at most: to read the last one, all of them are read."""

@@ -15,17 +15,21 @@ from zlib import crc32
 
 from shadowtree.base.errors import StoreDamaged
 from shadowtree.base.frozen import frozen
-from shadowtree.store.layout import INDEX_SUFFIX, PACK_SUFFIX
-from shadowtree.store.objects.git_format import (
+from shadowtree.store.deltas import BadDelta, apply_delta
+from shadowtree.store.git_format import (
     INDEX_MAGIC,
-    KIND_NUMBERS,
+    INDEX_SUFFIX,
+    KIND_NAMES,
     OFS_DELTA,
     PACK_HEADER_SIZE,
     PACK_INDEX_IDS,
     PACK_INDEX_SIZE,
+    PACK_SUFFIX,
     REF_DELTA,
+    EntryHead,
     PackBytes,
     PackEntry,
+    Source,
     crcs_in_index,
     ids_in_index,
     offset_in_index,
@@ -40,7 +44,9 @@ _BUFFER_SIZE = 1 << 20
 _CHUNK_SIZE = 1 << 18
 _HEAD_SIZE = 64
 """More than what stands before the deflated content of an entry."""
-
+_MAX_DELTA_CHAIN = 5000
+_REMEMBERED_BASES = 2 << 20
+"""How many bytes are kept of what deltas are made of: who reads one version mostly reads the next."""
 
 PackStamp = tuple[int, int, int]
 """What tells that an index has not changed: mtime in ns, size, inode."""
@@ -58,6 +64,9 @@ class Pack:
         self.path = index_path.removesuffix(INDEX_SUFFIX) + PACK_SUFFIX
         self.name = os.path.basename(self.path).removesuffix(PACK_SUFFIX)
         self._fd = -1
+        self._bases: dict[int, tuple[int, bytes]] = {}
+        """By place what was made of deltas a moment ago: its kind and its content."""
+        self._room = _REMEMBERED_BASES
         self._held = None if content is None else content.pack
         self.stamp: PackStamp | None = None
         self.is_ours = True
@@ -135,7 +144,7 @@ class Pack:
         raw = None if offset is None else self.raw_entry(object_id)
         if raw is None or offset is None:
             return None
-        entry = self._parse_entry(offset, raw[:_HEAD_SIZE])
+        entry = parse_entry_head(raw[:_HEAD_SIZE], offset, self.path)
         base = self._ids_by_offset.get(entry.base) if isinstance(entry.base, int) else entry.base
         if entry.base is not None and base is None:
             return None
@@ -242,7 +251,7 @@ class Pack:
         raw = self.read_raw(offset, end)
         if zlib.crc32(raw) != crc:
             raise StoreDamaged(f"{self.path} is not what was written at {offset}")
-        head = self._parse_entry(offset, raw[:_HEAD_SIZE])
+        head = parse_entry_head(raw[:_HEAD_SIZE], offset, self.path)
         return head.size, raw[head.start - offset :]
 
     def having(self, ids: Iterable[bytes]) -> list[bytes]:
@@ -344,23 +353,43 @@ class Pack:
                 raise StoreDamaged(f"{self.path} holds deltas")
             yield id, raw
 
-    def read_entry(self, offset: int) -> Entry:
+    def read(self, offset: int) -> Source:
+        """Read the object at a place, or what a chain of deltas there comes to; its hash is not checked."""
+        entry = parse_entry_head(self._pread(offset, _HEAD_SIZE), offset, self.path)
+        chain: list[EntryHead] = []
+        known = None
+        while entry.base is not None and known is None:
+            chain.append(entry)
+            base = self.find(entry.base) if isinstance(entry.base, bytes) else entry.base
+            if base is None or len(chain) > _MAX_DELTA_CHAIN:
+                raise StoreDamaged(f"{self.path} has a delta without its base")
+            entry = parse_entry_head(self._pread(base, _HEAD_SIZE), base, self.path)
+            known = self._bases.get(entry.start)
+        kind_number = entry.kind_number if known is None else known[0]
+        if kind_number not in KIND_NAMES:
+            raise StoreDamaged(f"{self.path} has no object at {offset}")
+        if not chain:
+            return KIND_NAMES[kind_number], entry.size, self.inflate(entry)
+        content = b"".join(self.inflate(entry)) if known is None else known[1]
+        for delta in reversed(chain):
+            try:
+                content = apply_delta(content, b"".join(self.inflate(delta)))
+            except BadDelta as error:
+                raise StoreDamaged(f"{self.path} has a delta that does not fit its base") from error
+        self._remember_base(chain[0].start, kind_number, content)
+        return KIND_NAMES[kind_number], len(content), iter([content])
+
+    def _remember_base(self, start: int, kind_number: int, content: bytes) -> None:
+        self._room -= len(content)
+        if self._room < 0:
+            self._bases.clear()
+            self._room = _REMEMBERED_BASES - len(content)
+        if self._room >= 0:
+            self._bases[start] = kind_number, content
+
+    def read_entry(self, offset: int) -> EntryHead:
         """Read the head of the entry at `offset`."""
-        return self._parse_entry(offset, self._pread(offset, _HEAD_SIZE))
-
-    def _parse_entry(self, offset: int, head: bytes) -> Entry:
-        kind_number, size, base, position = self._parse_head(offset, head)
-        return Entry(kind_number, size, offset + position, base)
-
-    def _parse_head(self, offset: int, head: bytes) -> tuple[int, int, int | bytes | None, int]:
-        """Read kind number, size and base of the entry at `offset`, and how long its head is."""
-        try:
-            kind_number, size, distance, position = parse_entry_head(head)
-        except IndexError as error:
-            raise StoreDamaged(f"{self.path} ends too early") from error
-        if kind_number == REF_DELTA:
-            return kind_number, size, head[position : position + 20], position + 20
-        return kind_number, size, offset - distance if kind_number == OFS_DELTA else None, position
+        return parse_entry_head(self._pread(offset, _HEAD_SIZE), offset, self.path)
 
     def read_small_entry(self, offset: int) -> tuple[int, int | bytes | None, bytes]:
         """Read an entry at once; give its kind number, its base if it is a delta, and what is inflated."""
@@ -369,13 +398,13 @@ class Pack:
     def read_between(self, offset: int, end: int) -> tuple[int, int | bytes | None, bytes]:
         """Do the same with an entry of which it is known where it ends."""
         raw = self.read_raw(offset, end) if self._held is None else self._held[offset:end]
-        kind_number, _, base, start = self._parse_head(offset, raw)
+        entry = parse_entry_head(raw, offset, self.path)
         try:
-            return kind_number, base, zlib.decompress(raw[start:])
+            return entry.kind_number, entry.base, zlib.decompress(raw[entry.start - offset :])
         except zlib.error as error:
-            raise StoreDamaged(f"{self.path} cannot be inflated at {offset + start}") from error
+            raise StoreDamaged(f"{self.path} cannot be inflated at {entry.start}") from error
 
-    def inflate(self, entry: Entry) -> Iterator[bytes]:
+    def inflate(self, entry: EntryHead) -> Iterator[bytes]:
         """Give the content of an entry in pieces; it never gives more than the entry's size."""
         inflater = zlib.decompressobj()
         position, left = entry.start, entry.size
@@ -399,7 +428,7 @@ class Pack:
     def measure(self, offset: int) -> tuple[int, int]:
         """Tell where the entry at `offset` ends, and its CRC, by inflating it."""
         entry = self.read_entry(offset)
-        if entry.kind_number not in (*KIND_NUMBERS.values(), OFS_DELTA, REF_DELTA):
+        if entry.kind_number not in (*KIND_NAMES, OFS_DELTA, REF_DELTA):
             raise StoreDamaged(f"{self.path} has no entry at {offset}")
         crc = zlib.crc32(self._pread(offset, entry.start - offset))
         inflater, end, left = zlib.decompressobj(), entry.start, entry.size
@@ -455,17 +484,3 @@ def scan_entries(pack: Pack) -> Iterator[tuple[int, int]]:
             return
         yield offset, crc
         offset = end
-
-
-class Entry:
-    """The head of one entry in a pack."""
-
-    __slots__ = ("base", "kind_number", "size", "start")
-
-    def __init__(self, kind_number: int, size: int, start: int, base: int | bytes | None) -> None:
-        self.kind_number = kind_number
-        self.size = size
-        self.start = start
-        """Where the deflated content begins."""
-        self.base = base
-        """Of a delta: the offset or the id of what it changes."""

@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 
 from shadowtree.base.errors import StoreDamaged
 from shadowtree.results.messages import as_datetime
-from shadowtree.store.layout import KEEPER_REF, StoreLayout
-from shadowtree.store.objects.git_format import parse_keeper
-from shadowtree.store.objects.read import Objects
+from shadowtree.store.directory import KEEPER_REF, StoreLayout
+from shadowtree.store.git_format import parse_keeper
+from shadowtree.store.objects import Objects
 from shadowtree.system import disk
 
 _TIME = re.compile(rb"\ncommitter shadowtree <shadowtree@localhost> (\d{1,11}) \+0000\n\ntree ")

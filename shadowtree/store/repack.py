@@ -20,12 +20,12 @@ from itertools import chain, filterfalse
 
 from shadowtree.base.errors import StoreDamaged, StoreFailed
 from shadowtree.base.limits import DEFAULT_LIMITS, PackLimits
-from shadowtree.store.layout import INDEX_SUFFIX
-from shadowtree.store.objects.pack_writer import PackWriter, remove_pack
-from shadowtree.store.objects.packs import Pack
-from shadowtree.store.objects.read import Objects
-from shadowtree.store.repack.fresh import LARGEST_MERGED, Release, choose_to_merge, merge_fresh, remove_packs
-from shadowtree.store.repack.shelf import Family, Shelf, verify_shelves, write_family
+from shadowtree.store.delta_packs import Family, Shelf, verify_shelves, write_family
+from shadowtree.store.git_format import INDEX_SUFFIX
+from shadowtree.store.objects import Objects
+from shadowtree.store.pack_set import LARGEST_MERGED, Release, choose_to_merge, remove_packs
+from shadowtree.store.pack_writer import PackWriter, remove_pack
+from shadowtree.store.packs import Pack
 
 _SHELVES = 8
 """About how many shelves there are: while one is written anew, that part of the store is there twice."""
@@ -179,7 +179,7 @@ class Shelving:
         if not self._shelved:
             self._remove_shelved()
         fresh = [pack for pack in self._fresh if pack in self._objects.packs()]
-        return merge_fresh(self._objects, fresh, self._release, self._shelved)
+        return self._objects.pack_set.merge(fresh, self._release, self._shelved)
 
     def step(
         self,

@@ -1,4 +1,4 @@
-"""The packs of one store as a process knows them, and which of them has an object.
+"""The packs of one store as a process knows them, which of them has an object, and merging the small ones.
 
 Most have files. A small one is held in memory until its record counts, and one whose files are missing or not
 whole is recalled from the journal.
@@ -7,20 +7,25 @@ whole is recalled from the journal.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence, Set
 
 from shadowtree.base.errors import StoreDamaged, StoreFailed
-from shadowtree.store.layout import INDEX_SUFFIX, KEEP_SUFFIX, PACK_SUFFIX
-from shadowtree.store.objects.git_format import PackBytes
-from shadowtree.store.objects.pack_writer import write_pack
-from shadowtree.store.objects.packs import Pack, PackStamp, stamp_of
+from shadowtree.store.git_format import INDEX_SUFFIX, KEEP_SUFFIX, PACK_SUFFIX, PackBytes
+from shadowtree.store.pack_writer import PackWriter, remove_pack, write_pack
+from shadowtree.store.packs import Pack, PackStamp, stamp_of
 from shadowtree.system import disk
 from shadowtree.system.disk import TEMPORARY_PREFIX
 
 _SUFFIXES = (PACK_SUFFIX, INDEX_SUFFIX)
+_ALWAYS_MERGED = 1 << 20
+LARGEST_MERGED = 16 << 20
+"""Fresh packs of so many bytes are always merged, and larger ones never."""
+
+Release = Callable[[Sequence[str]], None]
+"""Called with the names of packs that are about to go, when all that is in them is durable elsewhere."""
 
 
-class Stock:
+class PackSet:
     """The packs of a store. Reading needs no lock; writing and removing needs the store's."""
 
     def __init__(
@@ -109,15 +114,16 @@ class Stock:
                 self._likely = pack
                 yield pack, offset
 
-    def recall(self, wanted: bytes) -> Iterator[tuple[Pack, int]]:
-        """Do the same with the packs of the journal; whoever asks again has them first."""
+    def recall(self, wanted: bytes) -> bool:
+        """Let `find` give the packs of the journal that have an object; tell whether there are any."""
+        is_found = False
         for content in self._journaled():
             pack = Pack(self._path_of(content.name), content)
-            offset = pack.find(wanted)
-            if content.name not in self._recalled and offset is not None:
+            if content.name not in self._recalled and pack.find(wanted) is not None:
                 self._note_table(pack)
                 self._recalled[content.name] = pack
-                yield pack, offset
+                is_found = True
+        return is_found
 
     def lists(self, wanted: bytes) -> bool:
         """Tell whether the index of a pack names an object, as the last look tells; False is certain.
@@ -199,6 +205,15 @@ class Stock:
             self._held, self._recalled = {}, {}
             self._lose()
 
+    def merge(self, fresh: Iterable[Pack], release: Release, shelved: Set[bytes] = frozenset()) -> str | None:
+        """Put small fresh packs together, without what is `shelved`; give the name of what is left."""
+        taken = choose_to_merge(fresh)
+        if len(taken) < 2 and shelved.isdisjoint(id for pack in taken for id in pack.ids()):
+            return None
+        merged = merge_packs(taken, PackWriter(self._directory), release, shelved)
+        self.refresh()
+        return merged
+
     def remove_temporaries(self) -> None:
         """Remove what dead processes left behind. Only for the holder of the lock.
 
@@ -238,3 +253,58 @@ def _stamp_files(directory: str) -> dict[str, PackStamp]:
 
 def _is_index(name: str) -> bool:
     return name.startswith("pack-") and name.endswith(INDEX_SUFFIX)
+
+
+def choose_to_merge(fresh: Iterable[Pack]) -> list[Pack]:
+    """Choose the fresh packs that are put together: small ones, and larger ones if those add up to as much.
+
+    So an object is copied a number of times that grows with the logarithm of the store.
+    """
+    taken: list[Pack] = []
+    total = 0
+    for pack in sorted(fresh, key=lambda pack: pack.size):
+        if pack.size > min(max(_ALWAYS_MERGED, total), LARGEST_MERGED):
+            break
+        taken.append(pack)
+        total += pack.size
+    return taken
+
+
+def merge_packs(
+    packs: Sequence[Pack],
+    into: PackWriter,
+    release: Release | None = None,
+    shelved: Container[bytes] = frozenset(),
+) -> str | None:
+    """Copy packs into one and remove them once it is durable; give its name, if anything is in it.
+
+    Entries are copied as they are: nothing is inflated. A pack with damage or deltas is left alone. What is
+    `shelved` is durable elsewhere, and left out.
+    """
+    merged: list[Pack] = []
+    try:
+        for pack in packs:
+            try:
+                entries = list(pack.raw_entries())
+            except (StoreDamaged, StoreFailed):
+                continue
+            for object_id, raw in entries:
+                if object_id not in shelved:
+                    into.copy_entry(object_id, raw)
+            merged.append(pack)
+        made = [os.path.basename(path) for path in into.finish()]
+    except BaseException:
+        into.abandon()
+        raise
+    remove_packs(merged, made, release)
+    return made[0] if made else None
+
+
+def remove_packs(packs: Sequence[Pack], made: Container[str], release: Release | None) -> None:
+    """Remove packs, but those that were `made` just now."""
+    # What was killed may have left all these objects in one pack already: the same one again.
+    gone = [pack for pack in packs if pack.name not in made]
+    if release is not None:
+        release([pack.name for pack in gone])
+    for pack in gone:
+        remove_pack(os.path.dirname(pack.path), pack.name)

@@ -13,13 +13,14 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha1
 
-from shadowtree.store.layout import INDEX_SUFFIX, KEEP_SUFFIX, PACK_SUFFIX
-from shadowtree.store.objects.deflate import start_deflate
-from shadowtree.store.objects.git_format import (
+from shadowtree.store.git_format import (
+    INDEX_SUFFIX,
+    KEEP_SUFFIX,
     KIND_NUMBERS,
     OFS_DELTA,
     PACK_HEADER_SIZE,
     PACK_INDEX_SIZE,
+    PACK_SUFFIX,
     PackBytes,
     PackEntry,
     encode_delta_offset,
@@ -27,6 +28,7 @@ from shadowtree.store.objects.git_format import (
     entry_header,
     object_header,
     pack_header,
+    start_deflate,
 )
 from shadowtree.system import disk
 

@@ -2,11 +2,16 @@
 
 Bytes in, bytes out; nothing here touches the disk. Every tree that is read is checked, because a name in
 a tree becomes a name in somebody's worktree.
+
+Objects are compressed quickly rather than tightly: any level of zlib is a valid git object. isal does it
+seven times faster than zlib and slightly better (docs/decisions/0002-isal.md); where it cannot be installed,
+zlib serves. Inflating is left to zlib, which is strict and always there.
 """
 
 from __future__ import annotations
 
 import itertools
+import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha1
@@ -16,6 +21,34 @@ from sys import byteorder
 from shadowtree.base.errors import StoreDamaged
 from shadowtree.base.frozen import frozen
 from shadowtree.base.paths import is_forbidden
+
+try:
+    from isal import isal_zlib as _library
+except ImportError:
+    import zlib as _library  # type: ignore[no-redef]  # the same functions under the same names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Deflater(Protocol):
+        """Compresses a content that comes in pieces."""
+
+        def compress(self, data: bytes, /) -> bytes:
+            """Take a piece and give what is ready."""
+
+        def flush(self) -> bytes:
+            """Give the rest."""
+
+
+_LEVEL = 1
+_QUICK = 0 if _library.__name__.startswith("isal") else 1
+"""isal's lowest level compresses, unlike zlib's: a quarter less, in a fifth of the time."""
+
+PACK_SUFFIX = ".pack"
+INDEX_SUFFIX = ".idx"
+KEEP_SUFFIX = ".keep"
+"""What the names of a pack's files end with: itself, its index, and what keeps it from `git gc`."""
 
 MODE_FILE = 0o100644
 MODE_EXEC = 0o100755
@@ -40,6 +73,10 @@ PACK_INDEX_SIZE = PACK_INDEX_IDS + 40
 _MANY_IDS = Struct("20s" * 256)
 _LARGE_OFFSET = 0x8000_0000
 
+_ENTRY = re.compile(rb"[0-7]+ [^\0]+\0.{20}", re.DOTALL)
+"""One entry of a tree."""
+_ID_SIZE = 20
+
 
 PackEntry = tuple[bytes, int, int]
 """Where one object is in a pack: id, offset, CRC. Sorts by id, as an index does."""
@@ -59,6 +96,21 @@ class TreeEntry:
         self.id = id
 
 
+class EntryHead:
+    """What stands before the deflated content of one entry in a pack."""
+
+    __slots__ = ("base", "kind_number", "size", "start")
+
+    def __init__(self, kind_number: int, size: int, start: int, base: int | bytes | None) -> None:
+        self.kind_number = kind_number
+        self.size = size
+        """How many bytes come of inflating the content."""
+        self.start = start
+        """Where the content begins in the pack."""
+        self.base = base
+        """Of a delta: the offset or the id of what it changes."""
+
+
 @frozen
 class PackBytes:
     """A whole pack in memory."""
@@ -76,6 +128,21 @@ class PackBytes:
             and self.pack[-20:] == checksum == self.index[-40:-20]
             and self.index[-20:] == sha1(self.index[:-20], usedforsecurity=False).digest()
         )
+
+
+def deflate_quickly(content: bytes) -> bytes:
+    """Compress what will soon be compressed once more, or become a delta."""
+    return _library.compress(content, _QUICK)
+
+
+def deflate(content: bytes) -> bytes:
+    """Compress a content as a whole."""
+    return _library.compress(content, _LEVEL)
+
+
+def start_deflate() -> Deflater:
+    """Begin to compress a content that comes in pieces."""
+    return _library.compressobj(_LEVEL)
 
 
 def blob_id(content: bytes) -> bytes:
@@ -163,6 +230,92 @@ def _is_possible_name(name: bytes) -> bool:
     return bool(name) and b"/" not in name and name not in (b".", b"..") and not is_forbidden(name)
 
 
+class TreeListing:
+    """The entries of a tree by their places, for who walks a whole store and makes no file of what it finds.
+
+    Nothing is checked but that it is a tree. Two versions of a directory mostly have the same names, and
+    differ in an id or two. So the bytes of both are compared, and where they differ in ids alone, the places
+    of these are all that is looked at:
+
+        known    40000 doc␀ 1f…   100644 a.py␀ 77…   100644 b.py␀ 30…
+        next     40000 doc␀ 1f…   100644 a.py␀ e2…   100644 b.py␀ 30…      another id at place 1
+    """
+
+    __slots__ = ("_content", "_ends")
+
+    def __init__(self, content: bytes, alike: TreeListing | None = None) -> None:
+        """List a tree; one that is `alike` has the same names."""
+        self._content = content
+        self._ends: list[int] = _find_ends(content) if alike is None else alike._ends
+        """Where each entry ends, and its id."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes the tree has."""
+        return len(self._content)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def id(self, place: int) -> bytes:
+        """Give the id in an entry."""
+        end = self._ends[place]
+        return self._content[end - _ID_SIZE : end]
+
+    def is_tree(self, place: int) -> bool:
+        """Tell whether an entry is a subtree."""
+        return self._content.startswith(b"40000 ", self._ends[place - 1] if place else 0)
+
+    def name(self, place: int) -> bytes:
+        """Give the name in an entry."""
+        return self._head(place).partition(b" ")[2].removesuffix(b"\0")
+
+    def _head(self, place: int) -> bytes:
+        """Give what stands before an id."""
+        return self._content[self._ends[place - 1] if place else 0 : self._ends[place] - _ID_SIZE]
+
+    def find_changes(self, content: bytes) -> Sequence[int] | None:
+        """Give the places at which a tree of the same names has other ids; None if names or modes differ."""
+        known, ends = self._content, self._ends
+        if len(content) != len(known):
+            return None
+        first = self._count_alike(content)
+        if first == len(ends):
+            return ()
+        start, end = ends[first - 1] if first else 0, ends[first]
+        id_start = end - _ID_SIZE
+        if known[start:id_start] != content[start:id_start]:
+            return None
+        # Nearly always it is one.
+        if known[end:] == content[end:]:
+            return (first,)
+        other = TreeListing(content, self)
+        places = range(first, len(ends))
+        if any(self._head(place) != other._head(place) for place in places):
+            return None
+        return [place for place in places if self.id(place) != other.id(place)]
+
+    def _count_alike(self, content: bytes) -> int:
+        """Tell how many entries are the same from the first on, by comparing ever fewer of them."""
+        known, ends = self._content, self._ends
+        low, high, start = 0, len(ends), 0
+        while low < high:
+            middle = (low + high) // 2
+            end = ends[middle]
+            if known[start:end] == content[start:end]:
+                low, start = middle + 1, end
+            else:
+                high = middle
+        return low
+
+
+def _find_ends(content: bytes) -> list[int]:
+    ends = list(itertools.accumulate(map(len, _ENTRY.findall(content))))
+    if (ends[-1] if ends else 0) != len(content):
+        raise StoreDamaged("what should be a tree is none")
+    return ends
+
+
 def encode_commit(tree: bytes, parent: bytes | None, time_s: int, text: str) -> bytes:
     """Make the commit that keeps a recorded tree from `git gc`."""
     who = b"shadowtree <shadowtree@localhost> %d +0000" % time_s
@@ -214,33 +367,34 @@ def entry_header(kind_number: int, size: int) -> bytes:
     return bytes(header)
 
 
-def parse_entry_header(head: bytes) -> tuple[int, int, int]:
-    """Read the kind number, the inflated size, and where the rest begins."""
-    byte = head[0]
-    kind_number = (byte >> 4) & 0x07
-    size = byte & 0x0F
-    shift, position = 4, 1
-    while byte & 0x80:
-        byte = head[position]
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        position += 1
-    return kind_number, size, position
-
-
-def parse_entry_head(head: bytes) -> tuple[int, int, int, int]:
-    """Read the same, and before the last how far back the base of a delta is; 0: its offset is not told."""
-    kind_number, size, position = parse_entry_header(head)
-    if kind_number != OFS_DELTA:
-        return kind_number, size, 0, position
-    byte = head[position]
-    distance = byte & 0x7F
-    position += 1
-    while byte & 0x80:
-        byte = head[position]
-        distance = ((distance + 1) << 7) | (byte & 0x7F)
-        position += 1
-    return kind_number, size, distance, position
+def parse_entry_head(head: bytes, offset: int, of: str) -> EntryHead:
+    """Read what stands before the deflated content of the entry at `offset` in the pack `of`."""
+    try:
+        byte = head[0]
+        kind_number = (byte >> 4) & 0x07
+        size = byte & 0x0F
+        shift, position = 4, 1
+        while byte & 0x80:
+            byte = head[position]
+            size |= (byte & 0x7F) << shift
+            shift += 7
+            position += 1
+        base: int | bytes | None = None
+        if kind_number == OFS_DELTA:
+            byte = head[position]
+            distance = byte & 0x7F
+            position += 1
+            while byte & 0x80:
+                byte = head[position]
+                distance = ((distance + 1) << 7) | (byte & 0x7F)
+                position += 1
+            base = offset - distance
+        elif kind_number == REF_DELTA:
+            base = head[position : position + 20]
+            position += 20
+    except IndexError as error:
+        raise StoreDamaged(f"{of} ends too early") from error
+    return EntryHead(kind_number, size, offset + position, base)
 
 
 def encode_delta_offset(distance: int) -> bytes:

@@ -11,10 +11,15 @@ import stat
 from collections.abc import Iterator
 from contextlib import suppress
 
+from shadowtree.base.errors import StoreFailed
 from shadowtree.base.frozen import frozen
-from shadowtree.store.layout import KEEPER_REF, PACK_SUFFIX
-from shadowtree.system.disk import TEMPORARY_PREFIX, store_errors
+from shadowtree.store.directory import KEEPER_REF
+from shadowtree.store.git_format import PACK_SUFFIX
+from shadowtree.system import disk
 from shadowtree.system.process import user_id
+
+_NAMED = 10
+"""How many names a sentence lists."""
 
 QUARANTINE = "quarantine"
 """Where repair puts what it takes out of a store; whatever is in there is nobody's business."""
@@ -89,7 +94,7 @@ class StoreFile:
         """Whether a process that died left it behind, if nobody is at work."""
         base = os.path.basename(self.name)
         return not self.is_directory and (
-            base.startswith(TEMPORARY_PREFIX)
+            base.startswith(disk.TEMPORARY_PREFIX)
             or bool(_GIT_TEMPORARY.fullmatch(self.name))
             or (self.name.startswith("objects/pack/") and base.endswith(".keep"))
         )
@@ -126,7 +131,7 @@ def list_files(store: str, *, passes_closed: bool = False) -> Iterator[StoreFile
     A directory is looked into after it was given, so that who opens it on the way is given what is in it. One
     that is closed is an error, or passed over.
     """
-    with store_errors(store):
+    with disk.store_errors(store):
         pending = [_look(store, "")]
         yield pending[0]
         while pending:
@@ -172,3 +177,24 @@ def _look(store: str, name: str) -> StoreFile:
         return found
     needed = os.R_OK | os.X_OK if found.is_directory else os.R_OK
     return StoreFile(name, status.st_mode, status.st_uid, is_closed=not os.access(path, needed))
+
+
+def refuse_foreign(store: str) -> None:
+    """Refuse to remove a store in which somebody else keeps something."""
+    foreign = [
+        file.name
+        for file in list_files(store)
+        if not file.is_plain or not (file.is_known or file.is_temporary)
+    ]
+    if foreign:
+        more = f" and {len(foreign) - _NAMED} more" if len(foreign) > _NAMED else ""
+        named = ", ".join(foreign[:_NAMED])
+        raise StoreFailed(store, f"not all in it is shadowtree's: {named}{more}; nothing was removed")
+
+
+def open_up(store: str) -> Iterator[str]:
+    """Let the owner of a store use all of it again, from the top down; say of each file what was done."""
+    for file in list_files(store, passes_closed=True):
+        if file.is_plain and not file.is_usable and not file.is_of_others:
+            disk.set_mode(os.path.join(store, file.name), file.wanted_mode)
+            yield f"{file.name or 'the store'} has mode {file.wanted_mode:o} again"
