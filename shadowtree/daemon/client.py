@@ -13,24 +13,13 @@ from collections.abc import Callable, Mapping
 import shadowtree
 from shadowtree.base.errors import DaemonFailed, PerhapsDone
 from shadowtree.base.frozen import frozen
+from shadowtree.daemon import wire
 from shadowtree.daemon.endpoint import Endpoint
-from shadowtree.daemon.wire import (
-    HELLO_S,
-    METHODS,
-    PROTOCOL,
-    SILENCE_S,
-    Channel,
-    decode,
-    decode_error,
-    encode,
-    may_repeat,
-)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _socket
     import signal
-    from types import TracebackType
     from typing import Any
 
     Progress = Callable[[int, int], None]
@@ -44,21 +33,10 @@ class Without(Exception):
     """The daemon leaves it to the command to do its work: nothing was begun."""
 
 
-class OtherDaemon(Exception):
-    """A daemon of another version, or for commands in other circumstances."""
-
-    def __init__(self, why: str, pid: int, *, is_understood: bool) -> None:
-        self.why = why
-        self.pid = pid
-        self.is_understood = is_understood
-        """It is of this version, and can be asked for what concerns itself."""
-        super().__init__(why)
-
-
 class Lost(Exception):
     """The conversation broke off before the work was done, as far as anybody knows."""
 
-    def __init__(self, *, is_alive: bool, number: int | None, is_cancelled: bool) -> None:
+    def __init__(self, *, is_alive: bool, number: int | None = None, is_cancelled: bool = False) -> None:
         self.is_alive = is_alive
         """It only fell silent, and may go on."""
         self.number = number
@@ -68,17 +46,13 @@ class Lost(Exception):
 
 
 @frozen
-class Welcome:
-    """A worktree that the daemon serves, as it sees it."""
+class Refusal:
+    """Why a daemon does no work for this command: another version, or other circumstances."""
 
-    worktree: str
-    store: str
-    seen: list[int]
-    """Device and inode of both."""
-
-    def is_seen_here(self) -> bool:
-        """Tell whether the same paths are the same directories for this process."""
-        return identify(self.worktree, self.store) == self.seen
+    why: str
+    pid: int
+    is_understood: bool
+    """It is of this version, and can be asked for what concerns itself."""
 
 
 def identify(*paths: str) -> list[int] | None:
@@ -91,46 +65,74 @@ def identify(*paths: str) -> list[int] | None:
 
 
 class Client:
-    """A conversation with the daemon."""
+    """A conversation with the daemon, over a connection that blocks."""
 
-    def __init__(self, connection: _socket.socket) -> None:
+    def __init__(self, endpoint: Endpoint, connection: _socket.socket) -> None:
+        self._endpoint = endpoint
         self._connection = connection
-        self._channel = Channel(connection)
         self._is_cancelled = False
+        self.recovered: list[str] = []
+        """What was interrupted and has been finished or taken back on the way, a sentence each."""
 
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def close(self) -> None:
         """End the conversation."""
-        self._channel.close()
+        self._connection.close()
 
-    def greet(self, endpoint: Endpoint) -> None:
-        """Make sure that the daemon is like this command; raise OtherDaemon or OSError."""
-        self._channel.send("hello", PROTOCOL, shadowtree.__version__, endpoint.circumstances())
-        kind, *rest = self._receive()
+    def send(self, *frame: object) -> None:
+        """Send one frame: its kind, and what belongs to it."""
+        self._connection.sendall(wire.pack_frame(frame))
+
+    def receive(self) -> tuple[Any, ...]:  # Any: plain values
+        """Wait for a frame.
+
+        Raises TimeoutError if the time is up, and ConnectionError for what is no frame, or if none comes any
+        more.
+        """
+        return wire.unpack_frame(self._read(wire.frame_size(self._read(wire.HEADER_BYTES))))
+
+    def _read(self, size: int) -> bytearray:
+        content = bytearray(size)
+        view = memoryview(content)
+        while view:
+            received = self._connection.recv_into(view)
+            if not received:
+                raise ConnectionError("the daemon has closed the conversation")
+            view = view[received:]
+        return content
+
+    def greet(self) -> Refusal | None:
+        """Ask whether the daemon is like this command; None: it is. Raise OSError if it does not answer."""
+        self.send("hello", wire.PROTOCOL, shadowtree.__version__, self._endpoint.circumstances())
+        kind, *rest = self.receive()
         if kind == "other":
             protocol, version, pid, why = rest
-            is_understood = (protocol, version) == (PROTOCOL, shadowtree.__version__)
-            raise OtherDaemon(why, pid, is_understood=is_understood)
+            return Refusal(why, pid, (protocol, version) == (wire.PROTOCOL, shadowtree.__version__))
         if kind != "welcome":
             raise ConnectionError("the daemon says something else")
+        return None
 
-    def find(self, start: str, store: str | None) -> Welcome | None:
-        """Ask which worktree a directory is in; None: in none that is served."""
-        self._channel.send("find", start, store)
-        kind, *rest = self._receive()
-        return Welcome(*rest) if kind == "found" else None
+    def find(self, start: str, store: str | None) -> tuple[str, str] | None:
+        """Ask which worktree a directory is in, and which store it has; None: the command has to do without.
+
+        That is so if it is not served, or if these paths are other directories for this process.
+        """
+        self.send("find", start, store)
+        kind, *rest = self.receive()
+        if kind != "found":
+            return None
+        worktree, store, seen = rest
+        return (worktree, store) if identify(worktree, store) == seen else None
 
     def ask(self, *frame: object, progress: Progress | None = None) -> Any:  # Any: plain values
         """Ask for something that concerns the daemon itself; its failure is a DaemonFailed."""
         try:
-            self._channel.send(*frame)
+            self.send(*frame)
             return self._follow(progress)
         except (Lost, OSError) as error:
             raise DaemonFailed("has ended, or does not answer") from error
@@ -140,23 +142,20 @@ class Client:
         self._connection.settimeout(None)
         while True:
             try:
-                frame = self._channel.receive()
+                kind, content = self.receive()
             except OSError:
-                frame = None
-            if frame is None:
                 return "the daemon has ended"
-            kind, content = frame
             if kind != "burst":
                 return str(content)
-            tell_burst(decode(content))
+            tell_burst(wire.decode(content))
 
     def end(self) -> None:
         """End the daemon, of whatever version it is, and wait until it says no more."""
-        self._connection.settimeout(SILENCE_S)
+        self._connection.settimeout(self._endpoint.timing.silence_s)
         try:
-            self._channel.send("end")
-            while self._channel.receive() is not None:
-                pass
+            self.send("end")
+            while True:
+                self.receive()
         except TimeoutError as error:
             raise DaemonFailed("does not answer") from error
         except OSError:
@@ -167,52 +166,46 @@ class Client:
         method: str,
         session: str,
         arguments: list[object],
-        named: Mapping[str, object],
-        *,
-        progress: Progress | None,
-        confirm: Confirm | None,
-        tell_recovered: Callable[[list[str]], None],
+        named: dict[str, Any],  # Any: what the method takes
     ) -> Any:  # Any: what the method gives
         """Have a method of a shadow called; raise what it raises, Without or Lost."""
-        encoded = {name: encode(value) for name, value in named.items()}
+        progress, confirm = named.get("progress"), named.get("confirm")
+        encoded = {
+            name: wire.encode(value) for name, value in named.items() if name not in ("progress", "confirm")
+        }
         wishes = [progress is not None, confirm is not None]
         try:
-            self._channel.send("call", method, session, encode(arguments), encoded, wishes)
+            self.send("call", method, session, wire.encode(arguments), encoded, wishes)
         except OSError as error:
-            raise Lost(is_alive=False, number=None, is_cancelled=False) from error
-        return self._follow(progress, confirm, tell_recovered)
+            raise Lost(is_alive=False) from error
+        return self._follow(progress, confirm)
 
-    def _follow(
-        self,
-        progress: Progress | None,
-        confirm: Confirm | None = None,
-        tell_recovered: Callable[[list[str]], None] | None = None,
-    ) -> Any:  # Any: what was sent
+    def _follow(self, progress: Progress | None, confirm: Confirm | None = None) -> Any:  # Any: what was sent
         """Follow what the daemon tells of the work until it is over."""
         self._is_cancelled = False
         number = None
-        self._connection.settimeout(SILENCE_S)
+        self._connection.settimeout(self._endpoint.timing.silence_s)
         with _Interrupts(self._cancel) as interrupts:
             while True:
                 try:
-                    kind, *rest = self._receive()
+                    kind, *rest = self.receive()
                 except OSError as error:
                     is_alive = isinstance(error, TimeoutError)
                     raise Lost(is_alive=is_alive, number=number, is_cancelled=self._is_cancelled) from error
                 if kind == "result":
-                    return decode(rest[0])
+                    return wire.decode(rest[0])
                 if kind == "error":
-                    raise decode_error(rest[0])
+                    raise wire.decode_error(rest[0])
                 if kind == "without":
                     raise Without(*rest)
                 if kind == "number":
                     (number,) = rest
                 elif kind == "progress" and progress is not None:
                     progress(*rest)
-                elif kind == "recovered" and tell_recovered is not None:
-                    tell_recovered(*rest)
+                elif kind == "recovered":
+                    self.recovered.extend(*rest)
                 elif kind == "confirm" and confirm is not None:
-                    self._answer(confirm, decode(rest[0]), interrupts)
+                    self._answer(confirm, wire.decode(rest[0]), interrupts)
 
     def _answer(self, confirm: Confirm, plan: shadowtree.Plan, interrupts: _Interrupts) -> None:
         """Let somebody agree to a plan, or not; Ctrl-C is neither."""
@@ -224,21 +217,15 @@ class Client:
             interrupts.hold()
             self._cancel()
             return
-        self._channel.send("answer", bool(is_agreed))
+        self.send("answer", bool(is_agreed))
 
     def _cancel(self) -> None:
         self._is_cancelled = True
         try:
-            self._channel.send("cancel")
+            self.send("cancel")
         except OSError:
             # Whoever follows the work is about to notice.
             return
-
-    def _receive(self) -> tuple[Any, ...]:  # Any: plain values
-        frame = self._channel.receive()
-        if frame is None:
-            raise ConnectionError("the daemon has closed the conversation")
-        return frame
 
 
 class _Interrupts:
@@ -249,12 +236,10 @@ class _Interrupts:
 
     def __init__(self, act: Callable[[], None]) -> None:
         self._act = act
-        self._is_wanted = False
+        self._is_wanted = signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
     def __enter__(self) -> _Interrupts:
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            self._is_wanted = True
-            self.hold()
+        self.hold()
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -278,8 +263,8 @@ class _Interrupts:
 
 def connect(endpoint: Endpoint) -> Client | None:
     """Connect to the daemon; None: there is none."""
-    connection = endpoint.connect(HELLO_S)
-    return None if connection is None else Client(connection)
+    connection = endpoint.connect()
+    return None if connection is None else Client(endpoint, connection)
 
 
 # A shadow in another process
@@ -292,19 +277,18 @@ def find_remote(
 
     Gives its path and what can be used as its shadow; None: the command has to do without.
     """
-    endpoint = Endpoint(environ)
-    client = connect(endpoint)
+    client = connect(Endpoint(environ))
     if client is None:
         return None
     given = store or environ.get("SHADOWTREE_STORE") or None
     try:
-        client.greet(endpoint)
-        welcome = client.find(os.path.realpath(start), given and os.path.realpath(given))
-        if welcome is not None and welcome.is_seen_here():
-            # Any: it answers like a Shadow.
-            remote: Any = RemoteShadow(client, welcome.worktree, welcome.store, session)
-            return welcome.worktree, remote
-    except (OtherDaemon, OSError, ValueError, TypeError):
+        if client.greet() is None:
+            found = client.find(os.path.realpath(start), given and os.path.realpath(given))
+            if found is not None:
+                # Any: it answers like a Shadow.
+                remote: Any = RemoteShadow(client, *found, session)
+                return found[0], remote
+    except (OSError, ValueError, TypeError):
         # Whatever it is, it is nothing to talk to.
         pass
     except BaseException:
@@ -320,7 +304,7 @@ class RemoteShadow:
     def __init__(self, client: Client, worktree: str, store: str, session: str) -> None:
         self._client: Client | None = client
         self._local: shadowtree.Shadow | None = None
-        self._recovered: list[str] = []
+        self._recovered = client.recovered
         self._worktree = worktree
         self._store = store
         self._session = session
@@ -333,9 +317,7 @@ class RemoteShadow:
     def __enter__(self) -> RemoteShadow:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -345,7 +327,7 @@ class RemoteShadow:
             self._local.close()
 
     def __getattr__(self, name: str) -> Any:  # Any: whatever a Shadow has
-        if name not in METHODS:
+        if name not in wire.METHODS:
             return getattr(self._open_local(), name)
 
         def call(*arguments: object, **named: Any) -> Any:  # Any: what the method takes and gives
@@ -361,24 +343,14 @@ class RemoteShadow:
     ) -> Any:  # Any: what the method gives
         """Let the daemon call a method; if it does not, call it here."""
         if self._client is not None:
-            sent = {name: value for name, value in named.items() if name not in ("progress", "confirm")}
             try:
-                return self._client.call(
-                    method,
-                    self._session,
-                    arguments,
-                    sent,
-                    progress=named.get("progress"),
-                    confirm=named.get("confirm"),
-                    tell_recovered=self._recovered.extend,
-                )
+                return self._client.call(method, self._session, arguments, named)
             except Without:
                 self._leave()
             except Lost as lost:
                 self._leave()
-                self._require_undone(lost, method, may_repeat(method, arguments, named))
-        act: Callable[..., Any] = getattr(self._open_local(), method)  # Any: what the method gives
-        return act(*arguments, **named)
+                self._require_undone(lost, method, wire.may_repeat(method, arguments, named))
+        return getattr(self._open_local(), method)(*arguments, **named)
 
     def _require_undone(self, lost: Lost, method: str, is_repeatable: bool) -> None:
         """Raise unless the work may be done by this process now."""

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from shadowtree.base.errors import InvalidInput, ShadowError
+from shadowtree.base.frozen import frozen
 from shadowtree.system import disk
 from shadowtree.system.process import file_system_view, peer_user, short_path, user_id
 from shadowtree.system.syscalls import free_lock, try_lock
@@ -36,10 +37,50 @@ _BACKLOG = 64
 """How many commands may wait for a daemon to listen; one more does without."""
 
 
+@frozen
+class Timing:
+    """How long both sides wait for each other, and what the daemon does by the clock, in seconds."""
+
+    hello_s: float = 1.0
+    """How long a command waits for the welcome; then it works alone."""
+    silence_s: float = 10.0
+    """How long it waits for any frame about its work; then the daemon hangs."""
+    beat_s: float = 2.0
+    """How often the daemon says that it is still at work."""
+    first_progress_s: float = 0.5
+    progress_s: float = 0.1
+    """When it sends the first progress, and how often after that."""
+    reading_s: float = 0.5
+    """How long a request that only reads waits for others; by itself a command need not wait at all."""
+    sending_s: float = 30.0
+    """A command that takes nothing for so long is taken for dead."""
+    tick_s: float = 3.0
+    """How often the daemon looks whether it is needed and found, and whether there is idle time."""
+    linger_s: float = 2.0
+    """A daemon that serves nothing, and that nobody talks to, ends at the first tick after so long."""
+    round_s: float = 60.0
+    """How often worktrees are checked: are they still there, and used."""
+    unused_s: float = 3600.0
+    """A worktree that nobody holds and no command used for so long is dropped."""
+    tidy_after_s: float = 5.0
+    """The store of a worktree that was not used for so long is tidied."""
+    quiet_s: float = 120.0
+    """A worktree that was not used for so long is looked over."""
+    look_every_s: float = 600.0
+    """At most one full look over a worktree is begun in that time."""
+    look_s: float = 0.02
+    look_pause_s: float = 0.08
+    """How long a piece of such a look takes, and the pause after it."""
+
+
+USUAL_TIMING = Timing()
+
+
 class Endpoint:
     """The directory in which commands and the daemon find each other."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], *, timing: Timing = USUAL_TIMING) -> None:
+        self.timing = timing
         places = Places(environ)
         stores = places.stores
         if stores is None:
@@ -103,7 +144,7 @@ class Endpoint:
         finally:
             os.close(fd)
 
-    def connect(self, timeout_s: float) -> _socket.socket | None:
+    def connect(self) -> _socket.socket | None:
         """Connect to the daemon; None: there is none, or one that is not to be trusted."""
         if not os.path.lexists(self.socket):
             return None
@@ -116,7 +157,7 @@ class Endpoint:
         except (ImportError, AttributeError, OSError, ShadowError):
             return None
         try:
-            connection.settimeout(timeout_s)
+            connection.settimeout(self.timing.hello_s)
             with self._address() as address:
                 connection.connect(address)
             if self.is_own_user(connection):
@@ -127,8 +168,10 @@ class Endpoint:
         return None
 
     def listen(self) -> Listening | None:
-        """Become the daemon here; None: another process is."""
-        self._make()
+        """Become the daemon here; None: another process is. Refuse a directory that others can write to."""
+        disk.make_directories(self.directory)
+        disk.require_trusted_parent(os.path.dirname(self.directory))
+        disk.require_private(self.directory)
         with disk.store_errors(self.lock):
             fd = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
@@ -142,12 +185,6 @@ class Endpoint:
             raise
         os.close(fd)
         return None
-
-    def _make(self) -> None:
-        """Make the directory, and refuse one that others can write to."""
-        disk.make_directories(self.directory)
-        disk.require_trusted_parent(os.path.dirname(self.directory))
-        disk.require_private(self.directory)
 
     def _bind(self) -> socket:
         """Make the socket, in place of one that a dead daemon left. Only for the holder of the lock."""

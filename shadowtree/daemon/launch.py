@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import shadowtree
 from shadowtree.base.errors import DaemonFailed, ShadowError
-from shadowtree.daemon.client import Client, OtherDaemon, connect
+from shadowtree.daemon.client import Client, connect
 from shadowtree.daemon.endpoint import Endpoint
-from shadowtree.daemon.wire import SILENCE_S
 
 _PATIENCE_S = 20.0
 """How long a new daemon may take to come up."""
@@ -49,28 +48,39 @@ def reach_daemon(environ: Mapping[str, str]) -> Client:
             time.sleep(_PAUSE_S)
 
 
-def find_daemon(environ: Mapping[str, str]) -> Client | None:
-    """Give a conversation with the daemon that runs; None: none does.
+def find_daemon(environ: Mapping[str, str], *, is_to_oversee: bool = False) -> Client | None:
+    """Give a conversation with the daemon that runs; None: none does, or it is ending.
 
-    Raise DaemonFailed if it hangs, or is not like this command.
+    Raise DaemonFailed if it hangs, or is not like this command. To oversee it, which is to ask for `status`
+    and `stop` alone, it only has to be of this version.
     """
-    return _find(environ, _refuse)
+    endpoint = Endpoint(environ)
+    client = connect(endpoint)
+    if client is None:
+        return None
+    try:
+        refusal = client.greet()
+        if refusal is None or (is_to_oversee and refusal.is_understood):
+            return client
+    except TimeoutError as error:
+        client.close()
+        raise _make_silence(endpoint) from error
+    except OSError:
+        client.close()
+        return None
+    except BaseException:
+        client.close()
+        raise
+    client.close()
+    raise DaemonFailed(f"that runs, process {refusal.pid}, {refusal.why}; try 'shadowtree watch stop --all'")
 
 
 def find_to_oversee(environ: Mapping[str, str]) -> Client | None:
-    """Do the same for `status` and `stop` alone, for which the daemon only has to be of this version.
-
-    Raise DaemonFailed also if one runs whose socket is gone.
-    """
-
-    def refuse(other: OtherDaemon) -> None:
-        if not other.is_understood:
-            _refuse(other)
-
+    """Give a conversation to oversee the daemon with; raise DaemonFailed also if its socket is gone."""
     endpoint = Endpoint(environ)
     deadline = time.monotonic() + _MOMENT_S
     while True:
-        client = _find(environ, refuse)
+        client = find_daemon(environ, is_to_oversee=True)
         owner = endpoint.find_owner() if client is None else None
         if owner is None:
             return client
@@ -90,58 +100,15 @@ def end_daemon(endpoint: Endpoint, client: Client | None) -> None:
     owner = endpoint.read_owner()
     if client is not None:
         client.end()
-    deadline = time.monotonic() + SILENCE_S
+    deadline = time.monotonic() + endpoint.timing.silence_s
     while endpoint.find_owner() == owner:
         if time.monotonic() > deadline:
             raise DaemonFailed(f"has not ended yet, it is process {owner}")
         time.sleep(_PAUSE_S)
 
 
-def _find(environ: Mapping[str, str], refuse: Callable[[OtherDaemon], None]) -> Client | None:
-    endpoint = Endpoint(environ)
-    try:
-        return _greet(endpoint, refuse)
-    except TimeoutError as error:
-        raise _make_silence(endpoint) from error
-
-
-def _refuse(other: OtherDaemon) -> None:
-    raise DaemonFailed(
-        f"that runs, process {other.pid}, {other.why}; try 'shadowtree watch stop --all'"
-    ) from other
-
-
 def _make_silence(endpoint: Endpoint) -> DaemonFailed:
     return DaemonFailed(f"does not answer, it is process {endpoint.read_owner()}")
-
-
-def _greet(endpoint: Endpoint, refuse: Callable[[OtherDaemon], None]) -> Client | None:
-    """Greet the daemon; None: there is none, or it is ending. Raise TimeoutError if it does not answer.
-
-    `refuse` raises if an `OtherDaemon` will not do.
-    """
-    client = connect(endpoint)
-    if client is None:
-        return None
-    try:
-        _say_hello(client, endpoint, refuse)
-    except TimeoutError:
-        client.close()
-        raise
-    except OSError:
-        client.close()
-        return None
-    except BaseException:
-        client.close()
-        raise
-    return client
-
-
-def _say_hello(client: Client, endpoint: Endpoint, refuse: Callable[[OtherDaemon], None]) -> None:
-    try:
-        client.greet(endpoint)
-    except OtherDaemon as other:
-        refuse(other)
 
 
 def _start(environ: Mapping[str, str]) -> str:
@@ -174,19 +141,17 @@ def run_detached(ready_fd: int) -> None:
     """Be the daemon, in a child of this process that belongs to nobody; tell when it listens."""
     if os.fork():
         os._exit(0)
-    answer = "ready"
+    server, answer = None, "taken"
     try:
         endpoint = Endpoint(os.environ)
         listening = endpoint.listen()
-        if listening is None:
-            answer = "taken"
-    except ShadowError as error:
-        listening, answer = None, str(error)
-    if listening is not None:
-        from shadowtree.daemon.server import Server
+        if listening is not None:
+            from shadowtree.daemon.server import Server
 
-        server = Server(endpoint, listening)
+            server, answer = Server(endpoint, listening), "ready"
+    except ShadowError as error:
+        answer = str(error)
     os.write(ready_fd, answer.encode("utf-8", "backslashreplace"))
     os.close(ready_fd)
-    if listening is not None:
+    if server is not None:
         server.run()

@@ -1,7 +1,8 @@
-"""The daemon itself: one event loop that answers commands, hears watchers, and uses idle time.
+"""The daemon itself: one event loop that answers commands, one conversation with each of them.
 
-Everything that is kept belongs to the loop's thread. Work on a shadow blocks, so other threads do it, one
-request at a time for each worktree (`conversation`).
+Everything that is kept belongs to the loop's thread. Work on a shadow blocks, so another thread does it, one
+request at a time for each worktree. That thread reaches the loop through `Work.tell` and `Work.ask` alone; so
+a command can cancel its work at any time, or die, and is told now and then that the work goes on.
 """
 
 from __future__ import annotations
@@ -11,71 +12,46 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from logging.handlers import RotatingFileHandler
+from queue import SimpleQueue
 
 import shadowtree
-from shadowtree.base.errors import DaemonFailed, ShadowError
-from shadowtree.base.frozen import frozen
-from shadowtree.daemon.conversation import LOG, Conversation
+from shadowtree.base.errors import DaemonFailed, Locked, ShadowError
+from shadowtree.base.frozen import replace
+from shadowtree.daemon import wire
 from shadowtree.daemon.endpoint import Endpoint, Listening
-from shadowtree.daemon.wire import (
-    PROTOCOL,
-    encode,
-)
-from shadowtree.daemon.worktrees import Gone, Served, Wish, Worktrees, in_thread
-from shadowtree.results.messages import Message
+from shadowtree.daemon.worktrees import Cancelled, Gone, Served, Wish, Worktrees, in_thread
+from shadowtree.results.outcomes import Outcome, Plan
+from shadowtree.shadow import Shadow
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from io import TextIOWrapper
     from typing import Any
 
+LOG = logging.getLogger("shadowtree.daemon")
+
 _LOG_BYTES = 64 * 1024
 _MOST_THREADS = 64
 """How many requests are worked on at once, those that wait for a person included."""
 
 
-@frozen
-class Timing:
-    """What is done by the clock, in seconds."""
-
-    unused_s: float = 3600.0
-    """A worktree that nobody holds and no command used for so long is dropped."""
-    linger_s: float = 2.0
-    """A daemon that serves nothing, and that nobody talks to, ends after so long."""
-    round_s: float = 60.0
-    """How often worktrees are checked: are they still there, and used."""
-    finding_s: float = 3.0
-    """How often it is checked that commands still find the daemon."""
-    quiet_s: float = 120.0
-    """A worktree that was not used for so long is looked over."""
-    look_every_s: float = 600.0
-    """At most one full look over a worktree is begun in that time."""
-    tidy_after_s: float = 5.0
-    """The store of a worktree that was not used for so long is tidied."""
-    look_s: float = 0.02
-    look_pause_s: float = 0.08
-    """How long a piece of such a look takes, and the pause after it."""
-
-
 class Server:
     """The one daemon of an endpoint."""
 
-    def __init__(self, endpoint: Endpoint, listening: Listening, timing: Timing | None = None) -> None:
+    def __init__(self, endpoint: Endpoint, listening: Listening) -> None:
+        self.timing = endpoint.timing
+        self.worktrees = Worktrees(endpoint.timing)
         self._endpoint = endpoint
         self._listening = listening
-        self._timing = timing or Timing()
         self._circumstances = endpoint.circumstances()
-        self._worktrees = Worktrees()
-        self._conversations: set[Conversation] = set()
-        self._is_ending = False
+        self._conversations: dict[Conversation, asyncio.Task[None] | None] = {}
         self._since_s = time.time()
-        self._next_round_s = time.monotonic() + self._timing.round_s
-        self._next_finding_s = time.monotonic() + self._timing.finding_s
-        self._empty_since_s = time.monotonic()
+        self._needed_s = time.monotonic()
+        """When somebody last talked to it, or something was served."""
 
     def run(self) -> None:
         """Answer commands until somebody ends it, or nobody needs it."""
@@ -91,20 +67,20 @@ class Server:
             self._listening.close()
 
     async def _run(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._loop.set_default_executor(ThreadPoolExecutor(_MOST_THREADS))
-        self._news = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(_MOST_THREADS))
+        self._ending = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            self._loop.add_signal_handler(number, self.end)
+            loop.add_signal_handler(number, self.end)
         listener = await asyncio.start_unix_server(self._accept, sock=self._listening.listener)
         try:
-            while not self._is_over():
+            while not self._ending.is_set():
+                has_more = await self.worktrees.use_idle_time()
+                await self.worktrees.make_round()
+                self._end_if_useless()
+                pause_s = self.timing.look_pause_s if has_more else self.timing.tick_s
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._news.wait(), self._find_pause())
-                self._news.clear()
-                await self._use_idle_time()
-                await self._make_round()
-                self._require_found()
+                    await asyncio.wait_for(self._ending.wait(), pause_s)
         finally:
             listener.close()
             await self._close()
@@ -114,70 +90,21 @@ class Server:
             writer.close()
             return
         conversation = Conversation(self, reader, writer)
-        self._conversations.add(conversation)
+        self._conversations[conversation] = asyncio.current_task()
         try:
             await conversation.run()
         finally:
-            await self._forget(conversation)
-
-    # What conversations want
+            await self.worktrees.release(conversation.tell)
+            del self._conversations[conversation]
 
     def refuse(self, protocol: int, version: str, circumstances: object) -> str | None:
         """Say why a command has to work alone; None: it need not."""
-        if (protocol, version) != (PROTOCOL, shadowtree.__version__):
+        if (protocol, version) != (wire.PROTOCOL, shadowtree.__version__):
             return f"is of version {shadowtree.__version__}, not {version}"
         if not isinstance(circumstances, dict) or circumstances.keys() != self._circumstances.keys():
             return "was started otherwise"
         other = [name for name, value in self._circumstances.items() if circumstances[name] != value]
         return f"differs from this command in its {other[0]}" if other else None
-
-    async def find(self, start: str, store: str | None) -> Served | None:
-        """Find the served worktree that a directory is in, if it is still there."""
-        served = await self._worktrees.find(start, store)
-        if served is not None and not await in_thread(served.is_there):
-            await self._drop(served, "it is no longer there")
-            return None
-        return served
-
-    async def serve(
-        self, wish: Wish, holder: object | None, progress: Callable[[int, int], None]
-    ) -> dict[str, Any]:  # Any: plain values
-        """Take a worktree in, and warm it up."""
-        served = await self._worktrees.add(wish, holder)
-        try:
-            async with served.in_use(served.shadow.settings.lock_timeout):
-                snapshot = await in_thread(served.warm_up, progress)
-        except Gone as error:
-            raise DaemonFailed(f"cannot serve it: {error}") from error
-        finally:
-            if not served.is_warm:
-                await self._worktrees.drop(served)
-        self._hear(served)
-        if wish.auto_s is not None:
-            served.require_session(wish)
-            served.auto_wishes.pop(holder, None)
-            served.auto_wishes[holder] = wish
-            await self._record_as_wished(served)
-        LOG.info("serving %s", served.worktree)
-        return {
-            "worktree": served.worktree,
-            "store": served.store,
-            **snapshot.to_dict(),
-            "pid": os.getpid(),
-            "watching": await served.describe_watching(),
-        }
-
-    async def stop(self, start: str, store: str | None) -> list[str]:
-        """Serve the worktree that a directory is in no longer; name it."""
-        served = await self.find(start, store)
-        if served is None or not await self._drop(served, "somebody stopped it"):
-            return []
-        return [served.worktree]
-
-    def end(self) -> None:
-        """End the daemon, when what is being done is finished."""
-        self._is_ending = True
-        self._news.set()
 
     async def describe(self) -> dict[str, Any]:  # Any: plain values
         """Tell what is served."""
@@ -186,185 +113,282 @@ class Server:
             "version": shadowtree.__version__,
             "since_ms": int(self._since_s * 1000),
             "socket": self._endpoint.socket,
-            "worktrees": [await served.describe() for served in self._worktrees.all()],
+            "worktrees": [await served.describe() for served in self.worktrees.all()],
         }
 
-    def was_used(self) -> None:
-        """Let idle time be planned anew: something was done."""
-        self._news.set()
+    def end(self) -> None:
+        """End the daemon, when what is being done is finished."""
+        self._ending.set()
 
-    async def _forget(self, conversation: Conversation) -> None:
-        """Forget a conversation, and what it alone held."""
-        for served in self._worktrees.release(conversation):
-            await self._drop(served, "nobody holds it")
-        for served in self._worktrees.all():
-            if served.auto_wishes.pop(conversation, None) is not None:
-                await self._record_as_wished(served)
-        self._conversations.discard(conversation)
-        self._empty_since_s = time.monotonic()
-        self._news.set()
-
-    async def _record_as_wished(self, served: Served) -> None:
-        def tell(message: Message) -> None:
-            self._loop.call_soon_threadsafe(self._tell_burst, served, message)
-
-        await served.record_as_wished(tell, log_failure)
-
-    def _tell_burst(self, served: Served, message: Message) -> None:
-        for holder in served.holders:
-            assert isinstance(holder, Conversation)
-            holder.tell("burst", encode(message))
-        self.was_used()
-
-    # Watchers
-
-    def _hear(self, served: Served) -> None:
-        """Read what the watcher has to tell, so that its queue does not run over."""
-        fd = served.shadow.fileno()
-        if fd is not None:
-            self._loop.add_reader(fd, self._start_draining, served, fd)
-
-    def _start_draining(self, served: Served, fd: int) -> None:
-        # Until it is drained: what is not read yet would wake the loop again and again.
-        self._loop.remove_reader(fd)
-        served.draining = asyncio.create_task(self._drain(served))
-
-    async def _drain(self, served: Served) -> None:
-        try:
-            await in_thread(served.shadow.drain)
-        except ShadowError as error:
-            await self._drop(served, str(error))
-        if not served.is_dropped:
-            self._hear(served)
-
-    def _stop_hearing(self, served: Served) -> None:
-        fd = served.shadow.fileno()
-        if fd is not None:
-            self._loop.remove_reader(fd)
-
-    # By the clock
-
-    def _is_over(self) -> bool:
-        return self._is_ending or (self._is_idle() and self._left_s() <= 0)
-
-    def _is_idle(self) -> bool:
-        return not self._conversations and not len(self._worktrees)
-
-    def _left_s(self) -> float:
-        return self._empty_since_s + self._timing.linger_s - time.monotonic()
-
-    def _is_working(self) -> bool:
-        return any(conversation.work is not None for conversation in self._conversations)
-
-    def _find_pause(self) -> float:
-        """Say how long there is nothing to do."""
+    def _end_if_useless(self) -> None:
+        """End it if nobody needs it, or if commands no longer find it: nobody could stop it, or see it."""
         now = time.monotonic()
-        if self._is_idle():
-            return max(0.0, self._left_s())
-        served = [] if self._is_working() else self._worktrees.all()
-        dues = [min(self._look_due_s(each), self._tidy_due_s(each)) for each in served]
-        looks = [max(self._timing.look_pause_s, due - now) for due in dues]
-        return max(0.0, min([self._next_round_s - now, self._next_finding_s - now, *looks]))
-
-    def _look_due_s(self, served: Served) -> float:
-        return max(served.looked_s + self._timing.look_every_s, served.idle_since_s + self._timing.quiet_s)
-
-    def _tidy_due_s(self, served: Served) -> float:
-        if served.is_tidy or not served.is_warm:
-            return self._next_round_s
-        return served.idle_since_s + self._timing.tidy_after_s
-
-    async def _use_idle_time(self) -> None:
-        """Spend a moment on tidying a store, or on a full look over a worktree, if nobody wants anything."""
-        if self._is_working():
-            return
-        for served in self._worktrees.all():
-            now = time.monotonic()
-            is_to_tidy = not served.is_tidy and self._tidy_due_s(served) <= now
-            if is_to_tidy or self._look_due_s(served) <= now:
-                async with served.in_idle_use() as is_free:
-                    if is_free:
-                        await (self._tidy if is_to_tidy else self._look_over)(served)
-                        return
-
-    async def _tidy(self, served: Served) -> None:
-        try:
-            served.is_tidy = await in_thread(served.shadow.tidy, 0)
-        except ShadowError as error:
-            LOG.info("tidying %s failed: %s", served.store, error)
-            served.is_tidy = True
-
-    async def _look_over(self, served: Served) -> None:
-        begun_s = time.monotonic()
-        try:
-            is_done = await in_thread(served.shadow.look_over, self._timing.look_s)
-        except ShadowError as error:
-            LOG.info("looking over %s failed: %s", served.worktree, error)
-            is_done = True
-        # Where nothing is watched there is nothing to look over: the next request looks at everything.
-        if is_done or time.monotonic() - begun_s < self._timing.look_s:
-            served.looked_s = time.monotonic()
-
-    async def _make_round(self) -> None:
-        """Drop what is no longer there or no longer used."""
-        now = time.monotonic()
-        if now < self._next_round_s:
-            return
-        self._next_round_s = now + self._timing.round_s
-        for served in self._worktrees.all():
-            is_unused = now - served.idle_since_s >= self._timing.unused_s
-            if served.is_warm and not await in_thread(served.is_there):
-                await self._drop(served, "it is no longer there")
-            elif is_unused and not served.holders and served.auto is None:
-                await self._drop(served, "it was not used for long")
-
-    def _require_found(self) -> None:
-        """End the daemon if commands no longer find it: nobody could stop it, or see what it does."""
-        now = time.monotonic()
-        if now >= self._next_finding_s:
-            self._next_finding_s = now + self._timing.finding_s
-            if not self._listening.is_found():
-                LOG.info("the endpoint is no longer there")
-                self._is_ending = True
-
-    async def _drop(self, served: Served, why: str) -> bool:
-        holders = list(served.holders)
-        self._stop_hearing(served)
-        if not await self._worktrees.drop(served):
-            return False
-        LOG.info("no longer serving %s: %s", served.worktree, why)
-        for holder in holders:
-            assert isinstance(holder, Conversation)
-            holder.tell("gone", why)
-        self._empty_since_s = time.monotonic()
-        self._news.set()
-        return True
+        if self._conversations or self.worktrees.all():
+            self._needed_s = now
+        if not self._listening.is_found():
+            LOG.info("the endpoint is no longer there")
+            self.end()
+        elif now - self._needed_s >= self.timing.linger_s:
+            self.end()
 
     async def _close(self) -> None:
         """Let what is being done be finished, and close everything."""
-        conversations = list(self._conversations)
-        for conversation in conversations:
+        for conversation in self._conversations:
             conversation.hang_up()
-        for conversation in conversations:
-            await conversation.is_over.wait()
-        for served in self._worktrees.all():
-            self._stop_hearing(served)
-            await self._worktrees.drop(served)
+        tasks = [task for task in self._conversations.values() if task is not None]
+        if tasks:
+            await asyncio.wait(tasks)
+        await self.worktrees.close()
 
 
-# The log
+class Conversation:
+    """One command, from its hello to its end: it may cancel its work at any time, or die."""
+
+    def __init__(self, server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.timing = server.timing
+        self._server = server
+        self._reader = reader
+        self._writer = writer
+        self._sending = asyncio.Lock()
+        self._is_welcome = False
+        self._is_understood = False
+        """The command is of our version, so that it may ask for what concerns the daemon itself."""
+        self._is_hung_up = False
+        self._served: Served | None = None
+        self._work: Work | None = None
+        """What is being done for the command."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Answer until the command goes; its work has ended before the connection is closed."""
+        try:
+            while True:
+                header = await self._reader.readexactly(wire.HEADER_BYTES)
+                await self._take(*wire.unpack_frame(await self._reader.readexactly(wire.frame_size(header))))
+        except (OSError, asyncio.IncompleteReadError):
+            # The command has gone, or sends what no command sends.
+            pass
+        except Exception:  # a bug in one conversation ends this one alone
+            LOG.exception("internal error")
+        finally:
+            if self._work is not None and not self._is_hung_up:
+                self._work.cancel()
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+            self._writer.close()
+
+    def hang_up(self) -> None:
+        """Listen no more; what is being done is finished, unless it waits for a person."""
+        self._is_hung_up = True
+        if self._work is not None and self._work.is_asking:
+            self._work.cancel()
+        self._reader.feed_eof()
+
+    def tell(self, kind: str, content: object) -> None:
+        """Send a frame that no answer waits for."""
+        self._start(self._send_if_there(kind, content))
+
+    async def send(self, *frame: object) -> None:
+        """Send a frame; OSError if the command is gone."""
+        async with self._sending:
+            self._writer.write(wire.pack_frame(frame))
+            await asyncio.wait_for(self._writer.drain(), self.timing.sending_s)
+
+    async def _send_if_there(self, *frame: object) -> None:
+        with suppress(OSError):
+            await self.send(*frame)
+
+    def _start(self, doing: Coroutine[object, object, None]) -> None:
+        task = asyncio.create_task(doing)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _take(self, kind: str, *rest: Any) -> None:  # Any: plain values
+        if kind == "hello":
+            await self._welcome(*rest)
+        elif kind == "end":
+            self._server.end()
+        elif kind == "status" and self._is_understood:
+            await self.send("result", wire.encode(await self._server.describe()))
+        elif kind == "stop" and self._is_understood:
+            await self._stop(*rest)
+        elif not self._is_welcome:
+            raise ConnectionError("it has not said hello")
+        elif kind == "find":
+            await self._find(*rest)
+        elif kind in ("call", "serve"):
+            if self._work is not None:
+                raise ConnectionError("one thing after the other")
+            self._work = Work(self)
+            self._start(self._do(self._work, kind, *rest))
+        elif kind == "cancel" and self._work is not None:
+            self._work.cancel()
+        elif kind == "answer" and self._work is not None:
+            self._work.answers.put(*rest)
+
+    async def _welcome(self, protocol: int, version: str, circumstances: object) -> None:
+        self._is_understood = (protocol, version) == (wire.PROTOCOL, shadowtree.__version__)
+        why = self._server.refuse(protocol, version, circumstances)
+        if why is not None:
+            await self.send("other", wire.PROTOCOL, shadowtree.__version__, os.getpid(), why)
+            return
+        self._is_welcome = True
+        await self.send("welcome")
+
+    async def _stop(self, start: str, store: str | None) -> None:
+        worktrees = self._server.worktrees
+        served = await worktrees.find(start, store)
+        is_stopped = served is not None and await worktrees.drop(served, "somebody stopped it")
+        await self.send("result", [served.worktree] if served is not None and is_stopped else [])
+
+    async def _find(self, start: str, store: str | None) -> None:
+        self._served = served = await self._server.worktrees.find(start, store)
+        if served is None:
+            await self.send("without", "it is not served")
+        else:
+            await self.send("found", served.worktree, served.store, served.seen)
+
+    async def _do(self, work: Work, kind: str, *rest: Any) -> None:  # Any: plain values
+        """Do some work, say now and then that it goes on, and send what came of it."""
+        doing = asyncio.create_task(self._try(work, kind, *rest))
+        while not (await asyncio.wait({doing}, timeout=self.timing.beat_s))[0]:
+            if not work.is_asking:
+                await self._send_if_there("working")
+        # Before the answer, because the command may send the next request right after it.
+        self._work = None
+        await self._send_if_there(*doing.result())
+
+    async def _try(self, work: Work, kind: str, *rest: Any) -> tuple[object, ...]:  # Any: plain values
+        """Do some work, and give the frame that says what came of it."""
+        try:
+            return "result", await (self.call if kind == "call" else self._serve)(work, *rest)
+        except Gone as error:
+            return "without", str(error)
+        except Cancelled:
+            return "error", wire.encode_error(KeyboardInterrupt())
+        except (ShadowError, OSError) as error:
+            return "error", wire.encode_error(error)
+        except Exception as error:  # a bug is the command's to tell
+            LOG.exception("internal error")
+            return "error", wire.encode_error(error)
+
+    async def _serve(self, work: Work, wish: dict[str, Any], is_kept: bool) -> object:  # Any: plain values
+        holder = None if is_kept else self.tell
+        return await self._server.worktrees.serve(Wish(**wish), holder, work.tell_progress)
+
+    async def call(self, work: Work, method: str, session: str, *how: Any) -> object:  # Any: plain values
+        """Call a method when the shadow is free; raise Gone if the command should do it by itself."""
+        served = self._served
+        if served is None:
+            raise Gone("no worktree was asked for")
+        is_reading = method in wire.READING
+        wait_s = self.timing.reading_s if is_reading else served.shadow.settings.lock_timeout
+        try:
+            async with served.in_use(wait_s, lambda: work.is_cancelled):
+                served.note_request(session)
+                work.shadow = served.shadow.for_session(session)
+                return await in_thread(work.call, work.shadow, method, *how)
+        except Gone:
+            if is_reading or served.is_dropped:
+                raise
+            raise Locked(served.store, os.getpid(), os.uname().nodename, wait_s) from None
 
 
-def log_failure(error: BaseException) -> None:
-    """Write a bug down, with the way to it."""
-    LOG.error("internal error", exc_info=error)
+class Work:
+    """Something that is done for a command: it can report, ask, and be cancelled."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+        self._loop = asyncio.get_running_loop()
+        self._next_progress_s = time.monotonic() + conversation.timing.first_progress_s
+        self.answers: SimpleQueue[bool | None] = SimpleQueue()
+        """What the person says who was asked; None: it is cancelled."""
+        self.is_cancelled = False
+        self.is_asking = False
+        """It waits for a person."""
+        self.shadow: Shadow | None = None
+        """Whose method is called."""
+
+    def cancel(self) -> None:
+        """Let it stop where that does no harm."""
+        self.is_cancelled = True
+        self.answers.put(None)
+        if self.shadow is not None:
+            self.shadow.cancel()
+
+    # In another thread, where a command that goes away is what Ctrl-C is elsewhere
+
+    def call(
+        self,
+        shadow: Shadow,
+        method: str,
+        arguments: Any,  # Any: plain values
+        named: dict[str, Any],  # Any: plain values
+        wishes: list[bool],
+    ) -> object:
+        """Call a method of a shadow, and give what came of it, as plain values."""
+        if method not in wire.METHODS:
+            raise DaemonFailed(f"has no method {method!r}")
+        arguments, named = wire.decode(arguments), {name: wire.decode(value) for name, value in named.items()}
+        is_repeatable = wire.may_repeat(method, arguments, named)
+        has_progress, has_confirm = wishes
+        if has_progress:
+            named["progress"] = self.tell_progress
+        if has_confirm:
+            named["confirm"] = self.ask
+        # From here on `cancel` reaches the shadow; what came before that is seen now.
+        self._check()
+        known = len(shadow.recovered)
+        try:
+            number = None if is_repeatable else shadow.last_number()
+            recovered = shadow.recovered[known:]
+            # A command that has gone hears it no more, and then nothing is begun: it may be doing it itself.
+            self.tell("number", number)
+            result = getattr(shadow, method)(*arguments, **named)
+        finally:
+            told = shadow.recovered[known:]
+            if told:
+                self.tell("recovered", told)
+        if isinstance(result, Outcome) and recovered:
+            # What was made good right before the act; what comes later is in it already.
+            result = replace(result, notes=[*result.notes, *recovered])
+        return wire.encode(result)
+
+    def tell(self, *frame: object) -> None:
+        """Send the command something; if it has gone, nobody wants the work any more."""
+        try:
+            asyncio.run_coroutine_threadsafe(self._conversation.send(*frame), self._loop).result()
+        except OSError as error:
+            raise KeyboardInterrupt from error
+
+    def tell_progress(self, done: int, total: int) -> None:
+        """Send how far it is, now and then."""
+        self._check()
+        if time.monotonic() >= self._next_progress_s:
+            self._next_progress_s = time.monotonic() + self._conversation.timing.progress_s
+            self.tell("progress", done, total)
+
+    def ask(self, plan: Plan) -> bool:
+        """Let a person agree to a plan, or not."""
+        self.is_asking = True
+        try:
+            self.tell("confirm", wire.encode(plan))
+            is_agreed = self.answers.get()
+        finally:
+            self.is_asking = False
+        if is_agreed is None:
+            raise KeyboardInterrupt
+        return is_agreed
+
+    def _check(self) -> None:
+        """Raise KeyboardInterrupt if it is cancelled."""
+        if self.is_cancelled:
+            raise KeyboardInterrupt
 
 
 def log_to(path: str) -> None:
     """Let the daemon's log go to a small file: nobody sees it work, so somebody may want to know later."""
-    handler = _PrivateFile(
-        path, maxBytes=_LOG_BYTES, backupCount=1, encoding="ascii", errors="backslashreplace"
-    )
+    handler = _PrivateFile(path, maxBytes=_LOG_BYTES, backupCount=1)
     formatter = logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
     formatter.converter = time.gmtime
     handler.setFormatter(formatter)

@@ -26,30 +26,10 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Protocol
-
-    class Connection(Protocol):
-        """What a channel needs of a socket."""
-
-        def sendall(self, data: bytes, /) -> None:
-            """Send all of it."""
-
-        def recv_into(self, buffer: memoryview, /) -> int:
-            """Receive something, and return how much."""
-
-        def close(self) -> None:
-            """Close it."""
-
+    from typing import Any
 
 PROTOCOL = 1
 """Grows with every change of a frame. Only equals talk, and only if their versions are equal too."""
-
-HELLO_S = 1.0
-"""How long a command waits for the welcome; then it works alone."""
-BEAT_S = 2.0
-"""How often the daemon says that it is still at work."""
-SILENCE_S = 10.0
-"""How long a command waits for any frame about its work; then the daemon hangs."""
 
 READING = frozenset({"blame", "branches", "diff", "diff_message", "messages", "patch", "show", "status"})
 """Methods of a shadow that record nothing."""
@@ -103,47 +83,6 @@ def unpack_frame(body: bytes | bytearray) -> tuple[Any, ...]:  # Any: plain valu
     if not isinstance(frame, tuple) or not frame:
         raise ConnectionError("that is no frame")
     return frame
-
-
-class Channel:
-    """A command's end of a connection, which blocks."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def send(self, *frame: object) -> None:
-        """Send one frame: its kind, and what belongs to it."""
-        self._connection.sendall(pack_frame(frame))
-
-    def receive(self) -> tuple[Any, ...] | None:  # Any: plain values
-        """Wait for a frame; None: the other side closed the connection.
-
-        Raises TimeoutError if the socket's time is up, and ConnectionError for what is no frame.
-        """
-        header = self._read(HEADER_BYTES)
-        if header is None:
-            return None
-        body = self._read(frame_size(header))
-        if body is None:
-            raise ConnectionError("the connection broke off")
-        return unpack_frame(body)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
-
-    def _read(self, size: int) -> bytearray | None:
-        """Read so many bytes; None if there are none at all."""
-        content = bytearray(size)
-        view = memoryview(content)
-        while view:
-            received = self._connection.recv_into(view)
-            if not received:
-                if len(view) == size:
-                    return None
-                raise ConnectionError("the connection broke off")
-            view = view[received:]
-        return content
 
 
 # Values

@@ -6,6 +6,7 @@ All of this belongs to the event loop's thread. What blocks is done by `in_threa
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 import time
@@ -13,8 +14,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 from shadowtree.base.errors import DaemonFailed, ShadowError
-from shadowtree.base.frozen import frozen
+from shadowtree.base.frozen import frozen, replace
+from shadowtree.daemon import wire
 from shadowtree.daemon.client import identify
+from shadowtree.daemon.endpoint import Timing
 from shadowtree.results.messages import Message, Snapshot
 from shadowtree.shadow import Shadow, find_worktree
 from shadowtree.watching.auto import Auto
@@ -26,6 +29,10 @@ if TYPE_CHECKING:
     Parameters = ParamSpec("Parameters")
     Result = TypeVar("Result")
     Progress = Callable[[int, int], None]
+    Holder = Callable[[str, object], None]
+    """Somebody whom a worktree is served for: how to send a frame there."""
+
+LOG = logging.getLogger("shadowtree.daemon")
 
 _LAST_BURST_S = 5.0
 """How long the last burst may take to be recorded."""
@@ -35,11 +42,27 @@ _GLANCE_S = 0.1
 """How often a request that waits for others looks whether it is still wanted."""
 
 
+class Gone(Exception):
+    """The worktree is no longer served, or in use for too long."""
+
+
+class Cancelled(Exception):
+    """The command does not want it any more."""
+
+
 async def in_thread(
     call: Callable[Parameters, Result], *arguments: Parameters.args, **named: Parameters.kwargs
 ) -> Result:
-    """Call what may block, in another thread."""
-    return await asyncio.to_thread(call, *arguments, **named)
+    """Call what may block, in another thread; a KeyboardInterrupt there is Cancelled here."""
+
+    def call_it() -> Result:
+        try:
+            return call(*arguments, **named)
+        except KeyboardInterrupt as error:
+            # It must not reach the event loop, which it would end.
+            raise Cancelled from error
+
+    return await asyncio.to_thread(call_it)
 
 
 @frozen
@@ -64,14 +87,6 @@ class Wish:
             return str(shadow.worktree), str(shadow.store)
 
 
-class Gone(Exception):
-    """The worktree is no longer served, or in use for too long."""
-
-
-class Cancelled(Exception):
-    """The command does not want it any more."""
-
-
 class Served:
     """One worktree. Its shadow is used by one request at a time."""
 
@@ -83,12 +98,12 @@ class Served:
         """Its store is the one that a command means which names none."""
         self.auto: Recording | None = None
         """Records what happens by itself, if somebody wants that."""
-        self.auto_wishes: dict[object | None, Wish] = {}
+        self.auto_wishes: dict[Holder | None, Wish] = {}
         """Who wants that, and how: the last one counts, and when it goes the one before it.
 
         All of one session: a burst is one message, and who asked first would lose what it waits for.
         """
-        self.holders: set[object] = set()
+        self.holders: set[Holder] = set()
         """The conversations that it is served for, as long as they last."""
         self.is_kept = False
         """It is served for nobody in particular, until it is not used for long."""
@@ -121,11 +136,16 @@ class Served:
         """Tell whether worktree and store are still the same directories, and the store is one. Blocks."""
         return identify(self.worktree, self.store) == self.seen and self.shadow.is_wrapped
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether somebody has the shadow alone now."""
+        return self._lock.locked()
+
     @asynccontextmanager
-    async def in_use(
+    async def alone(
         self, timeout_s: float, is_unwanted: Callable[[], bool] = lambda: False
     ) -> AsyncIterator[None]:
-        """Use the shadow alone; Gone if others use it for so long, or if it is dropped meanwhile.
+        """Have the shadow alone; Gone if others have it for so long, or if it is dropped meanwhile.
 
         Cancelled if nobody wants it any more while others are waited for.
         """
@@ -138,44 +158,38 @@ class Served:
         try:
             if self.is_dropped:
                 raise Gone(f"{self.worktree} is no longer served")
-            self.is_tidy = False
             yield
         finally:
-            self.idle_since_s = time.monotonic()
-            self._unlock()
+            if self.is_dropped:
+                self.shadow.close()
+            self._lock.release()
 
     @asynccontextmanager
-    async def in_idle_use(self) -> AsyncIterator[bool]:
-        """Use the shadow for what nobody asked for; gives False if others use it."""
-        is_free = not self._lock.locked() and await self._try_lock(0)
-        try:
-            yield is_free and not self.is_dropped
-        finally:
-            if is_free:
-                self._unlock()
+    async def in_use(
+        self, timeout_s: float, is_unwanted: Callable[[], bool] = lambda: False
+    ) -> AsyncIterator[None]:
+        """Have the shadow alone for what somebody asked for, after which idle time begins anew."""
+        async with self.alone(timeout_s, is_unwanted):
+            self.is_tidy = False
+            try:
+                yield
+            finally:
+                self.idle_since_s = time.monotonic()
 
-    async def drop(self) -> None:
+    async def close(self) -> None:
         """Close it; if it is in use, whoever uses it does that."""
         self.is_dropped = True
         self.auto_wishes.clear()
-        await self.record_as_wished(None, None)
-        if not self._lock.locked():
+        await self.record_as_wished()
+        if not self.is_in_use:
             self.shadow.close()
 
     async def _try_lock(self, timeout_s: float) -> bool:
         try:
             async with asyncio.timeout(max(0.0, timeout_s)):
-                await self._lock.acquire()
+                return await self._lock.acquire()
         except TimeoutError:
             return False
-        return True
-
-    def _unlock(self) -> None:
-        if self.is_dropped:
-            self.shadow.close()
-        self._lock.release()
-
-    # What is recorded by itself
 
     def require_session(self, wish: Wish) -> None:
         """Raise DaemonFailed if what somebody wants to be recorded is recorded in another session."""
@@ -186,23 +200,20 @@ class Served:
                 f"not in {wish.session!r}; try 'shadowtree watch stop' first"
             )
 
-    async def record_as_wished(
-        self,
-        on_message: Callable[[Message], None] | None,
-        on_failure: Callable[[BaseException], None] | None,
-    ) -> None:
-        """Record what happens by itself as the last wish says; both callbacks come from another thread."""
+    async def record_as_wished(self) -> None:
+        """Record what happens by itself as the last wish says."""
         auto, self.auto = self.auto, None
         if auto is not None:
             await in_thread(auto.stop)
-        is_wanted = bool(self.auto_wishes) and self.auto is None and not self.is_dropped
-        if is_wanted and on_message is not None and on_failure is not None:
-            wish = list(self.auto_wishes.values())[-1]
-            assert wish.auto_s is not None
-            self.auto = Recording(self.shadow.for_session(wish.session), wish.auto_s, on_message, on_failure)
+        if self.auto_wishes and self.auto is None and not self.is_dropped:
+            *_, wish = self.auto_wishes.values()
+            self.auto = Recording(self, wish)
             await in_thread(self.auto.start)
 
-    # What is told of it
+    def tell_burst(self, message: Message) -> None:
+        """Tell those whom it is served for of a burst that was recorded."""
+        for tell in self.holders:
+            tell("burst", wire.encode(message))
 
     def note_request(self, session: str) -> None:
         """Count a request."""
@@ -212,12 +223,11 @@ class Served:
 
     async def describe_watching(self) -> dict[str, Any] | None:  # Any: plain values
         """Tell how well it is watched; None while it is in use."""
-        if not await self._try_lock(_GLANCE_S):
-            return None
         try:
-            watching = None if self.is_dropped else self.shadow.watching
-        finally:
-            self._unlock()
+            async with self.alone(_GLANCE_S):
+                watching = self.shadow.watching
+        except Gone:
+            return None
         return None if watching is None else watching.to_dict()
 
     async def describe(self) -> dict[str, Any]:  # Any: plain values
@@ -233,8 +243,8 @@ class Served:
             "used_ms": int(self.used_s * 1000),
             "is_kept": self.is_kept,
             "holders": len(self.holders),
-            "auto_s": None if auto is None else auto.quiet_s,
-            "auto_session": None if auto is None else auto.session,
+            "auto_s": None if auto is None else auto.wish.auto_s,
+            "auto_session": None if auto is None else auto.wish.session,
             "failure": None if auto is None else auto.failure,
         }
 
@@ -242,21 +252,16 @@ class Served:
 class Recording:
     """Records the bursts of one worktree, in a thread of its own."""
 
-    def __init__(
-        self,
-        shadow: Shadow,
-        quiet_s: float,
-        on_message: Callable[[Message], None],
-        on_failure: Callable[[BaseException], None],
-    ) -> None:
-        self.session = shadow.session
-        self.quiet_s = quiet_s
+    def __init__(self, served: Served, wish: Wish) -> None:
+        assert wish.auto_s is not None
+        self.wish = wish
         self.failure: str | None = None
         """Why the last burst could not be recorded; it is tried again."""
-        self._on_message = on_message
-        self._on_failure = on_failure
+        self._served = served
+        self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
-        self._auto = Auto(shadow, quiet_s, on_message=self._note, on_failure=self._note_failure)
+        shadow = served.shadow.for_session(wish.session)
+        self._auto = Auto(shadow, wish.auto_s, on_message=self._note, on_failure=self._note_failure)
         self._thread = threading.Thread(target=self._run, name="auto", daemon=True)
 
     def start(self) -> None:
@@ -274,14 +279,14 @@ class Recording:
         while not self._stop.is_set():
             try:
                 self._auto.run(self._stop)
-            except Exception as error:  # noqa: BLE001  # who is told that it is recorded must not be wrong
+            except Exception as error:  # who is told that it is recorded must not be wrong
                 self.failure = f"{type(error).__name__}: {error}"
-                self._on_failure(error)
+                LOG.exception("internal error")
                 self._stop.wait(_AGAIN_S)
 
     def _note(self, message: Message) -> None:
         self.failure = None
-        self._on_message(message)
+        self._loop.call_soon_threadsafe(self._served.tell_burst, message)
 
     def _note_failure(self, error: ShadowError) -> None:
         self.failure = str(error)
@@ -290,18 +295,17 @@ class Recording:
 class Worktrees:
     """All worktrees that are served, by worktree and store."""
 
-    def __init__(self) -> None:
+    def __init__(self, timing: Timing) -> None:
+        self._timing = timing
         self._served: dict[tuple[str, str], Served] = {}
-
-    def __len__(self) -> int:
-        return len(self._served)
+        self._next_round_s = time.monotonic() + timing.round_s
 
     def all(self) -> list[Served]:
         """List them, in the order in which they came."""
         return list(self._served.values())
 
     async def find(self, start: str, store: str | None) -> Served | None:
-        """Find the one that a directory is in; None: it is in none that is served, and warm."""
+        """Find the one that a directory is in; None: it is in none that is served, warm and still there."""
         try:
             worktree = await in_thread(find_worktree, start, store=store)
         except ShadowError:
@@ -309,16 +313,104 @@ class Worktrees:
         for served in self.all():
             is_meant = served.is_usual if store is None else served.store == os.path.realpath(store)
             if served.worktree == worktree and served.is_warm and is_meant:
-                return served
+                if await in_thread(served.is_there):
+                    return served
+                await self.drop(served, "it is no longer there")
+                return None
         return None
 
-    async def add(self, wish: Wish, holder: object | None) -> Served:
-        """Take a worktree in, cold, or find it; for a holder, or for as long as it is used.
+    async def serve(
+        self, wish: Wish, holder: Holder | None, progress: Progress
+    ) -> dict[str, Any]:  # Any: plain values
+        """Take a worktree in, and warm it up; for a holder, or for as long as it is used."""
+        served = await self._add(wish, holder)
+        try:
+            async with served.in_use(served.shadow.settings.lock_timeout):
+                snapshot = await in_thread(served.warm_up, progress)
+        except Gone as error:
+            raise DaemonFailed(f"cannot serve it: {error}") from error
+        finally:
+            if not served.is_warm:
+                await self._remove(served)
+        self._hear(served)
+        if wish.auto_s is not None:
+            served.require_session(wish)
+            served.auto_wishes.pop(holder, None)
+            served.auto_wishes[holder] = wish
+            await served.record_as_wished()
+        LOG.info("serving %s", served.worktree)
+        return {
+            "worktree": served.worktree,
+            "store": served.store,
+            **snapshot.to_dict(),
+            "pid": os.getpid(),
+            "watching": await served.describe_watching(),
+        }
+
+    async def release(self, holder: Holder) -> None:
+        """Forget a holder, and drop what nobody else wants."""
+        for served in self.all():
+            served.holders.discard(holder)
+            if not served.holders and not served.is_kept:
+                await self.drop(served, "nobody holds it")
+            elif served.auto_wishes.pop(holder, None) is not None:
+                await served.record_as_wished()
+
+    async def drop(self, served: Served, why: str) -> bool:
+        """Serve a worktree no longer, and tell its holders; False: it is dropped already."""
+        holders = list(served.holders)
+        if not await self._remove(served):
+            return False
+        LOG.info("no longer serving %s: %s", served.worktree, why)
+        for tell in holders:
+            tell("gone", why)
+        return True
+
+    async def close(self) -> None:
+        """Serve nothing any more."""
+        for served in self.all():
+            await self._remove(served)
+
+    async def make_round(self) -> None:
+        """Drop what is no longer there or no longer used, now and then."""
+        now = time.monotonic()
+        if now < self._next_round_s:
+            return
+        self._next_round_s = now + self._timing.round_s
+        for served in self.all():
+            is_unused = now - served.idle_since_s >= self._timing.unused_s
+            if served.is_warm and not await in_thread(served.is_there):
+                await self.drop(served, "it is no longer there")
+            elif is_unused and not served.holders and served.auto is None:
+                await self.drop(served, "it was not used for long")
+
+    async def use_idle_time(self) -> bool:
+        """Spend a moment on tidying a store, or on a look over a worktree, if nobody wants anything.
+
+        True: there may be more to do, after a pause.
+        """
+        if any(served.is_in_use for served in self.all()):
+            return False
+        for served in self.all():
+            now, idle_since_s = time.monotonic(), served.idle_since_s
+            is_to_tidy = not served.is_tidy and now >= idle_since_s + self._timing.tidy_after_s
+            is_to_look = now >= max(
+                served.looked_s + self._timing.look_every_s, idle_since_s + self._timing.quiet_s
+            )
+            if is_to_tidy or is_to_look:
+                with suppress(Gone):
+                    async with served.alone(0):
+                        await (self._tidy if is_to_tidy else self._look_over)(served)
+                        return True
+        return False
+
+    async def _add(self, wish: Wish, holder: Holder | None) -> Served:
+        """Take a worktree in, cold, or find it.
 
         Raise DaemonFailed, and do nothing, if its bursts are recorded in another session than is wished.
         """
         found = await in_thread(find_worktree, wish.worktree, store=wish.store)
-        wish = Wish(found or wish.worktree, wish.store, wish.allow_broad, wish.auto_s, wish.session)
+        wish = replace(wish, worktree=found or wish.worktree)
         place = await in_thread(wish.find_place)
         is_usual = wish.store is None or place == await in_thread(Wish(wish.worktree, None).find_place)
         if place not in self._served:
@@ -331,17 +423,51 @@ class Worktrees:
             served.holders.add(holder)
         return served
 
-    def release(self, holder: object) -> list[Served]:
-        """Forget a holder; give what nobody else wants, which is to be dropped."""
-        for served in self._served.values():
-            served.holders.discard(holder)
-        return [each for each in self._served.values() if not each.holders and not each.is_kept]
-
-    async def drop(self, served: Served) -> bool:
-        """Serve a worktree no longer; False: it is dropped already."""
-        key = served.worktree, served.store
-        if self._served.get(key) is not served:
+    async def _remove(self, served: Served) -> bool:
+        place = served.worktree, served.store
+        if self._served.get(place) is not served:
             return False
-        del self._served[key]
-        await served.drop()
+        del self._served[place]
+        fd = served.shadow.fileno()
+        if fd is not None:
+            asyncio.get_running_loop().remove_reader(fd)
+        await served.close()
         return True
+
+    def _hear(self, served: Served) -> None:
+        """Read what the watcher has to tell, so that its queue does not run over."""
+        loop, fd = asyncio.get_running_loop(), served.shadow.fileno()
+
+        def start_draining(fd: int) -> None:
+            # Until it is drained: what is not read yet would wake the loop again and again.
+            loop.remove_reader(fd)
+            served.draining = asyncio.create_task(self._drain(served))
+
+        if fd is not None:
+            loop.add_reader(fd, start_draining, fd)
+
+    async def _drain(self, served: Served) -> None:
+        try:
+            await in_thread(served.shadow.drain)
+        except ShadowError as error:
+            await self.drop(served, str(error))
+        if not served.is_dropped:
+            self._hear(served)
+
+    async def _tidy(self, served: Served) -> None:
+        try:
+            served.is_tidy = await in_thread(served.shadow.tidy, 0)
+        except ShadowError as error:
+            LOG.info("tidying %s failed: %s", served.store, error)
+            served.is_tidy = True
+
+    async def _look_over(self, served: Served) -> None:
+        begun_s = time.monotonic()
+        try:
+            is_done = await in_thread(served.shadow.look_over, self._timing.look_s)
+        except ShadowError as error:
+            LOG.info("looking over %s failed: %s", served.worktree, error)
+            is_done = True
+        # Where nothing is watched there is nothing to look over: the next request looks at everything.
+        if is_done or time.monotonic() - begun_s < self._timing.look_s:
+            served.looked_s = time.monotonic()

@@ -16,7 +16,7 @@ import pytest
 from shadowtree import Shadow
 from shadowtree.cli.main import main
 from shadowtree.cli.output import write_lines
-from shadowtree.daemon.endpoint import Endpoint
+from shadowtree.daemon.endpoint import Endpoint, Timing
 from tests.support.daemons import (
     PATIENCE_S,
     daemon,
@@ -24,6 +24,7 @@ from tests.support.daemons import (
     find_pid,
     list_served,
     serve_kept,
+    use_timing,
     wait_until,
 )
 from tests.support.processes import COMMAND, surroundings
@@ -435,8 +436,8 @@ def test_a_daemon_whose_socket_is_gone_can_be_stopped(project: Path, terminal: T
 def test_a_daemon_that_goes_on_is_not_told_to_have_ended(
     project: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shadowtree.daemon.launch.SILENCE_S", 0.2)
     terminal.run("watch", "--detach")
+    use_timing(monkeypatch, Timing(silence_s=0.2))
     pid = find_pid()
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)

@@ -31,12 +31,11 @@ from shadowtree import (
     UnknownMessage,
 )
 from shadowtree.base.errors import AmbiguousMessage, DaemonFailed, PerhapsDone, WorktreeTooBig
-from shadowtree.daemon.client import connect, find_remote
-from shadowtree.daemon.conversation import LOG
-from shadowtree.daemon.endpoint import Endpoint
+from shadowtree.daemon.client import Client, connect, find_remote
+from shadowtree.daemon.endpoint import Endpoint, Timing
 from shadowtree.daemon.launch import find_daemon
-from shadowtree.daemon.server import log_to
-from shadowtree.daemon.wire import METHODS, Channel, decode, decode_error, encode, encode_error
+from shadowtree.daemon.server import LOG, log_to
+from shadowtree.daemon.wire import METHODS, decode, decode_error, encode, encode_error
 from shadowtree.timeline.journal import Journal
 from tests.support.daemons import (
     HOLD_AT,
@@ -47,6 +46,7 @@ from tests.support.daemons import (
     list_served,
     serve,
     serve_kept,
+    use_timing,
     wait_until,
 )
 from tests.support.processes import surroundings
@@ -78,30 +78,36 @@ def place() -> Endpoint:
 # Frames and values
 
 
-def test_a_frame_comes_out_as_it_went_in() -> None:
+def test_a_frame_comes_out_as_it_went_in(place: Endpoint) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        Channel(ours).send("kind", 1, "\udcff\x00", [None, True, {"a": 1.5}], ("t", []))
+        Client(place, ours).send("kind", 1, "\udcff\x00", [None, True, {"a": 1.5}], ("t", []))
 
-        assert Channel(theirs).receive() == ("kind", 1, "\udcff\x00", [None, True, {"a": 1.5}], ("t", []))
+        assert Client(place, theirs).receive() == (
+            "kind",
+            1,
+            "\udcff\x00",
+            [None, True, {"a": 1.5}],
+            ("t", []),
+        )
 
 
 @pytest.mark.parametrize("content", [b"\0", b"\0\0\0\x05ab", b"\xff\xff\xff\xff", b"\0\0\0\x03abc"])
-def test_what_is_no_frame_is_an_error(content: bytes) -> None:
+def test_what_is_no_frame_is_an_error(place: Endpoint, content: bytes) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.sendall(content)
         ours.shutdown(socket.SHUT_WR)
 
         with pytest.raises(ConnectionError):
-            Channel(theirs).receive()
+            Client(place, theirs).receive()
 
 
-def test_the_end_of_a_conversation_is_none() -> None:
+def test_the_end_of_a_conversation_is_an_error(place: Endpoint) -> None:
     ours, theirs = socket.socketpair()
     ours.close()
-    with theirs:
-        assert Channel(theirs).receive() is None
+    with theirs, pytest.raises(ConnectionError, match="has closed"):
+        Client(place, theirs).receive()
 
 
 @pytest.mark.parametrize(
@@ -261,12 +267,12 @@ def test_a_daemon_of_another_user_is_not_talked_to(
     place: Endpoint, worktree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with daemon():
-        connection = place.connect(1.0)
+        connection = place.connect()
         assert connection is not None
         connection.close()
         monkeypatch.setattr("shadowtree.daemon.endpoint.user_id", lambda: 12345)
 
-        assert place.connect(1.0) is None
+        assert place.connect() is None
 
 
 # Who is like the daemon
@@ -416,7 +422,7 @@ def test_many_sessions_of_one_worktree_take_their_places(worktree: Path) -> None
 
 
 def test_what_is_not_used_is_dropped_and_a_daemon_without_work_ends(worktree: Path) -> None:
-    with daemon(timing="unused_s=0.5, round_s=0.05, linger_s=0.05") as process:
+    with daemon(timing="unused_s=0.5, tick_s=0.05, round_s=0.05, linger_s=0.05") as process:
         serve_kept(worktree)
 
         assert process.wait(PATIENCE_S) == 0
@@ -424,7 +430,7 @@ def test_what_is_not_used_is_dropped_and_a_daemon_without_work_ends(worktree: Pa
 
 
 def test_what_somebody_holds_is_kept_until_he_goes(worktree: Path) -> None:
-    with daemon(timing="unused_s=0.0, round_s=0.05, linger_s=0.05") as process:
+    with daemon(timing="unused_s=0.0, tick_s=0.05, round_s=0.05, linger_s=0.05") as process:
         holder = serve(worktree, is_kept=False)
         serve_kept(worktree)
         with require(worktree) as remote:
@@ -437,7 +443,7 @@ def test_what_somebody_holds_is_kept_until_he_goes(worktree: Path) -> None:
 
 @pytest.mark.parametrize("what", ["worktree", "store"])
 def test_what_is_no_longer_there_is_dropped(worktree: Path, what: str) -> None:
-    with daemon(timing="round_s=0.05, linger_s=0.05") as process:
+    with daemon(timing="tick_s=0.05, round_s=0.05, linger_s=0.05") as process:
         serve_kept(worktree)
         shutil.rmtree(worktree if what == "worktree" else Shadow(worktree).store)
 
@@ -446,7 +452,7 @@ def test_what_is_no_longer_there_is_dropped(worktree: Path, what: str) -> None:
 
 @pytest.mark.parametrize("name", ["directory", "lock", "socket"])
 def test_a_daemon_that_nobody_finds_any_more_ends(worktree: Path, place: Endpoint, name: str) -> None:
-    with daemon(timing="finding_s=0.05") as process:
+    with daemon(timing="tick_s=0.05") as process:
         holder = serve(worktree, is_kept=False)
         path = Path(getattr(place, name))
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -456,7 +462,7 @@ def test_a_daemon_that_nobody_finds_any_more_ends(worktree: Path, place: Endpoin
 
 
 def test_a_daemon_whose_place_another_one_has_taken_leaves_it_alone(worktree: Path, place: Endpoint) -> None:
-    with daemon(timing="finding_s=0.05") as process:
+    with daemon(timing="tick_s=0.05") as process:
         serve_kept(worktree)
         process.send_signal(signal.SIGSTOP)
         shutil.rmtree(place.directory)
@@ -488,7 +494,7 @@ def test_a_quiet_worktree_is_looked_over(worktree: Path) -> None:
         "Shadow.look_over = look_over\n"
     )
     mark = worktree.parent / "looked"
-    timing = "quiet_s=0.0, look_every_s=0.0, look_pause_s=0.01"
+    timing = "tick_s=0.01, quiet_s=0.0, look_every_s=0.0, look_pause_s=0.01"
     with daemon(looked, timing=timing, LOOKED=str(mark)):
         serve_kept(worktree)
         with require(worktree) as remote:
@@ -505,7 +511,7 @@ def test_the_store_of_a_quiet_worktree_is_tidied(worktree: Path) -> None:
         "limits = Limits(packs=PackLimits(idle_bytes=0, idle_part=1_000_000))\n"
         "Shadow.__init__.__kwdefaults__['limits'] = limits\n"
     )
-    with daemon(at_once, timing="tidy_after_s=0.0, look_pause_s=0.01"):
+    with daemon(at_once, timing="tick_s=0.01, tidy_after_s=0.0, look_pause_s=0.01"):
         serve_kept(worktree)
         with require(worktree) as remote:
             for number in range(4):
@@ -556,7 +562,7 @@ def test_a_name_of_a_session_is_checked(worktree: Path) -> None:
 def test_progress_is_told(worktree: Path) -> None:
     make_tree(worktree, {f"f{number}": str(number) for number in range(50)})
     told: list[tuple[int, int]] = []
-    with daemon("from shadowtree.daemon import conversation as c; c._FIRST_PROGRESS_S = c._PROGRESS_S = 0.0"):
+    with daemon(timing="first_progress_s=0.0, progress_s=0.0"):
         with greet() as client:
             client.ask(
                 "serve",
@@ -703,7 +709,10 @@ def test_a_reader_does_not_wait_for_somebody_who_is_asked(worktree: Path) -> Non
     assert found == [0]
 
 
-def test_who_records_is_told_that_the_daemon_is_at_work(worktree: Path) -> None:
+def test_who_records_is_told_that_the_daemon_is_at_work(
+    worktree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHADOWTREE_LOCK_TIMEOUT", "0.1")
     make_tree(worktree, {"a": "1"})
     tree = Shadow(worktree).track()
     make_tree(worktree, {"b": "2"})
@@ -714,7 +723,7 @@ def test_who_records_is_told_that_the_daemon_is_at_work(worktree: Path) -> None:
         assert caught.value.pid == process.pid
         return False
 
-    with daemon("from shadowtree.daemon import conversation as c; c._RECORDING_WAITS_S = 0.1") as process:
+    with daemon() as process:
         serve_kept(worktree)
         with require(worktree) as remote, pytest.raises(NotConfirmed):
             remote.restore(tree, confirm=record)
@@ -834,7 +843,7 @@ def test_what_a_dead_daemon_began_is_taken_back_and_told(worktree: Path) -> None
 
 # A daemon that hangs
 
-FAST_BEAT = "from shadowtree.daemon import conversation; conversation.BEAT_S = 0.1\n"
+FAST_BEAT = "beat_s=0.1"
 
 
 def test_a_daemon_that_hangs_is_not_waited_for(worktree: Path) -> None:
@@ -851,10 +860,10 @@ def test_a_daemon_that_falls_silent_is_not_waited_for(
     """Nobody knows what it will do when it wakes up, so that the command does nothing itself."""
     prepare_undo(worktree)
     held = tmp_path / "held"
-    code = FAST_BEAT + HOLD_AT.format(at="exchange", held=str(held), patience=PATIENCE_S)
-    with daemon(code) as process:
+    code = HOLD_AT.format(at="exchange", held=str(held), patience=PATIENCE_S)
+    with daemon(code, timing=FAST_BEAT) as process:
         serve_kept(worktree)
-        monkeypatch.setattr("shadowtree.daemon.client.SILENCE_S", 2.0)
+        use_timing(monkeypatch, Timing(silence_s=2.0))
 
         def stop() -> None:
             wait_until(held.exists)
@@ -883,9 +892,9 @@ def test_work_that_takes_long_is_not_silent(worktree: Path, monkeypatch: pytest.
         "    return status(self)\n"
         "Shadow.status = slow_status\n"
     )
-    with daemon(FAST_BEAT + slow):
+    with daemon(slow, timing=FAST_BEAT):
         serve_kept(worktree)
-        monkeypatch.setattr("shadowtree.daemon.client.SILENCE_S", 2.0)
+        use_timing(monkeypatch, Timing(silence_s=2.0))
         with require(worktree) as remote:
             assert remote.status().changed == 0
             assert vars(remote)["_local"] is None

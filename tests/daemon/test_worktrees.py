@@ -14,6 +14,7 @@ from shadowtree.daemon.worktrees import Served, Wish
 from shadowtree.watching.auto import Auto
 from tests.support.trees import make_tree
 
+Holder = Callable[[str, object], None]
 Story = Callable[[Served], Coroutine[object, object, None]]
 
 
@@ -27,20 +28,20 @@ def tell(worktree: Path, story: Story) -> None:
         try:
             await asyncio.wait_for(story(served), 60)
         finally:
-            await served.drop()
+            await served.close()
 
     make_tree(worktree, {"a": "1"})
     asyncio.run(run())
 
 
-async def record(served: Served, holder: object, quiet_s: float = 60.0) -> None:
+async def record(served: Served, holder: Holder | None, quiet_s: float = 60.0) -> None:
     served.auto_wishes[holder] = Wish(served.worktree, None, auto_s=quiet_s)
-    await served.record_as_wished(lambda message: None, lambda error: None)
+    await served.record_as_wished()
 
 
-async def forget(served: Served, holder: object) -> None:
+async def forget(served: Served, holder: Holder | None) -> None:
     del served.auto_wishes[holder]
-    await served.record_as_wished(lambda message: None, lambda error: None)
+    await served.record_as_wished()
 
 
 def count_recorders() -> int:
@@ -92,7 +93,7 @@ def test_what_is_dropped_while_recording_begins_is_not_recorded(
     async def story(served: Served) -> None:
         beginning = asyncio.create_task(record(served, None))
         await asyncio.to_thread(has_begun.wait)
-        dropping = asyncio.create_task(served.drop())
+        dropping = asyncio.create_task(served.close())
         await asyncio.sleep(0)
         assert served.is_dropped
         may_go_on.set()
@@ -107,7 +108,7 @@ def test_what_is_dropped_while_recording_begins_is_not_recorded(
 
 def test_what_is_dropped_before_recording_begins_is_not_recorded(worktree: Path) -> None:
     async def story(served: Served) -> None:
-        await served.drop()
+        await served.close()
 
         await record(served, None)
 
@@ -118,15 +119,21 @@ def test_what_is_dropped_before_recording_begins_is_not_recorded(worktree: Path)
 
 
 def test_who_records_goes_on_when_another_one_who_wanted_it_too_has_gone(worktree: Path) -> None:
+    def first(kind: str, content: object) -> None:
+        pass
+
+    def second(kind: str, content: object) -> None:
+        pass
+
     async def story(served: Served) -> None:
-        await record(served, "first", 60.0)
-        await record(served, "second", 30.0)
+        await record(served, first, 60.0)
+        await record(served, second, 30.0)
         assert (await served.describe())["auto_s"] == 30.0
 
-        await forget(served, "second")
+        await forget(served, second)
         assert (await served.describe())["auto_s"] == 60.0
 
-        await forget(served, "first")
+        await forget(served, first)
         assert (await served.describe())["auto_s"] is None
         assert count_recorders() == 0
 
@@ -160,9 +167,10 @@ def test_a_request_waits_for_the_one_before_it_and_gives_up_in_time(worktree: Pa
             with pytest.raises(Cancelled):
                 async with served.in_use(60, lambda: True):
                     pass
-            async with served.in_idle_use() as is_free:
-                assert not is_free
-        async with served.in_idle_use() as is_free:
-            assert is_free
+            with pytest.raises(Gone, match="in use"):
+                async with served.alone(0):
+                    pass
+        async with served.alone(0):
+            assert served.is_in_use
 
     tell(worktree, story)

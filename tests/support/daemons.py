@@ -12,22 +12,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 
+import pytest
+
 from shadowtree.daemon.client import Client, connect
-from shadowtree.daemon.endpoint import Endpoint
+from shadowtree.daemon.endpoint import Endpoint, Timing
 from tests.support.processes import surroundings
 
 PATIENCE_S = 60.0
 
 RUN = """
 import os, sys
-from shadowtree.daemon.endpoint import Endpoint
-from shadowtree.daemon.server import Server, Timing
+from shadowtree.daemon.endpoint import Endpoint, Timing
+from shadowtree.daemon.server import Server
 
 {code}
-place = Endpoint(os.environ)
+place = Endpoint(os.environ, timing=Timing({timing}))
 listening = place.listen()
 assert listening is not None
-server = Server(place, listening, Timing({timing}))
+server = Server(place, listening)
 os.write(1, b"ready")
 os.close(1)
 server.run()
@@ -37,20 +39,20 @@ server.run()
 KILL_AT = """
 import signal
 from shadowtree.system import disk
-from shadowtree.daemon import conversation as server
+from shadowtree.daemon import server
 
 is_armed = False
 writes = 0
 wanted = {at!r}
-run, send = server.Call.run, server.Conversation.send
+call, send = server.Conversation.call, server.Conversation.send
 
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
-async def armed_run(self):
+async def armed_call(self, *what):
     global is_armed
     is_armed = True
-    return await run(self)
+    return await call(self, *what)
 
 def before_write(act, path):
     global writes
@@ -63,23 +65,24 @@ async def dying_send(self, *frame):
         die()
     await send(self, *frame)
 
-server.Call.run, server.Conversation.send, disk.before_write = armed_run, dying_send, before_write
+server.Conversation.call, server.Conversation.send = armed_call, dying_send
+disk.before_write = before_write
 """
 """Dies in the first call that it does: at its n-th write, at the first of a kind, or before it answers."""
 
 HOLD_AT = """
 import threading
 from shadowtree.system import disk
-from shadowtree.daemon import conversation as server
+from shadowtree.daemon import server
 
 is_armed = False
 cancelled = threading.Event()
-run, cancel = server.Call.run, server.Call.cancel
+call, cancel = server.Conversation.call, server.Work.cancel
 
-async def armed_run(self):
+async def armed_call(self, *what):
     global is_armed
     is_armed = True
-    return await run(self)
+    return await call(self, *what)
 
 def told_cancel(self):
     cancel(self)
@@ -90,9 +93,17 @@ def before_write(act, path):
         open({held!r}, "w").close()
         cancelled.wait({patience})
 
-server.Call.run, server.Call.cancel, disk.before_write = armed_run, told_cancel, before_write
+server.Conversation.call, server.Work.cancel = armed_call, told_cancel
+disk.before_write = before_write
 """
 """Stops at a certain write of its calls until somebody cancels one."""
+
+
+def use_timing(patch: pytest.MonkeyPatch, timing: Timing) -> None:
+    """Let the commands of this process wait for a daemon as long as this says."""
+    defaults = Endpoint.__init__.__kwdefaults__
+    assert defaults is not None
+    patch.setitem(defaults, "timing", timing)
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
@@ -161,7 +172,7 @@ def greet() -> Client:
     place = Endpoint(os.environ)
     client = connect(place)
     assert client is not None
-    client.greet(place)
+    assert client.greet() is None
     return client
 
 
