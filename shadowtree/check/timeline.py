@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 
-from shadowtree.base.errors import StoreDamaged
+from shadowtree.base.errors import OutOfSpace, ShadowError, StoreDamaged
 from shadowtree.base.frozen import frozen
 from shadowtree.base.paths import Change
 from shadowtree.results.reports import HurtMessage
@@ -167,13 +167,18 @@ class TimelineRows:
         decode: Callable[[Any], Value],  # Any: a row of SQLite
         statement: str | None = None,
     ) -> Iterator[Value]:
-        def add_fault(row: Any, error: Exception) -> None:
-            if row is None:
-                self._add_file_fault(error.what if isinstance(error, StoreDamaged) else str(error))
-            else:
-                self._add_row_fault(table.name, row, error)
-
-        return self._database.read_all(statement or table.select, decode, add_fault)
+        """Give every row that can be read, and note a fault for each that cannot."""
+        try:
+            for row in self._database.stream(statement or table.select):
+                try:
+                    yield decode(row)
+                except (AttributeError, TypeError, ValueError) as error:
+                    self._add_row_fault(table.name, row, error)
+        except OutOfSpace:
+            # SQLite needs some room to read: that says nothing about the timeline.
+            raise
+        except ShadowError as error:
+            self._add_file_fault(error.what if isinstance(error, StoreDamaged) else str(error))
 
     def _add_file_fault(self, why: str) -> None:
         self.is_file_damaged = True

@@ -57,6 +57,9 @@ _OF_DAMAGE = (
 """What SQLite answers to a file that is not what was written: the last but one, if a table is not there, and
 the last one, if rows do not fit together."""
 
+_ERRORS = (sqlite3.Error, UnicodeDecodeError)
+"""What SQLite raises: the last one of a name in the file that is no text."""
+
 
 class Database:
     """The rows of one timeline. Writing needs the store's lock."""
@@ -123,8 +126,7 @@ class Database:
         """
         if self._connection.in_transaction:
             return None
-        with _errors(self.path):
-            ((version,),) = self._connection.execute("PRAGMA data_version")
+        ((version,),) = self.rows("PRAGMA data_version")
         return self._opening, self._connection.total_changes, version
 
     def measure(self) -> int:
@@ -138,15 +140,13 @@ class Database:
         """Let all that is added inside count together, durably, or not at all if anything is raised."""
         assert not self._connection.in_transaction
         try:
-            with _errors(self.path):
-                self._connection.execute("BEGIN IMMEDIATE")
+            self.rows("BEGIN IMMEDIATE")
             yield
             self._transactions += 1
             if self._transactions == _FEW:
                 self._lengthen_log()
             disk.before_write("commit", self.path)
-            with _errors(self.path):
-                self._connection.execute("COMMIT")
+            self.rows("COMMIT")
         except BaseException:
             self._roll_back()
             raise
@@ -174,8 +174,7 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Let all that is read inside be of one moment, whatever others write meanwhile."""
-        with _errors(self.path):
-            self._connection.execute("BEGIN")
+        self.rows("BEGIN")
         try:
             yield
         finally:
@@ -184,37 +183,34 @@ class Database:
     def _roll_back(self) -> None:
         # After some errors SQLite has done so by itself.
         if self._connection.in_transaction:
-            with _errors(self.path):
-                self._connection.execute("ROLLBACK")
+            self.rows("ROLLBACK")
 
     def compact(self) -> None:
         """Give back the room of rows that are gone, if it is much."""
-        with _errors(self.path):
-            pages, free, size = (
-                self._connection.execute(f"PRAGMA {name}").fetchone()[0]
-                for name in ("page_count", "freelist_count", "page_size")
-            )
-            if free * size > self._free_bytes and free * 4 > pages:
-                disk.before_write("compact", self.path)
-                self._connection.execute("VACUUM")
+        names = ("page_count", "freelist_count", "page_size")
+        pages, free, size = (self.rows(f"PRAGMA {name}")[0][0] for name in names)
+        if free * size > self._free_bytes and free * 4 > pages:
+            disk.before_write("compact", self.path)
+            self.rows("VACUUM")
 
     def scrub(self) -> None:
         """Write the file anew, so that nothing is left in it, or in its log, of rows that are gone."""
         disk.before_write("scrub", self.path)
-        with _errors(self.path):
-            self._connection.execute("PRAGMA secure_delete = ON")
-            self._connection.execute("VACUUM")
-            disk.before_write("checkpoint", self.path)
-            ((is_busy, _, _),) = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self.rows("PRAGMA secure_delete = ON")
+        self.rows("VACUUM")
+        disk.before_write("checkpoint", self.path)
+        ((is_busy, _, _),) = self.rows("PRAGMA wal_checkpoint(TRUNCATE)")
         if is_busy:
             raise StoreFailed(self.path, "another process keeps reading what was there before")
 
     # How rows are read and written
 
     def rows(self, statement: str, *values: object) -> list[Any]:  # Any: rows of SQLite
-        """Read rows."""
-        with _errors(self.path):
+        """Run a statement, and give its rows."""
+        try:
             return self._connection.execute(statement, values).fetchall()
+        except _ERRORS as error:
+            raise _as_store_error(self.path, error) from error
 
     def rows_of(
         self, statement: str, keys: Collection[object], end: str = "", *, values: Sequence[object] = ()
@@ -241,28 +237,18 @@ class Database:
         except (AttributeError, TypeError, ValueError) as error:
             raise StoreDamaged(f"{self.path} holds a row that cannot be read: {error}") from error
 
-    def read_all(
-        self,
-        statement: str,
-        decode: Callable[[Any], Value],  # Any: a row of SQLite
-        on_fault: Callable[[Any, Exception], None],
-    ) -> Iterator[Value]:
-        """Read every row that can be read, for a check.
+    def read(self, decode: Callable[[Any], Value], statement: str, *values: object) -> list[Value]:
+        """Make values of the rows that a statement gives."""
+        return self.decode(decode, self.rows(statement, *values))
 
-        `on_fault` is called with each row that cannot be decoded, and with None if SQLite cannot go on.
-        """
-        try:
-            with _errors(self.path):
-                for row in self._connection.execute(statement):
-                    try:
-                        yield decode(row)
-                    except (AttributeError, TypeError, ValueError) as error:
-                        on_fault(row, error)
-        except OutOfSpace:
-            # SQLite needs some room to read: that says nothing about the timeline.
-            raise
-        except ShadowError as error:
-            on_fault(None, error)
+    def find(self, decode: Callable[[Any], Value], statement: str, *values: object) -> Value | None:
+        """Make a value of the first row that a statement gives, if there is one."""
+        return next(iter(self.read(decode, statement, *values)), None)
+
+    def stream(self, statement: str) -> Iterator[Any]:  # Any: rows of SQLite
+        """Give rows one by one, as they are stored, for a check: as many as SQLite can read."""
+        with _errors(self.path):
+            yield from self._connection.execute(statement)
 
     def find_file_faults(self) -> Iterator[str]:
         """Check the structure of the file, its tables and indexes, and that it says its format."""
@@ -286,9 +272,8 @@ class Database:
     def add(self, table: Table, *values: object, act: str = "record") -> int:
         """Add a row with these values after its number; return the number."""
         self._announce(act)
-        with _errors(self.path):
-            ((number,),) = self._connection.execute(table.next_number)
-            self._connection.execute(table.insert, table.encode((number, *values)))
+        ((number,),) = self.rows(table.next_number)
+        self.rows(table.insert, *table.encode((number, *values)))
         return int(number)
 
     def change(self, table: Table, key: int, **columns: object) -> None:
@@ -297,11 +282,8 @@ class Database:
         for values in self.decode(table.unseal, self.rows(f"{table.select} WHERE {table.key} = ?", key)):
             row = table.seal([*{**dict(zip(table.columns, values, strict=True)), **columns}.values()])
             names = ", ".join(f"{column} = ?" for column in columns)
-            with _errors(self.path):
-                self._connection.execute(
-                    f"UPDATE {table.name} SET {names}, seal = ? WHERE {table.key} = ?",
-                    (*columns.values(), row[-1], key),
-                )
+            update = f"UPDATE {table.name} SET {names}, seal = ? WHERE {table.key} = ?"
+            self.rows(update, *columns.values(), row[-1], key)
 
     def change_all(self, table: Table, keys: Iterable[int], **columns: object) -> None:
         """Change the same columns of many rows, which count together."""
@@ -321,24 +303,22 @@ class Database:
     def execute(self, statement: str, *values: object) -> None:
         """Do something that counts at once, or with the transaction that is open."""
         self._announce("record")
-        with _errors(self.path):
-            self._connection.execute(statement, values)
+        self.rows(statement, *values)
 
     def forget(self, *changes: tuple[str, Sequence[object]]) -> None:
         """Do what need not be durable, all together: a power cut may bring back what was there before."""
         self._announce("forget")
-        with _errors(self.path):
-            self._connection.execute("PRAGMA synchronous = NORMAL")
-            try:
-                self._connection.execute("BEGIN IMMEDIATE")
-                for statement, values in changes:
-                    self._connection.execute(statement, values)
-                self._connection.execute("COMMIT")
-            except BaseException:
-                self._roll_back()
-                raise
-            finally:
-                self._connection.execute("PRAGMA synchronous = FULL")
+        self.rows("PRAGMA synchronous = NORMAL")
+        try:
+            self.rows("BEGIN IMMEDIATE")
+            for statement, values in changes:
+                self.rows(statement, *values)
+            self.rows("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+        finally:
+            self.rows("PRAGMA synchronous = FULL")
 
     def _announce(self, act: str) -> None:
         """Let the fault point know of a write that counts at once; one in a transaction counts with it."""
@@ -400,25 +380,25 @@ def _describe_schema(connection: sqlite3.Connection) -> list[tuple[str, str]]:
     return sorted((str(name), " ".join(str(sql).split())) for name, sql in rows)
 
 
-class _errors(disk.store_errors):
+@contextmanager
+def _errors(path: str) -> Iterator[None]:
     """Turn the errors of SQLite about `path` into ours."""
-
-    __slots__ = ()
-
-    def _turn(self, error: BaseException) -> ShadowError | None:
-        if isinstance(error, sqlite3.Error):
-            return _as_store_error(self._path, error)
-        # SQLite complains of a name in the file that is no text.
-        return StoreDamaged(f"{self._path}: {error}") if isinstance(error, UnicodeDecodeError) else None
+    try:
+        yield
+    except _ERRORS as error:
+        raise _as_store_error(path, error) from error
 
 
-def _as_store_error(path: str, error: sqlite3.Error) -> ShadowError:
+def _as_store_error(path: str, error: Exception) -> ShadowError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     is_full = code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and has_no_room(os.path.dirname(path))
     if code == sqlite3.SQLITE_FULL or is_full:
         return OutOfSpace(path)
     is_short = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHORT_READ
-    is_no_text = isinstance(error, sqlite3.OperationalError) and not hasattr(error, "sqlite_errorcode")
+    # A name in the file that is no text has no code.
+    is_no_text = isinstance(error, UnicodeDecodeError) or (
+        isinstance(error, sqlite3.OperationalError) and not hasattr(error, "sqlite_errorcode")
+    )
     if code in _OF_DAMAGE or is_short or is_no_text:
         return StoreDamaged(f"{path}: {error}")
     return StoreFailed(path, str(error))
