@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
+import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,17 +13,24 @@ from pathlib import Path
 import pytest
 
 from shadowtree import Shadow
-from tests.faults.engine import this_turn
 from tests.support.limits import LARGE_PACKS, UNTIDIED, change_limits, use_limits
 from tests.support.processes import PACKAGE_PLACE
 from tests.support.referee import assert_sound_store
 from tests.support.terminal import Terminal
-from tests.support.trees import make_tree
+from tests.support.trees import FAST_PLACE, make_tree
+from tests.support.turns import this_turn
 from tests.support.watching import BASE, Watched, forget_youth
+
+BYTECODE = Path(PACKAGE_PLACE, ".pytest_cache", "bytecode")
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # A shell starts what runs in the background deaf to interrupts, and so would be all that is started here.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+    # Hundreds of processes are started here; each would compile all that it imports.
+    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
+    sys.dont_write_bytecode = False
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +61,13 @@ def worktree(tmp_path: Path) -> Path:
     path = tmp_path / "worktree"
     path.mkdir()
     return path
+
+
+@pytest.fixture
+def fast_place() -> Iterator[Path]:
+    """A directory in memory where there is one: for what is written a thousand times and never measured."""
+    with tempfile.TemporaryDirectory(prefix="shadowtree-tests-", dir=FAST_PLACE) as place:
+        yield Path(place)
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from typing import Any
 from shadowtree import Conflict, DuplicateMessage, InvalidInput, Shadow, ShadowError
 from tests.faults.act_trees import AFTER, BEFORE, OTHER
 from tests.faults.aftermath import check_damaged
-from tests.faults.engine import Hit, Scene, count_writes, this_turn
-from tests.support.processes import in_child
+from tests.faults.engine import Hit, Scene, count_writes
 from tests.support.stores import (
     SETTINGS,
     assert_no_leftovers,
@@ -24,6 +23,7 @@ from tests.support.stores import (
 )
 from tests.support.sweeps import kill_at
 from tests.support.trees import Mark, Tree, become, copy_of, make_tree, plain, read_marks, refill
+from tests.support.turns import choose
 
 READING: dict[str, Callable[[Shadow], object]] = {
     "status": lambda shadow: shadow.status(),
@@ -84,9 +84,7 @@ class Act(Scene):
         self._act = act
         self._settings = {**SETTINGS, **settings}
         self.commands = {**COMMANDS, "again": act}
-        names = list(self.commands)
-        first = this_turn() % len(names)
-        self._next_command = cycle(names[first:] + names[:first])
+        self._next_command = cycle(choose(self.commands, None))
         with self.open() as shadow:
             with shadow.message("m1"):
                 make_tree(worktree, BEFORE)
@@ -108,6 +106,10 @@ class Act(Scene):
         with self.open() as shadow:
             self.position_after = position_of(shadow)
         self.put_back()
+
+    def be_brief(self) -> None:
+        """Let one of four commands come next: what each comes to has to be found out first."""
+        self._next_command = cycle(choose(self.commands, 4))
 
     def put_back(self) -> None:
         """Have everything as it was before the act, the worktree being the same directory."""
@@ -212,7 +214,7 @@ class Act(Scene):
         """Tell what a command comes to where nobody was killed."""
         key = is_done, command
         if key not in self._expected:
-            self._expected[key] = in_child(lambda: self._find_expected(is_done, command)).value()
+            self._expected[key] = self._find_expected(is_done, command)
         return self._expected[key]
 
     def _find_expected(self, is_done: bool, command: str) -> object:
@@ -224,7 +226,9 @@ class Act(Scene):
             if is_done:
                 self._act(shadow)
             came_to = self._run(command, shadow)
-            return copy_of(elsewhere / "worktree"), came_to
+        found = copy_of(elsewhere / "worktree")
+        shutil.rmtree(elsewhere)
+        return found, came_to
 
     def _run(self, command: str, shadow: Shadow) -> object:
         """Run a command; give how it was refused, if it was, and where the session stands then."""
@@ -270,6 +274,7 @@ class Recovery(Act):
 
     least = 4
     spared = frozenset({"bit flip"})
+    is_half_recovered = True
     _kill_at = 0
 
     def __init__(self, worktree: Path, place: Path, *acts: Any, at: float) -> None:  # Any: as for an act

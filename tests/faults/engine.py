@@ -10,19 +10,19 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import subprocess
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 from shadowtree import Locked, Shadow, ShadowError, StoreFailed
-from tests.support.processes import PACKAGE_PLACE, in_child
+from tests.support.processes import in_child
 from tests.support.referee import git
 from tests.support.sweeps import Faults, armed, at_write, kill_at, noting
+from tests.support.turns import this_turn
 
 EVERY = 5
 MOST = 10
@@ -38,6 +38,8 @@ class Scene(ABC):
     """It has at least so many writes, or else a sweep proves nothing."""
     spared: frozenset[str] = frozenset()
     """Faults that mean nothing here."""
+    is_half_recovered = False
+    """A kill may leave a ref that names what is in a row of the timeline and in no pack yet."""
 
     @abstractmethod
     def prepare(self) -> None:
@@ -50,6 +52,9 @@ class Scene(ABC):
     @abstractmethod
     def check(self, hit: Hit) -> None:
         """Check what a fault left: all of it is done or nothing, and the next command works by itself."""
+
+    def be_brief(self) -> None:  # noqa: B027  # most scenes have nothing to leave out
+        """Leave out of checks what would cost too much where few points are hit; it turns with the commit."""
 
     def measure(self, fault: Fault) -> int:
         """Count the points of a scene for a fault; each of the three kinds is counted once."""
@@ -165,7 +170,12 @@ def kill_and_collect(name: str, scene: Scene, number: int) -> Hit:
     """Kill -9, and let real git remove what it takes for garbage before anybody can recover."""
     hit = kill(name, scene, number)
     if scene.store.exists():
-        git("--git-dir", scene.store, "gc", "--quiet", "--prune=now")
+        try:
+            git("--git-dir", scene.store, "gc", "--quiet", "--prune=now")
+        except AssertionError as error:
+            # It refuses to begin, and so removes nothing.
+            if not scene.is_half_recovered or "does not point to a valid object" not in str(error):
+                raise
     return hit
 
 
@@ -301,18 +311,6 @@ FAULTS = {fault.name: fault for fault in (KILL, *OFTEN, *RARELY)}
 # Sweeps
 
 
-@cache
-def this_turn() -> int:
-    """Give the turn: from the environment, or from the commit."""
-    told = os.environ.get("SHADOWTREE_SWEEP_TURN")
-    if told is not None:
-        return int(told)
-    done = subprocess.run(
-        ["git", "-C", PACKAGE_PLACE, "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-    )
-    return int(done.stdout.strip() or "0", 16) % 1000
-
-
 def choose_points(scene: Scene, name: str) -> Iterator[tuple[Fault, int]]:
     """Choose some of the writes of a scene, and a fault for each."""
     turn = this_turn() + zlib.crc32(name.encode())
@@ -329,6 +327,7 @@ def choose_points(scene: Scene, name: str) -> Iterator[tuple[Fault, int]]:
 
 def sweep_some(scene: Scene, name: str) -> None:
     """Hit some of the points of a scene."""
+    scene.be_brief()
     for fault, number in choose_points(scene, name):
         with noting(f"SHADOWTREE_SWEEP_TURN={this_turn()}"):
             strike(scene, fault, number)

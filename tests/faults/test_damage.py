@@ -17,7 +17,6 @@ import pytest
 
 from shadowtree import CheckReport, InvalidInput, ShadowError, StoreDamaged, UnknownMessage
 from shadowtree.base.errors import StoreTooNew, StoreTooOld
-from tests.faults.engine import this_turn
 from tests.support.damage import (
     IDS,
     MESSAGES,
@@ -27,6 +26,7 @@ from tests.support.damage import (
     damages,
     make_sample,
 )
+from tests.support.turns import this_turn
 
 NOBODY_READS = ("lock", "info/refs", "objects/info/packs")
 """Files of which only git makes use, and only if it serves others; and who last held the lock."""

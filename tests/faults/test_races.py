@@ -24,12 +24,13 @@ from shadowtree.system import disk
 from shadowtree.system.syscalls import IS_LINUX, exchange, move
 from tests.faults.act_trees import AFTER, BEFORE, TEXT
 from tests.faults.acts import Act, position_of
-from tests.faults.engine import EVERY, this_turn
+from tests.faults.engine import EVERY
 from tests.faults.scenes import SCENES
 from tests.support.processes import Child, surroundings
 from tests.support.referee import assert_sound_store
 from tests.support.stores import SETTINGS, open_shadow
 from tests.support.trees import Tree, assert_tree, link, make_tree, plain, read_marks
+from tests.support.turns import this_turn
 
 if TYPE_CHECKING:
     from shadowtree.base.arguments import OnConflict

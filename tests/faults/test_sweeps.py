@@ -19,17 +19,26 @@ from tests.support.trees import make_tree
 scenes = pytest.mark.parametrize("name", SCENES)
 
 
+@pytest.fixture
+def worktree(fast_place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A worktree in memory, as its store: faults are injected, so that the disk proves nothing here."""
+    monkeypatch.setenv("SHADOWTREE_HOME", str(fast_place / "stores"))
+    path = fast_place / "worktree"
+    path.mkdir()
+    return path
+
+
 @scenes
-def test_some_points(name: str, worktree: Path, tmp_path: Path) -> None:
-    with make_scene(name, worktree, tmp_path) as scene:
+def test_some_points(name: str, worktree: Path, fast_place: Path) -> None:
+    with make_scene(name, worktree, fast_place) as scene:
         sweep_some(scene, name)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 @scenes
-def test_every_point(name: str, fault: str, worktree: Path, tmp_path: Path) -> None:
-    with make_scene(name, worktree, tmp_path) as scene:
+def test_every_point(name: str, fault: str, worktree: Path, fast_place: Path) -> None:
+    with make_scene(name, worktree, fast_place) as scene:
         if fault in scene.spared:
             pytest.skip("it means nothing here")
         sweep_all(scene, FAULTS[fault])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
@@ -15,8 +14,7 @@ from tests.random.checks import Branches
 from tests.random.editing import LARGEST, Editor
 from tests.support import modelled
 from tests.support.modelled import Disk, Happening, Message, Seen, Session
-
-FAST_PLACE = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+from tests.support.trees import FAST_PLACE
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,7 @@ from tests.support.stores import (
     track,
 )
 from tests.support.trees import assert_tree, link, make_tree
+from tests.support.turns import choose, some_or_all
 
 STRANGER = 54321
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -1096,14 +1097,15 @@ def test_a_timeline_that_is_missing_is_damage(worktree: Path, store: Path, termi
     assert not (store / "timeline.db").exists()
 
 
+@some_or_all(20)
 def test_a_flipped_byte_of_the_timeline_never_gives_a_wrong_tree(
-    worktree: Path, store: Path, tmp_path: Path
+    worktree: Path, store: Path, tmp_path: Path, most: int | None
 ) -> None:
     make_tree(worktree, {"a": "changed"})
     tree = track(worktree)
     saved = save(store, tmp_path)
     content = (store / "timeline.db").read_bytes()
-    for position in range(0, len(content), 251):
+    for position in choose(range(0, len(content), 251), most):
         put_back(saved, store)
         flip(store / "timeline.db", position)
 
@@ -1157,7 +1159,10 @@ def test_a_spoilt_cache_only_costs_time(
     assert_sound_store(store)
 
 
-def test_a_flipped_byte_of_the_cache_only_costs_time(worktree: Path, store: Path, tmp_path: Path) -> None:
+@some_or_all(15)
+def test_a_flipped_byte_of_the_cache_only_costs_time(
+    worktree: Path, store: Path, tmp_path: Path, most: int | None
+) -> None:
     for name in ("d1", "d2"):
         make_tree(worktree, {name: {"a": name, "b": "", "c": {"d": name}}})
     expected = git_tree(worktree, tmp_path / "scratch")
@@ -1165,7 +1170,7 @@ def test_a_flipped_byte_of_the_cache_only_costs_time(worktree: Path, store: Path
     track(worktree)
     content = (store / "cache.db").read_bytes()
     used = [position for position in range(len(content)) if content[position]]
-    for position in random.Random(2).sample(used, 80):
+    for position in choose(random.Random(2).sample(used, 80), most):
         spoil_cache(store, content)
         flip(store / "cache.db", position)
 
@@ -1226,6 +1231,11 @@ def damages(path: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     yield f"{path.suffix} removed", path.unlink
 
 
+def all_damages(store: Path) -> list[tuple[Path, str, Callable[[], None]]]:
+    paths = sorted((store / "objects" / "pack").iterdir())
+    return [(path, what, damage) for path in paths for what, damage in damages(path)]
+
+
 @pytest.fixture
 def two_packs(worktree: Path, large_packs: None) -> tuple[Path, str, str]:
     """A store of two packs, and the trees that were recorded in it."""
@@ -1236,19 +1246,19 @@ def two_packs(worktree: Path, large_packs: None) -> tuple[Path, str, str]:
     return store_of(worktree), first, track(worktree)
 
 
+@some_or_all(9)
 def test_damage_to_packs_that_shows_is_healed_from_the_worktree(
-    worktree: Path, two_packs: tuple[Path, str, str], tmp_path: Path
+    worktree: Path, two_packs: tuple[Path, str, str], tmp_path: Path, most: int | None
 ) -> None:
     store, first, last = two_packs
     saved, before = save(store, tmp_path), patch_from(worktree, first)
-    for name in sorted(path.name for path in (store / "objects" / "pack").iterdir()):
-        for what, damage in damages(store / "objects" / "pack" / name):
-            put_back(saved, store)
-            track(worktree)
-            damage()
+    for _, what, damage in choose(all_damages(store), most):
+        put_back(saved, store)
+        track(worktree)
+        damage()
 
-            check_damaged(worktree, what, first, last, before)
-            assert_last_whole(store, what)
+        check_damaged(worktree, what, first, last, before)
+        assert_last_whole(store, what)
 
 
 def check_damaged(worktree: Path, what: str, first: str, last: str, before: Patch) -> None:
@@ -1278,32 +1288,30 @@ def assert_last_whole(store: Path, what: str) -> None:
         objects.close()
 
 
+@some_or_all(9)
 def test_damage_to_packs_that_does_not_show_is_found_by_whoever_reads(
-    worktree: Path, two_packs: tuple[Path, str, str], tmp_path: Path
+    worktree: Path, two_packs: tuple[Path, str, str], tmp_path: Path, most: int | None
 ) -> None:
     """A disk that forgets leaves times and sizes as they were."""
     store, first, last = two_packs
     saved, before = save(store, tmp_path), patch_from(worktree, first)
-    for name in sorted(path.name for path in (store / "objects" / "pack").iterdir()):
-        path = store / "objects" / "pack" / name
-        for what, damage in damages(path):
-            if "flipped" not in what:
-                continue
-            put_back(saved, store)
-            track(worktree)
-            with times_kept(path):
-                damage()
+    flips = [each for each in all_damages(store) if "flipped" in each[1]]
+    for path, what, damage in choose(flips, most):
+        put_back(saved, store)
+        track(worktree)
+        with times_kept(path):
+            damage()
 
-            for tree, expected in ((first, before.files), (last, [])):
-                ended = in_child(lambda tree=tree: patch_from(worktree, tree).files)  # type: ignore[misc]  # mypy cannot see the default
-                assert ended.signal is None, what
-                if isinstance(ended.result, Raised):
-                    assert ended.result.names[0] == "StoreDamaged", (what, ended.last_words)
-                else:
-                    assert ended.result == expected, what
-            ended = in_child(lambda: track(worktree))
+        for tree, expected in ((first, before.files), (last, [])):
+            ended = in_child(lambda tree=tree: patch_from(worktree, tree).files)  # type: ignore[misc]  # mypy cannot see the default
             assert ended.signal is None, what
-            assert ended.result == last or ended.result.names[0] == "StoreDamaged", (what, ended.last_words)
+            if isinstance(ended.result, Raised):
+                assert ended.result.names[0] == "StoreDamaged", (what, ended.last_words)
+            else:
+                assert ended.result == expected, what
+        ended = in_child(lambda: track(worktree))
+        assert ended.signal is None, what
+        assert ended.result == last or ended.result.names[0] == "StoreDamaged", (what, ended.last_words)
 
 
 @pytest.mark.usefixtures("large_packs")
