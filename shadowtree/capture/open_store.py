@@ -25,7 +25,7 @@ from shadowtree.store.git_format import MODE_FILE, MODE_TREE, TreeEntry, encode_
 from shadowtree.store.objects import Objects, Scratch
 from shadowtree.store.pack_writer import PackWriter
 from shadowtree.system import disk
-from shadowtree.system.process import boot_id
+from shadowtree.system.syscalls import boot_id
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.live_objects import Marking
 from shadowtree.timeline.publish import Intake

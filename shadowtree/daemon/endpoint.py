@@ -20,16 +20,13 @@ from contextlib import contextmanager
 from shadowtree.base.errors import InvalidInput, ShadowError
 from shadowtree.base.frozen import frozen
 from shadowtree.system import disk
-from shadowtree.system.process import file_system_view, peer_user, short_path, user_id
-from shadowtree.system.syscalls import free_lock, try_lock
+from shadowtree.system.syscalls import file_system_view, free_lock, peer_user, short_path, try_lock
 from shadowtree.system.user_dirs import VARIABLE_PREFIX, Places
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _socket
     from socket import socket
-
-    from shadowtree.system.process import Socket
 
 _DIRECTORY = "daemon"
 _SOCKET = "socket"
@@ -100,9 +97,9 @@ class Endpoint:
         return stores is not None and os.path.lexists(os.path.join(stores, _DIRECTORY, _SOCKET))
 
     @staticmethod
-    def is_own_user(connection: Socket) -> bool:
+    def is_own_user(connection: _socket.socket) -> bool:
         """Tell whether the process at the other end is of the same user as this one."""
-        return peer_user(connection) == user_id()
+        return peer_user(connection) == os.geteuid()
 
     def circumstances(self) -> dict[str, object]:
         """Collect what decides, beside its arguments, what a command does.

@@ -17,7 +17,6 @@ from shadowtree.base.paths import DIRECTORY, MODE_LINK, PathState, RelPath, Unkn
 from shadowtree.store.git_format import object_header, object_id
 from shadowtree.system import disk
 from shadowtree.system.files import Cursor, FileStamp, Unreadable, Vanished, open_file, stamp_of, stream_file
-from shadowtree.system.process import user_id
 from shadowtree.system.syscalls import (
     exchange,
     is_being_written,
@@ -197,7 +196,7 @@ class Writer:
                 fd, name = self._open_parent(path)
                 status = os.stat(name, dir_fd=fd, follow_symlinks=False) if name else os.fstat(fd)
             except (Vanished, FileNotFoundError, NotADirectoryError):
-                if user_id() != 0:
+                if os.geteuid() != 0:
                     return None
                 path = parent_of(path)
             else:

@@ -30,7 +30,7 @@ from shadowtree.store.identity import (
     read_identity,
 )
 from shadowtree.system import disk
-from shadowtree.system.process import host_name, is_process_alive
+from shadowtree.system.syscalls import host_name, is_process_alive
 from shadowtree.system.user_dirs import Places
 
 KEEPER_REF = "refs/heads/shadowtree"

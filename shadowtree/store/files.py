@@ -16,7 +16,6 @@ from shadowtree.base.frozen import frozen
 from shadowtree.store.directory import KEEPER_REF
 from shadowtree.store.git_format import PACK_SUFFIX
 from shadowtree.system import disk
-from shadowtree.system.process import user_id
 
 _NAMED = 10
 """How many names a sentence lists."""
@@ -81,8 +80,7 @@ class StoreFile:
     @property
     def is_of_others(self) -> bool:
         """Whether another user owns it."""
-        user = user_id()
-        return user is not None and self.owner != user
+        return self.owner != os.geteuid()
 
     @property
     def is_plain(self) -> bool:

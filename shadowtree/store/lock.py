@@ -12,8 +12,7 @@ import time
 
 from shadowtree.base.errors import Locked, ShadowError
 from shadowtree.system import disk
-from shadowtree.system.process import host_name
-from shadowtree.system.syscalls import free_lock, try_lock
+from shadowtree.system.syscalls import free_lock, host_name, try_lock
 
 _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.05

@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable
 
 from shadowtree.base.errors import OutOfSpace, ShadowError, StoreFailed, UnsafePath, describe, is_full
-from shadowtree.system.process import user_id
 from shadowtree.system.syscalls import sync_directory
 
 TYPE_CHECKING = False
@@ -59,12 +58,8 @@ class store_errors:  # in lower case, as it is used like a function
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        ours = None if error is None else self._turn(error)
-        if ours is not None:
-            raise ours from error
-
-    def _turn(self, error: BaseException) -> ShadowError | None:
-        return as_store_error(self._path, error) if isinstance(error, OSError) else None
+        if isinstance(error, OSError):
+            raise as_store_error(self._path, error) from error
 
 
 def make_directory(path: str) -> None:
@@ -168,21 +163,23 @@ def write_file(path: str, content: bytes, *, beside: str | None = None) -> None:
 
     The temporary is in the same directory, or in that of the file `beside`.
     """
-    _replace(path, content, sync, name_temporary(os.path.dirname(beside or path)))
+    _replace(path, content, os.path.dirname(beside or path), is_durable=True)
     sync_names(os.path.dirname(path))
 
 
 def place_file(path: str, content: bytes) -> None:
     """Replace a small file as a whole, and do not wait: after a power cut it may be torn, or not there."""
-    _replace(path, content, lambda fd, temporary: None, name_temporary(os.path.dirname(path)))
+    _replace(path, content, os.path.dirname(path), is_durable=False)
 
 
-def _replace(path: str, content: bytes, finish: Callable[[int, str], None], temporary: str) -> None:
+def _replace(path: str, content: bytes, directory: str, *, is_durable: bool) -> None:
+    temporary = name_temporary(directory)
     fd = create_file(temporary)
     try:
         try:
             write_all(fd, content, temporary)
-            finish(fd, temporary)
+            if is_durable:
+                sync(fd, temporary)
         finally:
             os.close(fd)
         rename(temporary, path)
@@ -339,7 +336,7 @@ def require_own(path: str) -> os.stat_result:
     """Refuse a store that another user owns, and give its status."""
     with store_errors(path):
         status = os.lstat(path)
-    if user_id() != status.st_uid:
+    if os.geteuid() != status.st_uid:
         raise UnsafePath(path, f"user {status.st_uid} owns it")
     return status
 
@@ -355,7 +352,7 @@ def require_trusted_parent(path: str) -> None:
     """Refuse a directory in which another user could put a store of theirs in place of ours."""
     with store_errors(path):
         status = os.stat(path)
-    if status.st_uid not in (0, user_id()):
+    if status.st_uid not in (0, os.geteuid()):
         raise UnsafePath(path, f"user {status.st_uid} owns it")
     if status.st_mode & 0o002 and not status.st_mode & 0o1000:
         raise UnsafePath(path, "every user can write to it")

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from shadowtree.base.errors import WorktreeFailed, describe
 from shadowtree.base.paths import ROOT, RelPath
-from shadowtree.system.process import open_file_limit
+from shadowtree.system.syscalls import open_file_limit
 
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -111,10 +111,17 @@ class Cursor:
 
         The descriptor belongs to the cursor and is good until the next call.
         """
-        if path == self._path:
-            return self._fds[-1]
-        if self._path is not None and path.rpartition(b"/")[0] == self._path and path:
-            return self._enter_child(path)
+        if path != self._path:
+            parent, _, name = path.rpartition(b"/")
+            # In a deep tree, splitting and comparing whole paths at each step down would be quadratic.
+            is_child = bool(path) and parent == self._path
+            for each in [name] if is_child else self._climb(path):
+                self._descend(each)
+            self._path = path
+        return self._fds[-1]
+
+    def _climb(self, path: RelPath) -> list[bytes]:
+        """Go up to the nearest open directory that leads to another one; give the names from there on."""
         self._path = None
         names = path.split(b"/") if path else []
         keep = 0
@@ -122,14 +129,11 @@ class Cursor:
             if mine != wanted:
                 break
             keep += 1
-        while self._is_closed(keep):
+        while keep >= len(self._fds) or self._fds[keep] < 0:
             keep -= 1
         self._close_from(keep + 1)
         del self._names[keep:]
-        for name in names[keep:]:
-            self._descend(name)
-        self._path = path
-        return self._fds[-1]
+        return names[keep:]
 
     def leave(self, path: RelPath) -> None:
         """Let go of a directory that got another name, and of all below it."""
@@ -139,24 +143,12 @@ class Cursor:
             del self._names[len(names) - 1 :]
             self._path = None
 
-    def _enter_child(self, path: RelPath) -> int:
-        """Go one step down: in a deep tree, splitting and comparing whole paths would be quadratic."""
-        self._descend(path.rpartition(b"/")[2])
-        self._path = path
-        return self._fds[-1]
-
     def _descend(self, name: bytes) -> None:
         # In this order: a name without its descriptor does no harm, the other way round would.
         self._path = None
         self._names.append(name)
         self._fds.append(_open_directory(name, self._fds[-1]))
-        self._close_some()
-
-    def _is_closed(self, depth: int) -> bool:
-        return self._fds[depth] < 0 if depth < len(self._fds) else True
-
-    def _close_some(self) -> None:
-        """Close a directory between the root and the deepest ones, once too many are open."""
+        # Once too many are open, one between the root and the deepest ones is closed.
         depth = len(self._fds) - self._limit
         if depth > 0 and self._fds[depth] >= 0:
             os.close(self._fds[depth])

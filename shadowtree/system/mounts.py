@@ -83,8 +83,7 @@ class Mounts:
         around = [mount for mount in mounts if _is_below(self._root, mount[0])]
         inside = [mount for mount in mounts if mount[0] != self._root and _is_below(mount[0], self._root)]
         # Of those around it the nearest one counts, and of several at one place the last.
-        nearest = max(around, key=lambda mount: len(mount[0]), default=None)
-        nearest = next((mount for mount in reversed(around) if nearest and mount[0] == nearest[0]), None)
+        nearest = max(reversed(around), key=lambda mount: len(mount[0]), default=None)
         # In a changed root its own mount may not be in the list.
         return [nearest or (self._root, _UNKNOWN, b""), *inside]
 

@@ -1,4 +1,7 @@
-"""System calls that differ between Linux and macOS, or that Python does not offer, each with a fallback."""
+"""System calls that differ between Linux and macOS, or that Python does not offer, each with a fallback.
+
+Also what the system knows of this process, its machine, and who is at the other end of a socket.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,12 @@ import stat
 import sys
 from collections.abc import Callable
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from _socket import socket
+
 IS_LINUX = sys.platform.startswith("linux")
 IS_MAC = sys.platform == "darwin"
-
 
 _FS_IOC_GETVERSION = 0x80087601
 """Linux: ask a file system for the generation number of an inode."""
@@ -33,6 +39,12 @@ _FIRST_HONEST_SYNCFS = (5, 17)
 """Linux: before 5.8 `syncfs` told of no error, before 5.17 of none in what the file system itself keeps."""
 _SYNCED_AS_A_WHOLE = {0xEF53, 0x58465342, 0x9123683E, 0x794C7630, 0x01021994}
 """Linux: ext4, XFS, btrfs, overlayfs, tmpfs. Others may do less in `syncfs` than in `fsync`, as FUSE does."""
+
+
+_SOL_SOCKET, _SO_PEERCRED = 1, 17
+"""Linux: ask a socket who is at its other end."""
+_SOL_LOCAL, _LOCAL_PEERCRED = 0, 1
+"""macOS: the same."""
 
 
 def sync_directory(path: str) -> None:
@@ -232,32 +244,31 @@ def directory_generation(path: str) -> int | None:
     """Give a number that differs when a file system uses an inode number again; None where it has none."""
     if not IS_LINUX:
         return None
-    import fcntl
-
-    answer = bytearray(8)
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        fcntl.ioctl(fd, _FS_IOC_GETVERSION, answer)
-    except OSError:
-        return None
+        return _ask_file_system(fd, _FS_IOC_GETVERSION)
     finally:
         os.close(fd)
-    return int.from_bytes(answer[:4], sys.byteorder)
 
 
 def folds_names(fd: int) -> bool:
     """Tell whether a directory on Linux takes `a` and `A` for one name; only of those that are set to."""
+    return bool((_ask_file_system(fd, _FS_IOC_GETFLAGS) or 0) & _FS_CASEFOLD)
+
+
+def _ask_file_system(fd: int, request: int) -> int | None:
+    """Ask Linux for a number about an open file; None where the file system has none."""
     import fcntl
 
     answer = bytearray(8)
     try:
-        fcntl.ioctl(fd, _FS_IOC_GETFLAGS, answer)
+        fcntl.ioctl(fd, request, answer)
     except OSError:
-        return False
-    return bool(int.from_bytes(answer[:4], sys.byteorder) & _FS_CASEFOLD)
+        return None
+    return int.from_bytes(answer[:4], sys.byteorder)
 
 
 def free_bytes(path: str) -> int:
@@ -278,6 +289,70 @@ def has_no_room(directory: str) -> bool:
     """Tell whether a disk is so full, in bytes or in files, that a small file does not fit any more."""
     figures = os.statvfs(directory)
     return figures.f_bavail * figures.f_frsize < 1 << 16 or (figures.f_files > 0 and figures.f_favail < 4)
+
+
+def open_file_limit() -> int:
+    """Tell how many files this process may have open."""
+    import resource
+
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 65536 if soft == resource.RLIM_INFINITY else soft
+
+
+def is_process_alive(pid: int) -> bool:
+    """Tell whether a process of this number runs on this machine; another one may have got its number."""
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
+    return True
+
+
+def boot_id() -> str:
+    """Name the time since this machine was started; empty where nobody can say, and then nothing is equal."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+            return file.read(64).decode("ascii", "replace").strip()
+    except OSError:
+        return ""
+
+
+def host_name() -> str:
+    """Give the name of this machine."""
+    return os.uname().nodename
+
+
+def short_path(directory_fd: int, directory: str, name: str) -> str:
+    """Name something in an open directory in few characters: the address of a socket has about a hundred.
+
+    Where there is no such way it is the whole path, which is refused if it is too long.
+    """
+    if IS_LINUX and os.path.isdir("/proc/self/fd"):
+        return f"/proc/self/fd/{directory_fd}/{name}"
+    return os.path.join(directory, name)
+
+
+def peer_user(connection: socket) -> int | None:
+    """Tell which user is at the other end of a Unix socket; None where nobody can say."""
+    if IS_LINUX:
+        # pid, uid and gid of whoever connected, or listened.
+        credentials = connection.getsockopt(_SOL_SOCKET, _SO_PEERCRED, 12)
+    elif IS_MAC:
+        # A version, the uid, and the groups.
+        credentials = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, 76)
+    else:
+        return None
+    return int.from_bytes(credentials[4:8], sys.byteorder)
+
+
+def file_system_view() -> str:
+    """Give a text that differs for processes that see other files under the same names, as in a container."""
+    root = os.stat("/")
+    try:
+        mounts = os.stat("/proc/self/ns/mnt").st_ino
+    except OSError:
+        mounts = 0
+    return f"{mounts}:{root.st_dev}:{root.st_ino}"
 
 
 _C_ARGUMENTS = {
@@ -309,7 +384,8 @@ def _find_c(name: str) -> Callable[..., int]:
     except (ImportError, OSError, TypeError):
         # A Python without ctypes, or one that is linked statically.
         return _not_offered
-    number = _number_of(name)
+    has_number = name == "renameat2" and IS_LINUX and sys.maxsize > 1 << 32
+    number = _RENAMEAT2_NUMBERS.get(os.uname().machine) if has_number else None
     first: tuple[int, ...] = ()
     if hasattr(library, name):
         function = library[name]
@@ -324,12 +400,6 @@ def _find_c(name: str) -> Callable[..., int]:
         return ctypes.get_errno() if function(*first, *arguments) else 0
 
     return call
-
-
-def _number_of(name: str) -> int | None:
-    """Give the number of a system call; None if it is not known for this machine."""
-    is_known = name == "renameat2" and IS_LINUX and sys.maxsize > 1 << 32
-    return _RENAMEAT2_NUMBERS.get(os.uname().machine) if is_known else None
 
 
 def _not_offered(*arguments: int | bytes) -> int:

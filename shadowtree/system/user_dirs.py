@@ -26,11 +26,11 @@ class Places:
         self.home = os.path.realpath(home) if home else None
         self.config_home = environ.get("XDG_CONFIG_HOME") or None
         self._given_store = environ.get("SHADOWTREE_STORE") or None
-        data_home = _user_data_home(environ)
+        data_home = _user_home(environ, "XDG_DATA_HOME", ".local", "share")
         given = environ.get("SHADOWTREE_HOME") or (data_home and os.path.join(data_home, "shadowtree"))
         self.stores = os.path.realpath(given) if given else None
         """The directory of stores; None without a home."""
-        config_home = _user_config_home(environ)
+        config_home = _user_home(environ, "XDG_CONFIG_HOME", ".config")
         self.user_config = environ.get("SHADOWTREE_CONFIG") or (
             config_home and os.path.join(config_home, "shadowtree", "config.toml")
         )
@@ -71,23 +71,10 @@ def store_of(worktree: str, stores: str) -> str:
     return os.path.join(stores, f"{short}-{digest}")
 
 
-def _user_data_home(environ: Mapping[str, str]) -> str | None:
-    """Name the directory in which this platform keeps a user's data; None without a home."""
+def _user_home(environ: Mapping[str, str], variable: str, *usual: str) -> str | None:
+    """Name the directory in which this platform keeps a user's data, or settings; None without a home."""
     home = environ.get("HOME") or None
     if IS_MAC:
         return home and os.path.join(home, "Library", "Application Support")
-    given = environ.get("XDG_DATA_HOME", "")
-    if os.path.isabs(given):
-        return given
-    return home and os.path.join(home, ".local", "share")
-
-
-def _user_config_home(environ: Mapping[str, str]) -> str | None:
-    """Name the directory in which this platform keeps a user's settings; None without a home."""
-    home = environ.get("HOME") or None
-    if IS_MAC:
-        return home and os.path.join(home, "Library", "Application Support")
-    given = environ.get("XDG_CONFIG_HOME", "")
-    if os.path.isabs(given):
-        return given
-    return home and os.path.join(home, ".config")
+    given = environ.get(variable, "")
+    return given if os.path.isabs(given) else home and os.path.join(home, *usual)

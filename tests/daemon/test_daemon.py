@@ -270,7 +270,7 @@ def test_a_daemon_of_another_user_is_not_talked_to(
         connection = place.connect()
         assert connection is not None
         connection.close()
-        monkeypatch.setattr("shadowtree.daemon.endpoint.user_id", lambda: 12345)
+        monkeypatch.setattr("shadowtree.daemon.endpoint.peer_user", lambda connection: 12345)
 
         assert place.connect() is None
 

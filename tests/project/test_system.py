@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from shadowtree import Shadow
-from shadowtree.system import process
 from shadowtree.system import syscalls as system
 from shadowtree.system.syscalls import exchange, is_being_written, move, start_writeback, sync_file_system
 from tests.support.mounts import mounted_ext4, mounted_tmpfs
@@ -663,10 +662,10 @@ def test_faults_reach_what_writes_into_the_worktree(worktree: Path) -> None:
 
 @pytest.mark.skipif(not system.IS_LINUX, reason="other systems do not tell boots apart")
 def test_a_boot_is_the_same_for_every_process() -> None:
-    told = process.boot_id()
+    told = system.boot_id()
 
     assert len(told) > 30
-    assert in_child(process.boot_id).value() == told
+    assert in_child(system.boot_id).value() == told
 
 
 def test_a_boot_that_nobody_can_name_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -675,4 +674,4 @@ def test_a_boot_that_nobody_can_name_is_empty(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr("builtins.open", fail)
 
-    assert process.boot_id() == ""
+    assert system.boot_id() == ""

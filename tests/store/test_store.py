@@ -38,8 +38,7 @@ from shadowtree.store.objects import Objects
 from shadowtree.store.pack_set import merge_packs
 from shadowtree.store.packs import Pack
 from shadowtree.system import disk
-from shadowtree.system.process import host_name
-from shadowtree.system.syscalls import directory_generation
+from shadowtree.system.syscalls import directory_generation, host_name
 from shadowtree.system.user_dirs import store_of as name_store
 from tests.support.processes import Child, Raised, in_child
 from tests.support.referee import assert_sound_store, git, git_tree
