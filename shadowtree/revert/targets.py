@@ -14,6 +14,7 @@ from shadowtree.capture.recorded_tree import list_changes
 from shadowtree.revert.history import History, Route, is_same_place, paths_of
 from shadowtree.revert.requests import Redo, Request, Restore, Revert, Switch, Undo, Unrevert
 from shadowtree.revert.wanted import (
+    Past,
     Wanted,
     join_wanted,
     narrow,
@@ -172,24 +173,19 @@ def _narrow(history: History, target: Target, paths: Collection[RelPath] | None)
 def _find_switch(history: History, name: str) -> Target:
     """Go to just after a message, or to the end of a branch."""
     row, branch = history.session.resolve_ref(name)
-    end = history.end_of(row.number)
-    travel = _choose_switch(history, row, history.session.find_tip(row, branch), end)
+    position, find = history.position, history.session.find
+    tip = history.session.find_tip(row, branch)
+    # A message that is open ends now, as the session stands; and so does the present line.
+    end, end_of_line = history.end_of(row.number), None if tip == position.tip else history.end_of(tip)
+    out = position.out if end is None else end.position.out
+    out_at_tip = position.out if end_of_line is None else end_of_line.position.out
+    travel = choose_switch(position, row, *choose_line(row.number, tip, out, out_at_tip), find)
     target = _follow(history, SWITCH, travel)
     if end is not None and end.after is not None:
         target = replace(target, wanted=_mend_switch(history, target, travel, end.after))
     if not target.messages and not target.wanted:
         return _nothing(history, SWITCH, f"{row.id!r} is the last message in force already")
     return target
-
-
-def _choose_switch(history: History, row: MessageRow, tip: int, end: Event | None) -> Travel:
-    # A message that is open ends now, as the session stands; and so does the present line.
-    position = history.position
-    out = position.out if end is None else end.position.out
-    end_of_line = None if tip == position.tip else history.end_of(tip)
-    out_at_tip = position.out if end_of_line is None else end_of_line.position.out
-    tip, out = choose_line(row.number, tip, out, out_at_tip)
-    return choose_switch(position, row, tip, out, history.session.find)
 
 
 def _mend_switch(history: History, target: Target, travel: Travel, after: int) -> list[Wanted]:
@@ -202,11 +198,10 @@ def _mend_switch(history: History, target: Target, travel: Travel, after: int) -
     moved = history.changes_of([*travel.rejoined, *travel.removed]) + history.acts_since_fork(travel)
     paths = paths_of(history.changes_of(travel.forward)) | paths_of(moved)
     paths |= _find_merged(history, history.route(travel), travel.position)
-    events = history.events_at(moved)
-    others = history.others.find(events, {each.number: each.since for each in moved})
+    past = history.trace(moved)
     removed = {row.number for row in travel.removed}
-    back = want_back({each.number for each in moved if each.row.number in removed}, events, others)
-    there = want_forward({each.number for each in moved if each.row.number not in removed}, events, others)
+    back = want_back({each.number for each in moved if each.message in removed}, past)
+    there = want_forward({each.number for each in moved if each.message not in removed}, past)
     tree = history.open(after)
     wanted = join_wanted(join_wanted(target.wanted, back), there)
     wanted = want_states({path: tree.find(path) for path in paths}, wanted)
@@ -235,7 +230,7 @@ def _find_unrevert(history: History) -> Target:
     left, _ = part_ways(history.position.tip, position.tip, history.session.find)
     return Target(
         UNREVERT,
-        want_back(over, events, history.others.find(events, dict.fromkeys(over, act.number))),
+        want_back(over, Past(events, history.find_others(events, dict.fromkeys(over, act.number)))),
         Position(head=position.head, tip=position.tip, out=position.out),
         messages=[*undone, *redone],
         redone=redone,
@@ -292,32 +287,26 @@ def _follow(
     if gone is not None and gone.forgotten_ms is not None:
         raise ForgottenMessage(gone.id, gone.forgotten_ms, is_on_way=True)
     route = history.route(travel)
-    passed = route.messages
     if step is not None:
-        passed[0] = history.limit_to_step(passed[0], step, is_only=is_only)
+        route.messages[0] = history.limit_to_step(route.messages[0], step, is_only=is_only)
+    merged: set[RelPath] = set()
+    if is_only:
+        merged = paths_of(route.messages)
+    elif kind != SWITCH:
+        merged = _find_merged(history, route, travel.position)
+    past = history.trace(route.messages)
+    wanted = want_back(route.back, past, merged, route.passed)
+    if route.forward:
+        wanted = want_across(wanted, want_forward(route.forward, past, merged))
     return Target(
         kind,
-        _want_route(history, kind, route, travel, is_only=is_only),
+        [*wanted, *_want_directories_away(history, wanted, travel)],
         travel.position,
         messages=travel.messages,
         redone=travel.redone,
         first=travel.messages[0] if travel.messages else None,
         is_only=is_only,
     )
-
-
-def _want_route(history: History, kind: str, route: Route, travel: Travel, *, is_only: bool) -> list[Wanted]:
-    events = history.events_at(route.messages)
-    others = history.others.find(events, {each.number: each.since for each in route.messages})
-    merged: set[RelPath] = set()
-    if is_only:
-        merged = paths_of(route.messages)
-    elif kind != SWITCH:
-        merged = _find_merged(history, route, travel.position)
-    wanted = want_back(route.back, events, others, merged, route.passed)
-    if route.forward:
-        wanted = want_across(wanted, want_forward(route.forward, events, others, merged))
-    return [*wanted, *_want_directories_away(history, wanted, travel)]
 
 
 def _want_directories_away(history: History, wanted: Sequence[Wanted], travel: Travel) -> list[Wanted]:
@@ -358,8 +347,8 @@ def _find_merged(history: History, route: Route, position: Position) -> set[RelP
         (out,) = history.changes_of([history.session.find(taken.message)])
         ends: dict[RelPath, int] = {}
         for message in route.messages:
-            for path in message.paths & out.paths:
+            for path in paths_of([message]) & paths_of([out]):
                 if message.number in route.forward or path not in ends:
-                    ends[path] = message.row.number
+                    ends[path] = message.message
         merged |= {path for path, end in ends.items() if taken.message < end <= taken.newest}
     return merged

@@ -10,7 +10,7 @@ the chain does not fit the next one, somebody else edited the path in between: a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from shadowtree.base.frozen import field, frozen, replace
 from shadowtree.base.paths import Change, PathState, RelPath, Unknown, is_among
@@ -65,41 +65,44 @@ class OtherChange:
     """It is part of what a message is recorded to have done, and cannot be separated from it."""
 
 
+@frozen
+class Past:
+    """What was done to some paths from an event on."""
+
+    events: list[EventChanges]
+    """All that this session did to them."""
+    others: dict[RelPath, OtherChange]
+    """What other sessions did to each."""
+
+
 def want_back(
     over: Collection[int],
-    events: Sequence[EventChanges],
-    others: Mapping[RelPath, OtherChange],
+    past: Past,
     merged: Collection[RelPath] = (),
     passed: Collection[int] = (),
 ) -> list[Wanted]:
     """Want every path that the events `over` changed to be what it was before the first of them.
 
-    `events` is all that the session did to these paths since, those included. `others` is what other sessions
-    did to them. At the paths `merged` the messages' changes are to be taken out from under what came later.
-    What the events `passed` did was taken out before, and is not there any more.
+    At the paths `merged` the messages' changes are to be taken out from under what came later. What the
+    events `passed` did was taken out before, and is not there any more.
     """
     found = []
-    for path, seen in sorted(_follow(over, events, _Path.take_out, passed).items()):
+    for path, seen in sorted(_follow(over, past, passed).items()):
         first = seen.first.new
         # Where nobody knows what was made of it, it is reverted only if it is what it was anyway.
         doubt = f"unknown after: {first.reason}" if isinstance(first, Unknown) else None
-        target = _known(seen.first.old, "before")
-        found.append(seen.want(path, target, doubt, others.get(path), is_merged=path in merged))
+        edits = [Change(path, change.new, change.old) for change in reversed(seen.counted)]
+        found.append(seen.want(_known(seen.first.old, "before"), edits, doubt, is_merged=path in merged))
     return found
 
 
-def want_forward(
-    over: Collection[int],
-    events: Sequence[EventChanges],
-    others: Mapping[RelPath, OtherChange],
-    merged: Collection[RelPath] = (),
-) -> list[Wanted]:
+def want_forward(over: Collection[int], past: Past, merged: Collection[RelPath] = ()) -> list[Wanted]:
     """Want every path that the events `over` changed to be what it was after the last of them."""
     found = []
-    for path, seen in sorted(_follow(over, events, _Path.put_in).items()):
-        doubt = None if seen.is_known else "unknown before"
-        target = _known(seen.target, "after")
-        found.append(seen.want(path, target, doubt, others.get(path), is_merged=path in merged))
+    for path, seen in sorted(_follow(over, past).items()):
+        doubt = None if any(change.is_known for change in seen.counted) else "unknown before"
+        target = _known(seen.counted[-1].new, "after")
+        found.append(seen.want(target, seen.counted, doubt, is_merged=path in merged))
     return found
 
 
@@ -152,55 +155,37 @@ def narrow(wanted: Iterable[Wanted], paths: Collection[RelPath]) -> list[Wanted]
     return [want for want in wanted if is_among(want.path, paths)]
 
 
-def _follow(
-    over: Collection[int],
-    events: Sequence[EventChanges],
-    count: Callable[[_Path, Change], None],
-    passed: Collection[int] = (),
-) -> dict[RelPath, _Path]:
+def _follow(over: Collection[int], past: Past, passed: Collection[int] = ()) -> dict[RelPath, _Path]:
     """Follow every path that the events `over` changed, from the first of them on."""
     paths: dict[RelPath, _Path] = {}
-    for event in events:
+    for event in past.events:
         for change in event.changes:
             if change.path in paths:
                 paths[change.path].go_on(change, event)
             elif event.number in over:
-                paths[change.path] = _Path(change, event.label)
+                paths[change.path] = _Path(change, event.label, past.others.get(change.path))
             if event.number in over and event.number not in passed:
-                count(paths[change.path], change)
+                paths[change.path].counted.append(change)
     return paths
 
 
 class _Path:
     """The history of one path so far."""
 
-    def __init__(self, first: Change, label: str) -> None:
+    def __init__(self, first: Change, label: str, other: OtherChange | None) -> None:
         self.first = first
-        self.last: Answer = first.new
+        self.counted: list[Change] = []
+        """What the events on the way did to it."""
+        self._last: Answer = first.new
         """What was last recorded for it; where that is unknown, what was known before."""
         self._left = first.new
         """What the last event left, known or not."""
-        self.label = label
-        self.edits: list[Change] = []
-        """What the way does to it, in the order of the way."""
-        self.target: Answer = None
-        """What it was after the last event on the way."""
-        self.is_known = False
-        """Some event on the way has it in its patch."""
+        self._label = label
+        self._other = other
         self._edited: dict[Answer, str] = {}
         """States that hold somebody's edit, and why we know."""
         self._plain: set[Answer] = {first.old, first.new}
         """States that hold none."""
-
-    def take_out(self, change: Change) -> None:
-        """Count a change that is to be reversed."""
-        self.edits = _join([Change(change.path, change.new, change.old), *self.edits])
-
-    def put_in(self, change: Change) -> None:
-        """Count a change that is to be made again."""
-        self.edits = _join([*self.edits, change])
-        self.target = change.new
-        self.is_known = self.is_known or change.is_known
 
     def go_on(self, change: Change, event: EventChanges) -> None:
         """Add the next change.
@@ -211,7 +196,7 @@ class _Path:
         if event.is_act and change.old == change.new:
             # The act found it as it was wanted: whoever made it so, it is agreed upon.
             self._edited.pop(change.old, None)
-            self.last, self._left, self.label = change.new, change.new, event.label
+            self._last, self._left, self._label = change.new, change.new, event.label
             return
         reason = self._find_edit(change, event)
         self._left = change.new
@@ -220,32 +205,39 @@ class _Path:
         else:
             holding = {change.old, change.new} if change.is_merged or not event.is_act else {change.old}
             self._edited.update(dict.fromkeys(holding - self._plain, reason))
-        if not isinstance(change.new, Unknown) or isinstance(self.last, Unknown):
-            self.last = change.new
-        self.label = event.label
+        if not isinstance(change.new, Unknown) or isinstance(self._last, Unknown):
+            self._last = change.new
+        self._label = event.label
 
     def _find_edit(self, change: Change, event: EventChanges) -> str | None:
         """Describe the edit that a change goes on from; None: it goes on from what was recorded last."""
         if change.old in self._edited:
             return self._edited[change.old]
         if isinstance(change.old, Unknown):
-            if change.new == self.last or change.old == self._left == Unknown(PURGED):
+            if change.new == self._last or change.old == self._left == Unknown(PURGED):
                 # What one left and the next one found was the same, before it was purged.
                 return None
             # Whoever changed it while no rule covered it, it may have been the user.
-            return f"nobody knows what it was between {self.label} and {event.label}"
-        if isinstance(self.last, Unknown) or change.old == self.last:
+            return f"nobody knows what it was between {self._label} and {event.label}"
+        if isinstance(self._last, Unknown) or change.old == self._last:
             return None
         # Of several edits the first one is reported.
-        return self._edited.get(self.last) or f"it was edited between {self.label} and {event.label}"
+        return self._edited.get(self._last) or f"it was edited between {self._label} and {event.label}"
 
-    def want(
-        self, path: RelPath, target: Answer, doubt: str | None, other: OtherChange | None, *, is_merged: bool
-    ) -> Wanted:
-        """Want a target for it."""
-        trouble = self._edited.get(self.last) if other is None else other.reason
-        can_merge = other is None or not other.is_inseparable
-        return Wanted(path, target, self.last, trouble, self.label, doubt, self.edits, is_merged, can_merge)
+    def want(self, target: Answer, edits: list[Change], doubt: str | None, *, is_merged: bool) -> Wanted:
+        """Want a target for it, to which some edits lead."""
+        other = self._other
+        return Wanted(
+            self.first.path,
+            target,
+            self._last,
+            trouble=self._edited.get(self._last) if other is None else other.reason,
+            last=self._label,
+            doubt=doubt,
+            edits=_join(edits),
+            is_merged=is_merged,
+            can_merge=other is None or not other.is_inseparable,
+        )
 
 
 def _join(edits: list[Change]) -> list[Change]:

@@ -339,6 +339,21 @@ def test_a_switch_to_nobody_is_refused_and_changes_nothing(forked: Shadow, workt
     assert_tree(worktree, AFTER["m4"])
 
 
+def test_a_switch_brings_back_what_a_restore_did_before_the_first_message(
+    forked: Shadow, worktree: Path
+) -> None:
+    """The restore is the first thing that its session records."""
+    tree = forked.track()
+    make_tree(worktree, {"a": "edited"})
+    with Shadow(worktree, settings=SETTINGS, session="other") as other:
+        other.restore(tree)
+        record(other, "o1", {"e": "5"})
+        other.unrevert()
+        other.switch("o1")
+
+    assert_tree(worktree, {**AFTER["m4"], "e": "5"})
+
+
 def test_a_switch_to_a_tree_is_a_restore_and_refused(forked: Shadow) -> None:
     with pytest.raises(UnknownMessage):
         forked.switch(forked.track())

@@ -187,7 +187,7 @@ FAULTS = (
     Fault(
         "other-session-ignored",
         "revert/history.py",
-        "not spans or self._session is None",
+        "not spans or self.session.number is None",
         "True",
         "tests/api/test_conflicts.py::test_a_later_message_of_another_session_is_a_conflict",
         "an undo takes away what another session did",

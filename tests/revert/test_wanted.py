@@ -12,6 +12,7 @@ from shadowtree.base.paths import DIRECTORY, Change, PathState, RelPath, Unknown
 from shadowtree.revert.wanted import (
     EventChanges,
     OtherChange,
+    Past,
     Wanted,
     join_wanted,
     narrow,
@@ -57,12 +58,12 @@ def _foreign(others: dict[RelPath, str] | None) -> dict[RelPath, OtherChange]:
 
 
 def back(story: list[EventChanges], *over: int, others: dict[RelPath, str] | None = None) -> Wanted:
-    (want,) = want_back(over or [each.number for each in story], story, _foreign(others))
+    (want,) = want_back(over or [each.number for each in story], Past(story, _foreign(others)))
     return want
 
 
 def forward(story: list[EventChanges], *over: int, others: dict[RelPath, str] | None = None) -> Wanted:
-    (want,) = want_forward(over or [each.number for each in story], story, _foreign(others))
+    (want,) = want_forward(over or [each.number for each in story], Past(story, _foreign(others)))
     return want
 
 
@@ -113,7 +114,7 @@ def test_every_path_has_its_own_story_and_they_are_sorted() -> None:
         happen(2, (b"b", v(5), None), (b"z", v(1), v(2))),
     ]
 
-    wanted = want_back({1, 2}, story, {})
+    wanted = want_back({1, 2}, Past(story, {}))
 
     assert [(want.path, want.target, want.expected) for want in wanted] == [
         (b"a", v(0), v(1)),
@@ -125,7 +126,7 @@ def test_every_path_has_its_own_story_and_they_are_sorted() -> None:
 def test_paths_that_only_acts_touched_are_not_wished_for() -> None:
     story = [happen(1, (b"act", v(0), v(1)), act="restore"), happen(2, (b"own", v(0), v(1)))]
 
-    assert [want.path for want in want_back({2}, story, {})] == [b"own"]
+    assert [want.path for want in want_back({2}, Past(story, {}))] == [b"own"]
 
 
 def test_what_came_before_the_first_message_to_undo_is_not_looked_at() -> None:
@@ -293,7 +294,7 @@ def test_going_forward_leaves_the_paths_of_later_messages_alone() -> None:
         happen(3, (b"a", v(3), None), (b"b", v(2), None), act="undo"),
     ]
 
-    wanted = want_forward({1}, story, {})
+    wanted = want_forward({1}, Past(story, {}))
 
     edits = [Change(RelPath(b"a"), None, v(1))]
     assert wanted == [Wanted(RelPath(b"a"), v(1), None, None, "the last undo", edits=edits)]
@@ -308,7 +309,7 @@ def test_going_forward_to_what_is_unknown_has_no_target() -> None:
 def test_wishes_forward_are_sorted() -> None:
     story = [happen(1, (b"b", None, v(1)), (b"a/x", None, v(1)), (b"a", None, DIRECTORY))]
 
-    assert [want.path for want in want_forward({1}, story, {})] == [b"a", b"a/x", b"b"]
+    assert [want.path for want in want_forward({1}, Past(story, {}))] == [b"a", b"a/x", b"b"]
 
 
 # What the messages' changes come to
@@ -358,9 +359,10 @@ def test_what_others_than_the_messages_did_is_no_edit_of_the_way() -> None:
 @pytest.mark.parametrize("want", [want_back, want_forward])
 def test_only_the_paths_that_are_said_to_be_are_merged_in_any_case(want: Callable[..., list[Wanted]]) -> None:
     story = [happen(1, (b"a", v(0), v(1)), (b"b", v(0), v(1)))]
+    found = want({1}, Past(story, {}), {RelPath(b"b"), RelPath(b"c")})
 
-    assert [each.is_merged for each in want({1}, story, {}, {RelPath(b"b"), RelPath(b"c")})] == [False, True]
-    assert [each.is_merged for each in want({1}, story, {})] == [False, False]
+    assert [each.is_merged for each in found] == [False, True]
+    assert [each.is_merged for each in want({1}, Past(story, {}))] == [False, False]
 
 
 # An act that merged: what somebody had edited is still there
@@ -501,7 +503,7 @@ def test_across_a_story_of_two_lines() -> None:
         happen(4, (b"a", v(1), v(4)), (b"c", None, v(4)), (b"same", v(0), v(9))),
     ]
 
-    found = across(want_back({4}, story, {}), want_forward({2}, story, {}))
+    found = across(want_back({4}, Past(story, {})), want_forward({2}, Past(story, {})))
 
     assert {path: (want.expected, want.target, want.trouble) for path, want in found.items()} == {
         b"a": (v(4), v(2), None),
@@ -559,8 +561,8 @@ def test_a_path_that_the_tree_does_not_know_has_no_target() -> None:
 
 @pytest.mark.parametrize("want", [want_back, want_forward])
 def test_over_nothing_nothing_is_wished(want: Callable[..., list[Wanted]]) -> None:
-    assert want((), EXAMPLE, {}) == []
-    assert want({1}, [], {}) == []
+    assert want((), Past(EXAMPLE, {})) == []
+    assert want({1}, Past([], {})) == []
 
 
 def test_a_tree_is_wished_for_and_what_is_there_expected() -> None:
