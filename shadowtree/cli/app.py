@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from difflib import get_close_matches
-from functools import wraps
+from functools import partial, wraps
 from importlib import import_module
 from typing import Any
 
@@ -147,31 +147,26 @@ def _remember(context: click.Context, option: click.Parameter, value: Any) -> No
         given[option.name] = (*given.get(option.name, ()), *value) if option.multiple else value
 
 
-def _shared_option(*names: str, **attributes: Any) -> click.Option:  # Any: attributes of several types
-    return click.Option(names, callback=_remember, expose_value=False, **attributes)
-
-
-def _make_shared_options() -> list[click.Option]:
-    """Make what every command takes, before its name and after it."""
-    return [
-        _shared_option("-C", "start", metavar="DIR", type=DIRECTORY, help="Act as if started in DIR"),
-        _shared_option("--store", metavar="DIR", type=DIRECTORY, help="Use the store in DIR"),
-        _shared_option(
-            "--session",
-            metavar="ID",
-            shell_complete=complete_session,
-            help="Act in this session, not in the one called 'default'",
-        ),
-        _shared_option(
-            "--set",
-            "settings",
-            metavar="KEY=VALUE",
-            multiple=True,
-            help="Give a setting for this command, such as max_file_size=20M; may be repeated",
-        ),
-        _shared_option("--allow-broad", is_flag=True, help="Wrap even a home directory or a parent of one"),
-        _shared_option("--json", "as_json", is_flag=True, help="Print one JSON document"),
-    ]
+_share = partial(click.Option, callback=_remember, expose_value=False)
+SHARED_OPTIONS = (
+    _share(["-C", "start"], metavar="DIR", type=DIRECTORY, help="Act as if started in DIR"),
+    _share(["--store"], metavar="DIR", type=DIRECTORY, help="Use the store in DIR"),
+    _share(
+        ["--session"],
+        metavar="ID",
+        shell_complete=complete_session,
+        help="Act in this session, not in the one called 'default'",
+    ),
+    _share(
+        ["--set", "settings"],
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="Give a setting for this command, such as max_file_size=20M; may be repeated",
+    ),
+    _share(["--allow-broad"], is_flag=True, help="Wrap even a home directory or a parent of one"),
+    _share(["--json", "as_json"], is_flag=True, help="Print one JSON document"),
+)
+"""What every command takes, before its name and after it."""
 
 
 class Command(click.Command):
@@ -179,7 +174,7 @@ class Command(click.Command):
 
     def __init__(self, *arguments: Any, **attributes: Any) -> None:  # Any: as click takes them
         super().__init__(*arguments, **attributes)
-        self.params += _make_shared_options()
+        self.params += SHARED_OPTIONS
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         """Describe `--help` in the manner of the other options."""
@@ -227,20 +222,15 @@ class LazyGroup(Group):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"shadowtree.cli.commands.{COMMANDS[cmd_name]}")
-        command = getattr(module, cmd_name)
-        assert isinstance(command, click.Command)
-        return command
+        found: click.Command = getattr(module, cmd_name)
+        return found
 
     def invoke(self, ctx: click.Context) -> Any:  # Any: what the command returns
         """Run the command; click would write an empty line for an interrupt, and call it something else."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
-            raise Interrupted from interrupt
-
-
-class Interrupted(Exception):
-    """Somebody pressed Ctrl-C."""
+            raise click.Abort from interrupt
 
 
 def command(
@@ -314,7 +304,7 @@ def run(words: list[str]) -> int:
     except SystemExit as done:
         # Words for a shell's completion were written, or nobody reads what is.
         return done.code if isinstance(done.code, int) else 1
-    except (Interrupted, click.Abort) as interrupt:
+    except click.Abort as interrupt:
         raise KeyboardInterrupt from interrupt
     except click.UsageError as error:
         raise InvalidInput(_describe(error)) from error

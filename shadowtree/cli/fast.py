@@ -10,6 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from shadowtree.base.frozen import frozen
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 FLAG, VALUE, VALUES = "flag", "value", "values"
 """What an option takes: nothing, a value, or a value each time that it is repeated."""
 REQUIRED, OPTIONAL, REST = "required", "optional", "rest"
@@ -79,7 +83,7 @@ def parse(words: Sequence[str]) -> Call | None:
     """Understand a command line fully, or return None."""
     name = None
     options = dict(SHARED)
-    values: dict[str, object] = {}
+    values: dict[str, Any] = {}  # Any: of the options' own types
     waiting: list[tuple[str, str]] = []
     rest = iter(words)
     for word in rest:
@@ -88,10 +92,11 @@ def parse(words: Sequence[str]) -> Call | None:
             break
         flag, equals, joined = word.partition("=") if word.startswith("--") else (word, "", "")
         if flag in options:
-            value = _read_value(options[flag][1], joined if equals else None, rest)
+            value_name, kind = options[flag]
+            value = _read_value(kind, joined if equals else None, rest)
             if value is None:
                 return None
-            _keep(values, *options[flag], value)
+            values[value_name] = (*values.get(value_name, ()), value) if kind == VALUES else value
         elif name is None and word in HOT:
             name = word
             options |= HOT[word].options
@@ -113,15 +118,6 @@ def _read_value(kind: str, joined: str | None, rest: Iterator[str]) -> str | boo
         return True if joined is None else None
     value = next(rest, None) if joined is None else joined
     return None if value is None or value.startswith("-") else value
-
-
-def _keep(values: dict[str, object], name: str, kind: str, value: str | bool) -> None:
-    if kind == VALUES:
-        earlier = values.get(name, ())
-        assert isinstance(earlier, tuple)
-        values[name] = (*earlier, value)
-    else:
-        values[name] = value
 
 
 def _has_empty(values: Mapping[str, object]) -> bool:

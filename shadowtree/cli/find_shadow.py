@@ -74,6 +74,14 @@ def open_shadow(shared: Shared, worktree: str) -> AbstractContextManager[shadowt
     return warning_of_recovery(_open_here(shared, worktree))
 
 
+def open_adopted(shared: Shared, worktree: str, store: str) -> AbstractContextManager[shadowtree.Shadow]:
+    """Open the shadow of a directory that was moved, with the store that it had."""
+    shadow = shadowtree.Shadow.adopt(
+        worktree, store, session=shared.session, settings=shared.settings, allow_broad=shared.allow_broad
+    )
+    return warning_of_recovery(shadow)
+
+
 @contextmanager
 def warning_of_recovery(shadow: shadowtree.Shadow) -> Iterator[shadowtree.Shadow]:
     """Use a shadow, close it, and warn about what it recovered on the way, also if something else failed."""

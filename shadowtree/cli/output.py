@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import monotonic, time_ns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
-    from typing import TextIO
+    from typing import TextIO, TypeVar
+
+    T = TypeVar("T")
 
 COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 GAP = "  "
 """What stands between two columns."""
+LISTED = 10
+"""How many paths or messages are listed; JSON has all."""
 
+_MIN_TEXT, _MAX_TEXT = 20, 100
+"""How many columns of a text are shown: on a narrow terminal lines break rather than leave less."""
 _UNITS = (("year", 365 * 86400), ("month", 30 * 86400), ("day", 86400))
 _BAR_AFTER_S = 1.0
 """Work that takes less shows no progress bar."""
@@ -260,6 +266,15 @@ def now_ms() -> int:
     return time_ns() // 1_000_000
 
 
+def list_first(
+    items: Sequence[T], show: Callable[[T], str], more: str = "  and {:,} more, which --json lists"
+) -> Iterator[str]:
+    """Give a line for each of the first items, and say how many more there are."""
+    yield from map(show, items[:LISTED])
+    if len(items) > LISTED:
+        yield more.format(len(items) - LISTED)
+
+
 # Columns
 
 
@@ -281,12 +296,15 @@ def join_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     return [GAP.join(cells).rstrip() for cells in zip(*columns, strict=True)]
 
 
-def find_room(columns: Sequence[Sequence[str]], width: int | None, *, at_least: int, at_most: int) -> int:
-    """Tell how wide one more column can be, beside aligned ones, if a row is to fit into `width`."""
-    if width is None:
-        return at_most
-    taken = sum(len(GAP) + measure(column[0]) for column in columns if column)
-    return max(at_least, min(at_most, width - taken))
+def make_rows(
+    left: Sequence[Sequence[str]], texts: Sequence[str], *right: Sequence[str], width: int | None
+) -> Iterator[tuple[str, ...]]:
+    """Put texts between aligned columns, cut so that a row fits into `width`, if there is one."""
+    room = _MAX_TEXT
+    if width is not None and texts:
+        taken = sum(len(GAP) + measure(column[0]) for column in (*left, *right))
+        room = max(_MIN_TEXT, min(_MAX_TEXT, width - taken))
+    return zip(*left, align_left([cut(text, room) for text in texts]), *right, strict=True)
 
 
 def cut(text: str, width: int) -> str:

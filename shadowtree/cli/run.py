@@ -45,16 +45,29 @@ _SIGNALLED = 128
 
 
 @frozen
-class Ended:
+class _Begun:
+    """A run whose beginning is recorded: as a message, or as a step of the message of the run around it.
+
+    The store is open at the beginning and at the end alone; in between it is the command's to use.
+    """
+
+    shared: Shared
+    worktree: str
+    name: str
+    is_step: bool
+
+
+@frozen
+class _Ended:
     """How a run came to its end."""
 
-    record: Record | ShadowError
-    """What is recorded of it, or why nothing is."""
     code: int
     """The exit code of the command; minus the signal that it died of."""
-    failure: CannotRun | None = None
+    failure: CannotRun | None
     """Why the command could not even be started."""
-    undo: Outcome | ShadowError | None = None
+    record: Record | ShadowError
+    """What is recorded of it, or why nothing is."""
+    undo: Outcome | ShadowError | None
     """What came of taking it back; None: it was not to be taken back."""
 
     @property
@@ -100,109 +113,15 @@ def run(
         path = find_program(command[0], os.environ.get("PATH", os.defpath))
     except CannotRun as failure:
         return _refuse(failure)
-    begun = _Run(shared, find_to_record(shared), undoes=undo_on_fail)
-    begun.begin(_make_id() if id is None else id, words)
+    begun = _begin(shared, _make_id() if id is None else id, words, undoes=undo_on_fail)
     with Relay() as relay:
-        ended = begun.finish(*_run_program(relay, path, command, begun))
+        try:
+            output_fd = 2 if writes_json() else 1
+            code, failed = relay.run(path, command, _make_environment(begun), output_fd=output_fd), None
+        except CannotRun as failure:
+            code, failed = failure.exit_code, failure
+        ended = _Ended(code, failed, *_end(begun, undoes=undo_on_fail and code != 0))
     return _report(ended)
-
-
-class _Run:
-    """What is recorded of one run: a message, or a step of the message of the run around it.
-
-    The store is open at the beginning and at the end alone; in between it is the command's to use.
-    """
-
-    def __init__(self, shared: Shared, worktree: str, *, undoes: bool) -> None:
-        self.shared = shared
-        self.worktree = worktree
-        self._undoes = undoes
-        """It is to be taken back if the command fails."""
-        self._name = ""
-        self._is_step = False
-        self._is_cut = False
-        """The command recorded in the session itself, which ended the message before the run did."""
-
-    def begin(self, name: str, words: Mapping[str, Any]) -> None:  # Any: arguments of several types
-        """Record where it begins; if that fails, the command must not be run."""
-        self._name = name
-        with open_shadow(self.shared, self.worktree) as shadow, ProgressBar("Reading files") as bar:
-            open_id = _find_open(shadow)
-            if open_id == name:
-                # To begin it again would change nothing, and its end is not ours to tell.
-                raise DuplicateMessage(name, shadow.session)
-            self._is_step = open_id is not None and open_id == self._find_around()
-            if self._is_step and self._undoes:
-                # An act would end the open message, and cut that of the run around this one in two.
-                raise InvalidInput(
-                    f"--undo-on-fail is not for a run inside the run of message {open_id!r}: "
-                    "this one would be a step of it, which cannot be undone before it ends"
-                )
-            if self._is_step:
-                shadow.begin_step(name)
-            else:
-                shadow.begin(name, progress=bar, **words)
-
-    def surroundings(self) -> dict[str, str]:
-        """Give the environment of the command: what it records by itself goes to the same session."""
-        import json
-
-        around = (
-            {} if self._is_step else {AROUND: json.dumps([self.worktree, self.shared.session, self._name])}
-        )
-        return {**os.environ, "SHADOWTREE_SESSION": self.shared.session, **around}
-
-    def finish(self, code: int, failure: CannotRun | None) -> Ended:
-        """Record where it ends, and take it back if that is wanted and the command failed."""
-        is_to_go = self._undoes and code != 0
-        try:
-            record = self._end()
-        except ShadowError as error:
-            return Ended(error, code, failure, error if is_to_go else None)
-        return Ended(record, code, failure, self._undo(record) if is_to_go else None)
-
-    def _find_around(self) -> str | None:
-        """Name the message of the run that this one is inside of, if it is one of the same session."""
-        import json
-
-        try:
-            worktree, session, message = json.loads(os.environ.get(AROUND, ""))
-        except (ValueError, TypeError):
-            return None
-        return message if (worktree, session) == (self.worktree, self.shared.session) else None
-
-    def _end(self) -> Record:
-        with open_shadow(self.shared, self.worktree) as shadow, ProgressBar("Reading files") as bar:
-            if self._is_step:
-                return shadow.end_step(self._name)
-            self._is_cut = _find_open(shadow) != self._name
-            return shadow.end(self._name, progress=bar)
-
-    def _undo(self, record: Record) -> Outcome | ShadowError:
-        assert isinstance(record, Message)
-        try:
-            with open_shadow(self.shared, self.worktree) as shadow:
-                if self._is_cut:
-                    return undo_all(shadow, record, _make_id())
-                return undo_message(shadow, record.id)
-        except ShadowError as error:
-            return error
-
-
-def _find_open(shadow: shadowtree.Shadow) -> str | None:
-    """Name the open message of the session."""
-    last = shadow.messages(last=1) if shadow.is_wrapped else []
-    return next((message.id for message in last if message.state == "open"), None)
-
-
-def _run_program(
-    relay: Relay, path: str, command: tuple[str, ...], begun: _Run
-) -> tuple[int, CannotRun | None]:
-    output_fd = 2 if writes_json() else 1
-    try:
-        return relay.run(path, command, begun.surroundings(), output_fd=output_fd), None
-    except CannotRun as failure:
-        return failure.exit_code, failure
 
 
 def _refuse(failure: CannotRun) -> int:
@@ -219,57 +138,120 @@ def _make_id() -> str:
     return f"run-{strftime('%Y%m%dT%H%M%SZ', gmtime())}-{os.urandom(3).hex()}"
 
 
+def _begin(
+    shared: Shared,
+    name: str,
+    words: Mapping[str, Any],
+    *,
+    undoes: bool,  # Any: arguments of several types
+) -> _Begun:
+    """Record where it begins; if that fails, the command must not be run."""
+    worktree = find_to_record(shared)
+    with open_shadow(shared, worktree) as shadow, ProgressBar("Reading files") as bar:
+        open_id = _find_open(shadow)
+        if open_id == name:
+            # To begin it again would change nothing, and its end is not ours to tell.
+            raise DuplicateMessage(name, shadow.session)
+        if open_id is None or open_id != _find_around(shared, worktree):
+            shadow.begin(name, progress=bar, **words)
+            return _Begun(shared, worktree, name, is_step=False)
+        if undoes:
+            # An act would end the open message, and cut that of the run around this one in two.
+            raise InvalidInput(
+                f"--undo-on-fail is not for a run inside the run of message {open_id!r}: "
+                "this one would be a step of it, which cannot be undone before it ends"
+            )
+        shadow.begin_step(name)
+        return _Begun(shared, worktree, name, is_step=True)
+
+
+def _find_open(shadow: shadowtree.Shadow) -> str | None:
+    """Name the open message of the session."""
+    last = shadow.messages(last=1) if shadow.is_wrapped else []
+    return next((message.id for message in last if message.state == "open"), None)
+
+
+def _find_around(shared: Shared, worktree: str) -> str | None:
+    """Name the message of the run that this one is inside of, if it is one of the same session."""
+    import json
+
+    try:
+        around, session, message = json.loads(os.environ.get(AROUND, ""))
+    except (ValueError, TypeError):
+        return None
+    return message if (around, session) == (worktree, shared.session) else None
+
+
+def _make_environment(begun: _Begun) -> dict[str, str]:
+    """Give the environment of the command: what it records by itself goes to the same session."""
+    import json
+
+    session = begun.shared.session
+    environment = {**os.environ, "SHADOWTREE_SESSION": session}
+    if not begun.is_step:
+        environment[AROUND] = json.dumps([begun.worktree, session, begun.name])
+    return environment
+
+
+def _end(begun: _Begun, *, undoes: bool) -> tuple[Record | ShadowError, Outcome | ShadowError | None]:
+    """Record where it ends, and take it back if that is wanted."""
+    try:
+        with open_shadow(begun.shared, begun.worktree) as shadow, ProgressBar("Reading files") as bar:
+            if begun.is_step:
+                return shadow.end_step(begun.name), None
+            # The command may have recorded in the session itself, which ended the message before the run did.
+            is_cut = _find_open(shadow) != begun.name
+            message = shadow.end(begun.name, progress=bar)
+    except ShadowError as error:
+        return error, error if undoes else None
+    if not undoes:
+        return message, None
+    try:
+        with open_shadow(begun.shared, begun.worktree) as shadow:
+            return message, _undo_all(shadow, message) if is_cut else _undo(shadow, message.id)
+    except ShadowError as error:
+        return message, error
+
+
 # Undoing
 
 
-def undo_message(shadow: shadowtree.Shadow, name: str) -> Outcome:
+def _undo(shadow: shadowtree.Shadow, name: str) -> Outcome:
     """Take back a message and the later ones; nobody is asked whether much may be deleted."""
     return shadow.revert(name, confirm=lambda plan: True)
 
 
-def undo_all(shadow: shadowtree.Shadow, run: Message, rest_id: str) -> Outcome:
+def _undo_all(shadow: shadowtree.Shadow, run: Message) -> Outcome:
     """Take back all that changed since the message of a run began, which the command itself ended.
 
-    `rest_id` is for the message that what came last is recorded as, if there is any.
+    What no message holds because it came last becomes one first; an open one holds it.
     """
-    _record_rest(shadow, run, rest_id)
-    outcome = undo_message(shadow, _find_first(shadow, run))
-    return _name_left(outcome, shadow, run)
-
-
-def _record_rest(shadow: shadowtree.Shadow, run: Message, rest_id: str) -> None:
-    """Record what no message holds because it came last; an open one holds it."""
     status = shadow.status()
     if status.open is None and status.changed:
-        shadow.snapshot(rest_id, text=f"what the run of {run.id} did after its last message", inferred=True)
+        text = f"what the run of {run.id} did after its last message"
+        shadow.snapshot(_make_id(), text=text, inferred=True)
+    outcome = _undo(shadow, _find_first(shadow, run))
+    # What is still not as it was before the run is listed as skipped.
+    known = {skipped.path for skipped in outcome.skipped}
+    paths = (changed.path for changed in shadow.patch(run.before).files)
+    left = [Skipped(path, _NOBODYS) for path in paths if path not in known]
+    return replace(outcome, complete=False, skipped=[*outcome.skipped, *left]) if left else outcome
 
 
 def _find_first(shadow: shadowtree.Shadow, run: Message) -> str:
     """Name the first message since the run began that is in force; the run's own if none is."""
     (last,) = shadow.messages(last=1)
-    since = shadow.messages(last=last.number - run.number + 1)
-    in_force = (
-        message.id
-        for message in since
-        if message.number >= run.number and message.state in ("open", "active") and not message.is_out
-    )
-    return next(in_force, run.id)
-
-
-def _name_left(outcome: Outcome, shadow: shadowtree.Shadow, run: Message) -> Outcome:
-    """List as skipped what is still not as it was before the run."""
-    known = {skipped.path for skipped in outcome.skipped}
-    paths = (changed.path for changed in shadow.patch(run.before).files)
-    left = [Skipped(path, _NOBODYS) for path in paths if path not in known]
-    if not left:
-        return outcome
-    return replace(outcome, complete=False, skipped=[*outcome.skipped, *left])
+    for message in shadow.messages(last=last.number - run.number + 1):
+        is_in_force = message.state in ("open", "active") and not message.is_out
+        if message.number >= run.number and is_in_force:
+            return message.id
+    return run.id
 
 
 # Reporting
 
 
-def _report(ended: Ended) -> int:
+def _report(ended: _Ended) -> int:
     """Tell what is recorded, and end as the command did; but what is not recorded is no success."""
     if writes_json():
         write_json(_to_json(ended))
@@ -285,7 +267,7 @@ def _report(ended: Ended) -> int:
     return ended.exit_code
 
 
-def _to_json(ended: Ended) -> dict[str, Any]:  # Any: JSON
+def _to_json(ended: _Ended) -> dict[str, Any]:  # Any: JSON
     record, undo = ended.record, ended.undo
     if isinstance(record, Message):
         document = to_json(record, "before", "after", "files")
@@ -295,7 +277,7 @@ def _to_json(ended: Ended) -> dict[str, Any]:  # Any: JSON
     return {**document, "exit_code": ended.exit_code, "undo": outcome}
 
 
-def _report_to_people(ended: Ended, *, is_brief: bool) -> None:
+def _report_to_people(ended: _Ended, *, is_brief: bool) -> None:
     """Say why it was not run, what is recorded, what was taken back, or which paths are in conflict."""
     record, undo = ended.record, ended.undo
     if ended.failure is not None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 
 import click
 
@@ -24,44 +23,21 @@ from shadowtree.cli.app import (
 from shadowtree.cli.find_shadow import (
     Shared,
     find_wrapped,
+    open_adopted,
     open_shadow,
     open_to_read,
     open_with_root,
     path_in_worktree,
     warning_of_recovery,
 )
-from shadowtree.cli.output import (
-    ProgressBar,
-    ask,
-    ask_for,
-    count,
-    describe_bytes,
-    emit,
-    escape,
-    now_ms,
-    say,
-    warn,
-)
+from shadowtree.cli.output import ProgressBar, ask, ask_for, count, emit, escape, now_ms, say, warn
+from shadowtree.cli.views import store as view
 from shadowtree.cli.views.status import render_wrap
-from shadowtree.cli.views.store import (
-    MOVED,
-    describe_purge,
-    list_figures,
-    list_left_of_purge,
-    render_check,
-    render_forgotten,
-    render_purged,
-    render_removal,
-    render_stats,
-    render_stores,
-    render_swept,
-)
 from shadowtree.config.settings import read_config
 from shadowtree.results.reports import KnownStore, PathFigure
 
 NOT_OK = 15
 """The exit code of a check that found something wrong."""
-_ADOPT = "was only moved, do 'shadowtree wrap NEW --adopt STORE' first."
 
 
 @command()
@@ -81,29 +57,17 @@ def wrap(shared: Shared, directory: str | None, adopt: str | None) -> None:
       shadowtree wrap ~/notes
       shadowtree wrap ~/new/place --adopt ~/.local/share/shadowtree/place-0123456789ab
     """
-    with _open_to_wrap(shared, directory or ".", adopt) as shadow, ProgressBar("Reading files") as bar:
+    if adopt is None:
+        opened = open_shadow(shared, directory or ".")
+    elif shared.store is None:
+        opened = open_adopted(shared, directory or ".", adopt)
+    else:
+        raise InvalidInput("--adopt names the store already, --store cannot be given too")
+    with opened as shadow, ProgressBar("Reading files") as bar:
         snapshot = shadow.wrap(progress=bar)
         worktree, store = str(shadow.worktree), str(shadow.store)
     document = {"worktree": worktree, "store": store, **snapshot.to_dict()}
     emit(document, render_wrap(worktree, store, snapshot), warnings=snapshot.warnings)
-
-
-def _open_to_wrap(
-    shared: Shared, directory: str, adopt: str | None
-) -> AbstractContextManager[shadowtree.Shadow]:
-    if adopt is None:
-        return open_shadow(shared, directory)
-    if shared.store is not None:
-        raise InvalidInput("--adopt names the store already, --store cannot be given too")
-    return warning_of_recovery(
-        shadowtree.Shadow.adopt(
-            directory,
-            adopt,
-            session=shared.session,
-            settings=shared.settings,
-            allow_broad=shared.allow_broad,
-        )
-    )
 
 
 @command()
@@ -120,21 +84,17 @@ def stats(shared: Shared, is_all: bool) -> None:
       shadowtree stats
       shadowtree stats --all
     """
-    if is_all:
-        _report_all(shared)
+    if not is_all:
+        with open_to_read(shared) as shadow:
+            found = shadow.stats()
+        emit(found, view.render_stats(found, now_ms=now_ms()))
         return
-    with open_to_read(shared) as shadow:
-        found = shadow.stats()
-    emit(found, render_stats(found, now_ms=now_ms()))
-
-
-def _report_all(shared: Shared) -> None:
-    found = shadowtree.list_stores(os.environ)
-    emit(found, render_stores(found, now_ms=now_ms()))
-    used = sum(known.bytes for known in found)
+    stores = shadowtree.list_stores(os.environ)
+    emit(stores, view.render_stores(stores, now_ms=now_ms()))
+    used = sum(known.bytes for known in stores)
     budget = read_config(os.environ, given=shared.settings).read().total_budget
     if 0 < budget < used:
-        warn(f"all stores together take {describe_bytes(used)}, and the budget is {describe_bytes(budget)}")
+        warn(view.describe_excess(used, budget))
 
 
 @command()
@@ -158,10 +118,10 @@ def du(shared: Shared, path: str | None, depth: int | None, by_session: bool) ->
     with open_with_root(shared) as (root, shadow):
         if by_session:
             figures = shadow.du_by_session()
-            emit(figures, list_figures(figures))
+            emit(figures, view.list_figures(figures))
             return
         usage = shadow.du(path_in_worktree(root, path or "."), depth=1 if depth is None else depth)
-    emit(usage, list_figures([*usage.entries, PathFigure(usage.path, usage.bytes, usage.versions)]))
+    emit(usage, view.list_figures([*usage.entries, PathFigure(usage.path, usage.bytes, usage.versions)]))
 
 
 @command()
@@ -196,14 +156,13 @@ def gc(shared: Shared, orphans: bool, is_all: bool, yes: bool, dry_run: bool) ->
         return _gc_all(shared, dry_run=dry_run)
     with open_to_read(shared) as shadow:
         swept = shadow.gc(dry_run=dry_run)
-    would = "would free" if dry_run else "freed"
-    emit(swept, [f"This {would} {describe_bytes(swept.freed)}"], warnings=swept.warnings)
+    emit(swept, [view.describe_freed(swept.freed, dry_run=dry_run)], warnings=swept.warnings)
     return 0
 
 
 def _gc_all(shared: Shared, *, dry_run: bool) -> int:
     found = gc_all(os.environ, settings=shared.settings, dry_run=dry_run)
-    emit(found, render_swept(found, dry_run=dry_run))
+    emit(found, view.render_swept(found, dry_run=dry_run))
     for each in found:
         for warning in each.swept.warnings if each.swept is not None else ():
             warn(f"{each.worktree}: {warning}")
@@ -212,16 +171,13 @@ def _gc_all(shared: Shared, *, dry_run: bool) -> int:
 
 def _remove_orphans(*, is_agreed: bool, dry_run: bool) -> int:
     def confirm(orphans: list[KnownStore]) -> bool:
-        size = describe_bytes(sum(known.bytes for known in orphans))
-        names = ", ".join(escape(known.worktree or known.store) for known in orphans)
-        question = f"This removes all that was recorded of {names}: {size}.\n{MOVED}\nGo on?"
-        if is_agreed or ask(question):
+        if is_agreed or ask(view.describe_orphans(orphans)):
             return True
         planned = remove_orphans(os.environ, dry_run=True)
         raise NotConfirmed(planned, f"remove {count(len(orphans), 'store')}")
 
     removal = remove_orphans(os.environ, dry_run=dry_run, confirm=confirm)
-    emit(removal, render_removal(removal))
+    emit(removal, view.render_removal(removal))
     unseen = sum(not known.is_trusted for known in removal.kept)
     if unseen:
         say(f"{count(unseen, 'store')} could not be looked into")
@@ -258,16 +214,16 @@ def destroy(shared: Shared, yes: bool, dry_run: bool) -> None:
     """
     known = _find_store(shared)
     if not dry_run:
-        _confirm_destroying(known, is_agreed=yes)
+        folder = os.path.basename(known.worktree or known.store) or os.path.basename(known.store)
+        if not yes and not ask_for("\n".join(view.ask_to_destroy(known, folder)), folder):
+            raise NotConfirmed(_Destroyed(known, dry_run=True), view.describe_destroying(known))
         if known.worktree is not None:
             from shadowtree.cli.commands.watch import stop_serving
 
             # Or what the daemon records by itself would make a new store at once.
             stop_serving(known.worktree, known.store)
         _destroy(shared, known)
-    verb = "would be removed" if dry_run else "is removed"
-    name = escape(known.worktree or known.store)
-    emit(_Destroyed(known, dry_run), [f"The store of {name} {verb}, {describe_bytes(known.bytes)}"])
+    emit(_Destroyed(known, dry_run), [view.describe_destroyed(known, dry_run=dry_run)])
 
 
 def _find_store(shared: Shared) -> KnownStore:
@@ -279,26 +235,6 @@ def _find_store(shared: Shared) -> KnownStore:
         return describe_store(shared.store)
     worktree = find_wrapped(shared)
     return describe_store(shadowtree.Shadow(worktree).store, worktree=worktree)
-
-
-def _confirm_destroying(known: KnownStore, *, is_agreed: bool) -> None:
-    folder = os.path.basename(known.worktree or known.store) or os.path.basename(known.store)
-    what = (
-        f"remove all that was recorded of {escape(known.worktree or known.store)},"
-        f" {count(known.messages, 'message')} and {describe_bytes(known.bytes)}"
-    )
-    lines = [f"This would {what}, for good.", *_describe_worktree(known)]
-    question = "\n".join([*lines, f"To go on, type the folder's name, {escape(folder)}:"])
-    if not is_agreed and not ask_for(question, folder):
-        raise NotConfirmed(_Destroyed(known, dry_run=True), what)
-
-
-def _describe_worktree(known: KnownStore) -> Iterator[str]:
-    """Say so if the path of a worktree is not the worktree any more."""
-    if known.state == "replaced":
-        yield f"Another directory is there now, and stays as it is. If the old one {_ADOPT}"
-    if known.state == "gone":
-        yield f"Nothing is there now. If it {_ADOPT}"
 
 
 def _destroy(shared: Shared, known: KnownStore) -> None:
@@ -342,7 +278,7 @@ def check(shared: Shared, read_data: bool, repair: bool, forget_lost: bool, dry_
             report = shadow.repair(dry_run=dry_run, forget_lost=forget_lost, progress=bar)
         else:
             report = shadow.check(read_data=read_data, progress=bar)
-    emit(report, render_check(report, has_repaired=repair and not dry_run))
+    emit(report, view.render_check(report, has_repaired=repair and not dry_run))
     if report.ok:
         return 0
     say(f"the store is damaged: {count(len(report.problems), 'problem')}")
@@ -425,7 +361,7 @@ def forget(
             dry_run=dry_run,
             gc=not no_gc,
         )
-    emit(found, render_forgotten(found), warnings=found.warnings)
+    emit(found, view.render_forgotten(found), warnings=found.warnings)
 
 
 @command()
@@ -484,12 +420,12 @@ def purge(
             text=secret,
             everywhere=everywhere,
             dry_run=dry_run,
-            confirm=lambda planned: yes or ask(f"{describe_purge(planned)}. Go on?"),
+            confirm=lambda planned: yes or ask(f"{view.describe_purge(planned)}. Go on?"),
         )
-    emit(purged, render_purged(purged))
+    emit(purged, view.render_purged(purged))
     if purged.complete or dry_run:
         return 0
-    say("; ".join(list_left_of_purge(purged)))
+    say("; ".join(view.list_left_of_purge(purged)))
     return 1
 
 

@@ -112,11 +112,14 @@ def status(shared: Shared) -> None:
       shadowtree watch status --json
     """
     client = find_to_oversee(os.environ)
-    found: dict[str, Any] | None = None  # Any: JSON
-    if client is not None:
-        with client:
-            found = client.ask("status")
-    emit(_to_json(found), ["No daemon is running"] if found is None else _render_status(found))
+    if client is None:
+        nothing: dict[str, Any] = dict.fromkeys(("pid", "version", "since", "socket"))  # Any: JSON
+        emit({**nothing, "worktrees": []}, ["No daemon is running"])
+        return
+    with client:
+        found = client.ask("status")
+    document = {**_to_json(found), "worktrees": [_to_json(served) for served in found["worktrees"]]}
+    emit(document, _render_status(found))
 
 
 def stop_serving(worktree: str, store: str) -> None:
@@ -187,33 +190,13 @@ def _end_daemon() -> list[str] | None:
     return worktrees
 
 
-def _to_json(found: dict[str, Any] | None) -> dict[str, Any]:  # Any: JSON
-    if found is None:
-        return {"pid": None, "version": None, "since": None, "socket": None, "worktrees": []}
-    worktrees = [
-        {
-            "worktree": served["worktree"],
-            "store": served["store"],
-            "sessions": served["sessions"],
-            "watching": served["watching"],
-            "requests": served["requests"],
-            "since": _to_iso(served["since_ms"]),
-            "used": _to_iso(served["used_ms"]),
-            "kept": served["is_kept"],
-            "holders": served["holders"],
-            "auto": served["auto_s"],
-            "auto_session": served["auto_session"],
-            "failure": served["failure"],
-        }
-        for served in found["worktrees"]
-    ]
-    return {
-        "pid": found["pid"],
-        "version": found["version"],
-        "since": _to_iso(found["since_ms"]),
-        "socket": found["socket"],
-        "worktrees": worktrees,
-    }
+def _to_json(found: dict[str, Any]) -> dict[str, Any]:  # Any: JSON
+    """Give the documented JSON of what the daemon says: times as text, names without units and prefixes."""
+    document = {}
+    for key, value in found.items():
+        name = key.removesuffix("_ms").removesuffix("_s").removeprefix("is_")
+        document[name] = _to_iso(value) if key.endswith("_ms") else value
+    return document
 
 
 def _render_status(found: dict[str, Any]) -> Iterator[str]:  # Any: JSON

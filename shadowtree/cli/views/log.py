@@ -12,25 +12,24 @@ from shadowtree.cli.output import (
     cut,
     describe_age,
     escape,
-    find_room,
     first_line,
+    make_rows,
     paint,
 )
-from shadowtree.cli.views.graph import GraphLine, Point, draw_graph
+from shadowtree.cli.views.graph import Point, draw_graph
 from shadowtree.cli.views.status import LETTERS, list_skipped, render_diff
 from shadowtree.results.messages import BlameEntry, Branch, FileDiff, Message
 
 LineCount = tuple[int, int] | None
 """How many lines a message added and removed; None: not counted."""
-Heads = Mapping[str, Message]
-"""The last message in force of each session."""
 
-_MIN_TEXT, _MAX_TEXT = 20, 100
-"""How many columns of a text are shown: on a narrow terminal lines break rather than leave less."""
 _MARKS = {"open": "*", "active": "*", "undone": "o", "archived": "."}
 """What stands for a message in its lane, unless it is the head or was taken out."""
 _MAX_BRANCH, _MAX_NAME = 24, 32
 """How many columns of a branch's name are shown beside messages, and of a name or an id elsewhere."""
+
+
+# Messages
 
 
 def render_log(
@@ -46,15 +45,12 @@ def render_log(
     The last message in force is marked with `@`, unless the messages are of several sessions; those are
     named then.
     """
-    heads = _find_heads(messages)
-    left = [
-        align_right([_describe_place(message, {} if has_sessions else heads) for message in messages]),
-        *_describe_times(messages, now_ms=now_ms, has_sessions=has_sessions),
-    ]
+    heads = {} if has_sessions else _find_heads(messages)
+    marks = ["@" if heads.get(message.session) is message else " " for message in messages]
+    places = [f"{mark} #{message.number}" for mark, message in zip(marks, messages, strict=True)]
     states = [_describe_states(message) for message in messages]
-    if any(states):
-        left.append(align_left(states))
-    yield from _make_rows(messages, counts, left, width)
+    left = [align_right(places), *_align_times(messages, states, now_ms=now_ms, has_sessions=has_sessions)]
+    yield from _render_rows(messages, counts, left, width)
 
 
 def render_graph(
@@ -71,15 +67,16 @@ def render_graph(
     """
     heads = _find_heads(messages)
     lines = list(draw_graph([_make_point(message, heads) for message in messages]))
-    left = [
-        _take_lanes(lines),
-        align_right([f"#{message.number}" for message in messages]),
-        *_describe_times(messages, now_ms=now_ms, has_sessions=has_sessions),
+    states = [
+        _describe_states(message) if message.branch is None else cut(escape(message.branch), _MAX_BRANCH)
+        for message in messages
     ]
-    states = [_name_branch(message) or _describe_states(message) for message in messages]
-    if any(states):
-        left.append(align_left(states))
-    rows = _make_rows(messages, counts, left, width)
+    left = [
+        align_left([line.drawing for line in lines if line.place is not None]),
+        align_right([f"#{message.number}" for message in messages]),
+        *_align_times(messages, states, now_ms=now_ms, has_sessions=has_sessions),
+    ]
+    rows = _render_rows(messages, counts, left, width)
     for line in lines:
         yield line.drawing if line.place is None else next(rows)
 
@@ -102,25 +99,49 @@ def render_message(
         yield from render_diff(diffs, escape_content=escape_content)
 
 
-def describe_text(message: Message) -> str:
-    """Give the first line of a message's text; of one that has none, the id."""
-    return first_line(message.text) or escape(message.id)
-
-
 def _find_heads(messages: Sequence[Message]) -> dict[str, Message]:
     """Find what `@` means in each session, among messages with the oldest first: the last one in force."""
     return {message.session: message for message in messages if message.state in ("open", "active")}
 
 
-def _describe_place(message: Message, heads: Heads) -> str:
-    mark = "@" if heads.get(message.session) is message else " "
-    return f"{mark} #{message.number}"
+def _make_point(message: Message, heads: Mapping[str, Message]) -> Point:
+    mark = "x" if message.is_out else _MARKS[message.state]
+    if heads.get(message.session) is message:
+        mark = "@"
+    parent = None if message.parent is None else (message.session, message.parent)
+    return Point((message.session, message.id), parent, mark, is_main=message.state != "archived")
 
 
-def _describe_times(messages: Sequence[Message], *, now_ms: int, has_sessions: bool) -> Iterator[list[str]]:
+def _align_times(
+    messages: Sequence[Message], states: Sequence[str], *, now_ms: int, has_sessions: bool
+) -> Iterator[list[str]]:
+    """Give the columns of ages, of sessions if they are wanted, and of states if there are any."""
     yield align_right([describe_age(now_ms - message.time_ms) for message in messages])
     if has_sessions:
         yield align_left([escape(message.session) for message in messages])
+    if any(states):
+        yield align_left(states)
+
+
+def _render_rows(
+    messages: Sequence[Message],
+    counts: Sequence[LineCount],
+    left: Sequence[Sequence[str]],
+    width: int | None,
+) -> Iterator[str]:
+    """Put the columns that all logs have behind those on the left."""
+    texts = [first_line(message.text) or escape(message.id) for message in messages]
+    files = align_right([_describe_files(message) for message in messages])
+    added = align_right([f"+{counted[0]}" if counted else "" for counted in counts])
+    removed = align_right([f"-{counted[1]}" if counted else "" for counted in counts])
+    rows = make_rows(left, texts, files, added, removed, width=width)
+    for message, row in zip(messages, rows, strict=True):
+        if message.state in ("undone", "archived"):
+            yield paint("dim", GAP.join(row).rstrip())
+        elif row[-1].strip():
+            yield GAP.join([*row[:-2], paint("green", row[-2]), paint("red", row[-1])])
+        else:
+            yield GAP.join(row).rstrip()
 
 
 def _describe_state(message: Message) -> str:
@@ -132,56 +153,11 @@ def _describe_state(message: Message) -> str:
 
 
 def _describe_states(message: Message) -> str:
-    pinned = "pinned" if message.is_pinned else ""
-    return " ".join(filter(None, [_describe_state(message), pinned]))
-
-
-def _name_branch(message: Message) -> str | None:
-    return None if message.branch is None else cut(escape(message.branch), _MAX_BRANCH)
-
-
-def _make_point(message: Message, heads: Heads) -> Point:
-    mark = "x" if message.is_out else _MARKS[message.state]
-    if heads.get(message.session) is message:
-        mark = "@"
-    parent = None if message.parent is None else (message.session, message.parent)
-    return Point((message.session, message.id), parent, mark, is_main=message.state != "archived")
-
-
-def _take_lanes(lines: Sequence[GraphLine]) -> list[str]:
-    """Give the drawings of the messages, all as wide as the widest of them."""
-    return align_left([line.drawing for line in lines if line.place is not None])
-
-
-def _make_rows(
-    messages: Sequence[Message],
-    counts: Sequence[LineCount],
-    left: Sequence[Sequence[str]],
-    width: int | None,
-) -> Iterator[str]:
-    """Put the columns that all logs have behind those on the left."""
-    right = [
-        align_right([_describe_files(message) for message in messages]),
-        align_right([f"+{counted[0]}" if counted else "" for counted in counts]),
-        align_right([f"-{counted[1]}" if counted else "" for counted in counts]),
-    ]
-    room = find_room([*left, *right], width, at_least=_MIN_TEXT, at_most=_MAX_TEXT)
-    texts = align_left([cut(describe_text(message), room) for message in messages])
-    for message, row in zip(messages, zip(*left, texts, *right, strict=True), strict=True):
-        yield _paint_row(message, row)
+    return " ".join(filter(None, [_describe_state(message), "pinned" if message.is_pinned else ""]))
 
 
 def _describe_files(message: Message) -> str:
     return "" if message.state == "open" else count(len(message.patch.files), "file")
-
-
-def _paint_row(message: Message, row: Sequence[str]) -> str:
-    *left, added, removed = row
-    if message.state in ("undone", "archived"):
-        return paint("dim", GAP.join(row).rstrip())
-    if not added.strip():
-        return GAP.join(left).rstrip()
-    return GAP.join([*left, paint("green", added), paint("red", removed)])
 
 
 def _describe_circumstances(message: Message, now_ms: int) -> Iterator[str]:
@@ -208,6 +184,9 @@ def _list_files(diffs: Sequence[FileDiff]) -> Iterator[str]:
         yield f"{paint(colour, letter)} {escape(file_diff.path)}{lines}"
 
 
+# Branches
+
+
 def render_branches(branches: Sequence[Branch], *, now_ms: int, width: int | None = None) -> Iterator[str]:
     """Give a row for each branch; those that the session is on are marked with `@`."""
     if not branches:
@@ -220,11 +199,19 @@ def render_branches(branches: Sequence[Branch], *, now_ms: int, width: int | Non
         align_right([count(branch.files, "file") for branch in branches]),
         align_right([describe_age(now_ms - branch.time_ms) for branch in branches]),
     ]
-    room = find_room(left, width, at_least=_MIN_TEXT, at_most=_MAX_TEXT)
-    texts = [cut(first_line(branch.label), room) for branch in branches]
-    for branch, row in zip(branches, zip(*left, texts, strict=True), strict=True):
+    rows = make_rows(left, [first_line(branch.label) for branch in branches], width=width)
+    for branch, row in zip(branches, rows, strict=True):
         line = GAP.join(row).rstrip()
         yield paint("bold", line) if branch.state == "active" else line
+
+
+def _mark_branch(branch: Branch) -> str:
+    mark = "@" if branch.state == "active" else " "
+    return f"{mark} {cut(escape(branch.name), _MAX_NAME)}"
+
+
+def _describe_fork(branch: Branch) -> str:
+    return "from the start" if branch.fork is None else f"after {cut(escape(branch.fork), _MAX_NAME)}"
 
 
 def render_dropped(branch: Branch) -> Iterator[str]:
@@ -233,6 +220,9 @@ def render_dropped(branch: Branch) -> Iterator[str]:
     yield f"The branch {escape(branch.name)} with its {number} is no longer listed"
     if branch.messages:
         yield f"Its last message is {escape(branch.messages[-1])}, which can still be switched to"
+
+
+# Who changed a file
 
 
 def render_blame(
@@ -247,29 +237,24 @@ def render_blame(
     if not entries:
         yield f"Nobody has changed {escape(path)} since it was recorded first"
         return
+    messages = [entry.message for entry in entries]
     left = [
         [LETTERS[entry.status][0] for entry in entries],
         align_right([_describe_time(entry, now_ms) for entry in entries]),
         align_left([_name_author(entry) for entry in entries]),
     ]
-    messages = [entry.message for entry in entries]
     if any(message is not None and message.session != session for message in messages):
         left.append(align_left(["" if message is None else escape(message.session) for message in messages]))
     if any(message is not None and message.state != "active" for message in messages):
-        left.append(align_left([_describe_author_state(message) for message in messages]))
-    room = find_room(left, width, at_least=_MIN_TEXT, at_most=_MAX_TEXT)
-    texts = ["" if message is None else cut(first_line(message.text), room) for message in messages]
-    for entry, row in zip(entries, zip(*left, texts, strict=True), strict=True):
-        yield _paint_change(entry, GAP.join(row).rstrip())
-
-
-def _mark_branch(branch: Branch) -> str:
-    mark = "@" if branch.state == "active" else " "
-    return f"{mark} {cut(escape(branch.name), _MAX_NAME)}"
-
-
-def _describe_fork(branch: Branch) -> str:
-    return "from the start" if branch.fork is None else f"after {cut(escape(branch.fork), _MAX_NAME)}"
+        left.append(align_left([_describe_place(message) for message in messages]))
+    texts = ["" if message is None else first_line(message.text) for message in messages]
+    for entry, row in zip(entries, make_rows(left, texts, width=width), strict=True):
+        line = GAP.join(row).rstrip()
+        if entry.message is not None and entry.message.state in ("undone", "archived"):
+            yield paint("dim", line)
+        else:
+            letter, colour = LETTERS[entry.status]
+            yield paint(colour, letter) + line.removeprefix(letter)
 
 
 def _describe_time(entry: BlameEntry, now_ms: int) -> str:
@@ -282,14 +267,7 @@ def _name_author(entry: BlameEntry) -> str:
     return "a forgotten message" if entry.is_forgotten else "outside any message"
 
 
-def _describe_author_state(message: Message | None) -> str:
+def _describe_place(message: Message | None) -> str:
     if message is None or message.state == "active":
         return ""
     return message.state if message.branch is None else cut(escape(message.branch), _MAX_NAME)
-
-
-def _paint_change(entry: BlameEntry, row: str) -> str:
-    if entry.message is not None and entry.message.state in ("undone", "archived"):
-        return paint("dim", row)
-    letter, colour = LETTERS[entry.status]
-    return paint(colour, letter) + row.removeprefix(letter)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from shadowtree.cli.output import count, cut, escape, escape_line, paint
-from shadowtree.cli.views.status import LISTED, list_skipped, summarise_skipped
+from shadowtree.cli.output import LISTED, count, cut, escape, escape_line, list_first, paint
+from shadowtree.cli.views.status import list_skipped, summarise_skipped
 from shadowtree.results.outcomes import ConflictingPath, Hunk, Outcome
 
 _VERBS = {
@@ -18,14 +18,6 @@ _VERBS = {
     "restore": ("Restored", "Would restore"),
 }
 """How each act is told when it is done, and when it was only planned."""
-
-_DEEDS = (
-    ("restored", "restore", "green"),
-    ("merged", "merge", "cyan"),
-    ("deleted", "delete", "red"),
-    ("kept", "keep", "yellow"),
-)
-"""What can happen to a path: how it is told when done, how it is told of a plan, and the colour of it."""
 
 _NAMED = 3
 """How many messages a sentence names."""
@@ -46,7 +38,10 @@ def render_outcome(
     `target` is the name that the user gave to go to; `is_part`: only some paths were asked for; `has_files`:
     files were asked for at all.
     """
-    if has_substance(outcome):
+    touched = outcome.restored or outcome.deleted or outcome.kept or outcome.conflicts
+    # Or only in the timeline.
+    has_substance = bool(outcome.messages or touched)
+    if has_substance:
         act = _describe_act(outcome, target, is_part=is_part)
         where = "" if has_files else ", in the timeline alone"
         yield f"{act}{where}: {_describe_effect(outcome)}"
@@ -57,7 +52,7 @@ def render_outcome(
         yield paint("yellow", f"{count(len(outcome.conflicts), 'path')} in conflict:")
         yield from list_conflicts(outcome.conflicts)
     yield from (escape(note[:1].upper() + note[1:]) for note in outcome.notes)
-    if not has_substance(outcome) and not outcome.notes:
+    if not has_substance and not outcome.notes:
         yield f"There is nothing to {outcome.act}"
 
 
@@ -68,11 +63,6 @@ def list_conflicts(conflicts: Sequence[ConflictingPath]) -> Iterator[str]:
             yield f"  {escape(conflict.path)}: {escape(conflict.reason)}"
             yield from _list_hunks(conflict.hunks)
         yield f"    {escape(advice)}"
-
-
-def has_substance(outcome: Outcome) -> bool:
-    """Tell whether there was anything to do, be it only in the timeline."""
-    return bool(outcome.messages or outcome.restored or outcome.deleted or outcome.kept or outcome.conflicts)
 
 
 def find_way_back(outcome: Outcome, *, is_overwriting: bool) -> str | None:
@@ -115,7 +105,9 @@ def describe_plan(outcome: Outcome) -> str:
 def _describe_act(outcome: Outcome, target: str | None, *, is_part: bool) -> str:
     verb = _VERBS[outcome.act][outcome.dry_run]
     if outcome.turns is not None:
-        return f"{verb} {count(outcome.turns, 'turn')} ({_name_messages(outcome.messages)})"
+        names = ", ".join(map(escape, outcome.messages))
+        told = names if len(outcome.messages) <= _NAMED else count(len(outcome.messages), "message")
+        return f"{verb} {count(outcome.turns, 'turn')} ({told})"
     if outcome.act == "unrevert":
         return f"{verb} what was done last"
     if outcome.act == "restore":
@@ -142,11 +134,7 @@ def _describe_way(outcome: Outcome) -> str:
     left = len(outcome.messages) - entered
     if not entered:
         return f"{count(left, 'message')} left"
-    return (
-        f"{left:,} left, {count(entered, 'message')} entered"
-        if left
-        else f"{count(entered, 'message')} entered"
-    )
+    return (f"{left:,} left, " if left else "") + f"{count(entered, 'message')} entered"
 
 
 def _describe_only(outcome: Outcome, target: str | None, *, is_part: bool) -> str:
@@ -156,43 +144,29 @@ def _describe_only(outcome: Outcome, target: str | None, *, is_part: bool) -> st
     return f"{took} out {'part of ' if is_part else ''}{what} alone and {kept} what came after it"
 
 
-def _name_messages(messages: Sequence[str]) -> str:
-    if len(messages) > _NAMED:
-        return count(len(messages), "message")
-    return ", ".join(escape(message) for message in messages)
+def _list_deeds(outcome: Outcome) -> Iterator[tuple[str, str, Sequence[str]]]:
+    """Give what is told of the changed paths, in which colour, and the paths, each for one deed alone."""
+    merged = set(outcome.merged)
+    restored = [path for path in outcome.restored if path not in merged]
+    yield "restore" if outcome.dry_run else "restored", "green", restored
+    yield "merge" if outcome.dry_run else "merged", "cyan", outcome.merged
+    yield "delete" if outcome.dry_run else "deleted", "red", outcome.deleted
+    yield "keep" if outcome.dry_run else "kept", "yellow", outcome.kept
 
 
 def _describe_effect(outcome: Outcome) -> str:
     told: list[str] = []
-    for deed, plan, _ in _DEEDS:
-        number = len(_find_paths(outcome, deed))
-        if number:
-            noun = f"{number:,}" if told else count(number, "file")
-            told.append(f"{noun} to {plan}" if outcome.dry_run else f"{noun} {deed}")
-    if told:
-        return ", ".join(told)
-    return "no file to change" if outcome.dry_run else "no file changed"
-
-
-def _find_paths(outcome: Outcome, deed: str) -> Sequence[str]:
-    """Give the paths that something happened to, each for one deed alone."""
-    if deed != "restored":
-        paths: Sequence[str] = getattr(outcome, deed)
-        return paths
-    merged = set(outcome.merged)
-    return [path for path in outcome.restored if path not in merged]
+    for deed, _, paths in _list_deeds(outcome):
+        if paths:
+            number = f"{len(paths):,}" if told else count(len(paths), "file")
+            told.append(f"{number} to {deed}" if outcome.dry_run else f"{number} {deed}")
+    return ", ".join(told) or ("no file to change" if outcome.dry_run else "no file changed")
 
 
 def _list_paths(outcome: Outcome) -> Iterator[str]:
-    listed = sorted(
-        (path, plan if outcome.dry_run else deed, colour)
-        for deed, plan, colour in _DEEDS
-        for path in _find_paths(outcome, deed)
-    )
-    for path, deed, colour in listed[:LISTED]:
-        yield f"  {paint(colour, f'{deed:8}')}  {escape(path)}"
-    if len(listed) > LISTED:
-        yield f"  and {len(listed) - LISTED:,} more, which --json lists"
+    deeds = _list_deeds(outcome)
+    changed = sorted((path, f"{deed:8}", colour) for deed, colour, paths in deeds for path in paths)
+    return list_first(changed, lambda each: f"  {paint(each[2], each[1])}  {escape(each[0])}")
 
 
 def _list_marked(outcome: Outcome) -> Iterator[str]:

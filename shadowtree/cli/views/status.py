@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shadowtree.cli.output import (
-    count,
-    escape,
-    escape_line,
-    paint,
-)
+from shadowtree.cli.output import count, escape, escape_line, list_first, paint
 from shadowtree.results.messages import ChangedPath, FileDiff, Patch, Skipped, Snapshot, Status
-
-LISTED = 10
-"""How many paths are listed; JSON has all."""
 
 LETTERS = {
     "added": ("A", "green"),
@@ -83,10 +75,7 @@ def list_skipped(skipped: Sequence[Skipped], what: str) -> Iterator[str]:
         return
     are = "is" if len(skipped) == 1 else "are"
     yield paint("yellow", f"{count(len(skipped), 'path')} {are} {what}:")
-    for each in skipped[:LISTED]:
-        yield f"  {escape(each.path)} ({escape(each.reason)})"
-    if len(skipped) > LISTED:
-        yield f"  and {len(skipped) - LISTED:,} more, which --json lists"
+    yield from list_first(skipped, lambda each: f"  {escape(each.path)} ({escape(each.reason)})")
 
 
 def _list_changed(status: Status) -> Iterator[str]:
@@ -102,9 +91,7 @@ def _list_changed(status: Status) -> Iterator[str]:
     else:
         yield changed
         yield f"{count(len(outside), 'path')} changed outside any message:"
-    yield from (f"  {_describe_change(each)}" for each in outside[:LISTED])
-    if len(outside) > LISTED:
-        yield f"  and {len(outside) - LISTED:,} more, which --json lists"
+    yield from list_first(outside, lambda each: f"  {_describe_change(each)}")
 
 
 def _describe_change(changed: ChangedPath) -> str:

@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from shadowtree.cli.output import (
     GAP,
+    LISTED,
     align_right,
     count,
     describe_age,
     describe_bytes,
     escape,
+    list_first,
     paint,
 )
 from shadowtree.results.reports import (
@@ -26,11 +28,10 @@ from shadowtree.results.reports import (
     SweptStore,
 )
 
-MOVED = "If one was only moved, do 'shadowtree wrap NEW --adopt STORE' first."
+_ADOPT = "was only moved, do 'shadowtree wrap NEW --adopt STORE' first."
 NEARLY_FULL = 80
 """From this share of its budget on, in per cent, what a store takes is shown in yellow."""
-_NAMED = 10
-"""How many messages or paths are named to people."""
+_MORE = "  and {:,} more"
 _NAMED_HURT = 5
 """How many messages are named of those that one problem hurts; all are at the end."""
 
@@ -109,7 +110,41 @@ def _describe_store(known: KnownStore) -> str:
     return f"{where}: {known.state}, {escape(known.doubt or '')}"
 
 
+def describe_excess(used: int, budget: int) -> str:
+    """Say that the stores take more than they may."""
+    return f"all stores together take {describe_bytes(used)}, and the budget is {describe_bytes(budget)}"
+
+
 # What was removed
+
+
+def ask_to_destroy(known: KnownStore, folder: str) -> Iterator[str]:
+    """Ask for the folder's name, and say so if the path of the worktree is not the worktree any more."""
+    yield f"This would {describe_destroying(known)}, for good."
+    if known.state == "replaced":
+        yield f"Another directory is there now, and stays as it is. If the old one {_ADOPT}"
+    if known.state == "gone":
+        yield f"Nothing is there now. If it {_ADOPT}"
+    yield f"To go on, type the folder's name, {escape(folder)}:"
+
+
+def describe_destroying(known: KnownStore) -> str:
+    """Say what is about to be removed."""
+    what = f"{count(known.messages, 'message')} and {describe_bytes(known.bytes)}"
+    return f"remove all that was recorded of {escape(known.worktree or known.store)}, {what}"
+
+
+def describe_destroyed(known: KnownStore, *, dry_run: bool) -> str:
+    """Say that a store is removed, or would be."""
+    verb = "would be removed" if dry_run else "is removed"
+    return f"The store of {escape(known.worktree or known.store)} {verb}, {describe_bytes(known.bytes)}"
+
+
+def describe_orphans(orphans: Sequence[KnownStore]) -> str:
+    """Ask whether stores may be removed."""
+    size = describe_bytes(sum(known.bytes for known in orphans))
+    names = ", ".join(escape(known.worktree or known.store) for known in orphans)
+    return f"This removes all that was recorded of {names}: {size}.\nIf one {_ADOPT}\nGo on?"
 
 
 def render_removal(removal: Removal) -> Iterator[str]:
@@ -122,7 +157,7 @@ def render_removal(removal: Removal) -> Iterator[str]:
     if removal.removed:
         yield f"{count(len(removal.removed), 'store')} {would}, {describe_bytes(removal.freed)}"
         if removal.dry_run:
-            yield MOVED
+            yield f"If one {_ADOPT}"
     else:
         yield "No store was removed"
 
@@ -137,7 +172,12 @@ def render_swept(found: Sequence[SweptStore], *, dry_run: bool) -> Iterator[str]
         else:
             yield f"{would} {describe_bytes(each.swept.freed)}  {name}"
     total = sum(each.swept.freed for each in found if each.swept is not None)
-    yield f"This {would} {describe_bytes(total)} in {count(len(found), 'store')}"
+    yield f"{describe_freed(total, dry_run=dry_run)} in {count(len(found), 'store')}"
+
+
+def describe_freed(number: int, *, dry_run: bool) -> str:
+    """Say how much was freed, or would be."""
+    return f"This {'would free' if dry_run else 'freed'} {describe_bytes(number)}"
 
 
 def render_forgotten(found: Forgotten) -> Iterator[str]:
@@ -147,18 +187,17 @@ def render_forgotten(found: Forgotten) -> Iterator[str]:
         yield "Nothing is old enough to be forgotten"
     else:
         yield f"{count(len(found.messages), 'message')} and {count(found.trees, 'tree')} {would_be}"
-    for session, id in found.messages[:_NAMED]:
-        yield f"  {escape(id)}  of session {escape(session)}"
-    if len(found.messages) > _NAMED:
-        yield f"  and {len(found.messages) - _NAMED:,} more"
+    yield from list_first(
+        found.messages, lambda each: f"  {escape(each[1])}  of session {escape(each[0])}", _MORE
+    )
     if found.freed:
         yield f"{describe_bytes(found.freed)} freed"
 
 
 def describe_purge(planned: Purged) -> str:
     """Say what is about to be purged, in one line."""
-    named = ", ".join(escape(path) for path in planned.paths[:_NAMED])
-    more = f" and {len(planned.paths) - _NAMED:,} more" if len(planned.paths) > _NAMED else ""
+    named = ", ".join(escape(path) for path in planned.paths[:LISTED])
+    more = f" and {len(planned.paths) - LISTED:,} more" if len(planned.paths) > LISTED else ""
     told = (
         f"This removes {named or 'it'}{more} from {count(planned.trees, 'tree')} and"
         f" {count(len(planned.messages), 'message')} for good; no undo brings it back"
@@ -170,10 +209,8 @@ def describe_purge(planned: Purged) -> str:
 
 def render_purged(purged: Purged) -> Iterator[str]:
     """List what was purged, and what was not."""
-    for path in purged.paths[:_NAMED]:
-        yield f"{'Would be purged' if purged.dry_run else 'Purged'}: {escape(path)}"
-    if len(purged.paths) > _NAMED:
-        yield f"  and {len(purged.paths) - _NAMED:,} more"
+    purged_is = "Would be purged" if purged.dry_run else "Purged"
+    yield from list_first(purged.paths, lambda path: f"{purged_is}: {escape(path)}", _MORE)
     if purged.trees or purged.blobs:
         yield (
             f"{count(len(purged.blobs), 'content')} in {count(purged.trees, 'tree')} and"
@@ -181,11 +218,9 @@ def render_purged(purged: Purged) -> Iterator[str]:
         )
     if purged.freed:
         yield f"{describe_bytes(purged.freed)} freed"
-    for path in purged.also_at[:_NAMED]:
-        yield f"The same bytes are at {escape(path)}"
-    if len(purged.also_at) > _NAMED:
-        yield f"  and at {len(purged.also_at) - _NAMED:,} more"
-    for blob in purged.left[:_NAMED] if not purged.dry_run else ():
+    more = "  and at {:,} more"
+    yield from list_first(purged.also_at, lambda path: f"The same bytes are at {escape(path)}", more)
+    for blob in purged.left[:LISTED] if not purged.dry_run else ():
         yield f"To remove them too: shadowtree purge {blob}"
     yield from map(escape, purged.notes)
 
