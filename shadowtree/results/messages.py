@@ -19,20 +19,27 @@ if TYPE_CHECKING:
     BranchState = Literal["active", "archived"]
 
 
+class Result:
+    """A value that callers get, with its documented JSON."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Give the documented JSON: every field, unless its class says otherwise."""
+        names: tuple[str, ...] = type(self).__match_args__  # type: ignore[attr-defined]  # all of ours have it
+        return pick(self, *names)
+
+
 @frozen
-class Skipped:
+class Skipped(Result):
     """A path that the rules would have covered, and why it was left out."""
 
     path: str
     reason: str
 
-    def to_dict(self) -> dict[str, str]:
-        """Give the documented JSON."""
-        return fields_to_dict(self)
-
 
 @frozen
-class Snapshot:
+class Snapshot(Result):
     """What one snapshot found: a tree, and all that stands beside it."""
 
     tree: str
@@ -46,18 +53,11 @@ class Snapshot:
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON of `track`."""
-        result: dict[str, Any] = {  # Any: JSON
-            "tree": self.tree,
-            "files": self.files,
-            "skipped": [skipped.to_dict() for skipped in self.skipped],
-        }
-        if self.warnings:
-            result["warnings"] = list(self.warnings)
-        return result
+        return pick(self, "tree", "files", "skipped", *if_any(self, "warnings"))
 
 
 @frozen
-class ChangedPath:
+class ChangedPath(Result):
     """One path of a patch. A blob id or mode is None where the path was absent."""
 
     path: str
@@ -70,11 +70,11 @@ class ChangedPath:
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON."""
-        return {"path": self.path, "status": self.status}
+        return pick(self, "path", "status")
 
 
 @frozen
-class Patch:
+class Patch(Result):
     """The paths that differ between a tree and a later one; never file contents."""
 
     tree: str
@@ -86,11 +86,11 @@ class Patch:
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON."""
-        return {"tree": self.tree, "files": [changed.to_dict() for changed in self.files]}
+        return pick(self, "tree", "files")
 
 
 @frozen
-class FileDiff:
+class FileDiff(Result):
     """How one path differs, as text."""
 
     path: str
@@ -101,13 +101,9 @@ class FileDiff:
     patch: str
     """A unified diff; empty for binary files and for files too large to compare line by line."""
 
-    def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON."""
-        return fields_to_dict(self)
-
 
 @frozen
-class Watching:
+class Watching(Result):
     """How well a worktree is in sight of its watcher."""
 
     is_active: bool
@@ -123,20 +119,9 @@ class Watching:
     missed: int
     """How many changes were found of which nobody had told."""
 
-    def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON."""
-        return {
-            "active": self.is_active,
-            "directories": self.directories,
-            "unwatched": self.unwatched,
-            "rescans": self.rescans,
-            "reason": self.reason,
-            "missed": self.missed,
-        }
-
 
 @frozen
-class Status:
+class Status(Result):
     """Where a shadow stands, and what of the worktree is not protected."""
 
     worktree: str
@@ -155,13 +140,9 @@ class Status:
     """What changed since the session recorded last, and is no message's."""
     warnings: list[str] = field(default_factory=list)
 
-    def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON."""
-        return fields_to_dict(self)
-
 
 @frozen
-class Step:
+class Step(Result):
     """One tool call inside a message."""
 
     name: str
@@ -181,21 +162,13 @@ class Step:
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON of `step`."""
-        result: dict[str, Any] = {
-            "message": self.message,
-            "step": self.name,
-            "before": self.before,
-        }  # Any: JSON
-        if self.after is not None:
-            result["after"] = self.after
-            result["files"] = [changed.to_dict() for changed in self.patch.files]
-        if self.warnings:
-            result["warnings"] = list(self.warnings)
-        return result
+        ended = {} if self.after is None else pick(self, "after") | pick(self.patch, "files")
+        begun = {"message": self.message, "step": self.name, "before": self.before}
+        return begun | ended | pick(self, *if_any(self, "warnings"))
 
 
 @frozen
-class Message:
+class Message(Result):
     """One unit of an agent's work, as the timeline has it."""
 
     id: str
@@ -239,30 +212,16 @@ class Message:
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON, an entry of `log`."""
-        result: dict[str, Any] = {  # Any: JSON
-            "id": self.id,
-            "session": self.session,
-            "role": self.role,
-            "text": self.text,
-            "time": self.time.isoformat(timespec="milliseconds"),
-            "before": self.before,
-            "after": self.after,
+        return {
+            **pick(self, "id", "session", "role", "text", "time_ms", "before", "after"),
             "files": len(self.patch.files),
-            "state": self.state,
-            "branch": self.branch,
-            "number": self.number,
-            "meta": self.meta,
-            "inferred": self.is_inferred,
-            "burst": self.is_burst,
-            "parent": self.parent,
-            "out": self.is_out,
-            "pinned": self.is_pinned,
+            **pick(self, "state", "branch", "number", "meta"),
+            **pick(self, "is_inferred", "is_burst", "parent", "is_out", "is_pinned"),
         }
-        return result
 
 
 @frozen
-class Branch:
+class Branch(Result):
     """Messages that were archived because a new one began, or because the session was switched."""
 
     name: str
@@ -284,21 +243,9 @@ class Branch:
         """When it was archived."""
         return as_datetime(self.time_ms)
 
-    def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON."""
-        return {
-            "name": self.name,
-            "fork": self.fork,
-            "messages": list(self.messages),
-            "time": self.time.isoformat(timespec="milliseconds"),
-            "label": self.label,
-            "state": self.state,
-            "files": self.files,
-        }
-
 
 @frozen
-class BlameEntry:
+class BlameEntry(Result):
     """One change of a path, and whose it is."""
 
     status: ChangeStatus
@@ -313,19 +260,10 @@ class BlameEntry:
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON; what belongs to a message is null where there is none."""
-        message, time_ms = self.message, self.time_ms
-        return {
-            "id": None if message is None else message.id,
-            "session": None if message is None else message.session,
-            "state": None if message is None else message.state,
-            "branch": None if message is None else message.branch,
-            "text": None if message is None else message.text,
-            "status": self.status,
-            "time": None if time_ms is None else as_datetime(time_ms).isoformat(timespec="milliseconds"),
-            "old_blob": self.old_blob,
-            "new_blob": self.new_blob,
-            "forgotten": self.is_forgotten,
+        message = {
+            name: getattr(self.message, name, None) for name in ("id", "session", "state", "branch", "text")
         }
+        return message | pick(self, "status", "time_ms", "old_blob", "new_blob", "is_forgotten")
 
 
 class MessageHandle:
@@ -479,16 +417,27 @@ def _changed_path(path: bytes, old: PathState | None, new: PathState | None) -> 
     )
 
 
-def fields_to_dict(value: object) -> dict[str, Any]:  # Any: JSON
-    """Turn a value into JSON: all its fields, under their own names."""
-    names: tuple[str, ...] = type(value).__match_args__  # type: ignore[attr-defined]  # all have it
-    return {name: _to_json(getattr(value, name)) for name in names}
+def pick(result: Result, *names: str) -> dict[str, Any]:  # Any: JSON
+    """Turn some of a result into JSON: `is_pinned` is called `pinned`, and `time_ms` is `time`, as text."""
+    document: dict[str, Any] = {}  # Any: JSON
+    for name in names:
+        value = getattr(result, name)
+        if name.endswith("_ms"):
+            name = name.removesuffix("_ms")
+            value = None if value is None else as_datetime(value).isoformat(timespec="milliseconds")
+        document[name.removeprefix("is_")] = _to_json(value)
+    return document
 
 
-def _to_json(value: Any) -> Any:  # Any: JSON, and what can be turned into it
+def if_any(result: Result, name: str) -> list[str]:
+    """Name a field that stands in the JSON only if there is something in it."""
+    return [name] if getattr(result, name) else []
+
+
+def _to_json(value: object) -> Any:  # Any: JSON
     if isinstance(value, list):
         return [_to_json(each) for each in value]
-    return value.to_dict() if hasattr(value, "to_dict") else value
+    return value.to_dict() if isinstance(value, Result) else value
 
 
 def as_datetime(time_ms: int) -> datetime:

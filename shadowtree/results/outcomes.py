@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shadowtree.base.frozen import field, frozen
-from shadowtree.results.messages import fields_to_dict
+from shadowtree.results.messages import Result, if_any, pick
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @frozen
-class Hunk:
+class Hunk(Result):
     """A place at which texts collide: what each side has there."""
 
     line: int
@@ -25,13 +25,9 @@ class Hunk:
     theirs: str
     """What was to be there."""
 
-    def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON."""
-        return fields_to_dict(self)
-
 
 @frozen
-class ConflictingPath:
+class ConflictingPath(Result):
     """A path that somebody else changed, or that something is in the way of."""
 
     path: str
@@ -43,12 +39,11 @@ class ConflictingPath:
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON."""
-        plain = {"path": self.path, "reason": self.reason, "advice": self.advice}
-        return {**plain, "hunks": [hunk.to_dict() for hunk in self.hunks]} if self.hunks else {**plain}
+        return pick(self, "path", "reason", "advice", *if_any(self, "hunks"))
 
 
 @frozen
-class Outcome:
+class Outcome(Result):
     """What a revert, unrevert, undo, redo, switch or restore did, or would do, and what it left alone."""
 
     act: str
@@ -91,28 +86,12 @@ class Outcome:
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON."""
-        result: dict[str, Any] = {  # Any: JSON
-            "messages": list(self.messages),
-            "restored": list(self.restored),
-            "deleted": list(self.deleted),
-            "kept": list(self.kept),
-            "conflicts": [conflict.to_dict() for conflict in self.conflicts],
-            "skipped": [skipped.to_dict() for skipped in self.skipped],
-            "before": self.before,
-            "after": self.after,
-            "complete": self.complete,
-            "dry_run": self.dry_run,
-            "mode": self.mode,
-            "notes": list(self.notes),
-            "redone": list(self.redone),
-            "head": self.head,
-            "undone": list(self.undone),
-            "merged": list(self.merged),
-            "marked": list(self.marked),
+        turns = [] if self.turns is None else ["turns"]
+        return {
+            **pick(self, "messages", "restored", "deleted", "kept", "conflicts", "skipped"),
+            **pick(self, "before", "after", "complete", "dry_run", "mode", "notes"),
+            **pick(self, "redone", "head", "undone", "merged", "marked", *turns),
         }
-        if self.turns is not None:
-            result["turns"] = self.turns
-        return result
 
 
 @frozen
@@ -128,7 +107,7 @@ class PlannedChange:
 
 
 @frozen
-class Plan:
+class Plan(Result):
     """What a revert would do to each path, conflicts included, before anything is done."""
 
     outcome: Outcome

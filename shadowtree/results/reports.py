@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shadowtree.base.frozen import field, frozen
-from shadowtree.results.messages import as_datetime, fields_to_dict
+from shadowtree.results.messages import Result, if_any, pick
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @frozen
-class Forgotten:
+class Forgotten(Result):
     """What was forgotten, or would be, and what that freed."""
 
     messages: list[tuple[str, str]]
@@ -31,19 +31,13 @@ class Forgotten:
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON."""
-        warnings = {"warnings": list(self.warnings)} if self.warnings else {}
-        return {
-            "forgotten": [{"id": id, "session": session} for session, id in self.messages],
-            "trees": self.trees,
-            "removed": self.removed,
-            "freed": self.freed,
-            "dry_run": self.dry_run,
-            **warnings,
-        }
+        forgotten = [{"id": id, "session": session} for session, id in self.messages]
+        figures = pick(self, "trees", "removed", "freed", "dry_run", *if_any(self, "warnings"))
+        return {"forgotten": forgotten, **figures}
 
 
 @frozen
-class Purged:
+class Purged(Result):
     """What was removed for good, or would be."""
 
     paths: list[str]
@@ -79,35 +73,23 @@ class Purged:
         """Give the documented JSON."""
         return {
             "purged": self.paths,
-            "blobs": self.blobs,
-            "trees": self.trees,
+            **pick(self, "blobs", "trees"),
             "messages": [{"id": id, "session": session} for session, id in self.messages],
-            "also_at": self.also_at,
-            "left": self.left,
-            "unread": self.unread,
-            "names": self.names,
-            "removed": self.removed,
-            "freed": self.freed,
-            "complete": self.complete,
-            "notes": self.notes,
-            "dry_run": self.dry_run,
+            **pick(self, "also_at", "left", "unread", "names", "removed", "freed"),
+            **pick(self, "complete", "notes", "dry_run"),
         }
 
 
 @frozen
-class HurtMessage:
+class HurtMessage(Result):
     """A message that cannot be relied on as a whole, because something that it needs is lost."""
 
     session: str
     id: str
 
-    def to_dict(self) -> dict[str, str]:
-        """Give the documented JSON."""
-        return fields_to_dict(self)
-
 
 @frozen
-class Problem:
+class Problem(Result):
     """Something in a store that is not as it should be."""
 
     kind: str
@@ -119,13 +101,9 @@ class Problem:
     messages: list[HurtMessage] = field(default_factory=list)
     """The messages that it hurts."""
 
-    def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON."""
-        return fields_to_dict(self)
-
 
 @frozen
-class CheckReport:
+class CheckReport(Result):
     """What a check of a store found, and what a repair did."""
 
     problems: list[Problem]
@@ -153,14 +131,14 @@ class CheckReport:
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON."""
-        return {"ok": self.ok, **fields_to_dict(self)}
+        return {"ok": self.ok, **Result.to_dict(self)}
 
 
 # What stores take; sizes are as stored
 
 
 @frozen
-class PathFigure:
+class PathFigure(Result):
     """What all versions of a file take, or of all files below a directory with its listings."""
 
     path: str
@@ -169,13 +147,9 @@ class PathFigure:
     versions: int
     """How many objects that is."""
 
-    def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON."""
-        return fields_to_dict(self)
-
 
 @frozen
-class Usage:
+class Usage(Result):
     """What the versions of a path take, and of the paths below it."""
 
     path: str
@@ -184,13 +158,9 @@ class Usage:
     entries: list[PathFigure]
     """The largest first."""
 
-    def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON of `du`."""
-        return fields_to_dict(self)
-
 
 @frozen
-class SessionFigure:
+class SessionFigure(Result):
     """What one session alone needs: so much would be free without it."""
 
     session: str | None
@@ -198,13 +168,9 @@ class SessionFigure:
     bytes: int
     messages: int
 
-    def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON of `du --by-session`."""
-        return fields_to_dict(self)
-
 
 @frozen
-class Stats:
+class Stats(Result):
     """What a store holds, and what that takes."""
 
     worktree: str
@@ -231,18 +197,13 @@ class Stats:
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON of `stats`."""
-        names: tuple[str, ...] = type(self).__match_args__
-        document = {name: getattr(self, name) for name in names if not name.endswith("_ms")}
-        return {
-            **document,
-            "oldest": _as_text(self.oldest_ms),
-            "newest": _as_text(self.newest_ms),
-            "largest": [path.to_dict() for path in self.largest],
-        }
+        document = Result.to_dict(self)
+        times = {name: document.pop(name) for name in ("oldest", "newest")}
+        return document | times
 
 
 @frozen
-class Swept:
+class Swept(Result):
     """What was removed from a store."""
 
     removed: int | None
@@ -253,12 +214,11 @@ class Swept:
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON of `gc`."""
-        warnings = {"warnings": list(self.warnings)} if self.warnings else {}
-        return {"removed": self.removed, "freed": self.freed, **warnings}
+        return pick(self, "removed", "freed", *if_any(self, "warnings"))
 
 
 @frozen
-class SweptStore:
+class SweptStore(Result):
     """What was removed from one of all stores."""
 
     store: str
@@ -270,12 +230,12 @@ class SweptStore:
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON, an entry of `gc --all`."""
-        named = {"store": self.store, "worktree": self.worktree}
-        return {**named, **(self.swept or Swept(0, 0)).to_dict(), "reason": self.reason}
+        swept = self.swept or Swept(0, 0)
+        return pick(self, "store", "worktree") | swept.to_dict() | pick(self, "reason")
 
 
 @frozen
-class KnownStore:
+class KnownStore(Result):
     """One of all the stores of a user."""
 
     store: str
@@ -299,20 +259,13 @@ class KnownStore:
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON, an entry of `stats --all`."""
         return {
-            "store": self.store,
-            "worktree": self.worktree,
-            "state": self.state,
-            "bytes": self.bytes,
-            "messages": self.messages,
-            "used": _as_text(self.used_ms),
-            "orphan": self.is_orphan,
-            "doubt": self.doubt,
-            "trusted": self.is_trusted,
+            **pick(self, "store", "worktree", "state", "bytes", "messages", "used_ms"),
+            **pick(self, "is_orphan", "doubt", "is_trusted"),
         }
 
 
 @frozen
-class Removal:
+class Removal(Result):
     """What was removed of all stores, or would be."""
 
     removed: list[str]
@@ -321,11 +274,3 @@ class Removal:
     kept: list[KnownStore]
     """Those whose worktree is not there, and that were kept all the same."""
     dry_run: bool = False
-
-    def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON of `gc --orphans`."""
-        return fields_to_dict(self)
-
-
-def _as_text(time_ms: int | None) -> str | None:
-    return None if time_ms is None else as_datetime(time_ms).isoformat(timespec="milliseconds")
