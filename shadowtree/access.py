@@ -239,7 +239,7 @@ class Access:
             from shadowtree.revert.act import recover
 
             self.recovered += recover(opened, self.site)
-        if opened.journal.purges.has_unfinished():
+        if opened.journal.has_unfinished_purge():
             self._finish_purge(opened)
 
     def _finish_purge(self, opened: OpenStore) -> None:

@@ -177,7 +177,7 @@ def _read_timeline(store: str) -> _Timeline:
         tree, event = journal.last_tree(), journal.latest_event()
         times = [] if tree is None else [tree.time_s * 1000]
         times += [] if event is None else [event.time_ms]
-        messages = sum(journal.count_messages().values())
+        messages = sum(journal.retention.count_messages().values())
         return _Timeline(messages, max(times, default=None), bool(journal.open_intents()))
 
 

@@ -79,7 +79,7 @@ class OpenStore:
 
     def surround(self, surroundings: Surroundings) -> Surroundings:
         """Let a scan know of what was purged too."""
-        return replace(surroundings, tombstones=self.journal.purges.tombstones())
+        return replace(surroundings, tombstones=self.journal.tombstones())
 
     def refresh(self) -> None:
         """See what other processes did. The cache counts only if the packs it relies on are as they were."""
@@ -139,7 +139,7 @@ class OpenStore:
         return (
             bool(self.journal.open_intents())
             or self._intake.has_to_recover()
-            or self.journal.purges.has_unfinished()
+            or self.journal.has_unfinished_purge()
         )
 
     def publish(self, pack: PackWriter) -> None:
@@ -304,7 +304,7 @@ class OpenStore:
         known: dict[bytes, int] = self.cache.info("searched") or {}
         number = self._searched.get(path, known.get(path, 0))
         search = PathSearch(self.objects, path)
-        for record in self.journal.trees_after(number):
+        for record in self.journal.live_trees(number):
             if self._may_hold(search, record.tree):
                 self._searched[path] = record.number - 1
                 return True

@@ -18,8 +18,7 @@ from shadowtree.results.reports import HurtMessage
 from shadowtree.store.git_format import PackBytes
 from shadowtree.system import disk
 from shadowtree.timeline.database import Database, has_schema, require_format
-from shadowtree.timeline.pack_rows import check_pack_name, decode_versions
-from shadowtree.timeline.removal import decode_tombstone
+from shadowtree.timeline.pack_rows import decode_pack_name, decode_versions
 from shadowtree.timeline.schema import (
     BRANCHES,
     CHANGE_COUNTS,
@@ -133,7 +132,7 @@ class TimelineRows:
 
     def packs(self) -> Iterator[PackBytes]:
         """Give every journaled pack, whole or not."""
-        return self._rows(PACKS, lambda row: PackBytes(check_pack_name(row[0]), *row[1:]), _PACKS)
+        return self._rows(PACKS, lambda row: PackBytes(decode_pack_name(row[:1]), *row[1:]), _PACKS)
 
     def _read(self) -> None:
         try:
@@ -149,9 +148,9 @@ class TimelineRows:
         self._check(BRANCHES, decode_branch)
         self._check(SKIPS, decode_skips)
         self._check(PINS, PINS.decode)
-        self._check(PURGED, decode_tombstone)
+        self._check(PURGED, PURGED.decode)
         self._check(FRESH, decode_versions, "SELECT versions FROM fresh")
-        self._check(FRESH, lambda row: check_pack_name(row[0]), "SELECT name FROM fresh")
+        self._check(FRESH, decode_pack_name, "SELECT name FROM fresh")
         self._find_lost_rows()
         for event in self.events.values():
             for number in {event.before, event.after} & self._damaged_trees:

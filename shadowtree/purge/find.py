@@ -151,7 +151,9 @@ class _Search:
         """List each path that is purged with each content that is known of it."""
         found = self.find_in_trees(tombstones)
         eraser = Eraser(self._objects, Scratch(), tombstones)
-        for record in self._journal.forgotten_trees():
+        for record in self._journal.all_trees():
+            if record.forgotten_ms is None:
+                continue
             try:
                 found |= eraser.erase(record.tree, record.facts).hits
             except StoreDamaged:

@@ -52,7 +52,7 @@ def purge(
     try:
         found = find(opened, target, everywhere=everywhere)
     except UnknownName:
-        tombstones = opened.journal.purges.tombstones()
+        tombstones = opened.journal.tombstones()
         is_purged = target.path is not None and tombstones.covers(target.path)
         if not is_purged and target.blob not in tombstones.blobs:
             raise

@@ -225,16 +225,16 @@ def read_stats(opened: OpenStore, site: Site) -> Stats:
     needed = sizes.total
     sizes.add(record for record in reversed(records) if record.number in going)
     packs, object_bytes = opened.objects.stored_bytes()
-    times = journal.find_times()
+    times = journal.retention.find_times()
     return Stats(
         worktree=site.worktree,
         store=layout.store,
         store_bytes=opened.measure(),
         budget_bytes=site.settings.store_budget or None,
-        messages=sum(journal.count_messages().values()),
+        messages=sum(journal.retention.count_messages().values()),
         sessions=len(journal.session_names()),
         trees=len(records),
-        pins=len(journal.retention.pins()),
+        pins=len(journal.pins()),
         oldest_ms=None if times is None else times[0],
         newest_ms=None if times is None else times[1],
         packs=packs,

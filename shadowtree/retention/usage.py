@@ -42,13 +42,13 @@ def read_session_sizes(opened: OpenStore, site: Site) -> list[SessionFigure]:
     """Say what each session alone needs, the most first; what several need is in none of them."""
     opened.refresh()
     journal = opened.journal
-    sessions, records = journal.sessions_of_trees(), list(journal.live_trees())
+    sessions, records = journal.retention.sessions_of_trees(), journal.live_trees()
     claimants = [frozenset[Claimant](sessions.get(record.number, {None})) for record in records]
     if claimants:
         # The last tree stays whatever is forgotten.
         claimants[-1] = frozenset()
     sums = measure_claims(opened.objects, zip(records, claimants, strict=True))
-    messages, names = journal.count_messages(), journal.session_names()
+    messages, names = journal.retention.count_messages(), journal.session_names()
     figures = [
         SessionFigure(name, sums.get(number, 0), messages.get(number, 0)) for number, name in names.items()
     ]

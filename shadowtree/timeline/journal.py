@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from shadowtree.base.errors import ForgottenTree, StoreDamaged
 from shadowtree.base.frozen import replace
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
-from shadowtree.base.paths import Change
+from shadowtree.base.paths import Change, RelPath
+from shadowtree.base.tombstones import Tombstones
 from shadowtree.timeline.database import BEYOND, Database, RowsStamp
 from shadowtree.timeline.pack_rows import PackRows
 from shadowtree.timeline.removal import PurgeRows, RetentionRows
@@ -28,6 +29,7 @@ from shadowtree.timeline.schema import (
     IS_WRAP,
     MESSAGES,
     OF_MESSAGE,
+    PURGED,
     SESSIONS,
     SKIPS,
     TREES,
@@ -50,6 +52,8 @@ from shadowtree.timeline.schema import (
 )
 
 _PAGE = 20
+_CANDIDATES = 11
+"""How many messages are given of those that a prefix may mean: more than anybody lists."""
 
 
 class Journal:
@@ -83,7 +87,7 @@ class Journal:
         """
         stamp = self.stamp()
         if stamp is None or self._last is None or self._last[0] != stamp:
-            last = next(self._read_trees("ORDER BY number DESC LIMIT 1"), None)
+            last = self._db.find(decode_tree, f"{TREES.select} ORDER BY number DESC LIMIT 1")
             if stamp is None:
                 return last
             self._last = stamp, last
@@ -91,23 +95,15 @@ class Journal:
 
     def first_tree(self) -> TreeRecord | None:
         """Give the first one that is recorded."""
-        return next(self._read_trees(f"WHERE {IS_LIVE} ORDER BY number LIMIT 1"), None)
+        return self._db.find(decode_tree, f"{TREES.select} WHERE {IS_LIVE} ORDER BY number LIMIT 1")
 
     def find_tree(self, tree: bytes) -> TreeRecord | None:
-        """Give the latest record of a tree."""
-        return next(
-            self._read_trees(f"WHERE tree = ? AND {IS_LIVE} ORDER BY number DESC LIMIT 1", tree), None
-        )
-
-    def find_forgotten_tree(self, tree: bytes) -> TreeRecord | None:
-        """Give the latest record of a tree that was forgotten, if there was one."""
-        found = next(self._read_trees("WHERE tree = ? ORDER BY number DESC LIMIT 1", tree), None)
-        return None if found is None or found.forgotten_ms is None else found
+        """Give the latest record of a tree; one that was forgotten only if there is no other."""
+        condition = "WHERE tree = ? ORDER BY forgotten IS NOT NULL, number DESC LIMIT 1"
+        return self._db.find(decode_tree, f"{TREES.select} {condition}", tree)
 
     def tree(self, number: int | None) -> TreeRecord:
         """Give the record with a number that another row names; ForgottenTree if it was forgotten."""
-        if number is None:
-            raise StoreDamaged(f"{self._db.path} has an event that does not name its tree")
         record = self._require_tree(number)
         if record.forgotten_ms is not None:
             raise ForgottenTree(record.tree.hex(), record.forgotten_ms)
@@ -115,33 +111,23 @@ class Journal:
 
     def is_forgotten_tree(self, number: int) -> bool:
         """Tell whether a record that another row names was forgotten."""
-        record = self._require_tree(number)
-        return record.forgotten_ms is not None
+        return self._require_tree(number).forgotten_ms is not None
 
-    def _require_tree(self, number: int) -> TreeRecord:
-        return self._db.require("tree", number, next(self._read_trees("WHERE number = ?", number), None))
+    def _require_tree(self, number: int | None) -> TreeRecord:
+        if number is None:
+            raise StoreDamaged(f"{self._db.path} has an event that does not name its tree")
+        found = self._db.find(decode_tree, f"{TREES.select} WHERE number = ?", number)
+        return self._db.require("tree", number, found)
 
-    def trees_after(self, number: int) -> Iterator[TreeRecord]:
-        """Give every recorded tree from the one after `number` on, oldest first."""
-        return self._read_trees(f"WHERE number > ? AND {IS_LIVE} ORDER BY number", number)
+    def all_trees(self) -> list[TreeRecord]:
+        """Give every recorded tree, oldest first; the objects of those that were forgotten may be gone."""
+        return self._db.read(decode_tree, f"{TREES.select} ORDER BY number")
 
-    def live_trees(self) -> Iterator[TreeRecord]:
-        """Give every tree that was not forgotten, oldest first."""
-        return self.trees_after(0)
-
-    def forgotten_trees(self) -> Iterator[TreeRecord]:
-        """Give every tree that was forgotten; its objects may be gone."""
-        return (record for record in self._read_trees("ORDER BY number") if record.forgotten_ms is not None)
-
-    def sessions_of_trees(self) -> dict[int, set[int]]:
-        """Tell, by their numbers, which trees messages and acts name, and in which sessions."""
-        select = f"SELECT session, before_tree, after_tree FROM events WHERE NOT {IS_WRAP} AND {IS_LIVE}"
-        found: dict[int, set[int]] = {}
-        for session, *numbers in self._db.rows(select):
-            for number in numbers:
-                if number is not None:
-                    found.setdefault(number, set()).add(session)
-        return found
+    def live_trees(self, after: int = 0) -> list[TreeRecord]:
+        """Give every tree that was not forgotten, oldest first, from the one after a number on."""
+        return self._db.read(
+            decode_tree, f"{TREES.select} WHERE number > ? AND {IS_LIVE} ORDER BY number", after
+        )
 
     def add_tree(self, *, tree: bytes, facts: bytes, keeper: bytes, files: int, time_s: int) -> TreeRecord:
         """Record a tree; this is the moment at which it counts."""
@@ -154,10 +140,6 @@ class Journal:
             for number, keeper in keepers.items():
                 self._db.change(TREES, number, keeper=keeper)
 
-    def _read_trees(self, condition: str, *values: object) -> Iterator[TreeRecord]:
-        rows = self._db.rows(f"{TREES.select} {condition}", *values)
-        return iter(self._db.decode(decode_tree, rows))
-
     # Sessions
 
     def session_number(self, name: str) -> int | None:
@@ -167,7 +149,7 @@ class Journal:
 
     def session_names(self) -> dict[int, str]:
         """Name every session by its number."""
-        return dict(self._db.decode(SESSIONS.decode, self._db.rows(f"{SESSIONS.select} ORDER BY number")))
+        return dict(self._db.read(SESSIONS.decode, f"{SESSIONS.select} ORDER BY number"))
 
     def add_session(self, name: str) -> int:
         """Add a session and give its number."""
@@ -177,7 +159,8 @@ class Journal:
 
     def message(self, number: int) -> MessageRow:
         """Give the message with a number that another row names."""
-        return self._db.require("message", number, self._message("number = ?", number))
+        found = self._db.find(decode_message, f"{MESSAGES.select} WHERE number = ?", number)
+        return self._db.require("message", number, found)
 
     def messages_by_number(self, numbers: Sequence[int]) -> dict[int, MessageRow]:
         """Give many messages at once; each must be there."""
@@ -187,57 +170,39 @@ class Journal:
 
     def line(self, number: int, first: int) -> list[MessageRow]:
         """Give a message and those above it, newest first, down to one with the number `first`."""
-        rows = self._db.rows(
+        return self._db.read(
+            decode_message,
             "WITH RECURSIVE line (place, above) AS (SELECT number, parent FROM messages WHERE number = ?"
             " UNION ALL SELECT number, parent FROM messages JOIN line ON number = above AND number >= ?)"
             f" {MESSAGES.select} JOIN line ON number = place ORDER BY number DESC",
             number,
             first,
         )
-        return self._db.decode(decode_message, rows)
 
     def find_message(self, session: int, id: str) -> MessageRow | None:
         """Give the message of a session that has an id."""
-        return self._message("session = ? AND id = ?", session, encode_text(id))
+        condition = "WHERE session = ? AND id = ?"
+        return self._db.find(decode_message, f"{MESSAGES.select} {condition}", session, encode_text(id))
 
     def find_ordinal(self, session: int, ordinal: int) -> MessageRow | None:
         """Give the message at a place in its session, from 1 on."""
-        return self._message("session = ? AND ordinal = ?", session, ordinal)
+        condition = "WHERE session = ? AND ordinal = ?"
+        return self._db.find(decode_message, f"{MESSAGES.select} {condition}", session, ordinal)
 
-    def find_prefix(self, session: int, prefix: str, limit: int = 11) -> list[MessageRow]:
+    def find_prefix(self, session: int, prefix: str) -> list[MessageRow]:
         """Give the first messages of a session whose ids begin with `prefix`; forgotten ones come last."""
         start = encode_text(prefix) or b""
         # No UTF-8 holds this byte, so whatever begins with the prefix sorts before.
         end = start + b"\xff"
         condition = "session = ? AND id >= ? AND id < ? ORDER BY forgotten IS NOT NULL, ordinal LIMIT ?"
-        rows = self._db.rows(f"{MESSAGES.select} WHERE {condition}", session, start, end, limit)
-        return self._db.decode(decode_message, rows)
+        select = f"{MESSAGES.select} WHERE {condition}"
+        return self._db.read(decode_message, select, session, start, end, _CANDIDATES)
 
-    def last_messages(
-        self, session: int | None, count: int | None, before: int | None = None
-    ) -> list[MessageRow]:
-        """Give the newest messages of a session or of all, oldest first; or of those before one.
-
-        Forgotten ones are not among them.
-        """
-        conditions = {"session = ?": session, "number < ?": before}
-        asked = {words: value for words, value in conditions.items() if value is not None}
-        where = "WHERE " + " AND ".join([*asked, IS_LIVE])
-        limit = -1 if count is None else count
-        rows = self._db.rows(
-            f"{MESSAGES.select} {where} ORDER BY number DESC LIMIT ?", *asked.values(), limit
-        )
-        return self._db.decode(decode_message, reversed(rows))
-
-    def count_messages(self) -> dict[int, int]:
-        """Count the messages of each session, by its number, that were not forgotten."""
-        select = f"SELECT session, count(*) FROM messages WHERE {IS_LIVE} GROUP BY session"
-        return dict(self._db.rows(select))
-
-    def find_times(self) -> tuple[int, int] | None:
-        """Tell when the first message that was not forgotten was recorded, and the last one; in ms."""
-        select = f"SELECT min(time), max(time) FROM events WHERE {OF_MESSAGE} AND {IS_LIVE}"
-        return next((times for times in self._db.rows(select) if None not in times), None)
+    def last_messages(self, session: int | None, count: int | None) -> list[MessageRow]:
+        """Give the newest messages of a session or of all, oldest first, but for forgotten ones."""
+        where, values = ("", []) if session is None else ("session = ? AND ", [session])
+        select = f"{MESSAGES.select} WHERE {where}{IS_LIVE} ORDER BY number DESC LIMIT ?"
+        return self._db.read(decode_message, select, *values, -1 if count is None else count)[::-1]
 
     def newest_number(self, session: int) -> int:
         """Give the number of the last message of a session, forgotten or not; 0: there is none."""
@@ -253,15 +218,11 @@ class Journal:
         number = self._db.add(MESSAGES, session, ordinal, id, role, text, meta, parent)
         return MessageRow(number, session, ordinal, id, role, text, meta, parent)
 
-    def _message(self, condition: str, *values: object) -> MessageRow | None:
-        rows = self._db.rows(f"{MESSAGES.select} WHERE {condition}", *values)
-        return next(iter(self._db.decode(decode_message, rows)), None)
-
     # Events
 
     def event(self, number: int) -> Event:
         """Give the event with a number that another row names."""
-        return self._db.require("event", number, self._event("number = ?", number))
+        return self._db.require("event", number, self._find_event("number = ?", number))
 
     def events(self, numbers: Sequence[int]) -> dict[int, Event]:
         """Give many events at once; each must be there."""
@@ -272,33 +233,29 @@ class Journal:
     def last_event(self, session: int, *, before: int | None = None) -> Event | None:
         """Give what happened last in a session, or last before another event."""
         limit = BEYOND if before is None else before
-        return self._event("session = ? AND number < ? ORDER BY number DESC LIMIT 1", session, limit)
+        return self._find_event("session = ? AND number < ? ORDER BY number DESC LIMIT 1", session, limit)
 
     def latest_event(self) -> Event | None:
         """Give what happened last, in whatever session."""
-        return self._event("number > 0 ORDER BY number DESC LIMIT 1")
+        return self._find_event("number > 0 ORDER BY number DESC LIMIT 1")
 
     def last_of_messages(self, session: int) -> Event | None:
         """Give what happened last in a session that is no act."""
-        return self._event(f"session = ? AND NOT ({IS_ACT}) ORDER BY number DESC LIMIT 1", session)
+        return self._find_event(f"session = ? AND NOT ({IS_ACT}) ORDER BY number DESC LIMIT 1", session)
 
     def last_number(self) -> int:
         """Give the number of what happened last, in whatever session; 0: nothing did."""
-        rows = self._db.rows("SELECT coalesce(max(number), 0) FROM events")
-        return int(rows[0][0]) if rows else 0
+        ((number,),) = self._db.rows("SELECT coalesce(max(number), 0) FROM events")
+        return int(number)
 
     def last_wrap(self) -> Event | None:
         """Give the latest event at which the store was wrapped, in whatever session."""
-        return self._event(f"{IS_WRAP} ORDER BY number DESC LIMIT 1")
+        return self._find_event(f"{IS_WRAP} ORDER BY number DESC LIMIT 1")
 
-    def events_after(self, number: int, session: int | None = None) -> list[Event]:
-        """Give what happened after an event, in one session or in all, oldest first."""
-        if session is None:
-            rows = self._db.rows(f"{EVENTS.select} WHERE number > ? ORDER BY number", number)
-        else:
-            condition = "session = ? AND number > ? ORDER BY number"
-            rows = self._db.rows(f"{EVENTS.select} WHERE {condition}", session, number)
-        return self._db.decode(decode_event, rows)
+    def events_after(self, number: int, session: int) -> list[Event]:
+        """Give what happened in a session after an event, oldest first."""
+        condition = "WHERE session = ? AND number > ? ORDER BY number"
+        return self._db.read(decode_event, f"{EVENTS.select} {condition}", session, number)
 
     def events_of(self, messages: Sequence[int]) -> list[Event]:
         """Give how messages and their steps began and ended, oldest first."""
@@ -319,9 +276,8 @@ class Journal:
         number = self._db.add(EVENTS, *event_values(event, intent))
         return replace(event, number=number)
 
-    def _event(self, condition: str, *values: object) -> Event | None:
-        rows = self._db.rows(f"{EVENTS.select} WHERE {condition}", *values)
-        return next(iter(self._db.decode(decode_event, rows)), None)
+    def _find_event(self, condition: str, *values: object) -> Event | None:
+        return self._db.find(decode_event, f"{EVENTS.select} WHERE {condition}", *values)
 
     # Changes
 
@@ -379,10 +335,8 @@ class Journal:
 
     def skips(self, number: int) -> list[tuple[str, str]]:
         """Give a list of what was left out, with reasons."""
-        rows = self._db.rows(f"{SKIPS.select} WHERE number = ?", number)
-        return self._db.require(
-            "list of skips", number, next(iter(self._db.decode(decode_skips, rows)), None)
-        )
+        found = self._db.find(decode_skips, f"{SKIPS.select} WHERE number = ?", number)
+        return self._db.require("list of skips", number, found)
 
     def add_skips(self, pairs: Sequence[tuple[str, str]]) -> int | None:
         """Keep a list of what was left out; the same list is kept once, and an empty one not at all."""
@@ -397,8 +351,7 @@ class Journal:
     def branches(self, session: int) -> list[BranchRow]:
         """Give the branches of a session that were not dropped; the one that was left last comes last."""
         condition = "session = ? AND dropped IS NULL ORDER BY event, number"
-        rows = self._db.rows(f"{BRANCHES.select} WHERE {condition}", session)
-        return self._db.decode(decode_branch, rows)
+        return self._db.read(decode_branch, f"{BRANCHES.select} WHERE {condition}", session)
 
     def move_branch(self, number: int, *, fork: int | None, tip: int, event: int) -> None:
         """Let a branch that is archived again hold other messages."""
@@ -417,11 +370,29 @@ class Journal:
         number = self._db.add(BRANCHES, session, name, fork, tip, event)
         return BranchRow(number, session, name, fork, tip, event)
 
+    # What is pinned, and what was purged
+
+    def pins(self) -> set[int]:
+        """Give the numbers of the messages that are pinned."""
+        return {number for (number,) in self._db.rows("SELECT message FROM pins")}
+
+    def tombstones(self) -> Tombstones:
+        """Give what is never to be covered again; a content may have been purged for a path."""
+        rows = self._db.read(PURGED.decode, PURGED.select)
+        return Tombstones(
+            frozenset(RelPath(path) for _, path, blob, *_ in rows if path is not None and blob is None),
+            frozenset(blob for _, _, blob, *_ in rows if blob is not None),
+        )
+
+    def has_unfinished_purge(self) -> bool:
+        """Tell whether something was purged that may still be somewhere in the store."""
+        return bool(self._db.rows("SELECT 1 FROM purged WHERE done IS NULL LIMIT 1"))
+
     # Intents
 
     def open_intents(self) -> list[Intent]:
         """Give every intent that was not removed, oldest first."""
-        rows = self._db.decode(INTENTS.decode, self._db.rows(f"{INTENTS.select} ORDER BY number"))
+        rows = self._db.read(INTENTS.decode, f"{INTENTS.select} ORDER BY number")
         committed = "SELECT 1 FROM events WHERE intent = ?"
         return [Intent(number, content, bool(self._db.rows(committed, number))) for number, content in rows]
 

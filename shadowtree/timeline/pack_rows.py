@@ -37,7 +37,7 @@ class PackRows:
 
     def rows(self) -> list[PackRow]:
         """Give every journaled pack, oldest first."""
-        return self._db.decode(decode_pack, self._db.rows(f"{PACK_SIZES} ORDER BY number"))
+        return self._db.read(decode_pack, f"{PACK_SIZES} ORDER BY number")
 
     def count(self) -> int:
         """Tell how many packs are journaled."""
@@ -66,8 +66,7 @@ class PackRows:
 
     def announced(self) -> list[str]:
         """Name the packs that have files, and no record."""
-        rows = self._db.rows("SELECT name FROM announced")
-        return self._db.decode(lambda row: check_pack_name(row[0]), rows)
+        return self._db.read(decode_pack_name, "SELECT name FROM announced")
 
     def announce(self, name: str) -> None:
         """Say that a pack is about to have files, to be removed again if its record never comes."""
@@ -85,13 +84,12 @@ class PackRows:
 
     def fresh(self) -> list[str]:
         """Name the packs whose objects are not on shelves yet, the oldest first."""
-        rows = self._db.rows("SELECT name FROM fresh ORDER BY number")
-        return self._db.decode(lambda row: check_pack_name(row[0]), rows)
+        return self._db.read(decode_pack_name, "SELECT name FROM fresh ORDER BY number")
 
     def versions(self) -> dict[bytes, bytes]:
         """Tell of the objects in fresh packs which one each came in place of."""
-        rows = self._db.rows("SELECT versions FROM fresh ORDER BY number")
-        return {new: old for pairs in self._db.decode(decode_versions, rows) for new, old in pairs}
+        found = self._db.read(decode_versions, "SELECT versions FROM fresh ORDER BY number")
+        return dict(pair for pairs in found for pair in pairs)
 
     def add_fresh(self, name: str, versions: Collection[tuple[bytes, bytes]]) -> None:
         """Note that a pack is fresh, and which of its objects came in place of which."""
@@ -109,7 +107,7 @@ class PackRows:
         select = f"SELECT versions FROM fresh WHERE name IN ({marks}) ORDER BY number"
         pairs = [
             pair
-            for versions in self._db.decode(decode_versions, self._db.rows(select, *names))
+            for versions in self._db.read(decode_versions, select, *names)
             for pair in versions
             if held is None or pair[0] in held
         ]
@@ -132,14 +130,14 @@ class PackRows:
 def decode_pack(row: Any) -> PackRow:  # Any: a row of SQLite
     """Make a pack of a row of `PACK_SIZES`."""
     number, name, boot, pack_size, index_size = row
-    # If it is not the one that was written, the files are compared, and it is written anew.
-    return PackRow(
-        number, check_pack_name(name), boot.decode(errors="replace"), int(pack_size), int(index_size)
-    )
+    # If the boot is not the one that was written, the files are compared, and it is written anew.
+    boot = boot.decode(errors="replace")
+    return PackRow(number, decode_pack_name([name]), boot, int(pack_size), int(index_size))
 
 
-def check_pack_name(name: Any) -> str:  # Any: whatever SQLite stores
+def decode_pack_name(row: Any) -> str:  # Any: a row of SQLite
     """Give a name by which files may be written or removed; ValueError if it is none that a pack has."""
+    (name,) = row
     if not isinstance(name, str) or len(name) != 45 or set(name[5:]) - _HEX or not name.startswith("pack-"):
         raise ValueError(name)
     return name

@@ -444,8 +444,7 @@ class Intake:
         from shadowtree.store.keeper_ref import find_beyond, read_ref, tell_beyond
 
         self._objects.refresh()
-        records = [*self._journal.live_trees(), *self._journal.forgotten_trees()]
-        known = {record.keeper: record.time_s for record in records}
+        known = {record.keeper: record.time_s for record in self._journal.all_trees()}
         beyond = find_beyond(
             self._objects, read_ref(self._layout), known, None if last is None else last.keeper
         )

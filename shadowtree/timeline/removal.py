@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from shadowtree.base.frozen import frozen
-from shadowtree.base.paths import Change, PathState, RelPath, Unknown
+from shadowtree.base.paths import Change, PathState, Unknown
 from shadowtree.base.tombstones import PURGED as PURGED_REASON
 from shadowtree.base.tombstones import Tombstones
 from shadowtree.timeline.database import BEYOND, Database
@@ -26,6 +26,7 @@ from shadowtree.timeline.schema import (
     IS_LIVE,
     IS_WRAP,
     MESSAGES,
+    OF_MESSAGE,
     PINS,
     PURGED,
     SNAPSHOT,
@@ -121,10 +122,6 @@ class RetentionRows:
 
     # Pins
 
-    def pins(self) -> set[int]:
-        """Give the numbers of the messages that are pinned."""
-        return {number for (number,) in self._db.rows("SELECT message FROM pins")}
-
     def pin(self, message: int, time_ms: int) -> None:
         """Keep a message from being forgotten; one that is pinned stays so."""
         self._db.execute(_PIN, *PINS.encode((message, time_ms)))
@@ -137,7 +134,7 @@ class RetentionRows:
 
     def ages(self) -> list[Age]:
         """Tell how old each message is that was not forgotten, oldest first."""
-        return self._db.decode(decode_age, self._db.rows(AGES))
+        return self._db.read(decode_age, AGES)
 
     def live_acts(self) -> list[Act]:
         """Give each act that was not forgotten, oldest first."""
@@ -151,13 +148,33 @@ class RetentionRows:
     def named_trees(self) -> list[Named]:
         """Tell which trees are named by messages and acts that were not forgotten, oldest first."""
         select = f"{NAMED} AND {IS_LIVE} ORDER BY number"
-        return self._db.decode(decode_named, self._db.rows(select))
+        return self._db.read(decode_named, select)
 
     def first_live(self, session: int) -> int:
         """Give the number of the oldest message of a session that is left, or one that none has."""
         rows = self._db.rows(f"SELECT min(number) FROM messages WHERE session = ? AND {IS_LIVE}", session)
         found = rows[0][0] if rows else 0
         return BEYOND if found is None else int(found)
+
+    def sessions_of_trees(self) -> dict[int, set[int]]:
+        """Tell, by their numbers, which trees messages and acts name, and in which sessions."""
+        select = f"SELECT session, before_tree, after_tree FROM events WHERE NOT {IS_WRAP} AND {IS_LIVE}"
+        found: dict[int, set[int]] = {}
+        for session, *numbers in self._db.rows(select):
+            for number in numbers:
+                if number is not None:
+                    found.setdefault(number, set()).add(session)
+        return found
+
+    def count_messages(self) -> dict[int, int]:
+        """Count the messages of each session, by its number, that were not forgotten."""
+        select = f"SELECT session, count(*) FROM messages WHERE {IS_LIVE} GROUP BY session"
+        return dict(self._db.rows(select))
+
+    def find_times(self) -> tuple[int, int] | None:
+        """Tell when the first message that was not forgotten was recorded, and the last one; in ms."""
+        select = f"SELECT min(time), max(time) FROM events WHERE {OF_MESSAGE} AND {IS_LIVE}"
+        return next((times for times in self._db.rows(select) if None not in times), None)
 
     # What it marks
 
@@ -213,19 +230,6 @@ class PurgeRows:
 
     # Tombstones
 
-    def rows(self) -> list[Tombstone]:
-        """Give what was purged, oldest first."""
-        select = f"{PURGED.select} ORDER BY number"
-        return self._db.decode(decode_tombstone, self._db.rows(select))
-
-    def tombstones(self) -> Tombstones:
-        """Give what is never to be covered again; a content may have been purged for a path."""
-        rows = self.rows()
-        return Tombstones(
-            frozenset(RelPath(row.path) for row in rows if row.path is not None and row.blob is None),
-            frozenset(row.blob for row in rows if row.blob is not None),
-        )
-
     def add(self, path: bytes | None, blob: bytes | None, time_ms: int) -> None:
         """Note that a path, a content, or with neither a text, was removed; it is not swept yet."""
         self._db.add(PURGED, path, blob, time_ms)
@@ -234,14 +238,10 @@ class PurgeRows:
         """Let a content be covered again, or a path with all that was purged for it; give what that is."""
         is_meant = "path IS ?" if blob is None else "blob IS ?"
         values = [path if blob is None else blob]
-        found = self._db.decode(decode_tombstone, self._db.rows(f"{PURGED.select} WHERE {is_meant}", *values))
+        found = self._db.read(decode_tombstone, f"{PURGED.select} WHERE {is_meant}", *values)
         if found:
             self._db.execute(f"DELETE FROM purged WHERE {is_meant}", *values)
         return found
-
-    def has_unfinished(self) -> bool:
-        """Tell whether something was purged that may still be somewhere in the store."""
-        return bool(self._db.rows("SELECT 1 FROM purged WHERE done IS NULL LIMIT 1"))
 
     def finish(self) -> None:
         """Note that nothing is left of what was purged."""
@@ -295,7 +295,7 @@ class PurgeRows:
 
     def all_branches(self) -> list[BranchRow]:
         """Give the branches of all sessions, those too that were dropped."""
-        return self._db.decode(decode_branch, self._db.rows(f"{BRANCHES.select} ORDER BY number"))
+        return self._db.read(decode_branch, f"{BRANCHES.select} ORDER BY number")
 
     def replace_texts(self, texts: Sequence[tuple[Place, str]]) -> None:
         """Let other texts stand in some places."""

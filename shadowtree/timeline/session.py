@@ -248,7 +248,7 @@ class Session:
         first = min(row.number for row in rows)
         events = MessageEvents(self._journal.events_of([row.number for row in rows]))
         changes = self._journal.changes_of([event.number for event in events.ends.values()])
-        pins = self._journal.retention.pins()
+        pins = self._journal.pins()
         on_line = {row.number for row in self._walk_to(self.position.tip, first)}
         active = {row.number for row in self._walk_to(self.position.head, first)}
         undone = on_line - active
@@ -400,40 +400,21 @@ def _read_meta(meta: str | None) -> dict[str, object] | None:
 
 def find_tree(journal: Journal, session: Session, name: str) -> TreeRecord:
     """Find the tree that a name means: after a message or a branch, with `^` before it, or a tree's id."""
-    record = _find_tree_by_id(journal, name) if session.find_exact(name) is None else None
-    if record is not None and session.find_branch(name) is None:
+    record = None
+    if session.find_exact(name) is None and len(name) == 40 and not set(name) - set("0123456789abcdef"):
+        record = journal.find_tree(bytes.fromhex(name))
+    gone_ms = None if record is None else record.forgotten_ms
+    if record is not None and gone_ms is None and session.find_branch(name) is None:
         return record
+    is_before = name.endswith("^") and session.find_id(name) is None and session.find_branch(name) is None
     try:
-        row, is_before = _find_side(session, name)
+        row, _ = session.resolve_ref(name[:-1] if is_before else name)
     except (AmbiguousMessage, ForgottenMessage):
         raise
     except UnknownMessage as error:
-        raise _unknown_tree(journal, name) from error
+        raise (UnknownTree(name) if gone_ms is None else ForgottenTree(name, gone_ms)) from error
     events = MessageEvents(journal.events_of([row.number]))
     end = events.ends.get(row.number)
     if not is_before and end is None:
         raise InvalidInput(f"message {row.id!r} is still open")
-    number = events.begins[row.number].before if is_before or end is None else end.after
-    assert number is not None
-    return journal.tree(number)
-
-
-def _find_side(session: Session, name: str) -> tuple[MessageRow, bool]:
-    is_before = name.endswith("^") and session.find_id(name) is None and session.find_branch(name) is None
-    row, _ = session.resolve_ref(name[:-1] if is_before else name)
-    return row, is_before
-
-
-def _find_tree_by_id(journal: Journal, tree: str) -> TreeRecord | None:
-    return journal.find_tree(bytes.fromhex(tree)) if _is_id(tree) else None
-
-
-def _unknown_tree(journal: Journal, name: str) -> UnknownTree:
-    gone = journal.find_forgotten_tree(bytes.fromhex(name)) if _is_id(name) else None
-    if gone is None or gone.forgotten_ms is None:
-        return UnknownTree(name)
-    return ForgottenTree(name, gone.forgotten_ms)
-
-
-def _is_id(name: str) -> bool:
-    return len(name) == 40 and not set(name) - set("0123456789abcdef")
+    return journal.tree(events.begins[row.number].before if is_before or end is None else end.after)

@@ -44,7 +44,7 @@ def keepers(shadow: Shadow, *, live: bool) -> list[str]:
     """Name the commits of trees that are live, or were forgotten."""
 
     def read(journal: Journal) -> list[str]:
-        records = journal.live_trees() if live else journal.forgotten_trees()
+        records = [record for record in journal.all_trees() if (record.forgotten_ms is None) is live]
         return [record.keeper.hex() for record in records]
 
     return read_timeline(shadow.store, read)

@@ -66,7 +66,7 @@ def recorded_trees(store: Path) -> list[Any]:  # Any: records of the journal
     """Give every recorded tree of a store, without touching it."""
     if not (store / "timeline.db").exists():
         return []
-    return read_timeline(store, lambda journal: list(journal.trees_after(0)))
+    return read_timeline(store, lambda journal: journal.live_trees())
 
 
 def journaled_packs(store: Path) -> list[PackBytes]:
