@@ -72,7 +72,7 @@ class Access:
             around = self.store
         if around is not None:
             raise UnsafePath(self.worktree, f"it lies in the store {around}")
-        self.config = Config(places, self.worktree, given)
+        self.config = Config(places, self.worktree, given, clock_ns=limits.file_clock_ns)
         self._settings = self.config.read()
         self.watch: Watch | None = None
         """What keeps the worktree in sight, if anything does."""

@@ -225,7 +225,16 @@ class _Reading:
 class Config:
     """The settings of one worktree, as their sources say now. May be used by several threads."""
 
-    def __init__(self, places: Places, worktree: str | None, given: Given = None) -> None:
+    def __init__(
+        self,
+        places: Places,
+        worktree: str | None,
+        given: Given = None,
+        *,
+        clock_ns: Callable[[], int] = time_ns,
+    ) -> None:
+        """`clock_ns` is the clock that the times of files are compared with."""
+        self._clock_ns = clock_ns
         self._given = _read_given(given)
         self._variables = places.variables
         self._environment = dict(_read_environment(places.variables))
@@ -265,7 +274,7 @@ class Config:
 
     def _read(self) -> _Reading:
         """Look at the stamps of the files, and read them if that is not enough to know what they say."""
-        now_ns = time_ns()
+        now_ns = self._clock_ns()
         stamps = tuple(_stamp(path) for path in self._files)
         last = self._last
         if last is not None and last.is_settled and last.stamps == stamps:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from shadowtree import AsyncShadow, InvalidInput, Settings, Shadow
-from shadowtree.config.settings import PROJECT_SETTINGS, read_config, set_setting
+from shadowtree.config.settings import PROJECT_SETTINGS, Config, read_config, set_setting
+from shadowtree.system.user_dirs import Places
 from tests.support.daemons import daemon, serve_kept
 from tests.support.terminal import Terminal
 from tests.support.trees import make_tree
@@ -230,8 +231,7 @@ def test_a_change_that_leaves_size_and_times_is_seen(worktree: Path) -> None:
 
 def test_a_file_that_is_old_is_not_read_again(worktree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (worktree / ".shadowtree.toml").write_text("max_file_size = 1\n")
-    config = read_config(os.environ, str(worktree))
-    monkeypatch.setattr("shadowtree.config.settings.time_ns", lambda: time.time_ns() + 10**11)
+    config = Config(Places(os.environ), str(worktree), clock_ns=lambda: time.time_ns() + 10**11)
     config.read()
     monkeypatch.setattr("shadowtree.config.settings.read_small_file", lambda *_: pytest.fail("it was read"))
 
