@@ -42,13 +42,10 @@ def frozen(plain: type[Class]) -> type[Class]:
     """Turn a class with annotated fields into a frozen, slotted dataclass."""
     names = tuple(plain.__annotations__)
     space = {key: value for key, value in vars(plain).items() if key not in ("__dict__", "__weakref__")}
-    defaults = {name: space.pop(name) for name in names if name in space}
-    methods = _make_methods(names, defaults)
-    space.update({key: value for key, value in methods.items() if key not in space})
-    space["__slots__"] = names
-    space["__match_args__"] = names
-    space["__dataclass_fields__"] = _Fields(defaults)
-    return type(plain.__name__, plain.__bases__, space)
+    space["__frozen_defaults__"] = {name: space.pop(name) for name in names if name in space}
+    space["__slots__"] = space["__match_args__"] = names
+    bases = [base for base in plain.__bases__ if base is not object]
+    return type(plain.__name__, (*bases, _Frozen), space)
 
 
 def replace(value: Class, **changes: object) -> Class:
@@ -58,79 +55,84 @@ def replace(value: Class, **changes: object) -> Class:
     return kind(**{**fields, **changes})
 
 
-def _make_methods(names: tuple[str, ...], defaults: dict[str, object]) -> dict[str, object]:
-    set_field = object.__setattr__
-
-    def __init__(self: object, *values: object, **named: object) -> None:
-        if named or len(values) != len(names):
-            values = complete(self, values, named)
-        # Nearly twice as fast as a loop that calls it: a message makes a hundred of these.
-        for _ in map(set_field, repeat(self), names, values):
-            pass
-
-    def complete(self: object, values: tuple[object, ...], named: dict[str, object]) -> tuple[object, ...]:
-        """Put named values and defaults behind those that came by their place."""
-        left = names[len(values) :]
-        if len(values) > len(names) or not named.keys() <= set(left):
-            raise TypeError(f"{type(self).__name__} takes each of {', '.join(names)} once")
-        return (*values, *[named[name] if name in named else default_of(self, name) for name in left])
-
-    def default_of(self: object, name: str) -> object:
-        if name not in defaults:
-            raise TypeError(f"{type(self).__name__} needs {name}")
-        default = defaults[name]
-        return default.make() if isinstance(default, _Factory) else default
-
-    def values_of(self: object) -> tuple[object, ...]:
-        return tuple([getattr(self, name) for name in names])
-
-    def __eq__(self: object, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return values_of(self) == values_of(other)
-
-    def __hash__(self: object) -> int:
-        return hash(values_of(self))
-
-    def __repr__(self: object) -> str:
-        inner = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
-        return f"{type(self).__qualname__}({inner})"
-
-    def __reduce__(self: object) -> tuple[type, tuple[object, ...]]:
-        return type(self), values_of(self)
-
-    return {
-        "__init__": __init__,
-        "__eq__": __eq__,
-        "__hash__": __hash__,
-        "__repr__": __repr__,
-        "__reduce__": __reduce__,
-        "__setattr__": _refuse_change,
-        "__delattr__": _refuse_change,
-    }
-
-
-def _refuse_change(self: object, name: str, *_: object) -> None:
-    from dataclasses import FrozenInstanceError
-
-    raise FrozenInstanceError(f"{type(self).__name__}.{name} cannot be changed")
-
-
 class _Fields:
     """What `dataclasses` looks for in a class, made when it is looked for."""
 
-    def __init__(self, defaults: dict[str, object]) -> None:
-        self._defaults = defaults
-
-    def __get__(self, instance: object, owner: type) -> dict[str, Any]:  # Any: fields of dataclasses
+    def __get__(self, instance: object, owner: type[_Frozen]) -> dict[str, Any]:  # Any: fields of dataclasses
         import dataclasses
 
         fields: list[tuple[str, Any, Any]] = []  # Any: annotations and defaults of any type
         for name, kind in owner.__annotations__.items():
-            default = self._defaults.get(name, dataclasses.MISSING)
+            default = owner.__frozen_defaults__.get(name, dataclasses.MISSING)
             if isinstance(default, _Factory):
                 fields.append((name, kind, dataclasses.field(default_factory=default.make)))
             else:
                 fields.append((name, kind, dataclasses.field(default=default)))
         made: Any = dataclasses.make_dataclass(owner.__name__, fields)  # Any: a class made just now
         return dict(made.__dataclass_fields__)
+
+
+class _Frozen:
+    """What all frozen classes have in common."""
+
+    __slots__ = ()
+    __match_args__: tuple[str, ...] = ()
+    __frozen_defaults__: dict[str, object]
+    __dataclass_fields__ = _Fields()
+
+    def __init__(self, *values: object, **named: object) -> None:
+        names = self.__match_args__
+        if named or len(values) != len(names):
+            values = _complete(self, values, named)
+        # Nearly twice as fast as a loop that calls it: a message makes a hundred of these.
+        for _ in map(_set_field, repeat(self), names, values):
+            pass
+
+    def __setattr__(self, name: str, value: object) -> None:
+        _refuse_change(self, name)
+
+    def __delattr__(self, name: str) -> None:
+        _refuse_change(self, name)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return _values_of(self) == _values_of(other)
+
+    def __hash__(self) -> int:
+        return hash(_values_of(self))
+
+    def __repr__(self) -> str:
+        inner = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__match_args__)
+        return f"{type(self).__qualname__}({inner})"
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), _values_of(self)
+
+
+_set_field = object.__setattr__
+
+
+def _values_of(value: _Frozen) -> tuple[object, ...]:
+    return tuple([getattr(value, name) for name in value.__match_args__])
+
+
+def _complete(made: _Frozen, values: tuple[object, ...], named: dict[str, object]) -> tuple[object, ...]:
+    """Put named values and defaults behind those that came by their place."""
+    names, defaults, kind = made.__match_args__, made.__frozen_defaults__, type(made).__name__
+    left = names[len(values) :]
+    if len(values) > len(names) or not named.keys() <= set(left):
+        raise TypeError(f"{kind} takes each of {', '.join(names)} once")
+    found = list(values)
+    for name in left:
+        if name not in named and name not in defaults:
+            raise TypeError(f"{kind} needs {name}")
+        value = named[name] if name in named else defaults[name]
+        found.append(value.make() if isinstance(value, _Factory) else value)
+    return tuple(found)
+
+
+def _refuse_change(value: object, name: str) -> None:
+    from dataclasses import FrozenInstanceError
+
+    raise FrozenInstanceError(f"{type(value).__name__}.{name} cannot be changed")
