@@ -115,6 +115,7 @@ class Contents:
         self._needed: set[bytes] = set()
         """Which of them are to be written."""
         self._held: dict[bytes, bytes] = {}
+        """What was verified, as far as there is room for it."""
         self._room = _MEMORY_BYTES
         self.bytes_to_write = 0
 

@@ -28,6 +28,8 @@ from shadowtree.base.paths import (
     PathState,
     RelPath,
     Unknown,
+    ancestors,
+    is_among,
     join,
     parent_of,
     to_text,
@@ -75,42 +77,29 @@ class Move:
         return self.old == DIRECTORY and self.new is None
 
 
-class ChangedMeanwhile(Exception):
-    """A path is not what it was when the plan was made."""
-
-    def __init__(self, path: RelPath, reason: str) -> None:
-        self.path = path
-        self.reason = reason
-        super().__init__(to_text(path), reason)
-
-
 def order_moves(changes: Sequence[Change], token: str) -> list[Move]:
     """Put changes into the order in which they can be done, each with its temporary.
 
     First what goes, then directories that make room, the deepest first, then all that comes, directories
     before what is in them. Taking back goes through the same list from its end.
     """
-    going = {change.path for change in changes if change.old == DIRECTORY or change.new == DIRECTORY}
-    made = [_make_move(change, token, number, going) for number, change in enumerate(changes)]
-    files_out = [m for m in made if m.new is None and not m.is_leaving]
-    directories_out = [m for m in made if m.old == DIRECTORY]
-    coming = [m for m in made if m.new is not None and m.old != DIRECTORY]
+    turning = {change.path for change in changes if DIRECTORY in (change.old, change.new)}
+    moves = []
+    for number, change in enumerate(changes):
+        assert not isinstance(change.old, Unknown)
+        assert not isinstance(change.new, Unknown)
+        home = parent_of(change.path)
+        # What comes is staged where there is a directory now that stays one.
+        while change.new is not None and home in turning:
+            home = parent_of(home)
+        name = TEMPORARY_PREFIX + f"{token}-{number}".encode()
+        moves.append(Move(change.path, change.old, change.new, join(home, name)))
+    files_out = [move for move in moves if move.new is None and not move.is_leaving]
+    directories_out = [move for move in moves if move.old == DIRECTORY]
+    coming = [move for move in moves if move.new is not None and move.old != DIRECTORY]
     directories_out.sort(key=lambda move: move.path, reverse=True)
     coming.sort(key=lambda move: move.path)
     return [*files_out, *directories_out, *coming]
-
-
-def _make_move(change: Change, token: str, number: int, going: set[RelPath]) -> Move:
-    assert not isinstance(change.old, Unknown)
-    assert not isinstance(change.new, Unknown)
-    path = RelPath(change.path)
-    home = parent_of(path)
-    if change.new is not None:
-        # What comes is staged where there is a directory now that stays one.
-        while home in going:
-            home = parent_of(home)
-    name = TEMPORARY_PREFIX + f"{token}-{number}".encode()
-    return Move(path, change.old, change.new, join(home, name))
 
 
 @frozen
@@ -135,17 +124,16 @@ def carry_out(
     own = {move.temporary.rpartition(b"/")[2] for move in moves}
     done: list[Move] = []
     aside: dict[RelPath, FileStamp] = {}
-    try:
-        staged = _stage_all(moves, writer, read_blob, pause)
-        for move in moves:
-            pause()
-            if _do(move, writer, own, aside):
-                done.append(move)
-        _check(done, staged, writer)
-        writer.sync_directories(_directories(done))
-    except ChangedMeanwhile as error:
-        conflict = ConflictingPath(to_text(error.path), error.reason, _MEANWHILE)
-        raise Conflict([conflict], None) from error
+    staged = _stage_all(moves, writer, read_blob, pause)
+    for move in moves:
+        pause()
+        if _do(move, writer, own, aside):
+            done.append(move)
+    _check(done, staged, writer)
+    # Those in which names changed, without those that are gone by now.
+    touched = {parent_of(path) for move in done for path in (move.path, move.temporary)}
+    gone = {move.path for move in done if move.old == DIRECTORY}
+    writer.sync_directories({path for path in touched if not is_among(path, gone)})
     return CarriedOut(done, aside)
 
 
@@ -191,7 +179,7 @@ def _move_in(move: Move, writer: Writer) -> None:
         writer.move(move.temporary, move.path)
     except WorktreeFailed as error:
         if writer.state_of(move.path) is not None:
-            raise ChangedMeanwhile(move.path, "something was made there meanwhile") from error
+            raise _changed(move.path, "something was made there meanwhile") from error
         raise
 
 
@@ -204,14 +192,17 @@ def _verify(move: Move, writer: Writer, own: Collection[bytes], aside: dict[RelP
         if stamp is not None:
             aside[move.temporary] = stamp
     elif not _holds_only(own, move.temporary, writer):
-        raise ChangedMeanwhile(move.path, "something was put into it meanwhile")
+        raise _changed(move.path, "something was put into it meanwhile")
 
 
 def _expect(path: RelPath, expected: PathState | None, found: Answer) -> None:
     if found != expected:
-        raise ChangedMeanwhile(
-            path, found.reason if isinstance(found, Unknown) else "it was changed meanwhile"
-        )
+        raise _changed(path, found.reason if isinstance(found, Unknown) else "it was changed meanwhile")
+
+
+def _changed(path: RelPath, reason: str) -> Conflict:
+    """Say that a path is not what it was when the plan was made."""
+    return Conflict([ConflictingPath(to_text(path), reason, _MEANWHILE)], None)
 
 
 def _holds_only(own: Collection[bytes], path: RelPath, writer: Writer) -> bool:
@@ -225,18 +216,7 @@ def _check(done: Sequence[Move], staged: dict[RelPath, FileId], writer: Writer) 
     with writer.reopen() as fresh:
         for move in done:
             if not move.is_mode_only and fresh.identify(move.path) != staged.get(move.path):
-                raise ChangedMeanwhile(move.path, "it was changed meanwhile")
-
-
-def _directories(moves: Iterable[Move]) -> set[RelPath]:
-    """Name the directories in which names changed, without those that are gone by now."""
-    gone = {move.path for move in moves if move.old == DIRECTORY}
-    touched = {parent_of(path) for move in moves for path in (move.path, move.temporary)}
-    return {path for path in touched if not any(path == above or _is_below(path, above) for above in gone)}
-
-
-def _is_below(path: bytes, above: bytes) -> bool:
-    return path.startswith(above + b"/")
+                raise _changed(move.path, "it was changed meanwhile")
 
 
 # After the journal says done
@@ -310,7 +290,7 @@ def take_back(moves: Sequence[Move], writer: Writer, read_blob: ReadBlob) -> lis
     for move in reversed(moves):
         # What could not be put back is where it was, and so is all above and below it: only the next try,
         # which may succeed, can tell it from what somebody else put there.
-        if any(_is_below(move.path, path) or _is_below(path, move.path) for path in stuck):
+        if is_among(move.path, stuck) or any(move.path in ancestors(path) for path in stuck):
             stuck.append(move.path)
             continue
         try:

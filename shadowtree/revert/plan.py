@@ -139,8 +139,7 @@ class _Planner:
             self._foreign_directories.add(want.path)
         reason = None if _is_harmless(want, present) else want.trouble or _find_edit(want, present)
         if reason is not None and self._on_conflict in ("abort", "keep"):
-            is_text = is_file(want.target) and is_file(present)
-            can_merge = is_text and bool(want.edits) and want.can_merge
+            can_merge = is_file(want.target) and is_file(present) and want.edits and want.can_merge
             self._refuse(want.path, reason, MERGE_OR_KEEP if can_merge else KEEP_OR_OVERWRITE)
         elif reason is not None and self._on_conflict == "merge":
             self._merge(want, present, reason, present)
@@ -212,11 +211,13 @@ class _Planner:
         return False
 
     def _refuse_if_full(self, path: RelPath) -> bool:
-        """Leave a directory alone that holds something foreign."""
-        foreign = self._find_foreign(path)
-        if foreign is not None:
-            self._refuse(path, f"it holds {to_text(foreign)}, which has to stay", KEEP_OR_MOVE)
-        return foreign is not None
+        """Leave a directory alone that holds something that the plan does not remove."""
+        for below in self._present.below(path):
+            change = self._changes.get(below)
+            if change is None or change.new is not None:
+                self._refuse(path, f"it holds {to_text(below)}, which has to stay", KEEP_OR_MOVE)
+                return True
+        return False
 
     def _state_after(self, path: RelPath) -> Answer:
         change = self._changes.get(path)
@@ -227,25 +228,14 @@ class _Planner:
 
     def _make_room(self, directory: RelPath, path: RelPath) -> None:
         """See to it that there is a directory, or give up what was to be put into it."""
-        if self._state_after(directory) is None and directory not in self._kept:
-            present = self._present.state_of(directory, as_directory=True)
+        present = self._present.state_of(directory, as_directory=True)
+        is_free = self._state_after(directory) is None and directory not in self._kept
+        is_overwriting = self._on_conflict == "overwrite" and directory not in self._changes
+        if is_free or (is_overwriting and is_file(present)):
             assert not isinstance(present, Unknown)
             self._changes[directory] = Change(directory, present, DIRECTORY)
-            return
-        present = self._present.state_of(directory, as_directory=True)
-        is_free = self._on_conflict == "overwrite" and directory not in self._changes
-        if is_free and is_file(present):
-            self._changes[directory] = Change(directory, present, DIRECTORY)
-            return
-        self._refuse(path, f"{to_text(directory)} is no directory", KEEP_OR_MOVE)
-
-    def _find_foreign(self, path: RelPath) -> RelPath | None:
-        """Find something below a directory that the plan does not remove."""
-        for below in self._present.below(path):
-            change = self._changes.get(below)
-            if change is None or change.new is not None:
-                return below
-        return None
+        else:
+            self._refuse(path, f"{to_text(directory)} is no directory", KEEP_OR_MOVE)
 
 
 def _is_harmless(want: Wanted, present: PathState | None) -> bool:
@@ -271,16 +261,11 @@ def _find_edit(want: Wanted, present: PathState | None) -> str | None:
     if present is None:
         return f"it was deleted{after}"
     if present.is_directory or expected.is_directory or present.is_link != expected.is_link:
-        return f"it became {_name_kind(present)}{after}"
+        kind = "a directory" if present.is_directory else "a link" if present.is_link else "a file"
+        return f"it became {kind}{after}"
     if present.blob == expected.blob:
         return f"its permission bits were changed{after}"
     return f"it was edited{after}"
-
-
-def _name_kind(state: PathState) -> str:
-    if state.is_directory:
-        return "a directory"
-    return "a link" if state.is_link else "a file"
 
 
 # Merging
@@ -314,7 +299,8 @@ class Merger:
             return Merged(ours)
         if ours == base:
             return Merged(theirs)
-        if base is None or ours is None or theirs is None or not _are_files(base, ours, theirs):
+        sides = [side for side in (base, ours, theirs) if side is not None and stat.S_ISREG(side.mode)]
+        if base is None or ours is None or theirs is None or len(sides) < 3:
             return Merged(ours, _say_why_not(base, ours, theirs))
         mode = _choose(base.mode, ours.mode, theirs.mode)
         if mode is None:
@@ -322,7 +308,7 @@ class Merger:
         blob = _choose(base.blob, ours.blob, theirs.blob)
         if blob is not None:
             return Merged(PathState(mode, blob))
-        contents = [self._contents.read_to_merge(path, state.blob) for state in (base, ours, theirs)]
+        contents = [self._contents.read_to_merge(path, side.blob) for side in sides]
         known = [content for content in contents if content is not None]
         found = merge_text(*known) if len(known) == len(contents) else NotMerged("too large")
         if isinstance(found, NotMerged):
@@ -350,10 +336,6 @@ def _choose(base: Value, ours: Value, theirs: Value) -> Value | None:
     if theirs in (base, ours):
         return ours
     return theirs if ours == base else None
-
-
-def _are_files(*states: PathState) -> bool:
-    return all(stat.S_ISREG(state.mode) for state in states)
 
 
 def _say_why_not(base: PathState | None, ours: PathState | None, theirs: PathState | None) -> str:

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
 from hashlib import sha1
 
-from shadowtree.base.errors import OutOfSpace, ShadowError, WorktreeFailed, describe, is_full
+from shadowtree.base.errors import OutOfSpace, WorktreeFailed, describe, is_full
 from shadowtree.base.paths import DIRECTORY, MODE_LINK, PathState, RelPath, Unknown, parent_of, to_text
 from shadowtree.store.git_format import object_header, object_id
 from shadowtree.system import disk
@@ -375,12 +375,10 @@ class _errors:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError):
-            raise _as_error(self._path, error) from error
+            if is_full(error):
+                raise OutOfSpace(to_text(self._path)) from error
+            raise WorktreeFailed(to_text(self._path), describe(error)) from error
         if isinstance(error, Vanished):
             raise WorktreeFailed(to_text(self._path), "its directory is not there any more") from error
         if isinstance(error, Unreadable):
             raise WorktreeFailed(to_text(self._path), error.reason) from error
-
-
-def _as_error(path: bytes, error: OSError) -> ShadowError:
-    return OutOfSpace(to_text(path)) if is_full(error) else WorktreeFailed(to_text(path), describe(error))
