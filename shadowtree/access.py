@@ -23,7 +23,7 @@ from shadowtree.base.errors import (
     WorktreeFailed,
 )
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
-from shadowtree.capture.capture import Site, refuse_full, refuse_too_big, scan_unwrapped
+from shadowtree.capture.capture import Site, refuse_full, refuse_too_big, scan_site
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.rules.sources import Surroundings
 from shadowtree.capture.scan import Scan
@@ -175,7 +175,7 @@ class Access:
         self._settings = self.config.read()
         self._refuse_broad()
         site = self.site
-        scan = scan_unwrapped(site)
+        scan = scan_site(site, None)
         refuse_too_big(site, scan)
         existing = self.store
         while not os.path.isdir(existing):

@@ -14,7 +14,6 @@ from shadowtree.base.errors import InvalidInput, Locked, ShadowError
 from shadowtree.base.frozen import replace
 from shadowtree.base.interrupts import Cancellation, ending
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
-from shadowtree.capture.capture import look_over_site
 from shadowtree.capture.read_files import Progress
 from shadowtree.config.settings import Settings
 from shadowtree.messages import blame, read
@@ -301,7 +300,8 @@ class Shadow:
 
     def look_over(self, seconds: float) -> bool:
         """Spend idle time on files whose changes no watcher reports; True when a round is complete."""
-        return self._access.watch is None or self._access.read(look_over_site, seconds)
+        watch = self._access.watch
+        return watch is None or self._access.read(watch.look_over, seconds)
 
     def drain(self) -> bool:
         """Read the watcher's queue, in any thread; True if something may have changed since the last call."""

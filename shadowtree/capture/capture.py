@@ -6,18 +6,18 @@ look      scan ──▶ read_files ──▶ build_trees ──▶ a recorded t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from shadowtree.base.errors import OutOfSpace, ShadowError, WorktreeTooBig
-from shadowtree.base.frozen import frozen
+from shadowtree.base.frozen import frozen, replace
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from shadowtree.base.paths import RelPath
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.read_files import Progress, build_trees, read_files, settle
 from shadowtree.capture.recorded_tree import RecordedDirectory, open_recorded
 from shadowtree.capture.rules.sources import Surroundings
-from shadowtree.capture.scan import Outlook, Scan, scan_worktree
+from shadowtree.capture.scan import Outlook, Scan, ScanInput, scan_worktree
 from shadowtree.capture.stat_cache import StatCache
 from shadowtree.config.settings import Settings
 from shadowtree.results.messages import Skipped, Watching
@@ -35,28 +35,11 @@ if TYPE_CHECKING:
     class Watch(Protocol):
         """What knows where a worktree may have changed."""
 
-        def scan(
-            self,
-            settings: Settings,
-            surroundings: Surroundings,
-            cache: StatCache | None,
-            was_covered: Callable[[RelPath], bool],
-        ) -> Scan:
+        def scan(self, given: ScanInput) -> Scan:
             """Look at what may have changed since the last scan that was recorded, or at everything."""
 
         def commit(self, scan: Scan, cache: StatCache) -> None:
             """Note that a scan was recorded, and is remembered in the cache."""
-
-        def look_over(
-            self,
-            settings: Settings,
-            surroundings: Surroundings,
-            cache: StatCache,
-            was_covered: Callable[[RelPath], bool],
-            *,
-            seconds: float,
-        ) -> bool:
-            """Spend some time on what no event reported; True: everything was looked at."""
 
         @property
         def report(self) -> Watching:
@@ -83,53 +66,24 @@ class Site:
     limits: Limits = DEFAULT_LIMITS
 
 
-def look_over_site(opened: OpenStore, site: Site, seconds: float) -> bool:
-    """Let the watcher spend up to so long on looking at all; True when a round is complete."""
-    assert site.watch is not None
-    opened.refresh()
-    surroundings = opened.surround(site.surroundings)
-    return site.watch.look_over(
-        site.settings, surroundings, opened.cache, opened.was_covered, seconds=seconds
-    )
-
-
-def scan_site(site: Site, opened: OpenStore, only: Collection[RelPath] | None = None) -> Scan:
+def scan_site(site: Site, opened: OpenStore | None, only: Collection[RelPath] | None = None) -> Scan:
     """Look at the worktree; with `only`, at these directories alone, the others being as they are cached.
 
-    Who watches the worktree knows by itself where to look.
+    Who watches the worktree knows by itself where to look. Without a store nothing is known yet.
     """
-    surroundings = opened.surround(site.surroundings)
+    given = make_scan_input(site, opened)
     if site.watch is not None:
-        return site.watch.scan(site.settings, surroundings, opened.cache, opened.was_covered)
-    return scan_worktree(
-        site.worktree,
-        site.settings,
-        surroundings,
-        opened.cache,
-        opened.was_covered,
-        indexes=opened.cache.info("indexes"),
-        outlook=None if only is None else Outlook(directories=only),
-        clock_ns=site.limits.file_clock_ns,
-    )
+        return site.watch.scan(given)
+    return scan_worktree(given, outlook=None if only is None else Outlook(directories=only))
 
 
-def scan_unwrapped(site: Site) -> Scan:
-    """Look at a worktree that has no store yet."""
-    if site.watch is not None:
-        return site.watch.scan(site.settings, site.surroundings, None, _was_never_covered)
-    return scan_worktree(
-        site.worktree,
-        site.settings,
-        site.surroundings,
-        None,
-        _was_never_covered,
-        clock_ns=site.limits.file_clock_ns,
-    )
-
-
-def _was_never_covered(path: RelPath) -> bool:
-    del path
-    return False
+def make_scan_input(site: Site, opened: OpenStore | None) -> ScanInput:
+    """Put together what a scan has to know, by what is recorded in the store if there is one."""
+    surroundings, clock_ns = site.surroundings, site.limits.file_clock_ns
+    if opened is None:
+        return ScanInput(site.worktree, site.settings, surroundings, None, lambda path: False, clock_ns)
+    surroundings = replace(surroundings, tombstones=opened.journal.tombstones())
+    return ScanInput(site.worktree, site.settings, surroundings, opened.cache, opened.was_covered, clock_ns)
 
 
 class Capture:
@@ -210,21 +164,6 @@ def capture(
 
     If the body raises, nothing is recorded.
     """
-    taken = _take(site, opened, first_scan, only, progress)
-    try:
-        yield taken
-    except BaseException:
-        taken.abandon()
-        raise
-
-
-def _take(
-    site: Site,
-    opened: OpenStore,
-    first_scan: Scan | None,
-    only: Collection[RelPath] | None,
-    progress: Progress | None,
-) -> Capture:
     is_first = opened.journal.last_tree() is None
     scan = first_scan if first_scan is not None and is_first else scan_site(site, opened, only)
     if is_first:
@@ -238,7 +177,12 @@ def _take(
     except BaseException:
         pack.abandon()
         raise
-    return Capture(site, opened, scan, pack, tree, facts)
+    taken = Capture(site, opened, scan, pack, tree, facts)
+    try:
+        yield taken
+    except BaseException:
+        taken.abandon()
+        raise
 
 
 @contextmanager

@@ -23,15 +23,18 @@ from collections import Counter
 from collections.abc import Collection
 
 from shadowtree.base.errors import StoreDamaged
-from shadowtree.base.frozen import field, frozen
-from shadowtree.base.paths import to_text
+from shadowtree.base.frozen import field, frozen, replace
+from shadowtree.base.paths import from_text, to_text
 from shadowtree.capture.directories import Directory
+from shadowtree.store.git_format import blob_id
 
 DIRECTORY_BLOB = b"%directory"
 IGNORE_BLOB = b"%gitignore"
 EXCLUDE_BLOB = b"%exclude"
 RULES_BLOB = b"%rules"
 SUBTREE_PREFIX = b"="
+ANYTHING = b"*\n"
+"""Stands for rules whose text was purged: what a tree does not hold they may have left out."""
 
 _PLAIN, _EXEC = 0o644, 0o755
 
@@ -57,13 +60,32 @@ class DirectoryFacts:
 class RootRules:
     """The rules that no file inside the worktree holds."""
 
-    own_text: str
+    own_text: bytes
     """`.shadowtreeignore`."""
-    global_text: str
-    exclude_text: str | None
-    around: list[tuple[str, str]]
-    heavy_dirs: list[str]
+    global_text: bytes
+    exclude_text: bytes | None
+    around: list[tuple[bytes, bytes]]
+    """The directories from the top of the repository around the worktree down to the worktree, without it.
+
+    For each the name of the next one below, and the text of its `.gitignore`.
+    """
+    heavy_dirs: list[bytes]
     max_file_size: int
+
+    def veil(self, purged: Collection[bytes]) -> RootRules:
+        """Give the rules as they may be recorded."""
+        return replace(
+            self,
+            own_text=veil(self.own_text, purged),
+            global_text=veil(self.global_text, purged),
+            exclude_text=None if self.exclude_text is None else veil(self.exclude_text, purged),
+            around=[(name, veil(text, purged)) for name, text in self.around],
+        )
+
+
+def veil(text: bytes, purged: Collection[bytes]) -> bytes:
+    """Give the text of rules as it may be recorded: if it was purged, it is not said what it was."""
+    return ANYTHING if purged and blob_id(text) in purged else text
 
 
 def encode_directory(directory: Directory, *, has_entry: bool) -> bytes:
@@ -155,7 +177,14 @@ def encode_rules(rules: RootRules) -> bytes:
     """Write down the rules of the root."""
     import json
 
-    fields = {name: getattr(rules, name) for name in RootRules.__match_args__}
+    fields = {
+        "own_text": to_text(rules.own_text),
+        "global_text": to_text(rules.global_text),
+        "exclude_text": None if rules.exclude_text is None else to_text(rules.exclude_text),
+        "around": [(to_text(name), to_text(text)) for name, text in rules.around],
+        "heavy_dirs": [to_text(name) for name in rules.heavy_dirs],
+        "max_file_size": rules.max_file_size,
+    }
     return json.dumps(fields, sort_keys=True).encode()
 
 
@@ -165,7 +194,14 @@ def decode_rules(content: bytes, of: str) -> RootRules:
 
     try:
         fields = json.loads(content)
-        fields["around"] = [(name, text) for name, text in fields["around"]]
-        return RootRules(**fields)
-    except (ValueError, TypeError, KeyError) as error:
+        exclude = fields["exclude_text"]
+        return RootRules(
+            own_text=from_text(fields["own_text"]),
+            global_text=from_text(fields["global_text"]),
+            exclude_text=None if exclude is None else from_text(exclude),
+            around=[(from_text(name), from_text(text)) for name, text in fields["around"]],
+            heavy_dirs=[from_text(name) for name in fields["heavy_dirs"]],
+            max_file_size=fields["max_file_size"],
+        )
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise StoreDamaged(f"rules {of} cannot be read") from error

@@ -9,6 +9,7 @@ import os
 import stat
 from array import array
 from collections.abc import Callable, Collection
+from operator import itemgetter
 
 from shadowtree.base.paths import ROOT, RelPath, is_dot_git, is_forbidden, is_own_temporary, join
 from shadowtree.base.tombstones import PURGED
@@ -25,7 +26,6 @@ from shadowtree.capture.directories import (
 )
 from shadowtree.capture.rules.policy import COVERED, LEFT_OUT, TRACKED, Policy
 from shadowtree.capture.rules.sources import RuleFiles, stamp_gitignore
-from shadowtree.config.settings import Settings
 from shadowtree.system.files import INODE_MASK, stamp_of, why_unreadable
 
 TOO_BIG = "too big"
@@ -37,9 +37,9 @@ class Lister:
     """Lists directories for one scan. `was_covered` tells whether any tree has a file above the limit."""
 
     def __init__(
-        self, settings: Settings, rule_files: RuleFiles, was_covered: Callable[[RelPath], bool]
+        self, max_file_size: int, rule_files: RuleFiles, was_covered: Callable[[RelPath], bool]
     ) -> None:
-        self._settings = settings
+        self._max_file_size = max_file_size
         self._rule_files = rule_files
         self._was_covered = was_covered
         self._purged = rule_files.tombstones.names_by_directory()
@@ -55,7 +55,8 @@ class Lister:
         directory.has_repository = b".git" in names and path != ROOT
         if GIT_IGNORE in names:
             self._rule_files.read_gitignore(directory, fd)
-        policy = self._rule_files.make_policy(above, directory, fd)
+        policy = self._rule_files.make_policy(above, directory)
+        policy.build_matchers()
         directory.rules_key = policy.rules_key
         directory.exclude_text = policy.exclude_text if path != ROOT else None
         files: list[tuple[bytes, os.stat_result]] = []
@@ -63,12 +64,17 @@ class Lister:
         for name, entry in listed:
             if is_dot_git(name) or is_own_temporary(name):
                 continue
+            is_directory = entry.is_dir(follow_symlinks=False)
             if name in purged:
-                _leave_purged(directory, policy, name, is_directory=entry.is_dir(follow_symlinks=False))
-            elif entry.is_dir(follow_symlinks=False):
+                _leave_purged(directory, policy, name, is_directory=is_directory)
+            elif is_directory:
                 _judge_directory(directory, policy, name)
+            elif (verdict := policy.judge_file(name)) == LEFT_OUT:
+                _exclude(directory, name)
             else:
-                self._judge_file(directory, policy, name, fd, files)
+                status = self._look_at_file(directory, policy, name, fd, verdict)
+                if status is not None:
+                    files.append((name, status))
         directory.missing = policy.find_missing(names)
         directory.subdirectories.sort()
         directory.excluded.sort()
@@ -80,50 +86,39 @@ class Lister:
         directory.linked += _find_linked_rules(directory, fd)
         return directory, policy
 
-    def _judge_file(
-        self,
-        directory: Directory,
-        policy: Policy,
-        name: bytes,
-        fd: int,
-        files: list[tuple[bytes, os.stat_result]],
-    ) -> None:
-        verdict = policy.judge_file(name)
-        if verdict == LEFT_OUT:
-            if directory.mode in (NORMAL, FORCED):
-                directory.excluded.append(name)
-            return
+    def _look_at_file(
+        self, directory: Directory, policy: Policy, name: bytes, fd: int, verdict: int
+    ) -> os.stat_result | None:
+        """Look at a file that the rules cover; None if it is left out all the same, or is gone."""
         try:
             status = os.stat(name, dir_fd=fd, follow_symlinks=False)
         except FileNotFoundError:
-            return
+            return None
         except OSError as error:
             directory.skipped.append((name, why_unreadable(error)))
-            return
-        problem = self._find_problem(directory, policy, name, status, verdict)
-        if problem is not None:
-            directory.skipped.append((name, problem))
-            return
-        files.append((name, status))
-        if verdict == TRACKED:
-            directory.tracked.append(name)
-
-    def _find_problem(
-        self, directory: Directory, policy: Policy, name: bytes, status: os.stat_result, verdict: int
-    ) -> str | None:
-        """Say why a file that the rules cover is left out all the same."""
-        kind = stat.S_IFMT(status.st_mode)
-        if is_forbidden(name, is_link=kind == stat.S_IFLNK):
-            return FORBIDDEN_NAME
-        if kind == stat.S_IFLNK:
             return None
-        if kind != stat.S_IFREG:
-            return NO_FILE
-        if verdict == COVERED and status.st_size > self._settings.max_file_size:
+        kind = stat.S_IFMT(status.st_mode)
+        problem = None
+        if is_forbidden(name, is_link=kind == stat.S_IFLNK):
+            problem = FORBIDDEN_NAME
+        elif kind not in (stat.S_IFREG, stat.S_IFLNK):
+            problem = NO_FILE
+        elif verdict == COVERED and kind == stat.S_IFREG and status.st_size > self._max_file_size:
             path = join(directory.path, name)
             if not policy.is_tracked(name) and not self._was_covered(path):
-                return f"{TOO_BIG}: {status.st_size} bytes"
-        return None
+                problem = f"{TOO_BIG}: {status.st_size} bytes"
+        if problem is not None:
+            directory.skipped.append((name, problem))
+            return None
+        if verdict == TRACKED:
+            directory.tracked.append(name)
+        return status
+
+
+def _exclude(directory: Directory, name: bytes) -> None:
+    """Note what the rules leave out, unless they leave out all that is here."""
+    if directory.mode in (NORMAL, FORCED):
+        directory.excluded.append(name)
 
 
 def _leave_purged(directory: Directory, policy: Policy, name: bytes, *, is_directory: bool) -> None:
@@ -132,10 +127,10 @@ def _leave_purged(directory: Directory, policy: Policy, name: bytes, *, is_direc
         is_left_out = policy.judge_directory(name)[0] not in (NORMAL, FORCED)
     else:
         is_left_out = policy.judge_file(name) == LEFT_OUT
-    if not is_left_out:
+    if is_left_out:
+        _exclude(directory, name)
+    else:
         directory.skipped.append((name, PURGED))
-    elif directory.mode in (NORMAL, FORCED):
-        directory.excluded.append(name)
 
 
 def _judge_directory(directory: Directory, policy: Policy, name: bytes) -> None:
@@ -144,8 +139,8 @@ def _judge_directory(directory: Directory, policy: Policy, name: bytes) -> None:
         if mode in (NORMAL, FORCED):
             directory.skipped.append((name, FORBIDDEN_NAME))
         return
-    if mode not in (NORMAL, FORCED) and directory.mode in (NORMAL, FORCED):
-        directory.excluded.append(name)
+    if mode not in (NORMAL, FORCED):
+        _exclude(directory, name)
     if is_entered:
         directory.subdirectories.append((name, mode))
 
@@ -157,35 +152,24 @@ def _note_files(
     purged: Collection[bytes],
 ) -> None:
     """Put the covered files in order; those that are as they were when last read keep their id."""
-    files.sort(key=_by_name)
+    files.sort(key=itemgetter(0))
     directory.names = [name for name, _ in files]
     directory.linked = [name for name, status in files if status.st_nlink > 1]
     for _, status in files:
         directory.stats.extend(stamp_of(status))
     directory.ids = bytearray(ID_SIZE * len(files))
-    directory.pending = list(range(len(files)))
-    if cached is not None:
-        _take_over_ids(directory, cached, purged)
-
-
-def _take_over_ids(directory: Directory, cached: Directory, purged: Collection[bytes]) -> None:
-    known = {name: row for row, name in enumerate(cached.names)}
-    pending = []
+    known = {} if cached is None else {name: row for row, name in enumerate(cached.names)}
     for row, name in enumerate(directory.names):
         old = known.get(name)
         if (
-            old is not None
+            cached is not None
+            and old is not None
             and _stamp_at(cached, old) == _stamp_at(directory, row)
             and cached.file_id(old) not in purged
         ):
             directory.set_id(row, cached.file_id(old))
         else:
-            pending.append(row)
-    directory.pending = pending
-
-
-def _by_name(file: tuple[bytes, os.stat_result]) -> bytes:
-    return file[0]
+            directory.pending.append(row)
 
 
 def _stamp_at(directory: Directory, row: int) -> array[int]:

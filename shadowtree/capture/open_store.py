@@ -13,11 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from shadowtree.base.errors import StoreDamaged
-from shadowtree.base.frozen import replace
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from shadowtree.base.paths import RelPath
 from shadowtree.capture.recorded_tree import PathSearch
-from shadowtree.capture.rules.sources import Surroundings
 from shadowtree.capture.scan import Scan
 from shadowtree.capture.stat_cache import StatCache
 from shadowtree.store.directory import StoreLayout
@@ -76,10 +74,6 @@ class OpenStore:
         # For those who never close: a host that drops a shadow should not keep its files open.
         if hasattr(self, "cache"):
             self.close()
-
-    def surround(self, surroundings: Surroundings) -> Surroundings:
-        """Let a scan know of what was purged too."""
-        return replace(surroundings, tombstones=self.journal.tombstones())
 
     def refresh(self) -> None:
         """See what other processes did. The cache counts only if the packs it relies on are as they were."""

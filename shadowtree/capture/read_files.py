@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterator
 from hashlib import sha1
 from time import sleep, time_ns
 
-from shadowtree.base.paths import RelPath
 from shadowtree.base.tombstones import PURGED
 from shadowtree.capture.directories import (
     FORCED,
@@ -32,8 +31,9 @@ from shadowtree.capture.facts import (
     SUBTREE_PREFIX,
     encode_directory,
     encode_rules,
+    veil,
 )
-from shadowtree.capture.scan import CHANGED_TYPE, Scan
+from shadowtree.capture.scan import CHANGED_TYPE, Scan, is_there
 from shadowtree.store.git_format import (
     MODE_FILE,
     MODE_TREE,
@@ -81,14 +81,16 @@ def read_files(scan: Scan, root: str, objects: Objects, pack: ObjectSink, progre
 
     Files that are gone by now are dropped; those that cannot be read are listed as skipped.
     """
-    total = scan.pending_files
-    done = 0
-    reader = _Reader(objects, pack, scan.rule_files.tombstones.blobs)
+    total, done = scan.pending_files, 0
     with Cursor(root) as cursor:
+        reader = _Reader(cursor, objects, pack, scan.rule_files.tombstones.blobs)
         for directory in scan.directories:
             if not directory.pending:
                 continue
-            lost = {row for row in directory.pending if not _read(directory, row, cursor, reader)}
+            lost = set()
+            for row in directory.pending:
+                if not reader.read(directory, row):
+                    lost.add(row)
             done += len(directory.pending)
             if lost:
                 directory.drop_files(lost)
@@ -96,72 +98,57 @@ def read_files(scan: Scan, root: str, objects: Objects, pack: ObjectSink, progre
                 progress(done, total)
 
 
-def _read(directory: Directory, row: int, cursor: Cursor, reader: _Reader) -> bool:
-    """Read one file and note what it holds; tell whether that was possible.
-
-    Whatever stands in the way is noted as skipped, unless the file is simply gone.
-    """
-    name = directory.names[row]
-    try:
-        directory_fd = cursor.enter(directory.path)
-        if stat.S_ISLNK(directory.file_mode(row)):
-            stamp, object_id = reader.read_link(directory_fd, name)
-        else:
-            stamp, object_id = reader.read_regular(directory_fd, name, directory.file_id(row))
-    except Vanished:
-        if _is_there(cursor, directory.path, name):
-            directory.skipped.append((name, CHANGED_TYPE))
-        return False
-    except Unreadable as error:
-        directory.skipped.append((name, error.reason))
-        return False
-    directory.set_file(row, stamp, object_id)
-    return True
-
-
-def _is_there(cursor: Cursor, path: RelPath, name: bytes) -> bool:
-    """Tell whether there is something, unless it is certain that there is nothing."""
-    try:
-        os.stat(name, dir_fd=cursor.enter(path), follow_symlinks=False)
-    except (Vanished, FileNotFoundError, NotADirectoryError):
-        return False
-    except (Unreadable, OSError):
-        return True
-    return True
-
-
 class _Reader:
-    """Reads contents into a pack; each method gives the stamp that the content had, and its id.
+    """Reads contents into a pack.
 
     One thread does it all: with several, waiting for the interpreter's lock took more than they saved
     (docs/decisions/0002-isal.md).
     """
 
-    def __init__(self, objects: Objects, pack: ObjectSink, purged: Collection[bytes]) -> None:
+    def __init__(self, cursor: Cursor, objects: Objects, pack: ObjectSink, purged: Collection[bytes]) -> None:
+        self._cursor = cursor
         self._objects = objects
         self._pack = pack
         self._purged = purged
         """Contents that are not to be stored again."""
 
-    def read_regular(self, directory_fd: int, name: bytes, known: bytes) -> tuple[FileStamp, bytes]:
-        """Read a file; `known` is the id of what it held before, which is stored."""
+    def read(self, directory: Directory, row: int) -> bool:
+        """Read one file and note what it holds; tell whether that was possible.
+
+        Whatever stands in the way is noted as skipped, unless the file is simply gone.
+        """
+        name = directory.names[row]
+        try:
+            fd = self._cursor.enter(directory.path)
+            if stat.S_ISLNK(directory.file_mode(row)):
+                stamp, target = read_link(fd, name)
+                self._refuse_purged(target)
+                found = self._objects.put(self._pack, b"blob", target)
+            else:
+                stamp, found = self._read_regular(fd, name, directory.file_id(row))
+        except Vanished:
+            if is_there(self._cursor, directory.path, name):
+                directory.skipped.append((name, CHANGED_TYPE))
+            return False
+        except Unreadable as error:
+            directory.skipped.append((name, error.reason))
+            return False
+        directory.set_file(row, stamp, found)
+        return True
+
+    def _read_regular(self, directory_fd: int, name: bytes, known: bytes) -> tuple[FileStamp, bytes]:
+        """Give a file's stamp and the id of its content; `known` is that of what it held, which is stored."""
         try:
             stamp, content = read_file(directory_fd, name, _STREAM_SIZE)
         except TooLong:
-            return self.read_stream(directory_fd, name)
+            return self._read_stream(directory_fd, name)
         self._refuse_purged(content)
         if name == GIT_IGNORE:
             # Whoever compares trees has to know the rules, so these are kept even where files are not.
             return stamp, self._objects.put(self._pack, b"blob", content)
         return stamp, self._objects.put_file(self._pack, content, known)
 
-    def read_link(self, directory_fd: int, name: bytes) -> tuple[FileStamp, bytes]:
-        """Read where a symbolic link points."""
-        stamp, target = read_link(directory_fd, name)
-        self._refuse_purged(target)
-        return stamp, self._objects.put(self._pack, b"blob", target)
-
-    def read_stream(self, directory_fd: int, name: bytes) -> tuple[FileStamp, bytes]:
+    def _read_stream(self, directory_fd: int, name: bytes) -> tuple[FileStamp, bytes]:
         """Read a large file in pieces straight into the pack; one that keeps changing is given up."""
         for _ in range(_STREAM_TRIES):
             started_ns = time_ns()
@@ -271,6 +258,7 @@ def _build_facts(
     directory: Directory, subdirectories: list[Directory], scan: Scan, objects: Objects, pack: ObjectSink
 ) -> bytes | None:
     """Build the facts of a directory; None if there is nothing to tell."""
+    purged = scan.rule_files.tombstones.blobs
     is_root = not directory.path
     has_entry = is_root or directory.tree is not None or directory.mode not in (NORMAL, FORCED)
     blobs = {}
@@ -278,11 +266,11 @@ def _build_facts(
     if records:
         blobs[DIRECTORY_BLOB] = records
     if not _holds_rules(directory):
-        blobs[IGNORE_BLOB] = scan.rule_files.veil(directory.ignore_text or b"")
+        blobs[IGNORE_BLOB] = veil(directory.ignore_text or b"", purged)
     if directory.exclude_text:
-        blobs[EXCLUDE_BLOB] = scan.rule_files.veil(directory.exclude_text)
+        blobs[EXCLUDE_BLOB] = veil(directory.exclude_text, purged)
     if is_root:
-        blobs[RULES_BLOB] = encode_rules(scan.rule_files.make_root_rules())
+        blobs[RULES_BLOB] = encode_rules(scan.rule_files.root_rules())
     entries = [
         TreeEntry(name, MODE_FILE, objects.put(pack, b"blob", content)) for name, content in blobs.items()
     ]

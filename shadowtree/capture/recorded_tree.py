@@ -21,7 +21,6 @@ from shadowtree.base.paths import (
     PathState,
     RelPath,
     Unknown,
-    from_text,
     is_own_temporary,
     join,
     parent_of,
@@ -61,18 +60,21 @@ LEFT_OUT_THEN = "the rules left it out"
 class RecordedDirectory:
     """One directory of a recorded tree; it may not have existed, and still knows what its absence means."""
 
-    def __init__(
-        self,
-        objects: Objects,
-        tree: bytes | None,
-        facts: bytes | None,
-        above: RecordedDirectory | None = None,
-        name: bytes = b"",
-    ) -> None:
+    def __init__(self, objects: Objects, tree: bytes | None, facts: bytes | None) -> None:
         self._objects = objects
         self.tree = tree
         self.facts_id = facts
-        self._name = name
+        self.files: dict[bytes, TreeEntry] = {}
+        """The files and links of this directory, by name."""
+        self._trees: dict[bytes, bytes] = {}
+        """The directories that the tree has, by name."""
+        for entry in () if tree is None or tree == EMPTY_TREE else objects.read_tree(tree):
+            if entry.mode == MODE_TREE:
+                self._trees[entry.name] = entry.id
+            else:
+                self.files[entry.name] = entry
+        fact_entries = () if facts is None else objects.read_tree(facts)
+        self._fact_ids = {entry.name: entry.id for entry in fact_entries}
         self._missing: frozenset[bytes] = frozenset()
         """Paths below here that were tracked and absent, as a directory above recorded them."""
         self.unknown: str | None = None
@@ -81,35 +83,48 @@ class RecordedDirectory:
         self._is_left_out = False
         """The rules leave it out; only what an index tracks in it is covered."""
         self._children: dict[bytes, RecordedDirectory] = {}
-        if above is None:
-            self._policy = self._root_policy()
-        else:
-            self._inherit(above)
 
-    @cached_property
-    def files(self) -> dict[bytes, TreeEntry]:
-        """The files and links of this directory, by name."""
-        return {name: entry for name, entry in self._entries.items() if entry.mode != MODE_TREE}
-
-    @cached_property
+    @property
     def subdirectories(self) -> set[bytes]:
         """The names of the directories that the tree or the facts tell of."""
-        in_tree = {name for name, entry in self._entries.items() if entry.mode == MODE_TREE}
         prefix = len(SUBTREE_PREFIX)
-        return in_tree | {name[prefix:] for name in self._fact_entries if name.startswith(SUBTREE_PREFIX)}
+        return {
+            *self._trees,
+            *[name[prefix:] for name in self._fact_ids if name.startswith(SUBTREE_PREFIX)],
+        }
 
     def ids_of(self, name: bytes) -> tuple[bytes | None, bytes | None]:
         """Give tree and facts of the directory `name` in here; with equal ids, all below is equal."""
-        entry = self._entries.get(name)
-        facts = self._fact_entries.get(SUBTREE_PREFIX + name)
-        tree = entry.id if entry is not None and entry.mode == MODE_TREE else None
-        return tree, facts.id if facts else None
+        return self._trees.get(name), self._fact_ids.get(SUBTREE_PREFIX + name)
 
     def enter(self, name: bytes) -> RecordedDirectory:
-        """Give the directory `name` in this one, as it was or as it was not."""
-        if name not in self._children:
-            self._children[name] = RecordedDirectory(self._objects, *self.ids_of(name), self, name)
-        return self._children[name]
+        """Give the directory `name` in this one, as it was or as it was not.
+
+        It takes over the rules from here, or what makes everything in it unknown.
+        """
+        if name in self._children:
+            return self._children[name]
+        inner = self._children[name] = RecordedDirectory(self._objects, *self.ids_of(name))
+        prefix = name + b"/"
+        missing = self._missing | self.facts.missing
+        inner._missing = frozenset([path[len(prefix) :] for path in missing if path.startswith(prefix)])
+        inner.unknown = self.unknown or self.facts.skipped.get(name)
+        if inner.unknown is not None:
+            return inner
+        assert self._policy is not None
+        mode, is_entered = self._policy.judge_directory(name)
+        if (not is_entered and inner.tree is None) or is_own_temporary(name):
+            inner.unknown = LEFT_OUT_THEN
+            return inner
+        inner._is_left_out = mode not in (NORMAL, FORCED)
+        inner._policy = Policy(
+            self._policy,
+            name,
+            mode,
+            ignore_text=inner.read_gitignore(),
+            exclude_text=inner.read_fact(EXCLUDE_BLOB),
+        )
+        return inner
 
     @property
     def is_there(self) -> bool:
@@ -121,7 +136,7 @@ class RecordedDirectory:
         entry = self.files.get(name)
         if entry is not None:
             return PathState(self.file_mode(entry), entry.id)
-        if name in self.subdirectories and self.enter(name).is_there:
+        if any(self.ids_of(name)) and self.enter(name).is_there:
             return DIRECTORY
         reason = self.enter(name).why_unknown_itself() if as_directory else self.why_unknown(name)
         return None if reason is None else Unknown(reason)
@@ -132,11 +147,11 @@ class RecordedDirectory:
 
     def find(self, path: RelPath, *, as_directory: bool = False) -> Answer:
         """Tell what was at a path below here."""
-        names = path.split(b"/")
+        *above, name = path.split(b"/")
         directory = self
-        for name in names[:-1]:
-            directory = directory.enter(name)
-        return directory.state(names[-1], as_directory=as_directory)
+        for part in above:
+            directory = directory.enter(part)
+        return directory.state(name, as_directory=as_directory)
 
     def file_mode(self, entry: TreeEntry) -> int:
         """Give the kind and the exact permission bits of a file in this directory, as in `st_mode`."""
@@ -144,15 +159,6 @@ class RecordedDirectory:
             return MODE_LINK
         is_executable = entry.mode == MODE_EXEC
         return stat.S_IFREG | self.facts.permissions(entry.name, is_executable=is_executable)
-
-    def has_same_permissions(self, other: RecordedDirectory) -> bool:
-        """Tell whether equal entries in here and there have equal permission bits."""
-        mine, theirs = self.facts, other.facts
-        return (mine.modes, mine.exec_mode, mine.plain_mode) == (
-            theirs.modes,
-            theirs.exec_mode,
-            theirs.plain_mode,
-        )
 
     def why_unknown(self, name: bytes) -> str | None:
         """Say why nothing is known of a file that the tree does not hold; None if it was absent."""
@@ -170,76 +176,33 @@ class RecordedDirectory:
     @cached_property
     def facts(self) -> DirectoryFacts:
         """What is recorded of this directory beside its tree."""
-        content = self._fact(DIRECTORY_BLOB)
-        return (
-            DirectoryFacts() if content is None else decode_directory(content, (self.facts_id or b"").hex())
-        )
+        content = self.read_fact(DIRECTORY_BLOB)
+        if content is None:
+            return DirectoryFacts()
+        return decode_directory(content, (self.facts_id or b"").hex())
 
-    @cached_property
-    def _entries(self) -> dict[bytes, TreeEntry]:
-        if self.tree is None or self.tree == EMPTY_TREE:
-            return {}
-        return {entry.name: entry for entry in self._objects.read_tree(self.tree)}
+    def read_fact(self, name: bytes) -> bytes | None:
+        """Read one of the blobs beside the tree; None: it is left out."""
+        blob = self._fact_ids.get(name)
+        return None if blob is None else self._objects.read(b"blob", blob)
 
-    @cached_property
-    def _fact_entries(self) -> dict[bytes, TreeEntry]:
-        if self.facts_id is None:
-            return {}
-        return {entry.name: entry for entry in self._objects.read_tree(self.facts_id)}
-
-    def _fact(self, name: bytes) -> bytes | None:
-        entry = self._fact_entries.get(name)
-        return None if entry is None else self._objects.read(b"blob", entry.id)
-
-    def _ignore_text(self) -> bytes | None:
-        in_force = self._fact(IGNORE_BLOB)
-        if in_force is not None:
-            return in_force or None
-        entry = self.files.get(GIT_IGNORE)
-        if entry is not None and entry.mode != MODE_LINK:
-            return self._objects.read(b"blob", entry.id) or None
-        return None
-
-    def _root_policy(self) -> Policy:
-        content = self._fact(RULES_BLOB)
-        assert content is not None, "facts of a root always hold rules"
-        rules = decode_rules(content, (self.facts_id or b"").hex())
-        return Policy.root(
-            own_text=from_text(rules.own_text),
-            global_text=from_text(rules.global_text),
-            around=[(from_text(name), from_text(text)) for name, text in rules.around],
-            exclude_text=None if rules.exclude_text is None else from_text(rules.exclude_text),
-            ignore_text=self._ignore_text(),
-            heavy_dirs=frozenset(from_text(name) for name in rules.heavy_dirs),
-            max_file_size=rules.max_file_size,
-        )
-
-    def _inherit(self, above: RecordedDirectory) -> None:
-        """Take over the rules from the directory above, or what makes everything in here unknown."""
-        prefix = self._name + b"/"
-        missing = above._missing | above.facts.missing
-        self._missing = frozenset(path[len(prefix) :] for path in missing if path.startswith(prefix))
-        self.unknown = above.unknown or above.facts.skipped.get(self._name)
-        if self.unknown is not None:
-            return
-        assert above._policy is not None
-        mode, is_entered = above._policy.judge_directory(self._name)
-        if (not is_entered and self.tree is None) or is_own_temporary(self._name):
-            self.unknown = LEFT_OUT_THEN
-            return
-        self._is_left_out = mode not in (NORMAL, FORCED)
-        self._policy = Policy(
-            above._policy,
-            self._name,
-            mode,
-            ignore_text=self._ignore_text(),
-            exclude_text=self._fact(EXCLUDE_BLOB),
-        )
+    def read_gitignore(self) -> bytes | None:
+        """Read the text of the `.gitignore` that was in force; None: there was none, or it was empty."""
+        in_force = self.read_fact(IGNORE_BLOB)
+        if in_force is None:
+            entry = self.files.get(GIT_IGNORE)
+            if entry is not None and entry.mode != MODE_LINK:
+                in_force = self._objects.read(b"blob", entry.id)
+        return in_force or None
 
 
 def open_recorded(objects: Objects, tree: bytes, facts: bytes) -> RecordedDirectory:
     """Read a recorded tree from its root on."""
-    return RecordedDirectory(objects, tree, facts)
+    root = RecordedDirectory(objects, tree, facts)
+    content = root.read_fact(RULES_BLOB)
+    assert content is not None, "facts of a root always hold rules"
+    root._policy = Policy.root(decode_rules(content, facts.hex()), root.read_gitignore())
+    return root
 
 
 class PathSearch:
@@ -323,7 +286,8 @@ def _diff_path(changed: ChangedPath, objects: Objects) -> FileDiff:
 
 def _names_changed(old: RecordedDirectory, new: RecordedDirectory) -> set[bytes]:
     """Name the files whose entries differ, or all if the permission bits beside them do."""
-    if not old.has_same_permissions(new):
+    mine, theirs = old.facts, new.facts
+    if (mine.modes, mine.exec_mode, mine.plain_mode) != (theirs.modes, theirs.exec_mode, theirs.plain_mode):
         return old.files.keys() | new.files.keys()
     before = {(entry.name, entry.mode, entry.id) for entry in old.files.values()}
     after = {(entry.name, entry.mode, entry.id) for entry in new.files.values()}

@@ -19,6 +19,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from shadowtree.base.errors import WorktreeFailed
+from shadowtree.base.frozen import frozen
 from shadowtree.base.limits import DEFAULT_LIMITS
 from shadowtree.base.paths import ROOT, RelPath, ancestors, join, parent_of, to_text
 from shadowtree.capture.directories import FORCED, NORMAL, STAMP_SIZE, Census, Directory, RulesKey
@@ -32,7 +33,7 @@ from shadowtree.capture.list_directory import (
     look_at_names,
 )
 from shadowtree.capture.rules.policy import Policy
-from shadowtree.capture.rules.sources import IndexState, RuleFiles, Surroundings
+from shadowtree.capture.rules.sources import RuleFiles, Surroundings
 from shadowtree.capture.stat_cache import StatCache
 from shadowtree.config.settings import Settings
 from shadowtree.system.files import Cursor, Unreadable, Vanished, why_unreadable
@@ -41,6 +42,20 @@ CHANGED_TYPE = "changed its type while it was read"
 
 Arm = Callable[[RelPath, int], bool]
 """Lets a watcher watch a directory, given by its path and an open descriptor, before it is looked at."""
+
+
+@frozen
+class ScanInput:
+    """What a scan has to know beside what is on the disk."""
+
+    worktree: str
+    settings: Settings
+    surroundings: Surroundings
+    cache: StatCache | None
+    """What is remembered of the last scan; None: nothing, as there is no store yet."""
+    was_covered: Callable[[RelPath], bool]
+    """Tells whether any tree has a file above the size limit."""
+    clock_ns: Callable[[], int] = DEFAULT_LIMITS.file_clock_ns
 
 
 class Outlook:
@@ -199,148 +214,121 @@ class Scan:
 
 
 def scan_worktree(
-    root: str,
-    settings: Settings,
-    surroundings: Surroundings,
-    known: StatCache | Census | None,
-    was_covered: Callable[[RelPath], bool],
-    *,
-    indexes: dict[bytes, IndexState] | None = None,
-    outlook: Outlook | None = None,
-    arm: Arm | None = None,
-    clock_ns: Callable[[], int] = DEFAULT_LIMITS.file_clock_ns,
+    given: ScanInput, *, census: Census | None = None, outlook: Outlook | None = None, arm: Arm | None = None
 ) -> Scan:
-    """Look at a worktree, all of it or what the outlook names.
-
-    `was_covered` tells whether any tree has a file above the size limit; `indexes` is what is known of those
-    of the repositories.
-    """
-    with Cursor(root) as cursor:
-        rule_files = RuleFiles(os.fsencode(root), settings, surroundings, indexes or {})
-        lister = Lister(settings, rule_files, was_covered)
-        return _Scanner(root, surroundings, known, rule_files, lister, cursor, outlook, arm, clock_ns()).run()
-
-
-class _Scanner:
-    """One scan."""
-
-    def __init__(
-        self,
-        root: str,
-        surroundings: Surroundings,
-        known: StatCache | Census | None,
-        rule_files: RuleFiles,
-        lister: Lister,
-        cursor: Cursor,
-        outlook: Outlook | None,
-        arm: Arm | None,
-        started_ns: int,
-    ) -> None:
-        self._root = root
-        self._surroundings = surroundings
-        self._known = known
-        self._rule_files = rule_files
-        self._lister = lister
-        self._cursor = cursor
-        self._outlook = outlook
-        self._arm = arm
-        self._rest = known if outlook is not None and isinstance(known, Census) else None
-        self._scan = Scan(started_ns, rule_files, self._rest)
-
-    def run(self) -> Scan:
-        """Pass by directories, each after the one above it; a loop, for any depth."""
-        trees = self._outlook.trees if self._outlook is not None else frozenset({ROOT})
+    """Look at a worktree, all of it or what the outlook names; on top of a census only with an outlook."""
+    indexes = {} if given.cache is None else given.cache.info("indexes") or {}
+    rule_files = RuleFiles(given.worktree, given.settings, given.surroundings, indexes)
+    scan = Scan(given.clock_ns(), rule_files, census)
+    trees = frozenset({ROOT}) if outlook is None else outlook.trees
+    with Cursor(given.worktree) as cursor:
+        scanner = _Scanner(given, census, outlook, arm, cursor, scan)
         waiting: list[tuple[RelPath, int, Policy | None, bool, bool]] = [(ROOT, NORMAL, None, False, False)]
+        # Directories are passed by each after the one above it; a loop, for any depth.
         while waiting:
             path, mode, above, is_whole, has_new_rules = waiting.pop()
             is_whole = is_whole or path in trees
-            found = self._visit(path, mode, above, is_whole=is_whole)
+            try:
+                found = scanner.visit(path, mode, above, is_whole=is_whole)
+            except (Vanished, Unreadable, OSError) as error:
+                scanner.lose(path, scanner.why_lost(path, error))
+                continue
             if found is None:
+                scanner.lose(path, None)
                 continue
             directory, policy, is_changed = found
-            self._scan.add(directory, is_changed=is_changed)
-            is_whole = is_whole or self._is_unsure_below(directory)
-            has_new_rules = self._note_rules(directory, policy) or has_new_rules
+            scan.add(directory, is_changed=is_changed)
+            is_whole = is_whole or scanner.is_unsure_below(directory)
+            has_new_rules = scanner.note_rules(directory, policy) or has_new_rules
             for name, sub_mode in reversed(directory.subdirectories):
                 below = join(path, name)
-                if is_whole or has_new_rules or self._leads_to(below, sub_mode):
+                if is_whole or has_new_rules or scanner.leads_to(below, sub_mode):
                     waiting.append((below, sub_mode, policy, is_whole, has_new_rules))
-        self._scan.gone = frozenset(self._find_gone())
-        return self._scan
+        scan.gone = frozenset(scanner.find_gone())
+    return scan
 
-    def _leads_to(self, path: RelPath, mode: int) -> bool:
-        """Tell whether a directory has to be passed by: for what is in it, or because it is new."""
-        if self._rest is None or self._outlook is None or path in self._outlook.ways:
-            return True
-        known = self._rest.get(path)
-        return known is None or known.mode != mode
 
-    def _is_unsure_below(self, directory: Directory) -> bool:
-        """Tell whether other directories may be in a directory by the same names, of which nobody told."""
-        if self._rest is None or directory.path not in self._rest.unwatched:
-            return False
-        known = self._rest.get(directory.path)
-        return known is None or known.stamp is None or known.stamp != directory.stamp
+def is_there(cursor: Cursor, directory: RelPath, name: bytes) -> bool:
+    """Tell whether there is something at a name, unless it is certain that there is nothing."""
+    try:
+        os.stat(name, dir_fd=cursor.enter(directory), follow_symlinks=False)
+    except (Vanished, FileNotFoundError, NotADirectoryError):
+        return False
+    except (Unreadable, OSError):
+        return True
+    return True
 
-    def _note_rules(self, directory: Directory, policy: Policy) -> bool:
-        """Tell whether other rules are in force from a directory on than when it was recorded."""
-        if directory.path == ROOT or directory.has_repository:
-            key = policy.rules_key, policy.tracked_key
-            self._scan.rules[directory.path] = key
-            if self._rest is None or self._rest.rules.get(directory.path) != key:
-                return True
-        known = None if self._rest is None else self._rest.get(directory.path)
-        return (
-            known is None
-            or known.ignore_text != directory.ignore_text
-            or known.has_repository != directory.has_repository
-        )
 
-    def _find_gone(self) -> Iterator[RelPath]:
-        if self._rest is None:
-            known = () if self._known is None else self._known.paths()
-            yield from (path for path in known if not self._scan.has_passed(path))
-            return
-        for directory in self._scan.directories:
-            old = self._rest.get(directory.path)
-            if old is not None and old.subdirectories != directory.subdirectories:
-                names = {name for name, _ in old.subdirectories} - {
-                    name for name, _ in directory.subdirectories
-                }
-                for name in names:
-                    yield from self._rest.below(join(directory.path, name))
+class _Scanner:
+    """What is asked of each directory during one scan."""
 
-    # One directory
+    def __init__(
+        self,
+        given: ScanInput,
+        census: Census | None,
+        outlook: Outlook | None,
+        arm: Arm | None,
+        cursor: Cursor,
+        scan: Scan,
+    ) -> None:
+        self._root = given.worktree
+        self._private = given.surroundings.private
+        self._census = census
+        self._known = given.cache if census is None else census
+        self._rule_files = scan.rule_files
+        self._lister = Lister(given.settings.max_file_size, scan.rule_files, given.was_covered)
+        self._cursor = cursor
+        self._outlook = outlook
+        self._arm = arm
+        self._scan = scan
 
-    def _visit(
+    def visit(
         self, path: RelPath, mode: int, above: Policy | None, *, is_whole: bool
     ) -> tuple[Directory, Policy, bool] | None:
+        """Give a directory, the rules inside it and whether it changed; None: it must not be covered."""
         cached = None if self._known is None else self._known.get(path)
-        try:
-            if cached is not None and cached.mode == mode and not is_whole and self._is_trusted(path):
-                trusted = self._trust(cached, above)
-                if trusted is not None:
-                    return trusted
-            return self._look(path, mode, above, cached, is_whole=is_whole)
-        except Vanished:
-            self._lose(path, CHANGED_TYPE if self._is_there(path) else None)
-        except Unreadable as error:
-            self._lose(path, error.reason)
-        except OSError as error:
-            self._lose(path, why_unreadable(error))
-        return None
+        if path == ROOT:
+            self._rule_files.read_root(self._cursor.enter(ROOT))
+        if cached is not None and cached.mode == mode and not is_whole and self._is_trusted(path):
+            trusted = self._trust(cached, above)
+            if trusted is not None:
+                return trusted
+        fd = self._cursor.enter(path)
+        status = os.fstat(fd)
+        if (status.st_dev, status.st_ino) in self._private:
+            return None
+        if self._arm is not None and (mode in (NORMAL, FORCED) or (cached is not None and cached.names)):
+            # Before anything is looked at, so that whatever changes afterwards is told.
+            self._arm(path, fd)
+            status = os.fstat(fd)
+        stamp = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+        told = () if self._outlook is None else self._outlook.names.get(path, ())
+        if cached is not None and told:
+            cached = doubt(cached, told)
+        if cached is not None and is_listing_good(cached, stamp, mode, fd):
+            policy = self._rule_files.make_policy(above, cached)
+            if are_rules_same(cached, policy):
+                again = look_again(cached, fd)
+                if again is not None:
+                    self._note_aliases(again, told, fd)
+                    return again, policy, again is not cached
+        directory, policy = self._lister.list_directory(path, mode, above, fd, cached)
+        directory.stamp = stamp
+        is_told_all = not is_whole and self._is_in_sight(path, mode)
+        self._note_aliases(directory, told if is_told_all else directory.uncovered(), fd)
+        return directory, policy, True
 
     def _is_trusted(self, path: RelPath) -> bool:
         """Tell whether a directory is as it is known, or all but some names in it are."""
         if self._outlook is None or path in self._outlook.directories:
             return False
-        return self._rest is not None or path not in self._outlook.ways
+        return self._census is not None or path not in self._outlook.ways
 
     def _trust(self, cached: Directory, above: Policy | None) -> tuple[Directory, Policy, bool] | None:
         """Take a directory as it is known, apart from what the outlook names; None: look at all of it."""
         assert self._outlook is not None
         path = cached.path
-        policy = self._rule_files.make_policy(above, cached, self._cursor.enter(ROOT) if not path else -1)
+        policy = self._rule_files.make_policy(above, cached)
         if not are_rules_same(cached, policy):
             return None
         told, suspects = self._outlook.names.get(path, ()), self._outlook.suspects.get(path, ())
@@ -353,61 +341,28 @@ class _Scanner:
         self._scan.aliases |= aliases
         return again, policy, again is not cached
 
-    def _look(
-        self, path: RelPath, mode: int, above: Policy | None, cached: Directory | None, *, is_whole: bool
-    ) -> tuple[Directory, Policy, bool] | None:
-        fd = self._cursor.enter(path)
-        status = os.fstat(fd)
-        if (status.st_dev, status.st_ino) in self._surroundings.private:
-            self._lose(path, None)
-            return None
-        if self._arm is not None and (mode in (NORMAL, FORCED) or (cached is not None and cached.names)):
-            # Before anything is looked at, so that whatever changes afterwards is told.
-            self._arm(path, fd)
-            status = os.fstat(fd)
-        stamp = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-        told = () if self._outlook is None else self._outlook.names.get(path, ())
-        if cached is not None and told:
-            cached = doubt(cached, told)
-        if cached is not None and is_listing_good(cached, stamp, mode, fd):
-            policy = self._rule_files.make_policy(above, cached, fd)
-            if are_rules_same(cached, policy):
-                again = look_again(cached, fd)
-                if again is not None:
-                    self._note_aliases(again, told, fd)
-                    return again, policy, again is not cached
-        directory, policy = self._lister.list_directory(path, mode, above, fd, cached)
-        directory.stamp = stamp
-        is_told_all = not is_whole and self._is_in_sight(path, mode)
-        self._note_aliases(directory, told if is_told_all else directory.uncovered(), fd)
-        return directory, policy, True
-
     def _is_in_sight(self, path: RelPath, mode: int) -> bool:
         """Tell whether a directory was watched since it was recorded, so that every name was told."""
-        if self._rest is None or path in self._rest.unwatched:
+        if self._census is None or path in self._census.unwatched:
             return False
-        known = self._rest.get(path)
+        known = self._census.get(path)
         return known is not None and known.mode == mode
 
     def _note_aliases(self, directory: Directory, names: Collection[bytes], fd: int) -> None:
         """Note what may have changed by uncovered names; a whole scan looks at all files anyway."""
-        if names and self._rest is not None:
+        if names and self._census is not None:
             self._scan.aliases |= find_aliases(directory, names, fd)
 
-    def _is_there(self, path: RelPath) -> bool:
-        """Tell whether something is at the path of a directory that could not be opened as one."""
-        if path == ROOT:
-            return False
-        try:
-            fd = self._cursor.enter(parent_of(path))
-            os.stat(path.rpartition(b"/")[2], dir_fd=fd, follow_symlinks=False)
-        except (Vanished, FileNotFoundError, NotADirectoryError):
-            return False
-        except (Unreadable, OSError):
-            return True
-        return True
+    def why_lost(self, path: RelPath, error: Exception) -> str | None:
+        """Say why a directory cannot be looked at; None if it is not there."""
+        if isinstance(error, Unreadable):
+            return error.reason
+        if isinstance(error, OSError):
+            return why_unreadable(error)
+        name = path.rpartition(b"/")[2]
+        return CHANGED_TYPE if name and is_there(self._cursor, parent_of(path), name) else None
 
-    def _lose(self, path: RelPath, reason: str | None) -> None:
+    def lose(self, path: RelPath, reason: str | None) -> None:
         """Take a directory out of the one above it, which has to be listed again next time."""
         if path == ROOT:
             raise WorktreeFailed(self._root, reason or "it is not there any more")
@@ -418,3 +373,47 @@ class _Scanner:
             above.skipped.append((name, reason))
         above.stamp = None
         above.is_stale = True
+
+    # Which directories come next
+
+    def leads_to(self, path: RelPath, mode: int) -> bool:
+        """Tell whether a directory has to be passed by: for what is in it, or because it is new."""
+        if self._census is None or self._outlook is None or path in self._outlook.ways:
+            return True
+        known = self._census.get(path)
+        return known is None or known.mode != mode
+
+    def is_unsure_below(self, directory: Directory) -> bool:
+        """Tell whether other directories may be in a directory by the same names, of which nobody told."""
+        if self._census is None or directory.path not in self._census.unwatched:
+            return False
+        known = self._census.get(directory.path)
+        return known is None or known.stamp is None or known.stamp != directory.stamp
+
+    def note_rules(self, directory: Directory, policy: Policy) -> bool:
+        """Tell whether other rules are in force from a directory on than when it was recorded."""
+        path, census = directory.path, self._census
+        if path == ROOT or directory.has_repository:
+            self._scan.rules[path] = policy.rules_key, policy.tracked_key
+        if census is None or census.rules.get(path) != self._scan.rules.get(path):
+            return True
+        known = census.get(path)
+        return (
+            known is None
+            or known.ignore_text != directory.ignore_text
+            or known.has_repository != directory.has_repository
+        )
+
+    def find_gone(self) -> Iterator[RelPath]:
+        """Name the directories that are known and not there any more."""
+        if self._census is None:
+            known = () if self._known is None else self._known.paths()
+            yield from (path for path in known if not self._scan.has_passed(path))
+            return
+        for directory in self._scan.directories:
+            old = self._census.get(directory.path)
+            if old is not None and old.subdirectories != directory.subdirectories:
+                now = {name for name, _ in directory.subdirectories}
+                for name, _ in old.subdirectories:
+                    if name not in now:
+                        yield from self._census.below(join(directory.path, name))

@@ -14,9 +14,9 @@ from shadowtree.base.frozen import frozen
 from shadowtree.base.paths import ROOT, PathState, RelPath, from_text, to_text
 from shadowtree.base.tombstones import Tombstones
 from shadowtree.capture.directories import GIT_IGNORE
-from shadowtree.capture.facts import IGNORE_BLOB, RULES_BLOB, SUBTREE_PREFIX, decode_rules
+from shadowtree.capture.facts import ANYTHING, IGNORE_BLOB, RULES_BLOB, SUBTREE_PREFIX, decode_rules
 from shadowtree.capture.open_store import OpenStore
-from shadowtree.capture.rules.sources import ANYTHING, OWN_IGNORE
+from shadowtree.capture.rules.sources import OWN_IGNORE
 from shadowtree.purge.rewrite import Eraser, Hit
 from shadowtree.store.git_format import MODE_TREE, blob_id, parse_keeper
 from shadowtree.store.objects import Objects, Scratch
@@ -214,7 +214,7 @@ class _Search:
                 facts = self._find_fact(facts, SUBTREE_PREFIX + name)
             if path == OWN_IGNORE:
                 rules = self._objects.read(b"blob", self._find_fact(facts, RULES_BLOB) or b"")
-                found.add(blob_id(from_text(decode_rules(rules, record.facts.hex()).own_text)))
+                found.add(blob_id(decode_rules(rules, record.facts.hex()).own_text))
             else:
                 found.add(self._find_fact(facts, IGNORE_BLOB) or b"")
         return found - {b"", *_COMMON}

@@ -11,26 +11,25 @@ whatever the tree does not hold is unknown then.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from shadowtree.base.errors import InvalidInput
-from shadowtree.base.frozen import frozen, replace
-from shadowtree.base.paths import ROOT, RelPath, from_text, join, to_text
+from shadowtree.base.frozen import frozen
+from shadowtree.base.paths import ROOT, RelPath, join
 from shadowtree.base.tombstones import PURGED, Tombstones
 from shadowtree.capture.directories import GIT_IGNORE
 from shadowtree.capture.facts import (
+    ANYTHING,
     DIRECTORY_BLOB,
     EXCLUDE_BLOB,
     IGNORE_BLOB,
     RULES_BLOB,
     SUBTREE_PREFIX,
-    RootRules,
     decode_rules,
     encode_rules,
     leave_out,
 )
-from shadowtree.capture.rules.sources import ANYTHING
-from shadowtree.store.git_format import MODE_FILE, MODE_TREE, TreeEntry, blob_id, encode_tree
+from shadowtree.store.git_format import MODE_FILE, MODE_TREE, TreeEntry, encode_tree
 from shadowtree.store.objects import Objects
 
 TYPE_CHECKING = False
@@ -183,7 +182,7 @@ class Eraser:
             blobs[IGNORE_BLOB] = self._put_blob(ANYTHING)
         if purged and RULES_BLOB in blobs:
             content = self._objects.read(b"blob", blobs[RULES_BLOB])
-            rules = _replace_texts(decode_rules(content, blobs[RULES_BLOB].hex()), purged)
+            rules = decode_rules(content, blobs[RULES_BLOB].hex()).veil(purged)
             blobs[RULES_BLOB] = self._put_blob(encode_rules(rules))
         for name in (DIRECTORY_BLOB, RULES_BLOB):
             if blobs.get(name) in purged:
@@ -195,16 +194,3 @@ class Eraser:
 
     def _put_tree(self, entries: list[TreeEntry], before: bytes | None) -> bytes | None:
         return self._objects.put(self._pack, b"tree", encode_tree(entries), before) if entries else None
-
-
-def _replace_texts(rules: RootRules, purged: Collection[bytes]) -> RootRules:
-    def clean(text: str) -> str:
-        return to_text(ANYTHING) if blob_id(from_text(text)) in purged else text
-
-    return replace(
-        rules,
-        own_text=clean(rules.own_text),
-        global_text=clean(rules.global_text),
-        exclude_text=None if rules.exclude_text is None else clean(rules.exclude_text),
-        around=[(name, clean(text)) for name, text in rules.around],
-    )

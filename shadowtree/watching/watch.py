@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from time import monotonic
@@ -19,17 +19,17 @@ from time import monotonic
 from shadowtree.base.errors import describe
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from shadowtree.base.paths import ROOT, RelPath, join
+from shadowtree.capture.capture import Site, make_scan_input
 from shadowtree.capture.directories import Census, Directory, join_ids
-from shadowtree.capture.rules.sources import Surroundings
-from shadowtree.capture.scan import Outlook, Scan, scan_worktree
+from shadowtree.capture.scan import Outlook, Scan, ScanInput, scan_worktree
 from shadowtree.capture.stat_cache import StatCache
-from shadowtree.config.settings import Settings
 from shadowtree.results.messages import Watching
 from shadowtree.system.syscalls import IS_LINUX
 from shadowtree.watching.watcher import INTERRUPTED, BlindWatcher, Doubt, InotifyWatcher, Rescan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from shadowtree.capture.open_store import OpenStore
     from shadowtree.watching.watcher import Watcher
 
 _SLICE = 64
@@ -112,32 +112,17 @@ class Watch:
             missed=self._missed,
         )
 
-    def scan(
-        self,
-        settings: Settings,
-        surroundings: Surroundings,
-        cache: StatCache | None,
-        was_covered: Callable[[RelPath], bool],
-    ) -> Scan:
+    def scan(self, given: ScanInput) -> Scan:
         """Look at what may have changed since the last scan that was recorded, or at everything."""
-        self._listen(None if cache is None else cache.token)
+        self._listen(None if given.cache is None else given.cache.token)
         census = None if self._is_doubtful else self._census
         assert self._watcher is not None
         while True:
-            scan = scan_worktree(
-                self._worktree,
-                settings,
-                surroundings,
-                census or cache,
-                was_covered,
-                indexes=None if cache is None else cache.info("indexes"),
-                outlook=None if census is None else self._outlook(census),
-                arm=self._watcher.arm,
-                clock_ns=self._limits.file_clock_ns,
-            )
+            outlook = None if census is None else self._outlook(census)
+            scan = scan_worktree(given, census=census, outlook=outlook, arm=self._watcher.arm)
             if census is None:
                 self.rescans += 1
-                self._note_whole(scan, cache)
+                self._note_whole(scan, given.cache)
                 return scan
             others = _find_other_names(scan, census) - self._pending.paths
             if not others:
@@ -310,22 +295,16 @@ class Watch:
 
     # Looking over
 
-    def look_over(
-        self,
-        settings: Settings,
-        surroundings: Surroundings,
-        cache: StatCache,
-        was_covered: Callable[[RelPath], bool],
-        *,
-        seconds: float,
-    ) -> bool:
+    def look_over(self, opened: OpenStore, site: Site, seconds: float) -> bool:
         """Spend some time on looking at what nobody told of, and count what had changed; True: all was seen.
 
         A change that is written through a mapping, or by another name of the file from outside the worktree,
         is told late or never.
         """
         deadline = monotonic() + seconds
-        self._listen(cache.token)
+        opened.refresh()
+        given = make_scan_input(site, opened)
+        self._listen(opened.cache.token)
         while self._census is not None and not self._is_doubtful:
             if self._round is None:
                 self._round = iter(list(self._census.paths()))
@@ -333,17 +312,8 @@ class Watch:
             if not paths:
                 self._round = None
                 return True
-            scan = scan_worktree(
-                self._worktree,
-                settings,
-                surroundings,
-                self._census,
-                was_covered,
-                indexes=cache.info("indexes"),
-                outlook=Outlook(directories=paths),
-                clock_ns=self._limits.file_clock_ns,
-            )
-            self._listen(cache.token)
+            scan = scan_worktree(given, census=self._census, outlook=Outlook(directories=paths))
+            self._listen(opened.cache.token)
             self._count_missed(scan)
             if monotonic() >= deadline:
                 break

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shadowtree.base.errors import StoreDamaged
-from shadowtree.base.paths import ROOT, to_text
+from shadowtree.base.paths import ROOT
 from shadowtree.capture.directories import NORMAL, Directory
 from shadowtree.capture.facts import (
     DirectoryFacts,
@@ -139,14 +139,19 @@ def test_garbage_is_facts_or_damage(content: bytes) -> None:
 
 # Rules
 
-_texts = st.binary(max_size=20).map(to_text)
+_texts = st.binary(max_size=20)
 
 
 @given(
     _texts, _texts, st.none() | _texts, st.lists(st.tuples(_texts, _texts)), st.lists(_texts), st.integers(0)
 )
 def test_rules_come_back_as_they_were(
-    own: str, everywhere: str, exclude: str | None, around: list[tuple[str, str]], heavy: list[str], size: int
+    own: bytes,
+    everywhere: bytes,
+    exclude: bytes | None,
+    around: list[tuple[bytes, bytes]],
+    heavy: list[bytes],
+    size: int,
 ) -> None:
     rules = RootRules(own, everywhere, exclude, around, heavy, size)
 

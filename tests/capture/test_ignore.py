@@ -154,7 +154,7 @@ def test_a_later_source_takes_precedence() -> None:
 
 
 def test_a_directorys_own_rules_take_precedence_over_inherited_ones() -> None:
-    inner = Stack.root(parse(b"*.o\nsub/x")).enter(b"sub", parse(b"!*.o\n!x"))
+    inner = Stack.root(parse(b"*.o\nsub/x")).enter(b"sub").add(parse(b"!*.o\n!x"))
 
     assert inner.verdict(b"a.o", False) is False
     assert inner.verdict(b"x", False) is False
@@ -171,7 +171,7 @@ def test_an_added_source_takes_precedence_and_is_based_where_it_is_added() -> No
 @pytest.mark.parametrize("text", [b"**/", b"/**/", b"**", b"/**", b"*/"])
 def test_a_nested_ignore_file_says_nothing_of_the_directory_that_holds_it(text: bytes) -> None:
     outer = Stack.root()
-    inner = outer.enter(b"sub", parse(text))
+    inner = outer.enter(b"sub").add(parse(text))
 
     assert outer.verdict(b"sub", True) is None
     assert inner.verdict(b"x", True) is True
@@ -179,7 +179,7 @@ def test_a_nested_ignore_file_says_nothing_of_the_directory_that_holds_it(text: 
 
 def test_entering_a_directory_leaves_the_outer_stack_as_it_was() -> None:
     outer = Stack.root(parse(b"a/b\n/c"))
-    outer.enter(b"a", parse(b"c"))
+    outer.enter(b"a").add(parse(b"c"))
 
     assert outer.verdict(b"b", False) is None
     assert outer.verdict(b"c", False) is True
@@ -226,8 +226,8 @@ def test_may_include_below_is_false_only_if_no_rule_can_re_include(
 
 
 def test_rules_tell_whether_one_of_them_re_includes() -> None:
-    assert parse(b"a\n!b").has_negative
-    assert not parse(b"a\n#!b\n\\!c\n![").has_negative
+    assert Stack.root(parse(b"a\n!b")).may_include_below()
+    assert not Stack.root(parse(b"a\n#!b\n\\!c\n![")).may_include_below()
 
 
 # --- limits ---

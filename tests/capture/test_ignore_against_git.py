@@ -86,7 +86,9 @@ class Git:
             is_dir = path in self.dirs
             verdicts[path] = verdicts.get(parent) or stacks[parent].verdict(name, is_dir)
             if is_dir:
-                stacks[path] = stacks[parent].enter(name, rules.get(path + b"/.gitignore"))
+                stacks[path] = stacks[parent].enter(name)
+                if path + b"/.gitignore" in rules:
+                    stacks[path] = stacks[path].add(rules[path + b"/.gitignore"])
         return verdicts
 
 

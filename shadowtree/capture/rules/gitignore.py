@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cached_property
 
 MAX_FILE_BYTES = 1 << 20
 MAX_LINE_BYTES = 4096
@@ -49,13 +50,9 @@ _NO_MATCH = -1
 class Rules:
     """The compiled rules of one ignore file."""
 
-    __slots__ = ("_budget", "_root", "has_negative", "left_out")
-
     def __init__(self) -> None:
         self._root = _Node()
         self._budget = _BUDGET
-        self.has_negative = False
-        """Whether any rule re-includes."""
         self.left_out = 0
         """How many lines are not in force because they are beyond a limit."""
 
@@ -73,7 +70,14 @@ class Rules:
             return
         for *steps, final in readings:
             self._root.grow(steps, negative).finals.append((final, dir_only, 2 * number + negative))
-            self.has_negative |= negative
+
+    @cached_property
+    def levels(self) -> tuple[_Level, ...]:
+        """The rules in force at the directory of the file; nothing if there is no rule."""
+        root = self._root
+        floating = () if root.deep is None else (root.deep,)
+        level = _Level((root,) if root.is_useful() else (), floating)
+        return (level,) if level.is_alive else ()
 
 
 def parse(text: bytes) -> Rules:
@@ -107,26 +111,31 @@ class Stack:
         self._levels = levels
         """One per source, the highest precedence first."""
         self._moves = any(level.moves for level in levels)
-        self._file_finds = tuple(level.file_finds for level in levels if level.file_finds)
-        self._dir_finds = tuple(level.dir_finds for level in levels if level.dir_finds)
+        self._file_finds = [level.file_finds for level in levels if level.file_finds]
+        self._dir_finds = [level.dir_finds for level in levels if level.dir_finds]
 
     @classmethod
     def root(cls, *sources: Rules) -> Stack:
         """Begin at the root of the worktree, with the source of lowest precedence first."""
-        return cls(tuple(level for rules in reversed(sources) for level in _begin(rules)))
+        stack = cls(())
+        for rules in sources:
+            stack = stack.add(rules)
+        return stack
 
-    def enter(self, name: bytes, rules: Rules | None = None) -> Stack:
-        """Go into the directory `name`, whose own ignore file has these rules; they take precedence."""
-        levels = self._levels
-        if self._moves:
-            levels = tuple(inner for level in levels if (inner := level.enter(name)).is_alive)
-        if rules is not None:
-            levels = _begin(rules) + levels
+    def enter(self, name: bytes) -> Stack:
+        """Go into the directory `name`."""
+        if not self._moves:
+            return self
+        levels: tuple[_Level, ...] = ()
+        for level in self._levels:
+            inner = level.enter(name)
+            if inner.is_alive:
+                levels += (inner,)
         return self if levels == self._levels else Stack(levels)
 
     def add(self, rules: Rules) -> Stack:
         """Add a source that is based at this same directory, with the highest precedence."""
-        return Stack(_begin(rules) + self._levels)
+        return Stack(rules.levels + self._levels) if rules.levels else self
 
     def verdict(self, name: bytes, is_dir: bool) -> bool | None:
         """Judge one entry of this directory: True is ignored, False is re-included, None is not mentioned.
@@ -163,12 +172,12 @@ class _Level:
         self.floating = floating
         """The nodes in force here and below."""
         active = fixed + floating
-        self.movers = tuple(node for node in active if node.literals or node.globs)
+        self.movers = [node for node in active if node.literals or node.globs]
         self.moves = bool(fixed or self.movers)
         self.is_alive = bool(active)
         finds = [node.finds() for node in active if node.finals]
-        self.file_finds = tuple(file_find for file_find, _ in finds)
-        self.dir_finds = tuple(dir_find for _, dir_find in finds)
+        self.file_finds = [file_find for file_find, _ in finds]
+        self.dir_finds = [dir_find for _, dir_find in finds]
 
     def enter(self, name: bytes) -> _Level:
         reached: list[_Node] = []
@@ -178,26 +187,15 @@ class _Level:
                 reached.append(child)
             if node.globs:
                 reached += [child for match, child in node.glob_steps() if match(name)]
-        fixed = tuple(node for node in reached if node.is_useful())
-        floating = _float(self.floating, reached)
-        is_same = fixed == self.fixed and floating == self.floating
-        return self if is_same else _Level(fixed, floating)
-
-
-def _begin(rules: Rules) -> tuple[_Level, ...]:
-    """Give the level of a source at its base, or nothing if it has no rule."""
-    root = rules._root
-    level = _Level((root,) if root.is_useful() else (), _float((), [root]))
-    return (level,) if level.is_alive else ()
-
-
-def _float(floating: tuple[_Node, ...], reached: list[_Node]) -> tuple[_Node, ...]:
-    """Add the nodes behind a `**` that can be reached from here."""
-    deep = [node.deep for node in reached if node.deep is not None]
-    if not deep:
-        return floating
-    known = set(floating)
-    return floating + tuple(node for node in deep if node not in known)
+        fixed = tuple([node for node in reached if node.is_useful()])
+        # The nodes behind a `**` that can be reached from here stay in force.
+        deep = [node.deep for node in reached if node.deep is not None]
+        if deep:
+            known = set(self.floating)
+            deep = [node for node in deep if node not in known]
+        if fixed == self.fixed and not deep:
+            return self
+        return _Level(fixed, self.floating + tuple(deep))
 
 
 class _Node:

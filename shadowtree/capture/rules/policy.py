@@ -14,7 +14,7 @@ only built where they are asked for. Policies are made from the disk by a scan, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 
@@ -36,6 +36,7 @@ _SMALL_RULES = 4096
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from shadowtree.capture.facts import RootRules
     from shadowtree.capture.rules.gitignore import Rules, Stack
 
 
@@ -53,7 +54,7 @@ def count_left_out(text: bytes) -> int:
 
 
 class TrackedNames:
-    """The names that one repository's index tracks, as paths of the worktree; read when first asked for."""
+    """What one repository's index tracks, by paths of the worktree; read when first asked for."""
 
     def __init__(self, repository: Repository, *, outer: bytes, base: RelPath) -> None:
         self._repository = repository
@@ -61,11 +62,8 @@ class TrackedNames:
         """Where the worktree is in a repository around it, with a slash at the end; empty at its top."""
         self._base = base
         """Where the top of a repository inside the worktree is."""
-
-    @property
-    def key(self) -> bytes:
-        """Name the index."""
-        return self._repository.git_dir
+        self.key = repository.git_dir
+        """Names the index."""
 
     @cached_property
     def stamp(self) -> tuple[int, ...] | None:
@@ -73,48 +71,23 @@ class TrackedNames:
         return index_stamp(self._repository)
 
     @cached_property
-    def _tracked(self) -> Tracked:
+    def tracked(self) -> Tracked:
+        """The names, by their paths in the repository."""
         return read_tracked(self._repository)
-
-    @property
-    def problem(self) -> str | None:
-        """Say why the index could not be read."""
-        return self._tracked.problem
-
-    @property
-    def digest(self) -> bytes:
-        """Tell whether other names are tracked."""
-        return self._tracked.digest
 
     def place_of(self, path: RelPath) -> bytes:
         """Give the path in the repository of a path of the worktree."""
-        return path[len(self._base) + 1 :] if self._base else self._outer + path
-
-    def children(self, path: RelPath) -> Iterator[tuple[bytes, bool]]:
-        """Give each name directly in a directory with something tracked at it, or below it (True)."""
-        return self._tracked.children(self.place_of(path) if path else self._outer.rstrip(b"/"))
-
-    def below(self, path: RelPath) -> list[bytes]:
-        """List what is tracked below a directory, relative to it."""
-        place = self.place_of(path)
-        return [name[len(place) + 1 :] for name in self._tracked.below(place)]
-
-    def has(self, path: RelPath) -> bool:
-        """Tell whether the index tracks this file."""
-        return self._tracked.has(self.place_of(path))
-
-    def has_below(self, path: RelPath) -> bool:
-        """Tell whether the index tracks any file below this directory."""
-        return self._tracked.has_below(self.place_of(path))
+        if self._base:
+            return path[len(self._base) + 1 :]
+        return self._outer + path if path else self._outer.rstrip(b"/")
 
 
 class Policy:
     """The rules inside one directory."""
 
     __slots__ = (
-        "_git",
-        "_own",
-        "_sources",
+        "_matchers",
+        "_root_rules",
         "above",
         "exclude_text",
         "heavy",
@@ -143,10 +116,9 @@ class Policy:
         self.mode = mode
         self.ignore_text = ignore_text
         self.exclude_text = exclude_text
-        self._git: Stack | None = None
-        self._own: Stack | None = None
-        self._sources: tuple[bytes, bytes, list[tuple[bytes, bytes]]] | None = None
-        """Of the root: the texts of the rules that come from outside the worktree."""
+        self._matchers: tuple[Stack, Stack] | None = None
+        """The rules of `.shadowtreeignore` and git's, once a name has to be judged."""
+        self._root_rules: RootRules | None = None
         self.path: RelPath
         self.heavy: frozenset[bytes]
         self.indexes: tuple[TrackedNames, ...]
@@ -165,61 +137,63 @@ class Policy:
     @classmethod
     def root(
         cls,
-        *,
-        own_text: bytes,
-        global_text: bytes,
-        around: list[tuple[bytes, bytes]],
-        exclude_text: bytes | None,
+        rules: RootRules,
         ignore_text: bytes | None,
-        heavy_dirs: frozenset[bytes],
-        max_file_size: int,
+        *,
         indexes: Sequence[tuple[TrackedNames, bytes]] = (),
         purged_key: bytes = b"",
     ) -> Policy:
         """Make the rules at the root of a worktree.
 
-        `around` are the directories from the top of the repository around the worktree down to the worktree,
-        the last one left out: for each the name of the next one below, and the text of its `.gitignore`.
         `indexes` are those of every repository around it, each with its digest.
         """
-        policy = cls(None, b"", NORMAL, ignore_text=ignore_text, exclude_text=exclude_text)
+        policy = cls(None, b"", NORMAL, ignore_text=ignore_text, exclude_text=rules.exclude_text)
         policy.path = ROOT
-        policy.heavy = heavy_dirs
+        policy.heavy = frozenset(rules.heavy_dirs)
         policy.indexes = tuple([index for index, _ in indexes])
         policy.tracked_key = _digest(*[digest for _, digest in indexes])
-        flat = [part for pair in around for part in pair]
-        heavy_key = b"\0".join(sorted(heavy_dirs))
         policy.rules_key = _digest(
-            own_text, global_text, *flat, exclude_text, ignore_text, heavy_key, b"%d" % max_file_size
+            rules.own_text,
+            rules.global_text,
+            *[part for pair in rules.around for part in pair],
+            rules.exclude_text,
+            ignore_text,
+            b"\0".join(sorted(policy.heavy)),
+            b"%d" % rules.max_file_size,
         )
         if purged_key:
             # What was purged is left out like what a rule leaves out, so that a cached listing knows of it.
             policy.rules_key = _digest(policy.rules_key, purged_key)
-        policy._sources = (own_text, global_text, around)
+        policy._root_rules = rules
         return policy
 
     def judge_file(self, name: bytes) -> int:
         """Decide on a file or link in this directory."""
-        own = self._own_verdict(name, is_dir=False)
-        if own is not None:
-            return LEFT_OUT if own else BROUGHT_BACK
-        if self.mode in (EXCLUDED, HEAVY) or self.git.verdict(name, False):
+        own, git = self._matchers or self.build_matchers()
+        verdict = own.verdict(name, False)
+        if verdict is None and self.mode in (OWN_EXCLUDED, FORCED):
+            verdict = self.mode == OWN_EXCLUDED
+        if verdict is not None:
+            return LEFT_OUT if verdict else BROUGHT_BACK
+        if self.mode in (EXCLUDED, HEAVY) or git.verdict(name, False):
             return TRACKED if self.is_tracked(name) else LEFT_OUT
         return COVERED
 
     def judge_directory(self, name: bytes) -> tuple[int, bool]:
         """Decide on a directory in this one: the rules it is under, and whether to look into it at all."""
-        own = self._own_verdict(name, is_dir=True)
-        if own is False:
+        own, git = self._matchers or self.build_matchers()
+        verdict = own.verdict(name, True)
+        if verdict is False or (verdict is None and self.mode == FORCED):
             return FORCED, True
-        may_return = self.own.may_include_below() and self.own.enter(name).may_include_below()
-        if own:
+        may_return = own.may_include_below() and own.enter(name).may_include_below()
+        if verdict or self.mode == OWN_EXCLUDED:
             return OWN_EXCLUDED, may_return
-        if name in self.heavy:
-            return HEAVY, may_return or self._has_tracked_below(name)
-        if self.mode == HEAVY:
-            return HEAVY, may_return or self._has_tracked_below(name)
-        if self.mode == EXCLUDED or self.git.verdict(name, True):
+        if name in self.heavy or self.mode == HEAVY:
+            path = join(self.path, name)
+            return HEAVY, may_return or any(
+                index.tracked.has_below(index.place_of(path)) for index in self.indexes
+            )
+        if self.mode == EXCLUDED or git.verdict(name, True):
             # Looked into in any case: a repository in it would track files of its own.
             return EXCLUDED, True
         return NORMAL, True
@@ -231,97 +205,72 @@ class Policy:
         directory that is there lacks something is that directory's own affair.
         """
         missing: set[bytes] = set()
-        below: dict[bytes, Policy] = {}
+        below: dict[bytes, Policy] = {b"": self}
         for index in self.indexes:
-            for name, is_directory in index.children(self.path):
+            place = index.place_of(self.path)
+            start = len(place) + 1 if place else 0
+            for name, is_directory in index.tracked.children(place):
                 if name in names:
                     continue
-                path = join(self.path, name)
-                paths = [name + b"/" + rest for rest in index.below(path)] if is_directory else [name]
-                missing.update(path for path in paths if self._would_leave_out(path, below))
+                full = place + b"/" + name if place else name
+                paths = index.tracked.below(full) if is_directory else [full]
+                missing.update(path[start:] for path in paths if _would_leave_out(path[start:], below))
         return sorted(missing)
-
-    def _would_leave_out(self, path: bytes, below: dict[bytes, Policy]) -> bool:
-        """Tell whether the rules would leave out a file below this directory if no index tracked it.
-
-        `below` collects the rules of directories on the way: a sparse checkout lacks many files of few.
-        """
-        directory, _, name = path.rpartition(b"/")
-        if directory and directory not in below:
-            policy, place = self, b""
-            for part in directory.split(b"/"):
-                place = place + b"/" + part if place else part
-                if place not in below:
-                    below[place] = Policy(policy, part, policy.judge_directory(part)[0])
-                policy = below[place]
-        policy = below[directory] if directory else self
-        return policy.judge_file(name) in (LEFT_OUT, TRACKED)
 
     def is_tracked(self, name: bytes) -> bool:
         """Tell whether an index tracks a file in this directory."""
         path = join(self.path, name)
-        return any(index.has(path) for index in self.indexes)
+        return any(index.tracked.has(index.place_of(path)) for index in self.indexes)
 
-    def _has_tracked_below(self, name: bytes) -> bool:
-        path = join(self.path, name)
-        return any(index.has_below(path) for index in self.indexes)
+    def build_matchers(self) -> tuple[Stack, Stack]:
+        """Build the rules of `.shadowtreeignore` inside this directory, and git's; before any name is judged.
 
-    def _own_verdict(self, name: bytes, *, is_dir: bool) -> bool | None:
-        verdict = self.own.verdict(name, is_dir)
-        if verdict is None and self.mode in (OWN_EXCLUDED, FORCED):
-            return self.mode == OWN_EXCLUDED
-        return verdict
-
-    @property
-    def own(self) -> Stack:
-        """The rules of `.shadowtreeignore` inside this directory."""
-        if self._own is None:
-            self._build()
-        assert self._own is not None
-        return self._own
-
-    @property
-    def git(self) -> Stack:
-        """Git's rules inside this directory."""
-        if self._git is None:
-            self._build()
-        assert self._git is not None
-        return self._git
-
-    def _build(self) -> None:
-        """Build the matchers, from the nearest directory above that has some; a loop, for any depth."""
-        missing: list[Policy] = []
-        policy: Policy | None = self
-        while policy is not None and policy._git is None:
-            missing.append(policy)
-            policy = policy.above
+        They are made from those of the nearest directory above that has some; a loop, for any depth.
+        """
+        missing = [self]
+        while (above := missing[-1].above) is not None and above._matchers is None:
+            missing.append(above)
         for policy in reversed(missing):
-            if policy.above is None:
-                policy._build_root()
-            else:
-                policy._build_below(policy.above)
+            above = policy.above
+            matchers = policy._root_matchers() if above is None else policy._enter_from(above)
+            policy._matchers = matchers
+        return matchers
 
-    def _build_root(self) -> None:
+    def _enter_from(self, above: Policy) -> tuple[Stack, Stack]:
+        assert above._matchers is not None
+        own, git = above._matchers
+        git = git.enter(self.name)
+        for text in (self.exclude_text, self.ignore_text):
+            if text:
+                git = git.add(_parse(text))
+        return own.enter(self.name), git
+
+    def _root_matchers(self) -> tuple[Stack, Stack]:
         from shadowtree.capture.rules.gitignore import Stack
 
-        assert self._sources is not None
-        own_text, global_text, around = self._sources
-        self._own = Stack.root(_parse(own_text))
-        stack = Stack.root(_parse(global_text), _parse(self.exclude_text or b""))
-        for name, text in around:
-            stack = stack.add(_parse(text)).enter(name)
-        self._git = stack.add(_parse(self.ignore_text or b""))
+        rules = self._root_rules
+        assert rules is not None
+        git = Stack.root(_parse(rules.global_text), _parse(self.exclude_text or b""))
+        for name, text in rules.around:
+            git = git.add(_parse(text)).enter(name)
+        return Stack.root(_parse(rules.own_text)), git.add(_parse(self.ignore_text or b""))
 
-    def _build_below(self, above: Policy) -> None:
-        assert above._git is not None
-        assert above._own is not None
-        self._own = above._own.enter(self.name)
-        stack = above._git.enter(self.name)
-        if self.exclude_text:
-            stack = stack.add(_parse(self.exclude_text))
-        if self.ignore_text:
-            stack = stack.add(_parse(self.ignore_text))
-        self._git = stack
+
+def _would_leave_out(path: bytes, below: dict[bytes, Policy]) -> bool:
+    """Tell whether the rules would leave out a file if no index tracked it.
+
+    `below` has the rules of the directory that its path starts from, and collects those on the way: a sparse
+    checkout lacks many files of few directories.
+    """
+    directory, _, name = path.rpartition(b"/")
+    if directory not in below:
+        policy, place = below[b""], b""
+        for part in directory.split(b"/"):
+            place = place + b"/" + part if place else part
+            if place not in below:
+                below[place] = Policy(policy, part, policy.judge_directory(part)[0])
+            policy = below[place]
+    return below[directory].judge_file(name) in (LEFT_OUT, TRACKED)
 
 
 def _digest(*parts: bytes | None) -> bytes:

@@ -13,7 +13,7 @@ from shadowtree.base.frozen import frozen
 from shadowtree.base.paths import ROOT, from_text, to_text
 from shadowtree.base.tombstones import NO_TOMBSTONES, Tombstones
 from shadowtree.capture.directories import GIT_IGNORE, Directory
-from shadowtree.capture.facts import RootRules
+from shadowtree.capture.facts import RootRules, veil
 from shadowtree.capture.rules.git_repository import (
     Repository,
     find_around,
@@ -23,18 +23,13 @@ from shadowtree.capture.rules.git_repository import (
 )
 from shadowtree.capture.rules.policy import Policy, TrackedNames, count_left_out
 from shadowtree.config.settings import HEAVY_DIRS, Settings
-from shadowtree.store.git_format import blob_id
 from shadowtree.system.files import Cursor, Unreadable, read_small_file, stamp_of
 
 OWN_IGNORE = b".shadowtreeignore"
 _MAX_RULES_SIZE = 1 << 20
-ANYTHING = b"*\n"
-"""Stands for rules whose text was purged: what a tree does not hold they may have left out."""
 
 IndexState = tuple[tuple[int, ...] | None, bytes, str | None]
 """The stamp of an index, the digest of the names it tracks, and why it could not be read."""
-_RootTexts = tuple[bytes, bytes, bytes | None, list[tuple[bytes, bytes]]]
-"""`.shadowtreeignore`, the global excludes, `info/exclude`, and the rules between it and the worktree."""
 
 
 @frozen
@@ -53,103 +48,90 @@ class RuleFiles:
     """The rules of one worktree during one scan, and what was noticed while they were read."""
 
     def __init__(
-        self, root: bytes, settings: Settings, surroundings: Surroundings, known: dict[bytes, IndexState]
+        self, worktree: str, settings: Settings, surroundings: Surroundings, known: dict[bytes, IndexState]
     ) -> None:
-        self._root = root
+        self._worktree = os.fsencode(worktree)
         self._settings = settings
         self._surroundings = surroundings
         self._known_indexes = known
+        self._root_rules: RootRules | None = None
+        self._root_indexes: list[tuple[TrackedNames, bytes]] = []
         self.tombstones = surroundings.tombstones
-        self._heavy_dirs = sorted({*HEAVY_DIRS, *settings.heavy_dirs})
-        self._texts: _RootTexts | None = None
-        """What the rules of the root are made of, once they are read."""
         self.indexes: dict[bytes, IndexState] = {}
         """For each repository what is known of its index."""
         self.warnings: list[str] = []
+
+    def read_root(self, fd: int) -> None:
+        """Read the rules that no directory below the root has; before any policy is made."""
+        worktree, home, config_home = self._worktree, self._surroundings.home, self._surroundings.config_home
+        repositories = _list_repositories(worktree)
+        nearest = repositories[0] if repositories else None
+        heavy_dirs = sorted({*HEAVY_DIRS, *self._settings.heavy_dirs})
+        self._root_rules = RootRules(
+            own_text=self._read_rules(fd, OWN_IGNORE),
+            global_text=read_global_excludes(
+                nearest,
+                home=os.fsencode(home) if home else None,
+                config_home=os.fsencode(config_home) if config_home else None,
+            ),
+            exclude_text=None if nearest is None else read_exclude(nearest),
+            around=[] if nearest is None else _read_around(nearest, worktree),
+            heavy_dirs=[from_text(name) for name in heavy_dirs],
+            max_file_size=self._settings.max_file_size,
+        )
+        for repository in repositories:
+            index = TrackedNames(repository, outer=_place_in(repository, worktree), base=ROOT)
+            self._root_indexes.append((index, self._note_index(index)))
 
     def read_gitignore(self, directory: Directory, fd: int) -> None:
         """Read the `.gitignore` of a directory that has one."""
         directory.ignore_stamp = stamp_gitignore(fd)
         directory.ignore_text = self._read_rules(fd, GIT_IGNORE) or None
 
-    def make_policy(self, above: Policy | None, directory: Directory, fd: int = -1) -> Policy:
-        """Make the rules inside a directory whose own rule files are known; the root has to be open."""
+    def make_policy(self, above: Policy | None, directory: Directory) -> Policy:
+        """Make the rules inside a directory whose own rule files are known."""
         if above is None:
-            return self._make_root_policy(directory, fd)
-        index, exclude_text = None, None
+            assert self._root_rules is not None
+            return Policy.root(
+                self._root_rules,
+                directory.ignore_text,
+                indexes=self._root_indexes,
+                purged_key=self.tombstones.key(),
+            )
+        index, digest, exclude_text = None, b"", None
         if directory.has_repository:
-            repository = find_at(os.path.join(self._root, directory.path))
+            repository = find_at(os.path.join(self._worktree, directory.path))
             if repository is not None:
                 index = TrackedNames(repository, outer=b"", base=directory.path)
+                digest = self._note_index(index)
                 exclude_text = read_exclude(repository) or None
         return Policy(
             above,
-            directory.path.rpartition(b"/")[2],
+            directory.name,
             directory.mode,
             ignore_text=directory.ignore_text,
             exclude_text=exclude_text,
             index=index,
-            index_digest=self._note_index(index),
+            index_digest=digest,
         )
 
-    def _make_root_policy(self, directory: Directory, fd: int) -> Policy:
-        own = self._read_rules(fd, OWN_IGNORE)
-        repositories = _list_repositories(self._root)
-        repository = repositories[0] if repositories else None
-        around = _read_around(repository, self._root)
-        indexes = [TrackedNames(r, outer=_place_in(r, self._root), base=ROOT) for r in repositories]
-        exclude_text = read_exclude(repository) if repository is not None else None
-        home, config_home = self._surroundings.home, self._surroundings.config_home
-        global_text = read_global_excludes(
-            repository,
-            home=os.fsencode(home) if home else None,
-            config_home=os.fsencode(config_home) if config_home else None,
-        )
-        self._texts = own, global_text, exclude_text, around
-        return Policy.root(
-            own_text=own,
-            global_text=global_text,
-            around=around,
-            exclude_text=exclude_text,
-            ignore_text=directory.ignore_text,
-            heavy_dirs=frozenset([from_text(name) for name in self._heavy_dirs]),
-            max_file_size=self._settings.max_file_size,
-            indexes=[(index, self._note_index(index)) for index in indexes],
-            purged_key=self.tombstones.key(),
-        )
-
-    def make_root_rules(self) -> RootRules:
-        """Give what has to be recorded beside the tree, once the policy of the root was made."""
-        assert self._texts is not None
-        own, global_text, exclude_text, around = self._texts
-        return RootRules(
-            own_text=to_text(self.veil(own)),
-            global_text=to_text(self.veil(global_text)),
-            exclude_text=None if exclude_text is None else to_text(self.veil(exclude_text)),
-            around=[(to_text(name), to_text(self.veil(text))) for name, text in around],
-            heavy_dirs=self._heavy_dirs,
-            max_file_size=self._settings.max_file_size,
-        )
-
-    def veil(self, text: bytes) -> bytes:
-        """Give the text of rules as it may be recorded: if it was purged, it is not said what it was."""
-        blobs = self.tombstones.blobs
-        return ANYTHING if blobs and blob_id(text) in blobs else text
+    def root_rules(self) -> RootRules:
+        """Give what has to be recorded beside the tree."""
+        assert self._root_rules is not None
+        return self._root_rules.veil(self.tombstones.blobs)
 
     def tells_purged(self, directory: Directory) -> bool:
         """Tell whether the rules of a directory have a text that was purged."""
         texts = (directory.ignore_text, directory.exclude_text)
-        return any(text is not None and self.veil(text) != text for text in texts)
+        return any(text is not None and veil(text, self.tombstones.blobs) != text for text in texts)
 
-    def _note_index(self, index: TrackedNames | None) -> bytes:
+    def _note_index(self, index: TrackedNames) -> bytes:
         """Tell which names an index tracks, without reading it again if it has not changed."""
-        if index is None:
-            return b""
         stamp, digest, problem = self._known_indexes.get(index.key, (None, b"", None))
         # The stamp is taken before the index is read: what comes between shows next time.
         now = index.stamp
         if stamp is None or stamp != now:
-            digest, problem = index.digest, index.problem
+            digest, problem = index.tracked.digest, index.tracked.problem
         if problem is not None:
             self.warnings.append(f"{os.fsdecode(index.key)}: {problem}")
         self.indexes[index.key] = (now, digest, problem)
@@ -192,25 +174,19 @@ def _place_in(repository: Repository, root: bytes) -> bytes:
     return root[len(repository.top.rstrip(b"/")) + 1 :] + b"/" if repository.top != root else b""
 
 
-def _read_around(repository: Repository | None, root: bytes) -> list[tuple[bytes, bytes]]:
+def _read_around(repository: Repository, root: bytes) -> list[tuple[bytes, bytes]]:
     """Read the `.gitignore` of each directory between a repository's top and a worktree inside it.
 
     Gives these texts, each with the name of the next directory below.
     """
     around: list[tuple[bytes, bytes]] = []
-    if repository is None:
-        return around
     directory = repository.top
     for name in _place_in(repository, root).split(b"/")[:-1]:
-        around.append((name, _read_rules_at(directory)))
+        try:
+            with Cursor(os.fsdecode(directory)) as cursor:
+                found = read_small_file(cursor.enter(ROOT), GIT_IGNORE, _MAX_RULES_SIZE)
+        except (Unreadable, WorktreeFailed):
+            found = None
+        around.append((name, b"" if found is None else found[1]))
         directory = os.path.join(directory, name)
     return around
-
-
-def _read_rules_at(directory: bytes) -> bytes:
-    try:
-        with Cursor(os.fsdecode(directory)) as cursor:
-            found = read_small_file(cursor.enter(ROOT), GIT_IGNORE, _MAX_RULES_SIZE)
-    except (Unreadable, WorktreeFailed):
-        return b""
-    return found[1] if found is not None else b""
