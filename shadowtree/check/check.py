@@ -28,13 +28,15 @@ from shadowtree.base.frozen import frozen, replace
 from shadowtree.base.paths import PathState
 from shadowtree.capture import stat_cache
 from shadowtree.check.objects import (
+    ALTERED,
     PackFault,
     Reach,
-    count_objects,
-    find_bad_copies,
-    find_derived_fault,
+    ends_with_checksum,
     find_pack_fault,
+    hash_at,
     list_packs,
+    list_places,
+    open_pack,
 )
 from shadowtree.check.timeline import TimelineRows
 from shadowtree.results.reports import CheckReport, HurtMessage, Problem
@@ -92,7 +94,10 @@ def find_hurt(subject: Subject) -> tuple[set[int], set[int], set[int]]:
     """Find the messages, events and trees, by their numbers, that need something that is lost."""
     with closing(Check(subject)) as check:
         check.run()
-        return set(check.hurt_messages), set(check.hurt_events), set(check.hurt_trees)
+        trees = {number for number, lost in check.lost_of.items() if lost}
+        events = {} if check.timeline is None else check.timeline.events
+        messages = {events[number].message for number in check.hurt_events if number in events}
+        return {message for message in messages if message is not None}, check.hurt_events, trees
 
 
 class Check:
@@ -105,20 +110,13 @@ class Check:
         self.problems: list[Problem] = []
         self.harmless: list[Problem] = []
         self.files: list[StoreFile] = []
-        self.small_faults: list[str] = []
-        """The small files and directories that have to be made again."""
-        self.has_other_notes = False
-        """What `config` notes of the worktree is wrong, and nothing else in it."""
         self.timeline: TimelineRows | None = None
         self.pack_faults: dict[str, PackFault] = {}
-        self.bad_copies: dict[str, list[bytes]] = {}
-        """By pack, the objects in it that do not have the hash of their name, of those that were read."""
-        self.bad_loose: list[bytes] = []
+        """By the names of packs."""
         self.journaled: list[PackBytes] = []
         """The journaled packs whose rows are whole."""
         self.bad_rows: list[PackBytes] = []
         """The journaled packs whose rows are damaged, as they are."""
-        self.is_cache_bad = False
         self.objects = Objects(self.layout.objects, journaled=lambda: reversed(self.journaled))
         self.reach = Reach(self.objects)
         self.lost_of: dict[int, frozenset[bytes]] = {}
@@ -128,6 +126,8 @@ class Check:
         self.beyond: list[int] = []
         """The times of trees that the ref leads to and the timeline does not hold, the newest first."""
         self._read_copies = 0
+        self._damaged: set[bytes] = set()
+        """Objects of which a copy does not have the hash of their name, of those that were read."""
 
     def close(self) -> None:
         """Close every file."""
@@ -149,7 +149,6 @@ class Check:
             if self.timeline is not None:
                 self._check_reach(self.timeline)
             for why in stat_cache.find_faults(self.layout.cache, self._is_stored):
-                self.is_cache_bad = True
                 self._add_harmless("cache", "cache.db", f"the cache is of no use: {why}")
         try:
             self._check_ref()
@@ -157,21 +156,13 @@ class Check:
             self._add("ref", KEEPER_REF, _describe(error))
         if self.timeline is not None:
             for fault in self.timeline.faults:
-                hurt = self.timeline.name_messages(fault.messages)
+                hurt = self.timeline.name_messages([fault.message])
                 self._add("timeline", fault.what, f"the timeline is damaged: {fault.what} {fault.why}", hurt)
         return CheckReport(self.problems, self.harmless, self._read_copies, len(self.lost_of))
 
-    @property
-    def hurt_messages(self) -> set[int]:
-        """The numbers of the messages that need something that is lost."""
-        events = {} if self.timeline is None else self.timeline.events
-        found = (events[number].message for number in self.hurt_events if number in events)
-        return {message for message in found if message is not None}
-
-    @property
-    def hurt_trees(self) -> set[int]:
-        """The numbers of the recorded trees that need something that is lost."""
-        return {number for number, lost in self.lost_of.items() if lost}
+    def named(self, *kinds: str) -> list[str]:
+        """Name the files or objects with a problem of some kinds, harmless ones last."""
+        return [each.what for each in [*self.problems, *self.harmless] if each.kind in kinds]
 
     # Files
 
@@ -190,19 +181,19 @@ class Check:
                 self._add_harmless("leftover", name, f"{name} was left behind by a process that died")
             elif not file.is_known:
                 self._add_harmless("unknown", name, f"{name} does not belong to a store")
-            elif file.is_derived and not file.is_closed:
-                why = find_derived_fault(os.path.join(self.layout.store, name))
-                if why is not None:
-                    self._add_harmless("derived", name, f"{name} {why}; git can do without it")
+            elif file.is_derived and not file.is_closed and not self._has_checksum(file):
+                self._add_harmless("derived", name, f"{name} {ALTERED}; git can do without it")
         for file in find_lone_indexes(self.files):
             self._add_harmless("leftover", file.name, f"{file.name} is an index without its pack")
 
+    def _has_checksum(self, file: StoreFile) -> bool:
+        return ends_with_checksum(os.path.join(self.layout.store, file.name))
+
     def _check_small_files(self) -> None:
-        for name, why in find_faults(self.layout.store, self.worktree):
-            self.small_faults.append(name)
+        faults = dict(find_faults(self.layout.store, self.worktree))
+        for name, why in faults.items():
             self._add(_KINDS.get(name, "directory"), name, f"{name} {why}")
-        if "config" not in self.small_faults and has_other_notes(self.layout.store, self.worktree):
-            self.has_other_notes = True
+        if "config" not in faults and has_other_notes(self.layout.store, self.worktree):
             why = "config does not tell which directory this is, or which one is above it"
             self._add_harmless(
                 "config", "config", f"{why}; 'gc --orphans' leaves the store alone until a repair"
@@ -236,53 +227,56 @@ class Check:
     # Packs
 
     def _check_packs(self, *, read_data: bool) -> None:
-        names = list_packs(self.layout.packs)
+        packs = self.layout.packs
+        names = list_packs(packs)
         whole = {content.name: content for content in self.journaled}
-        total = count_objects(self.layout.packs, names) if read_data else 0
+        total = sum(len(list_places(packs, name)) for name in names) if read_data else 0
         for name in names:
-            fault = find_pack_fault(self.layout.packs, name, read_data=read_data)
-            if fault is None and name in whole and not is_written(self.layout.packs, whole[name]):
-                fault = PackFault(name, None, "is not what the timeline holds of it")
+            fault = find_pack_fault(packs, name, read_data=read_data)
+            if fault is None and name in whole and not is_written(packs, whole[name]):
+                fault = PackFault(None, "is not what the timeline holds of it")
+            # Where something is wrong with a pack, the next question is with which objects.
+            bad = self._read_pack(name, total) if fault is not None or read_data else 0
+            if fault is None and bad:
+                fault = PackFault(None, "is damaged")
             if fault is not None:
                 self.pack_faults[name] = fault
-            # Where something is wrong with a pack, the next question is with which objects.
-            if fault is not None or read_data:
-                self._read_pack(name, total)
-            if fault is not None or name in self.bad_copies:
-                self._add_pack(name, fault)
+                self._add_pack(name, fault, bad)
         if read_data:
             for id in self.objects.loose.ids():
                 self._read_copies += 1
                 if not self.objects.loose.is_whole(id):
-                    self.bad_loose.append(id)
+                    self._damaged.add(id)
                     self._add("loose", id.hex(), f"the loose object {id.hex()} is damaged")
 
-    def _read_pack(self, name: str, total: int) -> None:
-        def count() -> None:
-            self._read_copies += 1
-            if self._progress is not None and total:
-                self._progress(self._read_copies, total)
+    def _read_pack(self, name: str, total: int) -> int:
+        """Read every object that the index of a pack names; count those that are not whole in it."""
+        pack, bad = open_pack(self.layout.packs, name), 0
+        if pack is None:
+            return 0
+        with closing(pack):
+            for offset, id in pack.places():
+                if hash_at(pack, offset) != id:
+                    self._damaged.add(id)
+                    bad += 1
+                self._read_copies += 1
+                if self._progress is not None and total:
+                    self._progress(self._read_copies, total)
+        return bad
 
-        bad = list(find_bad_copies(self.layout.packs, name, count))
-        if bad:
-            self.bad_copies[name] = bad
-
-    def _add_pack(self, name: str, fault: PackFault | None) -> None:
-        bad = len(self.bad_copies.get(name, ()))
-        objects = "object in it is" if bad == 1 else "objects in it are"
-        count = f"; {bad:,} {objects} damaged" if bad else ""
-        if fault is not None and fault.index is not None:
+    def _add_pack(self, name: str, fault: PackFault, bad: int) -> None:
+        if fault.index is not None:
             self._add("index", f"{name}.idx", f"{name}.idx {fault.index}")
-        if fault is None or fault.pack is not None:
-            why = "is damaged" if fault is None else fault.pack
-            self._add("pack", f"{name}.pack", f"{name}.pack {why}{count}")
+        if fault.pack is not None:
+            objects = "object in it is" if bad == 1 else "objects in it are"
+            count = f"; {bad:,} {objects} damaged" if bad else ""
+            self._add("pack", f"{name}.pack", f"{name}.pack {fault.pack}{count}")
 
     # Trees
 
     def _check_reach(self, timeline: TimelineRows) -> None:
         """Find what live trees, keepers and changes need and is lost, and the events that this hurts."""
-        damaged = {id for bad in self.bad_copies.values() for id in bad} | set(self.bad_loose)
-        self.reach = Reach(self.objects, damaged)
+        self.reach = Reach(self.objects, self._damaged)
         events_of_tree: dict[int, set[int]] = {}
         for event in timeline.events.values():
             for number in (event.before, event.after):
@@ -330,13 +324,13 @@ class Check:
         groups: dict[tuple[HurtMessage, ...], list[bytes]] = {}
         for id, events in hurt.items():
             known = [timeline.events[number] for number in sorted(events) if number in timeline.events]
-            messages = [event.message for event in known if event.message is not None]
-            groups.setdefault(tuple(timeline.name_messages(messages)), []).append(id)
-        for named, ids in groups.items():
+            named = timeline.name_messages(event.message for event in known)
+            groups.setdefault(tuple(named), []).append(id)
+        for messages, ids in groups.items():
             why = self.reach.lost.get(ids[0], f"object {ids[0].hex()} is missing")
             objects = "object is" if len(ids) == 2 else "objects are"
             more = f", and {len(ids) - 1:,} more {objects} lost" if len(ids) > 1 else ""
-            self._add("object", ids[0].hex(), why + more, named)
+            self._add("object", ids[0].hex(), why + more, messages)
 
     # Ref and cache
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from functools import partial
 from time import gmtime, strftime
 
 from shadowtree.base.errors import ShadowError, StoreDamaged, StoreFailed
 from shadowtree.base.frozen import replace
 from shadowtree.base.paths import RelPath
 from shadowtree.check.check import Check, Subject, check_once, find_hurt
-from shadowtree.check.objects import PackFault, is_whole, rebuild_index
+from shadowtree.check.objects import PackFault, hash_at, open_pack, rebuild_index
 from shadowtree.check.timeline import OF_SQLITE, TimelineRows, rewrite_timeline
 from shadowtree.results.reports import CheckReport
 from shadowtree.store.directory import KEEPER_REF, mend, proves_to_belong
@@ -121,7 +120,7 @@ class Repair:
     @property
     def has_to_heal(self) -> bool:
         """Whether something is lost that may still be in the worktree."""
-        return bool(self._check.reach.lost or self._check.pack_faults or self._check.bad_copies)
+        return bool(self._check.reach.lost or self._check.pack_faults)
 
     def run(self) -> None:
         """Repair what can be repaired, from the ground up."""
@@ -130,12 +129,12 @@ class Repair:
         timeline = self._check.timeline
         if timeline is not None and timeline.is_file_damaged:
             said = "the timeline was written anew, with all its rows"
-            self._do(said, partial(self._rewrite_timeline, timeline))
+            self._do(said, self._rewrite_timeline, timeline)
         self._mend_packs()
         self._mend_rows()
-        for id in self._check.bad_loose:
-            name = f"objects/{id.hex()[:2]}/{id.hex()[2:]}"
-            self._do(f"the damaged {name} is in quarantine", partial(self._take_away, name))
+        for id in self._check.named("loose"):
+            name = f"objects/{id[:2]}/{id[2:]}"
+            self._do(f"the damaged {name} is in quarantine", self._take_away, name)
         if timeline is not None and self._check.reach.lost:
             self._make_keepers(timeline)
         self._mend_refs()
@@ -150,8 +149,8 @@ class Repair:
         if timeline is None or not reach.lost:
             return
         paths: dict[RelPath, set[bytes]] = {}
-        for number in sorted(self._check.hurt_trees):
-            for path, id in reach.paths_of(timeline.trees[number].tree, reach.lost):
+        for record in timeline.live_trees:
+            for path, id in reach.paths_of(record.tree):
                 paths.setdefault(path, set()).add(id)
         found: dict[bytes, bytes] = {}
         with Cursor(self._worktree) as cursor:
@@ -162,7 +161,7 @@ class Repair:
         if found:
             objects = "object was" if len(found) == 1 else "objects were"
             said = f"{len(found)} lost {objects} stored again from the worktree"
-            self._do(said, partial(self._store, [(b"blob", content) for content in found.values()]))
+            self._do(said, self._store, [(b"blob", content) for content in found.values()])
 
     # Files
 
@@ -171,14 +170,13 @@ class Repair:
             if file.is_plain and not file.is_private and not file.is_of_others:
                 path = os.path.join(self._layout.store, file.name)
                 said = f"{file.name or 'the store'} has mode {file.wanted_mode:o} again"
-                self._do(said, partial(disk.set_mode, path, file.wanted_mode))
+                self._do(said, disk.set_mode, path, file.wanted_mode)
 
     def _mend_small_files(self) -> None:
         if not proves_to_belong(self._layout.store, self._worktree):
             return
-        noted = ["config"] if self._check.has_other_notes else []
-        for file in [*self._check.small_faults, *noted]:
-            self._do(f"{file} was made anew", partial(self._mend_small, file))
+        for file in self._check.named("identity", "config", "head", "directory"):
+            self._do(f"{file} was made anew", self._mend_small, file)
 
     def _mend_small(self, file: str) -> None:
         self._keep(file)
@@ -191,11 +189,10 @@ class Repair:
         unwanted += [file.name for file in find_lone_indexes(files)]
         for name in unwanted:
             path = os.path.join(self._layout.store, name)
-            self._do(f"{name} was removed", partial(disk.remove_file, path))
-        for problem in self._check.harmless:
-            if problem.kind == "derived":
-                self._do(f"{problem.what} is in quarantine", partial(self._take_away, problem.what))
-        if self._check.is_cache_bad or self.has_to_heal:
+            self._do(f"{name} was removed", disk.remove_file, path)
+        for name in self._check.named("derived"):
+            self._do(f"{name} is in quarantine", self._take_away, name)
+        if self._check.named("cache") or self.has_to_heal:
             self._do("the cache was thrown away", self._drop_cache)
 
     def _drop_cache(self) -> None:
@@ -213,111 +210,93 @@ class Repair:
 
     def _mend_rows(self) -> None:
         """Put journaled packs aside whose rows are damaged; their files were mended before."""
-        number = len(self._check.bad_rows)
-        if number:
-            copies = "copy of a pack" if number == 1 else "copies of packs"
-            said = f"{number} damaged {copies} went from the timeline into quarantine"
-            self._do(said, self._replace_rows)
+        rows = self._check.bad_rows
+        if rows:
+            copies = "copy of a pack" if len(rows) == 1 else "copies of packs"
+            said = f"{len(rows)} damaged {copies} went from the timeline into quarantine"
+            self._do(said, self._replace_rows, rows)
 
-    def _replace_rows(self) -> None:
+    def _replace_rows(self, rows: list[PackBytes]) -> None:
         """Make what is whole in damaged rows durable elsewhere, and only then drop the rows."""
-        rows, objects = self._check.bad_rows, self._check.objects
+        objects, packs = self._check.objects, self._layout.packs
+        missing = [row.name for row in rows if not os.path.exists(os.path.join(packs, row.name + ".pack"))]
         for row in rows:
             for suffix, content in ((".pack", row.pack), (".idx", row.index)):
                 disk.write_file(self._place_for(f"{_ROWS}/{row.name}{suffix}"), content)
-                path = os.path.join(self._layout.packs, row.name + suffix)
-                if os.path.exists(path):
+                if os.path.exists(path := os.path.join(packs, row.name + suffix)):
                     disk.sync_file(path)
-        disk.sync_names(self._layout.packs)
-        pack_of = partial(os.path.join, self._layout.packs)
-        missing = [row.name for row in rows if not os.path.exists(pack_of(row.name + ".pack"))]
+        disk.sync_names(packs)
         with self._new_pack(in_place_of=missing) as writer:
             for row in rows:
-                self._copy_aside(row.name, writer)
+                self._copy_whole(self._open_aside(row.name), writer, objects.prove)
         with closing(Journal(self._layout.timeline)) as journal:
             journal.packs.drop_copies([row.name for row in rows])
         objects.refresh()
 
-    def _copy_aside(self, name: str, writer: PackWriter) -> None:
-        """Copy what is whole in a pack that was put aside, whatever its index says, and is nowhere else."""
-        objects, directory = self._check.objects, os.path.join(self._quarantine, _ROWS)
+    def _open_aside(self, name: str) -> Pack | None:
+        """Open a pack that was put aside, whatever its index says; None: not even its ends are there."""
+        directory = os.path.join(self._quarantine, _ROWS)
         index, _ = rebuild_index(directory, name)
         try:
-            pack = Pack.with_index(os.path.join(directory, name + ".idx"), index)
+            return Pack.with_index(os.path.join(directory, name + ".idx"), index)
         except StoreDamaged:
-            # Not even its ends are there.
-            return
-        with closing(pack):
-            self._copy_whole(pack, writer, objects.prove)
+            return None
 
     # Packs
 
     def _mend_packs(self) -> None:
-        whole = {content.name: content for content in self._check.journaled}
-        damaged = dict.fromkeys([*self._check.pack_faults, *self._check.bad_copies])
-        for name in [name for name in damaged if name in whole]:
-            self._do(f"{name} was written anew from the timeline", partial(self._write, whole[name]))
-        rest = [name for name in damaged if name not in whole]
-        for name in [name for name in rest if self._has_bad_index(name)]:
-            self._do(f"the index of {name} was made anew", partial(self._mend_index, name))
-        unsound = [name for name in rest if self._is_unsound(name)]
+        faults = self._check.pack_faults
+        whole = {content.name: content for content in self._check.journaled if content.name in faults}
+        for name in [name for name in faults if name in whole]:
+            self._do(f"{name} was written anew from the timeline", self._write, whole[name])
+        rest = [name for name in faults if name not in whole]
+        for name in [name for name in rest if faults[name].index is not None]:
+            self._do(f"the index of {name} was made anew", self._mend_index, name)
+        # Read with a damaged index, objects look worse than they are: only what the pack itself lacks counts.
+        unsound = [name for name in rest if faults[name].pack is not None]
         if unsound:
             said = f"what is whole in {', '.join(unsound)} is in a new pack, and the old one in quarantine"
-            self._do(said, partial(self._rewrite, unsound))
+            self._do(said, self._rewrite, unsound)
 
     def _write(self, content: PackBytes) -> None:
         for suffix in (".pack", ".idx"):
             self._keep(f"objects/pack/{content.name}{suffix}")
         write_pack(self._layout.packs, content)
 
-    def _has_bad_index(self, name: str) -> bool:
-        fault = self._check.pack_faults.get(name)
-        return fault is not None and fault.index is not None
-
     def _mend_index(self, name: str) -> None:
         index, is_complete = rebuild_index(self._layout.packs, name)
         self._keep(f"objects/pack/{name}.idx")
         disk.write_file(os.path.join(self._layout.packs, name + ".idx"), index)
-        fault = self._check.pack_faults[name]
-        if not is_complete and fault.pack is None:
-            self._check.pack_faults[name] = PackFault(name, None, "lacks objects")
-
-    def _is_unsound(self, name: str) -> bool:
-        fault = self._check.pack_faults.get(name)
-        if fault is None or fault.pack is not None:
-            return True
-        # Read with a damaged index, objects look worse than they are.
-        return not self._has_bad_index(name) and name in self._check.bad_copies
+        if not is_complete and self._check.pack_faults[name].pack is None:
+            self._check.pack_faults[name] = PackFault(None, "lacks objects")
 
     def _rewrite(self, names: list[str]) -> None:
+        """Copy what is whole in damaged packs and in no sound one, and only then put them aside."""
+        packs = self._check.objects.pack_set
         with self._new_pack(in_place_of=names) as writer:
             for name in names:
-                self._copy_from(name, writer, set(names))
+                pack = open_pack(self._layout.packs, name)
+                self._copy_whole(pack, writer, lambda id: packs.lists_beside(id, names))
         for name in names:
             for suffix in _OF_A_PACK:
                 self._take_away(f"objects/pack/{name}{suffix}")
         disk.sync_names(self._layout.packs)
         self._check.objects.refresh()
 
-    def _copy_from(self, name: str, writer: PackWriter, damaged: set[str]) -> None:
-        """Copy what is whole in a damaged pack and in no sound one."""
-        packs = self._check.objects.pack_set
-        try:
-            pack = Pack(os.path.join(self._layout.packs, name + ".idx"))
-        except (StoreDamaged, StoreFailed):
+    def _copy_whole(
+        self, pack: Pack | None, writer: PackWriter, is_elsewhere: Callable[[bytes], bool]
+    ) -> None:
+        if pack is None:
             return
         with closing(pack):
-            self._copy_whole(pack, writer, lambda id: packs.lists_beside(id, damaged))
-
-    def _copy_whole(self, pack: Pack, writer: PackWriter, is_elsewhere: Callable[[bytes], bool]) -> None:
-        for offset, id in pack.places():
-            if id in writer or not is_whole(pack, offset, id) or is_elsewhere(id):
-                continue
-            kind, size, pieces = pack.read(offset)
-            if kind == b"blob":
-                writer.add_stream(size, pieces, lambda _: False)
-            else:
-                writer.add(kind, id, size, deflate(b"".join(pieces)))
+            for offset, id in pack.places():
+                if id in writer or hash_at(pack, offset) != id or is_elsewhere(id):
+                    continue
+                kind, size, pieces = pack.read(offset)
+                if kind == b"blob":
+                    writer.add_stream(size, pieces, lambda _: False)
+                else:
+                    writer.add(kind, id, size, deflate(b"".join(pieces)))
 
     # Keepers and refs
 
@@ -332,7 +311,7 @@ class Repair:
         wanted = [pair for pair in pairs if not objects.prove(object_id(*pair))]
         if wanted:
             said = f"{len(wanted)} objects that keep trees from 'git gc' were made anew from the timeline"
-            self._do(said, partial(self._store, wanted))
+            self._do(said, self._store, wanted)
 
     def _store(self, wanted: Iterable[tuple[bytes, bytes]]) -> None:
         with self._new_pack() as writer:
@@ -359,16 +338,16 @@ class Repair:
             raise
 
     def _mend_refs(self) -> None:
-        if any(problem.what == "packed-refs" for problem in self._check.problems):
-            self._do("packed-refs is in quarantine", partial(self._take_away, "packed-refs"))
-        timeline = self._check.timeline
-        if timeline is None or not any(problem.kind == "ref" for problem in self._check.problems):
+        timeline, damaged = self._check.timeline, self._check.named("ref")
+        if "packed-refs" in damaged:
+            self._do("packed-refs is in quarantine", self._take_away, "packed-refs")
+        if timeline is None or not damaged:
             return
         keeper, beyond = timeline.last_keeper, self._check.beyond
         given_up = f"; given up are {tell_beyond(beyond)}" if beyond else ""
         if keeper is not None:
             said = f"{KEEPER_REF} ends at the last keeper again{given_up}"
-            self._do(said, partial(self._write_ref, keeper))
+            self._do(said, self._write_ref, keeper)
         elif beyond:
             self._do(f"{KEEPER_REF} is in quarantine{given_up}", self._take_ref_away)
 
@@ -386,17 +365,14 @@ class Repair:
 
     # Quarantine
 
-    def _do(self, said: str, act: Callable[[], object]) -> None:
+    def _do(self, said: str, act: Callable[..., object], *args: object) -> None:
         """Do one thing, or in a dry run only report it; if it fails, the rest still runs."""
-        if self._dry_run:
-            self.done.append(said)
-            return
         try:
-            act()
+            if not self._dry_run:
+                act(*args)
+            self.done.append(said)
         except ShadowError as error:
             self.done.append(f"this could not be done: {said}: {error}")
-        else:
-            self.done.append(said)
 
     def _keep(self, name: str) -> None:
         """Copy a file of the store into quarantine, durably, before it is changed."""
@@ -427,24 +403,17 @@ def _make_all_keepers(timeline: TimelineRows) -> dict[bytes, Made]:
     last: bytes | None = None
     last_live: bytes | None = None
     for record in timeline.trees.values():
+        entries = [TreeEntry(b"facts", MODE_TREE, record.facts), TreeEntry(b"files", MODE_TREE, record.tree)]
+        kept = encode_tree(entries)
         # A sweep links live trees only.
         for parent in {last, last_live}:
-            found = _make_keeper(record.tree, record.facts, parent, record.time_s, record.keeper)
-            if found is not None:
-                made[record.keeper] = list(zip((b"commit", b"tree"), found, strict=True))
+            subject = "tree " + record.tree.hex()
+            commit = encode_commit(object_id(b"tree", kept), parent, record.time_s, subject)
+            if object_id(b"commit", commit) == record.keeper:
+                made[record.keeper] = [(b"commit", commit), (b"tree", kept)]
         last = record.keeper
         last_live = record.keeper if record.forgotten_ms is None else last_live
     return made
-
-
-def _make_keeper(
-    tree: bytes, facts: bytes, parent: bytes | None, time_s: int, wanted: bytes
-) -> tuple[bytes, bytes] | None:
-    """Make the commit of a keeper that is lost, and the tree of what it keeps; None: it was another one."""
-    entries = [TreeEntry(b"facts", MODE_TREE, facts), TreeEntry(b"files", MODE_TREE, tree)]
-    kept = encode_tree(entries)
-    commit = encode_commit(object_id(b"tree", kept), parent, time_s, "tree " + tree.hex())
-    return (commit, kept) if object_id(b"commit", commit) == wanted else None
 
 
 def _find_chain(objects: Objects, timeline: TimelineRows, made: dict[bytes, Made]) -> set[bytes]:

@@ -17,35 +17,10 @@ from shadowtree.base.paths import Change
 from shadowtree.results.reports import HurtMessage
 from shadowtree.store.git_format import PackBytes
 from shadowtree.system import disk
+from shadowtree.timeline import schema
 from shadowtree.timeline.database import Database, has_schema, require_format
 from shadowtree.timeline.pack_rows import decode_pack_name, decode_versions
-from shadowtree.timeline.schema import (
-    BRANCHES,
-    CHANGE_COUNTS,
-    CHANGES,
-    EVENTS,
-    FRESH,
-    INTENTS,
-    MESSAGES,
-    PACKS,
-    PINS,
-    PURGED,
-    SCHEMA,
-    SESSIONS,
-    SKIPS,
-    TREES,
-    WITHOUT_GAPS,
-    Event,
-    MessageRow,
-    Table,
-    TreeRecord,
-    decode_branch,
-    decode_change,
-    decode_event,
-    decode_message,
-    decode_skips,
-    decode_tree,
-)
+from shadowtree.timeline.schema import Event, MessageRow, Table, TreeRecord
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,9 +30,11 @@ if TYPE_CHECKING:
 
 OF_SQLITE = ("", "-wal", "-shm", "-journal")
 _SEQUENCE = "sqlite_sequence"
-_COUNTED = CHANGE_COUNTS.replace(" FROM", ", (SELECT count(*) FROM changes WHERE event = number) FROM", 1)
+_COUNTED = schema.CHANGE_COUNTS.replace(
+    " FROM", ", (SELECT count(*) FROM changes WHERE event = number) FROM", 1
+)
 _PACKS = "SELECT name, CAST(pack AS BLOB), CAST(pack_index AS BLOB) FROM packs ORDER BY number"
-_MESSAGE_OF_EVENT = EVENTS.columns.index("message")
+_MESSAGE_OF_EVENT = schema.EVENTS.columns.index("message")
 
 
 @frozen
@@ -67,8 +44,8 @@ class Fault:
     what: str
     """Which row or table."""
     why: str
-    messages: tuple[int, ...] = ()
-    """The numbers of the messages that it hurts."""
+    message: int | None = None
+    """The number of the message that it hurts."""
 
 
 class TimelineRows:
@@ -85,8 +62,8 @@ class TimelineRows:
         self.intents = 0
         """How many acts are going on, or were interrupted."""
         self._damaged_trees: set[int] = set()
-        self._damaged_messages: dict[int, tuple[int, str]] = {}
-        """Session and id of messages whose rows are damaged, as far as these can be read."""
+        self._named: dict[int | None, tuple[int, str]] = {}
+        """Session and id of each live message, and of damaged rows as far as they can be read."""
         self._database = Database(path, for_check=True)
         try:
             self._read()
@@ -114,25 +91,18 @@ class TimelineRows:
         message = None if row is None or row.message is None else self.messages.get(row.message)
         return any(each is not None and each.forgotten_ms is not None for each in (row, message))
 
-    def name_messages(self, numbers: Iterable[int]) -> list[HurtMessage]:
+    def name_messages(self, numbers: Iterable[int | None]) -> list[HurtMessage]:
         """Name messages by session and id, but for forgotten ones."""
-        found = []
-        for number in dict.fromkeys(numbers):
-            row = self.messages.get(number)
-            if row is not None and row.forgotten_ms is None:
-                found.append(HurtMessage(self.sessions.get(row.session, "?"), row.id))
-            elif row is None and number in self._damaged_messages:
-                session, id = self._damaged_messages[number]
-                found.append(HurtMessage(self.sessions.get(session, "?"), id))
-        return found
+        known = [self._named[number] for number in dict.fromkeys(numbers) if number in self._named]
+        return [HurtMessage(self.sessions.get(session, "?"), id) for session, id in known]
 
     def changes(self) -> Iterator[tuple[int, Change]]:
         """Give every change with the number of its event."""
-        return self._rows(CHANGES, decode_change)
+        return self._rows(schema.CHANGES, schema.decode_change)
 
     def packs(self) -> Iterator[PackBytes]:
         """Give every journaled pack, whole or not."""
-        return self._rows(PACKS, lambda row: PackBytes(decode_pack_name(row[:1]), *row[1:]), _PACKS)
+        return self._rows(schema.PACKS, lambda row: PackBytes(decode_pack_name(row[:1]), *row[1:]), _PACKS)
 
     def _read(self) -> None:
         try:
@@ -140,21 +110,23 @@ class TimelineRows:
                 self._add_file_fault(why)
         except StoreDamaged as error:
             self._add_file_fault(error.what)
-        self.trees = {row.number: row for row in self._rows(TREES, decode_tree)}
-        self.sessions = dict(self._rows(SESSIONS, SESSIONS.decode))
-        self.messages = {row.number: row for row in self._rows(MESSAGES, decode_message)}
-        self.events = {row.number: row for row in self._rows(EVENTS, decode_event)}
-        self.intents = len(list(self._rows(INTENTS, INTENTS.decode)))
-        self._check(BRANCHES, decode_branch)
-        self._check(SKIPS, decode_skips)
-        self._check(PINS, PINS.decode)
-        self._check(PURGED, PURGED.decode)
-        self._check(FRESH, decode_versions, "SELECT versions FROM fresh")
-        self._check(FRESH, decode_pack_name, "SELECT name FROM fresh")
+        self.trees = {row.number: row for row in self._rows(schema.TREES, schema.decode_tree)}
+        self.sessions = dict(self._rows(schema.SESSIONS, schema.SESSIONS.decode))
+        self.messages = {row.number: row for row in self._rows(schema.MESSAGES, schema.decode_message)}
+        live = [row for row in self.messages.values() if row.forgotten_ms is None]
+        self._named.update({row.number: (row.session, row.id) for row in live})
+        self.events = {row.number: row for row in self._rows(schema.EVENTS, schema.decode_event)}
+        self.intents = len(list(self._rows(schema.INTENTS, schema.INTENTS.decode)))
+        self._check(schema.BRANCHES, schema.decode_branch)
+        self._check(schema.SKIPS, schema.decode_skips)
+        self._check(schema.PINS, schema.PINS.decode)
+        self._check(schema.PURGED, schema.PURGED.decode)
+        self._check(schema.FRESH, decode_versions, "SELECT versions FROM fresh")
+        self._check(schema.FRESH, decode_pack_name, "SELECT name FROM fresh")
         self._find_lost_rows()
         for event in self.events.values():
             for number in {event.before, event.after} & self._damaged_trees:
-                self.faults.append(Fault(f"trees {number}", "cannot be read", _messages_of(event)))
+                self.faults.append(Fault(f"trees {number}", "cannot be read", event.message))
 
     def _check(self, table: Table, decode: Callable[[Any], object], statement: str | None = None) -> None:
         for _ in self._rows(table, decode, statement):
@@ -186,36 +158,31 @@ class TimelineRows:
     def _add_row_fault(self, table: str, row: Any, error: Exception) -> None:
         """Note a damaged row, with the messages that it hurts: its columns are good enough to name them."""
         number = row[0] if isinstance(row[0], int) else None
-        messages: tuple[object, ...] = ()
+        message: object = None
         if table == "trees" and number is not None:
             self._damaged_trees.add(number)
         elif table == "messages" and number is not None and isinstance(row[3], bytes):
-            self._damaged_messages[number] = row[1], row[3].decode(errors="replace")
-            messages = (number,)
+            self._named[number] = row[1], row[3].decode(errors="replace")
+            message = number
         elif table == "events":
-            messages = (row[_MESSAGE_OF_EVENT],)
+            message = row[_MESSAGE_OF_EVENT]
         elif table == "changes" and number in self.events:
-            messages = _messages_of(self.events[number])
+            message = self.events[number].message
         what = table if number is None else f"{table} {number}"
-        hurt = tuple(each for each in messages if isinstance(each, int))
-        self.faults.append(Fault(what, f"cannot be read: {error}", hurt))
+        why = f"cannot be read: {error}"
+        self.faults.append(Fault(what, why, message if isinstance(message, int) else None))
 
     def _find_lost_rows(self) -> None:
-        for table in WITHOUT_GAPS:
+        for table in schema.WITHOUT_GAPS:
             # A plus keeps SQLite from answering from an index, which may be damaged.
             numbers = {number for (number,) in self._rows(table, tuple, f"SELECT +number FROM {table.name}")}
             if numbers != set(range(1, len(numbers) + 1)):
                 self.faults.append(Fault(table.name, "has lost rows"))
-        for event, count, found in self._rows(EVENTS, tuple, _COUNTED):
+        for event, count, found in self._rows(schema.EVENTS, tuple, _COUNTED):
             if count != found:
-                messages = _messages_of(self.events[event]) if event in self.events else ()
-                self.faults.append(
-                    Fault(f"events {event}", f"has {count} changes, but {found} are there", messages)
-                )
-
-
-def _messages_of(event: Event) -> tuple[int, ...]:
-    return () if event.message is None else (event.message,)
+                message = self.events[event].message if event in self.events else None
+                why = f"has {count} changes, but {found} are there"
+                self.faults.append(Fault(f"events {event}", why, message))
 
 
 # Written anew
@@ -253,7 +220,7 @@ def _copy_rows(source: str, target: str) -> None:
             if not has_schema(old):
                 require_format(old, source)
             with closing(sqlite3.connect(target, isolation_level=None)) as new:
-                new.executescript(f"PRAGMA journal_mode = WAL; BEGIN; {SCHEMA} COMMIT;")
+                new.executescript(f"PRAGMA journal_mode = WAL; BEGIN; {schema.SCHEMA} COMMIT;")
                 _copy_tables(old, new)
             old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     except (sqlite3.Error, UnicodeError) as error:
