@@ -226,16 +226,13 @@ class OpenStore:
 
     def require_shelvable(self, marking: Marking, *, is_brief: bool) -> int:
         """Raise StoreDamaged if that could not be done; give how many bytes it may take for a while."""
-        return self._intake.require_shelvable(marking.live, marking.before, is_brief=is_brief)
+        return self._intake.require_shelvable(marking, is_brief=is_brief)
 
     def shelve(
         self, marking: Marking, *, is_thorough: bool, is_brief: bool, is_over: Callable[[], bool]
     ) -> bool:
         """Write shelves anew with what is live alone, until it `is_over`; True if there is more to do."""
-        self._intake.remove_lists()
-        return self._intake.shelve(
-            marking.live, marking.before, is_thorough=is_thorough, is_brief=is_brief, is_over=is_over
-        )
+        return self._intake.shelve(marking, is_thorough=is_thorough, is_brief=is_brief, is_over=is_over)
 
     def shelve_idly(self) -> bool:
         """Put some of what is fresh on a shelf; True if there is more to do."""

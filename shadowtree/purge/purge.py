@@ -172,7 +172,7 @@ def allow(opened: OpenStore, target: Target) -> list[str]:
     removed = opened.journal.purges.remove(target.path, target.blob)
     if not removed:
         raise UnknownName(target.name, f"{target.name} was not purged")
-    return [to_text(row.path or b"") if row.blob is None else row.blob.hex() for row in removed]
+    return [to_text(path or b"") if blob is None else blob.hex() for path, blob in removed]
 
 
 # Finishing

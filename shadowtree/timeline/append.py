@@ -289,14 +289,14 @@ class SessionWriter:
         """Keep a message from being forgotten."""
         row = self.session.resolve(name)
         with self.journal.transaction():
-            self.journal.retention.pin(row.number, self.time_ms)
+            self.journal.pin(row.number, self.time_ms)
             return self.session.read_message(row)
 
     def unpin(self, name: str) -> Message:
         """Let a message be forgotten when its time comes."""
         row = self.session.resolve(name)
         with self.journal.transaction():
-            self.journal.retention.unpin(row.number)
+            self.journal.unpin(row.number)
             return self.session.read_message(row)
 
 

@@ -285,12 +285,6 @@ class Database:
             update = f"UPDATE {table.name} SET {names}, seal = ? WHERE {table.key} = ?"
             self.rows(update, *columns.values(), row[-1], key)
 
-    def change_all(self, table: Table, keys: Iterable[int], **columns: object) -> None:
-        """Change the same columns of many rows, which count together."""
-        with self.together():
-            for key in keys:
-                self.change(table, key, **columns)
-
     def execute_all(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
         """Do the same for many rows, which count together."""
         with self.together(), _errors(self.path):

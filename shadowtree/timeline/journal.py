@@ -29,6 +29,7 @@ from shadowtree.timeline.schema import (
     IS_WRAP,
     MESSAGES,
     OF_MESSAGE,
+    PINS,
     PURGED,
     SESSIONS,
     SKIPS,
@@ -375,6 +376,15 @@ class Journal:
     def pins(self) -> set[int]:
         """Give the numbers of the messages that are pinned."""
         return {number for (number,) in self._db.rows("SELECT message FROM pins")}
+
+    def pin(self, message: int, time_ms: int) -> None:
+        """Keep a message from being forgotten; one that is pinned stays so."""
+        insert = PINS.insert.replace("INSERT", "INSERT OR IGNORE", 1)
+        self._db.execute(insert, *PINS.encode((message, time_ms)))
+
+    def unpin(self, message: int) -> None:
+        """Let a message be forgotten again when its time comes."""
+        self._db.execute("DELETE FROM pins WHERE message = ?", message)
 
     def tombstones(self) -> Tombstones:
         """Give what is never to be covered again; a content may have been purged for a path."""

@@ -14,7 +14,7 @@ object that a dead process left is ever taken for a stored one.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from shadowtree.base.errors import ShadowError, StoreDamaged, StoreFailed
@@ -39,6 +39,8 @@ from shadowtree.timeline.journal import Journal
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shadowtree.store.git_format import PackBytes
+    from shadowtree.store.packs import Pack
+    from shadowtree.timeline.live_objects import Marking
     from shadowtree.timeline.pack_rows import PackRow
 
 _MUCH = 24
@@ -216,11 +218,11 @@ class Intake:
         with self._journal.transaction():
             for name in self._journal.packs.announced():
                 remove_pack(self._layout.packs, name)
-            self.remove_lists()
+            self._remove_lists()
             disk.sync_names(self._layout.packs)
             self._journal.packs.forget_announced()
 
-    def remove_lists(self) -> None:
+    def _remove_lists(self) -> None:
         """Remove what `git gc` lists packs, commits and refs in, which are gone by now; it does without."""
         for name in ("info/commit-graph", "info/packs", "pack/multi-pack-index"):
             disk.remove_file(os.path.join(self._layout.objects, name))
@@ -265,12 +267,9 @@ class Intake:
         waiting = self._journal.packs.count()
         if waiting < self._limits.many and not self._has_large_news:
             return
-        names = set(self._journal.packs.fresh())
-        fresh = [pack for pack in self._objects.packs() if pack.name in names]
-        shelved = sum(pack.size for pack in self._objects.packs()) - sum(pack.size for pack in fresh)
-        has_large = max((pack.size for pack in fresh), default=0) > max(
-            self._limits.large_bytes, shelved // _MUCH
-        )
+        fresh, shelved = self._weigh_packs()
+        largest = max((pack.size for pack in fresh), default=0)
+        has_large = largest > max(self._limits.large_bytes, shelved // _MUCH)
         # In a store that is too large for it, where everything is would take long to find out.
         has_to_shelve = shelved <= self._limits.most_bytes_at_once and (
             has_large or (waiting >= self._limits.many and not has_idle_time)
@@ -284,106 +283,73 @@ class Intake:
         elif waiting >= self._limits.very_many:
             self._finish_removal(self._objects.pack_set.merge(fresh, self._release))
 
+    def _weigh_packs(self) -> tuple[list[Pack], int]:
+        """List the fresh packs, and tell how many bytes all others have."""
+        names = set(self._journal.packs.fresh())
+        fresh = [pack for pack in self._objects.packs() if pack.name in names]
+        return fresh, sum(pack.size for pack in self._objects.packs() if pack.name not in names)
+
     def shelve_some(self) -> bool:
         """Put some of what is fresh on a shelf, if that is worth it in idle time; True if there is more."""
+        limits = self._limits
         fresh, shelved = self._weigh_packs()
-        if fresh <= max(self._limits.idle_bytes, shelved // self._limits.idle_part):
+        if sum(pack.size for pack in fresh) <= max(limits.idle_bytes, shelved // limits.idle_part):
             return False
-        return self._step(largest=self._limits.most_bytes_at_once, most=self._limits.most_objects_at_once)
-
-    def _weigh_packs(self) -> tuple[int, int]:
-        """Tell how many bytes fresh packs have, and all others."""
-        names = set(self._journal.packs.fresh())
-        fresh = sum(pack.size for pack in self._objects.packs() if pack.name in names)
-        return fresh, sum(pack.size for pack in self._objects.packs()) - fresh
+        shelving = self._make_shelving()
+        has_more = shelving.step(limits.most_bytes_at_once, limits.most_objects_at_once)
+        self._finish_removal(shelving.merged)
+        return has_more
 
     def shelve(
-        self,
-        live: set[bytes],
-        before: Mapping[bytes, bytes],
-        *,
-        is_thorough: bool,
-        is_brief: bool,
-        is_over: Callable[[], bool],
+        self, marking: Marking, *, is_thorough: bool, is_brief: bool, is_over: Callable[[], bool]
     ) -> bool:
         """Write a shelf anew with nothing but what is live, and more until it `is_over`; True: there is more.
 
-        Unless it `is_thorough`, a shelf of which nearly all is live stays as it is. `before` tells which
-        versions are of the same thing. All packs become shelves, those of git too, and so do loose objects;
-        but if it `is_brief`, what is too little for a shelf stays fresh.
+        Unless it `is_thorough`, a shelf of which nearly all is live stays as it is. All packs become shelves,
+        those of git too, and so do loose objects; but if it `is_brief`, what is too little for a shelf stays
+        fresh.
         """
-        if self._take_loose(live):
+        self._remove_lists()
+        if self._take_loose(marking.live):
             return True
         while True:
             try:
-                return self._step(
-                    live=live,
-                    spares=not is_thorough,
-                    leaves=is_brief,
-                    before=before,
-                    foreign=self._list_foreign(),
-                    is_over=is_over,
-                )
+                shelving = self._make_shelving(marking, spares=not is_thorough, leaves=is_brief)
+                has_more = shelving.step(is_over=is_over)
+                break
             except NoShelf as error:
                 if error.pack in self._foreign:
                     raise
                 self._foreign.add(error.pack)
-
-    def require_shelvable(self, live: set[bytes], before: Mapping[bytes, bytes], *, is_brief: bool) -> int:
-        """Raise StoreDamaged if `shelve` could not be done; give how many bytes it may take for a while."""
-        loose = live.intersection(self._objects.loose.ids())
-        lost = next((id for id in loose if not self._objects.prove(id)), None)
-        if lost is not None:
-            raise StoreDamaged(f"object {lost.hex()} is damaged")
-        shelving = self._make_shelving(
-            live=live, spares=True, leaves=is_brief, before=before, foreign=self._list_foreign()
-        )
-        return shelving.require_whole() + sum(map(self._objects.stored_size, loose))
-
-    def _list_foreign(self) -> list[str]:
-        """Name the packs that should be no shelves: those of git."""
-        # They are told by their modes, which a copy of the store may have lost.
-        return [*self._foreign.union(pack.name for pack in self._objects.packs() if not pack.is_ours)]
-
-    def _step(
-        self,
-        *,
-        live: set[bytes] | None = None,
-        spares: bool = False,
-        leaves: bool = False,
-        before: Mapping[bytes, bytes] | None = None,
-        foreign: Collection[str] = (),
-        largest: int | None = None,
-        most: int | None = None,
-        is_over: Callable[[], bool] = lambda: True,
-    ) -> bool:
-        """Let `Shelving` do a step."""
-        shelving = self._make_shelving(
-            live=live, spares=spares, leaves=leaves, before=before, foreign=foreign
-        )
-        has_more = shelving.step(largest, most, is_over)
         self._finish_removal(shelving.merged)
         return has_more
 
+    def require_shelvable(self, marking: Marking, *, is_brief: bool) -> int:
+        """Raise StoreDamaged if `shelve` could not be done; give how many bytes it may take for a while."""
+        loose = marking.live.intersection(self._objects.loose.ids())
+        lost = next((id for id in loose if not self._objects.prove(id)), None)
+        if lost is not None:
+            raise StoreDamaged(f"object {lost.hex()} is damaged")
+        shelving = self._make_shelving(marking, spares=True, leaves=is_brief)
+        return shelving.require_whole() + sum(map(self._objects.stored_size, loose))
+
     def _make_shelving(
-        self,
-        *,
-        live: set[bytes] | None = None,
-        spares: bool = False,
-        leaves: bool = False,
-        before: Mapping[bytes, bytes] | None = None,
-        foreign: Collection[str] = (),
+        self, marking: Marking | None = None, *, spares: bool = False, leaves: bool = False
     ) -> Shelving:
-        versions = {**(before or {}), **self._journal.packs.versions()}
+        before, foreign = {}, set()
+        if marking is not None:
+            before = marking.before
+            # Those of git are told by their modes, which a copy of the store may have lost.
+            foreign = self._foreign.union(pack.name for pack in self._objects.packs() if not pack.is_ours)
         return Shelving(
             self._objects,
             self._journal.packs.fresh(),
-            versions,
+            {**before, **self._journal.packs.versions()},
             self._release,
-            live=live,
+            live=None if marking is None else marking.live,
             spares=spares,
             leaves=leaves,
-            foreign=foreign,
+            foreign=list(foreign),
             limits=self._limits,
         )
 
@@ -419,7 +385,7 @@ class Intake:
         if journaled.intersection(names) and last is not None:
             self._keep(last.keeper)
         # To real git a list of packs that names one that is gone is damage.
-        self.remove_lists()
+        self._remove_lists()
         self._removed += names
 
     # The ref

@@ -27,12 +27,12 @@ from shadowtree.timeline.schema import (
     IS_WRAP,
     MESSAGES,
     OF_MESSAGE,
-    PINS,
     PURGED,
     SNAPSHOT,
     STEP_END,
     TREES,
     BranchRow,
+    Table,
     decode_branch,
     decode_change,
     decode_text,
@@ -46,16 +46,16 @@ if TYPE_CHECKING:
 
     from shadowtree.base.paths import Answer
 
-_PIN = PINS.insert.replace("INSERT", "INSERT OR IGNORE", 1)
 _LAST_TREE = "SELECT number FROM trees WHERE number = (SELECT max(number) FROM trees)"
 _OLDER_THAN_ALL_LIVE = f"""SELECT number FROM events WHERE session = ? AND forgotten IS NOT NULL
     AND number < coalesce((SELECT min(number) FROM events WHERE session = ? AND {IS_LIVE}), {BEYOND})"""
-AGES = f"""SELECT messages.number, messages.session, role, min(events.number), events.time, pins.message
+_AGES = f"""SELECT messages.number, messages.session, role, min(events.number), events.time, pins.message
     FROM messages JOIN events ON events.message = messages.number AND kind IN ('{BEGIN}', '{SNAPSHOT}')
     LEFT JOIN pins ON pins.message = messages.number
     WHERE messages.forgotten IS NULL GROUP BY messages.number ORDER BY messages.number"""
-NAMED = f"SELECT number, message, before_tree, after_tree FROM events WHERE NOT ({IS_WRAP})"
-BARE_TREES = f"""SELECT number, time FROM trees WHERE {IS_LIVE} AND number NOT IN (
+_NAMED = f"""SELECT number, message, before_tree, after_tree FROM events
+    WHERE NOT ({IS_WRAP}) AND {IS_LIVE} ORDER BY number"""
+_BARE_TREES = f"""SELECT number, time FROM trees WHERE {IS_LIVE} AND number NOT IN (
     SELECT before_tree FROM events WHERE before_tree IS NOT NULL
     UNION SELECT after_tree FROM events WHERE after_tree IS NOT NULL AND NOT ({IS_WRAP})) ORDER BY number"""
 _REPLACE_CHANGE = CHANGES.insert.replace("INSERT", "INSERT OR REPLACE", 1)
@@ -105,36 +105,17 @@ class Named:
     trees: tuple[int, ...]
 
 
-@frozen
-class Tombstone:
-    """Something that was removed from every tree of the store for good."""
-
-    path: bytes | None
-    blob: bytes | None
-    time_ms: int
-
-
 class RetentionRows:
-    """Pins, what retention asks, and what it marks."""
+    """What retention asks of a timeline, and what it marks."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
-
-    # Pins
-
-    def pin(self, message: int, time_ms: int) -> None:
-        """Keep a message from being forgotten; one that is pinned stays so."""
-        self._db.execute(_PIN, *PINS.encode((message, time_ms)))
-
-    def unpin(self, message: int) -> None:
-        """Let a message be forgotten again when its time comes."""
-        self._db.execute("DELETE FROM pins WHERE message = ?", message)
 
     # What retention asks
 
     def ages(self) -> list[Age]:
         """Tell how old each message is that was not forgotten, oldest first."""
-        return self._db.read(decode_age, AGES)
+        return self._db.read(_decode_age, _AGES)
 
     def live_acts(self) -> list[Act]:
         """Give each act that was not forgotten, oldest first."""
@@ -143,12 +124,11 @@ class RetentionRows:
 
     def bare_trees(self) -> list[tuple[int, int]]:
         """Give the number and the time, in seconds, of each tree that no message or act ever named."""
-        return self._db.rows(BARE_TREES)
+        return self._db.rows(_BARE_TREES)
 
     def named_trees(self) -> list[Named]:
         """Tell which trees are named by messages and acts that were not forgotten, oldest first."""
-        select = f"{NAMED} AND {IS_LIVE} ORDER BY number"
-        return self._db.read(decode_named, select)
+        return self._db.read(_decode_named, _NAMED)
 
     def first_live(self, session: int) -> int:
         """Give the number of the oldest message of a session that is left, or one that none has."""
@@ -180,23 +160,22 @@ class RetentionRows:
 
     def forget_messages(self, numbers: Collection[int], time_ms: int) -> None:
         """Mark messages as forgotten, and forget what was said in them."""
-        gone = {"forgotten": time_ms, "text": b"", "meta": None}
-        self._db.change_all(MESSAGES, self._find_live("messages", "number", numbers), **gone)
-        self._db.change_all(EVENTS, self._find_live("events", "message", numbers), forgotten=time_ms)
-        steps = (
-            "DELETE FROM changes WHERE event IN (SELECT number FROM events WHERE kind = ? AND message = ?)"
+        self._mark(MESSAGES, "number", numbers, forgotten=time_ms, text=b"", meta=None)
+        self._mark(EVENTS, "message", numbers, forgotten=time_ms)
+        steps = "SELECT number FROM events WHERE kind = ? AND message = ?"
+        self._db.execute_all(
+            f"DELETE FROM changes WHERE event IN ({steps})", [(STEP_END, number) for number in numbers]
         )
-        self._db.execute_all(steps, [(STEP_END, number) for number in numbers])
         self._db.execute_all("DELETE FROM pins WHERE message = ?", [(number,) for number in numbers])
 
     def forget_acts(self, events: Collection[int], time_ms: int) -> None:
         """Mark acts as forgotten: they cannot be taken back any more."""
-        self._db.change_all(EVENTS, self._find_live("events", "number", events), forgotten=time_ms)
+        self._mark(EVENTS, "number", events, forgotten=time_ms)
 
     def forget_trees(self, numbers: Collection[int], time_ms: int) -> None:
         """Mark trees as forgotten: from now on nothing needs their objects. Never the last one."""
         assert not self._db.rows_of(f"{_LAST_TREE} AND number IN", numbers)
-        self._db.change_all(TREES, self._find_live("trees", "number", numbers), forgotten=time_ms)
+        self._mark(TREES, "number", numbers, forgotten=time_ms)
 
     def forget_changes(self, sessions: Collection[int]) -> None:
         """Remove what forgotten messages and acts changed, where nothing older of their session is left."""
@@ -205,19 +184,22 @@ class RetentionRows:
             [(session, session) for session in sessions],
         )
 
-    def _find_live(self, table: str, column: str, numbers: Collection[int]) -> list[int]:
-        select = f"SELECT number FROM {table} WHERE {IS_LIVE} AND {column} IN"
-        return [number for (number,) in self._db.rows_of(select, numbers)]
+    def _mark(self, table: Table, column: str, numbers: Collection[int], **columns: object) -> None:
+        """Change rows by what a column holds, all together; those forgotten already stay as they are."""
+        select = f"SELECT number FROM {table.name} WHERE {IS_LIVE} AND {column} IN"
+        with self._db.together():
+            for (number,) in self._db.rows_of(select, numbers):
+                self._db.change(table, number, **columns)
 
 
-def decode_age(row: Any) -> Age:  # Any: a row of SQLite
-    """Make a value of a row of `AGES`."""
+def _decode_age(row: Any) -> Age:  # Any: a row of SQLite
+    """Make a value of a row of `_AGES`."""
     number, session, role, event, time_ms, pin = row
     return Age(number, session, decode_text(role), event, time_ms, pin is not None)
 
 
-def decode_named(row: Any) -> Named:  # Any: a row of SQLite
-    """Make a value of a row of `NAMED`."""
+def _decode_named(row: Any) -> Named:  # Any: a row of SQLite
+    """Make a value of a row of `_NAMED`."""
     event, message, *trees = row
     return Named(event, message, tuple(int(tree) for tree in trees if tree is not None))
 
@@ -234,14 +216,14 @@ class PurgeRows:
         """Note that a path, a content, or with neither a text, was removed; it is not swept yet."""
         self._db.add(PURGED, path, blob, time_ms)
 
-    def remove(self, path: bytes | None, blob: bytes | None) -> list[Tombstone]:
+    def remove(self, path: bytes | None, blob: bytes | None) -> list[tuple[bytes | None, bytes | None]]:
         """Let a content be covered again, or a path with all that was purged for it; give what that is."""
         is_meant = "path IS ?" if blob is None else "blob IS ?"
-        values = [path if blob is None else blob]
-        found = self._db.read(decode_tombstone, f"{PURGED.select} WHERE {is_meant}", *values)
+        value = path if blob is None else blob
+        found = self._db.read(PURGED.decode, f"{PURGED.select} WHERE {is_meant}", value)
         if found:
-            self._db.execute(f"DELETE FROM purged WHERE {is_meant}", *values)
-        return found
+            self._db.execute(f"DELETE FROM purged WHERE {is_meant}", value)
+        return [(path, blob) for _, path, blob, *_ in found]
 
     def finish(self) -> None:
         """Note that nothing is left of what was purged."""
@@ -253,17 +235,14 @@ class PurgeRows:
 
     def changes_to(self, tombstones: Tombstones) -> list[tuple[int, Change]]:
         """Give each change, with its event, that leads to or from something that is purged."""
-        rows = [
-            row
-            for path in tombstones.paths
-            for row in self._db.rows(
-                f"{CHANGES.select} WHERE path = ? OR (path >= ? AND path < ?)", path, path + b"/", path + b"0"
-            )
-        ]
+        rows = []
+        for path in tombstones.paths:
+            select = f"{CHANGES.select} WHERE path = ? OR (path >= ? AND path < ?)"
+            rows += self._db.rows(select, path, path + b"/", path + b"0")
         for column in ("old_blob", "new_blob"):
             rows += self._db.rows_of(f"{CHANGES.select} WHERE {column} IN", tombstones.blobs)
         found = {(event, change.path): change for event, change in self._db.decode(decode_change, rows)}
-        return [(event, change) for (event, _), change in sorted(found.items(), key=lambda item: item[0])]
+        return [(event, found[event, path]) for event, path in sorted(found)]
 
     def veil_changes(self, changes: Iterable[tuple[int, Change]], tombstones: Tombstones) -> None:
         """Let nobody know what was at purged paths, or where purged contents were."""
@@ -277,21 +256,17 @@ class PurgeRows:
 
     def texts(self) -> list[tuple[Place, str]]:
         """Give all that callers said, and where it stands."""
-        return [
-            ((table, column, number), text)
-            for table, column in _TEXTS
-            for number, text in self._db.decode(
-                lambda row: (int(row[0]), str(decode_text(row[1]))),
-                self._db.rows(
-                    f"SELECT number, {column} FROM {table} WHERE {column} IS NOT NULL AND {column} <> x''"
-                ),
-            )
-        ]
+        found: list[tuple[Place, str]] = []
+        for table, column in _TEXTS:
+            select = f"SELECT number, {column} FROM {table} WHERE {column} IS NOT NULL AND {column} <> x''"
+            texts = self._db.read(lambda row: (int(row[0]), str(decode_text(row[1]))), select)
+            found += [((table, column, number), text) for number, text in texts]
+        return found
 
     def message_ids(self) -> list[str]:
         """Give the ids of all messages, those too that were forgotten."""
-        rows = self._db.rows("SELECT DISTINCT id FROM messages ORDER BY number")
-        return self._db.decode(lambda row: str(decode_text(row[0])), rows)
+        select = "SELECT DISTINCT id FROM messages ORDER BY number"
+        return self._db.read(lambda row: str(decode_text(row[0])), select)
 
     def all_branches(self) -> list[BranchRow]:
         """Give the branches of all sessions, those too that were dropped."""
@@ -318,9 +293,3 @@ def _veil_change(change: Change, tombstones: Tombstones) -> Change:
         return Unknown(PURGED_REASON) if is_told else state
 
     return Change(change.path, veil(change.old), veil(change.new), change.is_merged)
-
-
-def decode_tombstone(row: Any) -> Tombstone:  # Any: a row of SQLite
-    """Make a value of a row of `PURGED`."""
-    _, path, blob, time_ms, _ = PURGED.decode(row)
-    return Tombstone(path, blob, time_ms)

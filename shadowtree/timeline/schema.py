@@ -367,31 +367,14 @@ def decode_message(row: Any) -> MessageRow:  # Any: a row of SQLite
     return MessageRow(*MESSAGES.decode(row))
 
 
-def event_values(event: Event, intent: int | None) -> tuple[object, ...]:
+def event_values(event: Event, intent: int | None) -> list[object]:
     """Return the columns of an event, in the order of `EVENTS`, but for its number."""
-    position = event.position
-    out = ",".join(f"{taken.message}:{taken.newest}" for taken in position.out).encode("ascii")
-    return (
-        event.session,
-        event.kind,
-        event.time_ms,
-        position.head,
-        position.tip,
-        position.open,
-        position.step,
-        out or None,
-        event.message,
-        event.step,
-        event.before,
-        event.after,
-        event.since,
-        event.is_inferred,
-        event.git_head,
-        event.takes_back,
-        event.skips,
-        event.forgotten_ms,
-        intent,
-    )
+    stands = event.position
+    out = ",".join(f"{taken.message}:{taken.newest}" for taken in stands.out).encode("ascii")
+    position = stands.head, stands.tip, stands.open, stands.step, out or None
+    what = event.message, event.step, event.before, event.after, event.since
+    rest = event.is_inferred, event.git_head, event.takes_back, event.skips, event.forgotten_ms
+    return [event.session, event.kind, event.time_ms, *position, *what, *rest, intent]
 
 
 def decode_event(row: Any) -> Event:  # Any: a row of SQLite

@@ -1271,8 +1271,8 @@ def test_trees_are_bare_that_no_message_and_no_act_names(four: Journal) -> None:
 
 def test_a_pin_goes_with_unpin_and_with_the_message(four: Journal) -> None:
     for number in (1, 1, 2, 3):
-        four.retention.pin(number, 7)
-    four.retention.unpin(1)
+        four.pin(number, 7)
+    four.unpin(1)
     four.retention.forget_messages([2], 99)
 
     assert four.pins() == {3}
