@@ -11,7 +11,7 @@
     │   │   ├── ForgottenMessage  retention took it away
     │   │   └── UnknownBranch
     │   └── UnknownTree
-    │       ├── ForgottenTree     retention took it away
+    │       └── ForgottenTree     retention took it away
     ├── Conflict              the user: somebody else changed what would be replaced
     │   └── NotConfirmed          nobody said yes to what deletes much
     ├── Locked                time: another process is at work

@@ -281,21 +281,20 @@ def find_remote(
     if client is None:
         return None
     given = store or environ.get("SHADOWTREE_STORE") or None
+    found = None
     try:
         if client.greet() is None:
             found = client.find(os.path.realpath(start), given and os.path.realpath(given))
-            if found is not None:
-                # Any: it answers like a Shadow.
-                remote: Any = RemoteShadow(client, *found, session)
-                return found[0], remote
     except (OSError, ValueError, TypeError):
         # Whatever it is, it is nothing to talk to.
         pass
-    except BaseException:
-        client.close()
-        raise
-    client.close()
-    return None
+    finally:
+        if found is None:
+            client.close()
+    if found is None:
+        return None
+    remote: Any = RemoteShadow(client, *found, session)  # Any: it answers like a Shadow
+    return found[0], remote
 
 
 class RemoteShadow:

@@ -145,13 +145,13 @@ class Endpoint:
         """Connect to the daemon; None: there is none, or one that is not to be trusted."""
         if not os.path.lexists(self.socket):
             return None
-        try:
-            # The module `socket` itself costs as much as a bare start of Python.
-            import _socket
+        # The module `socket` itself costs as much as a bare start of Python.
+        import _socket
 
+        try:
             disk.require_private(self.directory)
             connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
-        except (ImportError, AttributeError, OSError, ShadowError):
+        except (OSError, ShadowError):
             return None
         try:
             connection.settimeout(self.timing.hello_s)

@@ -237,9 +237,10 @@ class Conversation:
 
     async def _stop(self, start: str, store: str | None) -> None:
         worktrees = self._server.worktrees
-        served = await worktrees.find(start, store)
-        is_stopped = served is not None and await worktrees.drop(served, "somebody stopped it")
-        await self.send("result", [served.worktree] if served is not None and is_stopped else [])
+        served, stopped = await worktrees.find(start, store), []
+        if served is not None and await worktrees.drop(served, "somebody stopped it"):
+            stopped.append(served.worktree)
+        await self.send("result", stopped)
 
     async def _find(self, start: str, store: str | None) -> None:
         self._served = served = await self._server.worktrees.find(start, store)
@@ -401,12 +402,9 @@ class _PrivateFile(RotatingFileHandler):
     """A log that others cannot read. One that cannot be written is no reason to fail."""
 
     def _open(self) -> TextIOWrapper:
-        def open_privately(path: str, flags: int) -> int:
-            return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-
-        return open(
-            self.baseFilename, "a", encoding="ascii", errors="backslashreplace", opener=open_privately
-        )
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(self.baseFilename, flags, 0o600)
+        return open(fd, "a", encoding="ascii", errors="backslashreplace")
 
     def handleError(self, record: logging.LogRecord) -> None:  # logging's name
         """Go on without it."""

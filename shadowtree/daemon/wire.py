@@ -122,7 +122,9 @@ def encode_error(error: BaseException) -> dict[str, Any]:  # Any: plain values
         carried = {key: encode(value) for key, value in vars(error).items()}
         return {"class": name, "text": str(error), "values": carried}
     if isinstance(error, OSError):
-        return {"class": "OSError", "values": [error.errno, error.strerror, _decode_name(error.filename)]}
+        # A descriptor may stand for the name.
+        path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else None
+        return {"class": "OSError", "values": [error.errno, error.strerror, path]}
     return {"class": "", "text": f"{type(error).__name__}: {error}"}
 
 
@@ -148,7 +150,3 @@ def _find_class(name: str) -> Any:  # Any: a class of ours
 
     module, _, kind = name.partition(":")
     return getattr(import_module(module), kind)
-
-
-def _decode_name(name: object) -> str | None:
-    return os.fsdecode(name) if isinstance(name, str | bytes) else None
