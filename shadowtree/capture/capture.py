@@ -106,7 +106,7 @@ class Capture:
 
         The commit that keeps them goes along, so that `record` with the same time needs no pack of its own.
         """
-        if self._pack.ids():
+        if self._pack.ids:
             self._opened.add_keeper(
                 self._pack, self.tree, self.facts, time_s=time_s, after=self._opened.last_keeper()
             )

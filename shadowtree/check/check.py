@@ -34,8 +34,8 @@ from shadowtree.check.objects import (
     ends_with_checksum,
     find_pack_fault,
     hash_at,
+    list_entries,
     list_packs,
-    list_places,
     open_pack,
 )
 from shadowtree.check.timeline import TimelineRows
@@ -230,7 +230,7 @@ class Check:
         packs = self.layout.packs
         names = list_packs(packs)
         whole = {content.name: content for content in self.journaled}
-        total = sum(len(list_places(packs, name)) for name in names) if read_data else 0
+        total = sum(len(list_entries(packs, name)) for name in names) if read_data else 0
         for name in names:
             fault = find_pack_fault(packs, name, read_data=read_data)
             if fault is None and name in whole and not is_written(packs, whole[name]):
@@ -255,7 +255,7 @@ class Check:
         if pack is None:
             return 0
         with closing(pack):
-            for offset, id in pack.places():
+            for id, offset, _ in pack.entries():
                 if hash_at(pack, offset) != id:
                     self._damaged.add(id)
                     bad += 1

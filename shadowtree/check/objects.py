@@ -67,10 +67,10 @@ def open_pack(directory: str, name: str) -> Pack | None:
         return None
 
 
-def list_places(directory: str, name: str) -> list[tuple[int, bytes]]:
+def list_entries(directory: str, name: str) -> list[PackEntry]:
     """List what the index of a pack names, be it damaged, and where; nothing if it cannot be read."""
     pack = open_pack(directory, name)
-    return [] if pack is None else pack.places()
+    return [] if pack is None else pack.entries()
 
 
 def find_pack_fault(directory: str, name: str, *, read_data: bool) -> PackFault | None:
@@ -137,7 +137,7 @@ def rebuild_index(directory: str, name: str) -> tuple[bytes, bool]:
     path = os.path.join(directory, name + ".idx")
     with closing(Pack.with_index(path, encode_pack_index([], bytes(20)))) as bare:
         known = _name_entries(path, list(scan_entries(bare)))
-        for offset, id in list_places(directory, name):
+        for id, offset, _ in list_entries(directory, name):
             if id not in known and hash_at(bare, offset) == id:
                 known[id] = (id, offset, bare.measure(offset)[1])
         count, end = bare.read_ends()

@@ -289,7 +289,7 @@ class Repair:
         if pack is None:
             return
         with closing(pack):
-            for offset, id in pack.places():
+            for id, offset, _ in pack.entries():
                 if id in writer or hash_at(pack, offset) != id or is_elsewhere(id):
                     continue
                 kind, size, pieces = pack.read(offset)

@@ -154,7 +154,7 @@ class Shelf:
                 return
             id = self._entries[entry][0]
             into.add_delta(id, *self._pack.read_delta(self._entries[entry], self._places[entry + 1]))
-            into.note_copied(id)
+            into.copied.add(id)
 
     def _read(self, first: int, after: int) -> tuple[Iterator[bytes], list[PackEntry]]:
         return self._pack.read_pieces(self._places[first], self._places[after]), self._entries[first:after]
@@ -199,7 +199,7 @@ def write_family(
             into.add(kind, id, size, deflated)
             length = 1
         if version.is_as_it_stood:
-            into.note_copied(id)
+            into.copied.add(id)
         before = version
 
 

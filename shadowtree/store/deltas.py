@@ -43,9 +43,9 @@ def make_delta(base: bytes, wanted: bytes, *, is_tree: bool) -> bytes:
         parts = _find(base, _split_tree(base), _split_tree(wanted), 0)
     else:
         start = _common_start(base, wanted)
-        end = _common_end(base, wanted, min(len(base), len(wanted)) - start)
+        end = _common_start(base[start:][::-1], wanted[start:][::-1])
         old, new = base[start : len(base) - end], wanted[start : len(wanted) - end]
-        between = _find(base, _split_lines(old), _split_lines(new), start)
+        between = _find(base, old.splitlines(keepends=True), new.splitlines(keepends=True), start)
         parts = [(0, start), *between, (len(base) - end, len(base))]
     return _encode_size(len(base)) + _encode_size(len(wanted)) + _encode_parts(base, parts)
 
@@ -77,10 +77,6 @@ def _find(base: bytes, pieces: Iterable[bytes], wanted: Iterable[bytes], at: int
     return found
 
 
-def _split_lines(content: bytes) -> list[bytes]:
-    return content.splitlines(keepends=True)
-
-
 def _split_tree(content: bytes) -> Iterator[bytes]:
     """Split a tree into what stands before each id, and the ids."""
     position = 0
@@ -97,18 +93,6 @@ def _common_start(one: bytes, other: bytes) -> int:
     while low < high:
         middle = (low + high + 1) // 2
         if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def _common_end(one: bytes, other: bytes, limit: int) -> int:
-    """Do the same from the end on, for up to `limit` bytes."""
-    low, high = 0, limit
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[len(one) - middle : len(one) - low] == other[len(other) - middle : len(other) - low]:
             low = middle
         else:
             high = middle - 1

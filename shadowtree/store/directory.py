@@ -75,7 +75,7 @@ def list_all(directory: str) -> list[str]:
     with disk.store_errors(directory):
         names = sorted(os.listdir(directory))
     paths = [os.path.join(directory, name) for name in names]
-    return [path for path in paths if exists(path) and not is_unfinished(path)]
+    return [path for path in paths if exists(path) and not path.endswith(_NEW_SUFFIX)]
 
 
 def find_wrapped(directory: str, places: Places, store: str | os.PathLike[str] | None) -> str | None:
@@ -111,11 +111,12 @@ def create(store: str, worktree: str, prepare: Callable[[StoreLayout], None]) ->
     disk.make_directories(parent)
     disk.require_trusted_parent(parent)
     remove_unfinished(store)
-    if os.path.lexists(store) and not _is_empty_directory(store):
+    is_empty = os.path.isdir(store) and not os.path.islink(store) and not os.listdir(store)
+    if os.path.lexists(store) and not is_empty:
         if exists(store):
             return
         raise UnsafePath(store, "it is there already and is no store")
-    building = f"{_building_prefix(store)}{os.getpid()}-{os.urandom(4).hex()}{_NEW_SUFFIX}"
+    building = _name_unfinished(store)
     try:
         disk.make_directory(building)
         _fill(StoreLayout(building), worktree, prepare)
@@ -134,7 +135,7 @@ def remove_temporaries(layout: StoreLayout) -> None:
 
 def remove(store: str) -> None:
     """Remove a store so that at any moment there is all of it or none."""
-    unwanted = f"{_building_prefix(store)}{os.getpid()}-{os.urandom(4).hex()}{_NEW_SUFFIX}"
+    unwanted = _name_unfinished(store)
     disk.rename(store, unwanted)
     disk.sync_names(os.path.dirname(store))
     disk.remove_tree(unwanted)
@@ -184,14 +185,9 @@ def refuse_another(store: str, worktree: str) -> None:
 
 def find_faults(store: str, worktree: str) -> Iterator[tuple[str, str]]:
     """Look at the small files that make it a git repository and tell whose it is; name what is wrong."""
-    looks = {
-        "shadowtree.json": _find_identity_fault,
-        "config": _find_config_fault,
-        "HEAD": _find_head_fault,
-    }
-    for file, look in looks.items():
+    for file in (IDENTITY, "config", "HEAD"):
         try:
-            why = look(store, worktree)
+            why = _find_fault(store, worktree, file)
         except ShadowError as error:
             why = error.what if isinstance(error, StoreDamaged) else str(error)
         if why is not None:
@@ -200,27 +196,26 @@ def find_faults(store: str, worktree: str) -> Iterator[tuple[str, str]]:
     yield from ((part, "is missing") for part in missing)
 
 
-def _find_identity_fault(store: str, worktree: str) -> str | None:
-    read_identity(store)
-    return None
-
-
-def _find_config_fault(store: str, worktree: str) -> str | None:
-    lines = (disk.read_if_there(StoreLayout(store).config) or b"").splitlines()
-    # Somebody may have added something of theirs.
-    is_told = all(line in lines for line in _core_config(worktree).splitlines())
+def _find_fault(store: str, worktree: str, file: str) -> str | None:
+    if file == IDENTITY:
+        read_identity(store)
+        return None
+    if file == "HEAD":
+        is_named = disk.read_if_there(os.path.join(store, file)) == _HEAD
+        return None if is_named else f"does not name {KEEPER_REF}"
+    is_told = _is_configured(store, _core_config(worktree))
     return None if is_told else "does not say what git has to know of the store"
 
 
-def _find_head_fault(store: str, worktree: str) -> str | None:
-    is_named = disk.read_if_there(os.path.join(store, "HEAD")) == _HEAD
-    return None if is_named else f"does not name {KEEPER_REF}"
+def _is_configured(store: str, text: bytes) -> bool:
+    """Tell whether all lines of a text are in git's configuration, to which others may have added theirs."""
+    lines = (disk.read_if_there(StoreLayout(store).config) or b"").splitlines()
+    return all(line in lines for line in text.splitlines())
 
 
 def has_other_notes(store: str, worktree: str) -> bool:
     """Tell whether the directory, or what is above it, is not what was written down."""
-    lines = (disk.read_if_there(StoreLayout(store).config) or b"").splitlines()
-    is_noted = all(line in lines for line in _encode_notes(worktree).splitlines())
+    is_noted = _is_configured(store, _encode_notes(worktree))
     # Another line may hide it, or one that makes no sense.
     return not is_noted or read_anchor(store) != find_anchor(worktree)
 
@@ -234,9 +229,7 @@ def proves_to_belong(store: str, worktree: str) -> bool:
     with suppress(StoreDamaged, StoreFailed):
         return belongs_to(store, worktree)
     with suppress(StoreFailed):
-        lines = (disk.read_if_there(StoreLayout(store).config) or b"").splitlines()
-        note = encode_note(identify(worktree)).splitlines()
-        return all(line in lines for line in (_worktree_line(worktree), *note))
+        return _is_configured(store, _worktree_line(worktree) + b"\n" + encode_note(identify(worktree)))
     return False
 
 
@@ -291,7 +284,8 @@ def remove_unfinished(store: str) -> None:
 
     Whatever cannot be removed stays: it is in nobody's way.
     """
-    parent, prefix = os.path.split(_building_prefix(store))
+    parent, name = os.path.split(store)
+    prefix = f"{name}.{host_name()}-"
     for entry in _list_unfinished(parent):
         if entry.startswith(prefix):
             _remove_if_dead(parent, entry, entry[len(prefix) :])
@@ -303,11 +297,6 @@ def remove_all_unfinished(directory: str) -> None:
         _, mark, owner = entry.rpartition(f".{host_name()}-")
         if mark:
             _remove_if_dead(directory, entry, owner)
-
-
-def is_unfinished(store: str) -> bool:
-    """Tell whether this is a store that is being made, or removed."""
-    return store.endswith(_NEW_SUFFIX)
 
 
 def _list_unfinished(directory: str) -> list[str]:
@@ -325,13 +314,9 @@ def _remove_if_dead(directory: str, entry: str, owner: str) -> None:
             disk.remove_tree(os.path.join(directory, entry))
 
 
-def _building_prefix(store: str) -> str:
-    """Name a store that is being made; no lock could guard it, because it is not there yet."""
-    return f"{store}.{host_name()}-"
-
-
-def _is_empty_directory(path: str) -> bool:
-    return os.path.isdir(path) and not os.path.islink(path) and not os.listdir(path)
+def _name_unfinished(store: str) -> str:
+    """Name a store that is being made, or removed; no lock could guard it, because it is not there."""
+    return f"{store}.{host_name()}-{os.getpid()}-{os.urandom(4).hex()}{_NEW_SUFFIX}"
 
 
 def _git_config(worktree: str) -> bytes:

@@ -105,7 +105,8 @@ def encode_identity(identity: Identity) -> bytes:
         f'{{\n "format": {FORMAT},\n "worktree": {_quote(identity.worktree)},\n'
         f' "inode": {identity.inode},\n "generation": {generation}'
     )
-    return _seal(text.encode())
+    body = text.encode()
+    return body + _CHECK + _checksum(body) + _END
 
 
 def encode_note(identity: Identity) -> bytes:
@@ -166,10 +167,6 @@ def encode_anchor(worktree: str) -> bytes:
 
 def _or_none(number: int) -> int | None:
     return None if number == _NONE else number
-
-
-def _seal(body: bytes) -> bytes:
-    return body + _CHECK + _checksum(body) + _END
 
 
 def _checksum(body: bytes) -> bytes:

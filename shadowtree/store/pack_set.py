@@ -133,8 +133,9 @@ class PackSet:
         whenever a pack goes.
         """
         if self._tables is None:
-            self._collect_tables()
-        assert self._tables is not None
+            packs = list(self.all_packs())
+            self._large = [pack for pack in packs if not pack.is_small]
+            self._tables = [pack.rows for pack in packs if pack.is_small]
         for table in self._tables:
             if wanted in table:
                 return True
@@ -143,17 +144,12 @@ class PackSet:
                 return True
         return False
 
-    def _collect_tables(self) -> None:
-        packs = list(self.all_packs())
-        self._large = [pack for pack in packs if not pack.is_small]
-        self._tables = [pack.table_of_few() for pack in packs if pack.is_small]
-
     def _note_table(self, pack: Pack) -> None:
         """Let a pack that comes be asked too, before it does: Ctrl-C in between does no harm then."""
         if self._tables is None:
             return
         if pack.is_small:
-            self._tables.append(pack.table_of_few())
+            self._tables.append(pack.rows)
         else:
             self._large.append(pack)
 

@@ -49,51 +49,41 @@ class PackWriter:
         self._part_count = part_count
         self._full: list[_Part] = []
         self._part = _Part(directory)
-        self._ids: set[bytes] = set()
-        self._copied: set[bytes] = set()
+        self.ids: set[bytes] = set()
+        """The id of every object so far."""
+        self.copied: set[bytes] = set()
+        """Those that stand as they stood in another pack, and were not hashed here."""
         self.versions: list[tuple[bytes, bytes]] = []
         """Of the objects that came in place of others: the id, and that of the one before."""
 
     def __contains__(self, object_id: bytes) -> bool:
-        return object_id in self._ids
-
-    def ids(self) -> set[bytes]:
-        """Give the id of every object so far."""
-        return self._ids
+        return object_id in self.ids
 
     def proven_ids(self) -> set[bytes]:
         """Give the id of every object whose content was hashed here, and not copied from another pack."""
-        return self._ids - self._copied
+        return self.ids - self.copied
 
     @property
     def size(self) -> int:
         """How many bytes all parts have so far."""
         return sum(part.size for part in (*self._full, self._part))
 
-    def note_copied(self, object_id: bytes) -> None:
-        """Note that what was added is what it was in another pack, and was not hashed here."""
-        self._copied.add(object_id)
-
-    def copied_ids(self) -> set[bytes]:
-        """Give the id of every object that was copied as it stands in another pack."""
-        return self._copied
-
     def note_version(self, object_id: bytes, before: bytes) -> None:
         """Note that an object came in place of another one: of the same file, or the same directory."""
-        if object_id in self._ids and any(before):
+        if object_id in self.ids and any(before):
             self.versions.append((object_id, before))
 
     def add(self, kind: bytes, object_id: bytes, size: int, deflated: bytes) -> None:
         """Append an object that is deflated already; one that is there already is passed over."""
-        if object_id not in self._ids:
+        if object_id not in self.ids:
             self._next_part().add(object_id, entry_header(KIND_NUMBERS[kind], size), deflated)
-            self._ids.add(object_id)
+            self.ids.add(object_id)
 
     def add_delta(self, object_id: bytes, size: int, deflated: bytes) -> None:
         """Append a delta of `size` bytes, deflated already, whose base is what was appended last."""
-        assert object_id not in self._ids
+        assert object_id not in self.ids
         self._part.add_delta(object_id, size, deflated)
-        self._ids.add(object_id)
+        self.ids.add(object_id)
 
     def takes_file(self, object_id: bytes, size: int) -> bool:
         """Take every file."""
@@ -112,16 +102,16 @@ class PackWriter:
         except BaseException:
             part.cut_back(offset)
             raise
-        if object_id in self._ids or is_known(object_id):
+        if object_id in self.ids or is_known(object_id):
             part.cut_back(offset)
         else:
             part.entries.append((object_id, offset, crc))
-            self._ids.add(object_id)
+            self.ids.add(object_id)
         return object_id
 
     def copy_entry(self, object_id: bytes, raw: bytes) -> None:
         """Append an entry exactly as it stands in another pack; it must not be a delta."""
-        if object_id not in self._ids:
+        if object_id not in self.ids:
             self.copy_entries([raw], [(object_id, 0, zlib.crc32(raw))])
 
     def copy_entries(self, pieces: Iterable[bytes], entries: Sequence[PackEntry]) -> None:
@@ -153,10 +143,10 @@ class PackWriter:
             raise
         moved = offset - entries[0][1]
         ids = [object_id for object_id, _, _ in entries]
-        assert self._ids.isdisjoint(ids)
+        assert self.ids.isdisjoint(ids)
         part.entries += [(object_id, at + moved, crc) for object_id, at, crc in entries]
-        self._ids.update(ids)
-        self._copied.update(ids)
+        self.ids.update(ids)
+        self.copied.update(ids)
 
     def seal(self, limit: int) -> PackBytes | None:
         """Give the whole pack as bytes, and have no files; None if it is empty, or has more than `limit`.
@@ -220,19 +210,16 @@ class _Part:
 
     def start(self) -> int:
         """Leave room for the header when the first object comes, and give where the next entry begins."""
-        size = self._flushed + len(self._buffer)
-        if size:
-            return size
-        self._buffer += bytes(PACK_HEADER_SIZE)
-        return PACK_HEADER_SIZE
+        if not self.size:
+            self._buffer += bytes(PACK_HEADER_SIZE)
+        return self.size
 
     def add(self, object_id: bytes, header: bytes, deflated: bytes) -> None:
         """Append an entry."""
         offset = self.start()
         self._buffer += header
-        self._buffer += deflated
         self.entries.append((object_id, offset, zlib.crc32(deflated, zlib.crc32(header))))
-        self._flush_if_large()
+        self.put(deflated)
 
     def add_delta(self, object_id: bytes, size: int, deflated: bytes) -> None:
         """Append a delta whose base is the entry before it."""
@@ -243,7 +230,8 @@ class _Part:
     def put(self, raw: bytes) -> None:
         """Append bytes."""
         self._buffer += raw
-        self._flush_if_large()
+        if len(self._buffer) >= _BUFFER_SIZE:
+            self.flush()
 
     def stream(self, size: int, pieces: Iterator[bytes]) -> tuple[bytes, int]:
         """Append a blob that comes in pieces; give its id and its CRC."""
@@ -275,10 +263,6 @@ class _Part:
             self._buffer = bytearray()
             disk.truncate(self._fd, offset, self._path)
             self._flushed = offset
-
-    def _flush_if_large(self) -> None:
-        if len(self._buffer) >= _BUFFER_SIZE:
-            self.flush()
 
     def flush(self) -> None:
         """Write to the file what is in memory."""

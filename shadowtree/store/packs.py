@@ -6,12 +6,11 @@ import os
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import cached_property
 from hashlib import sha1
 from operator import itemgetter
 from stat import S_ISREG
-from zlib import crc32
 
 from shadowtree.base.errors import StoreDamaged
 from shadowtree.base.frozen import frozen
@@ -125,10 +124,6 @@ class Pack:
         """Whether it is worth while to have all ids in memory."""
         return self.count <= _FEW_OBJECTS
 
-    def table_of_few(self) -> Container[bytes]:
-        """Give what can tell whether an object is in a small pack."""
-        return self._rows
-
     def raw_entry(self, object_id: bytes) -> bytes | None:
         """Give the bytes of an entry; None if it is not here, or not what was written, by its CRC."""
         row = self._row(object_id)
@@ -161,13 +156,13 @@ class Pack:
 
     def weigh(self, ids: Set[bytes]) -> int:
         """Tell how many bytes the entries of some objects have together, of those that are here."""
-        ends = dict(zip(self._offsets, [*self._offsets[1:], self.size - 20], strict=True))
+        ends = dict(zip(self.offsets, [*self.offsets[1:], self.size - 20], strict=True))
         places = zip(self.ids(), self.offsets_by_id(), strict=True)
         return sum(ends[offset] - offset for id, offset in places if id in ids)
 
     def _end_of(self, offset: int) -> int:
-        after = bisect_right(self._offsets, offset)
-        return self._offsets[after] if after < self.count else self.size - 20
+        after = bisect_right(self.offsets, offset)
+        return self.offsets[after] if after < self.count else self.size - 20
 
     def read_raw(self, start: int, end: int) -> bytes:
         """Give the bytes between two places, none if there are not that many."""
@@ -216,7 +211,7 @@ class Pack:
         heads: list[int] = []
         start, window, last = 0, b"", 0
         try:
-            for number, offset in enumerate(self._offsets):
+            for number, offset in enumerate(self.offsets):
                 at = offset - start
                 if at + _HEAD_SIZE > len(window):
                     start, window, at = offset, self._pread(offset, _BUFFER_SIZE), 0
@@ -257,13 +252,13 @@ class Pack:
     def having(self, ids: Iterable[bytes]) -> list[bytes]:
         """Give those of some ids that are here."""
         if self.is_small:
-            rows = self._rows
+            rows = self.rows
             return [id for id in ids if id in rows]
         return [id for id in ids if self._row(id) is not None]
 
     def has_sound(self, entries: Sequence[PackEntry]) -> bool:
         """Tell whether all its entries, as `entries` gave them, are what was written, by their CRCs."""
-        ends = [*self._offsets[1:], self.size - 20]
+        ends = [*self.offsets[1:], self.size - 20]
         first = 0
         while first < len(entries):
             start = entries[first][1]
@@ -271,9 +266,9 @@ class Pack:
             after = max(first + 1, bisect_right(ends, start + _BUFFER_SIZE))
             window = memoryview(self._pread(start, min(ends[after - 1] - start, _BUFFER_SIZE)))
             places = zip(entries[first:after], ends[first:after], strict=True)
-            found = [crc32(window[offset - start : end - start]) for (_, offset, _), end in places]
+            found = [zlib.crc32(window[offset - start : end - start]) for (_, offset, _), end in places]
             for at in range(start + len(window), ends[after - 1], _BUFFER_SIZE):
-                found[-1] = crc32(self._pread(at, min(_BUFFER_SIZE, ends[after - 1] - at)), found[-1])
+                found[-1] = zlib.crc32(self._pread(at, min(_BUFFER_SIZE, ends[after - 1] - at)), found[-1])
             if found != [crc for _, _, crc in entries[first:after]]:
                 return False
             first = after
@@ -297,7 +292,7 @@ class Pack:
 
     def _row(self, object_id: bytes) -> int | None:
         if self.is_small:
-            return self._rows.get(object_id)
+            return self.rows.get(object_id)
         prefixes = self._prefixes
         prefix = int.from_bytes(object_id[:4], "big")
         row = bisect_left(prefixes, prefix)
@@ -315,28 +310,19 @@ class Pack:
         return prefixes_in_index(self.count, self._index)
 
     @cached_property
-    def _rows(self) -> dict[bytes, int]:
+    def rows(self) -> dict[bytes, int]:
         """Where each object of a small pack is; there are many such packs, and most are asked in vain."""
         ids = self._index[PACK_INDEX_IDS : PACK_INDEX_IDS + 20 * self.count]
         return {ids[20 * row : 20 * row + 20]: row for row in range(self.count)}
 
     @cached_property
-    def _offsets(self) -> list[int]:
+    def offsets(self) -> list[int]:
         """Where entries begin, in order."""
         return sorted(offsets_in_index(self.count, self._index))
-
-    def offsets(self) -> list[int]:
-        """Give where entries begin, in order."""
-        return self._offsets
 
     def _crc(self, row: int) -> int:
         place = PACK_INDEX_IDS + 20 * self.count + 4 * row
         return int.from_bytes(self._index[place : place + 4], "big")
-
-    def places(self) -> list[tuple[int, bytes]]:
-        """Give where each object begins, and its id, in the order of the file."""
-        offsets = (offset_in_index(row, self.count, self._index) for row in range(self.count))
-        return sorted(zip(offsets, self.ids(), strict=True))
 
     def raw_entries(self) -> Iterator[tuple[bytes, bytes]]:
         """Give the id and the bytes of every entry as they stand in the pack, each checked by its CRC."""

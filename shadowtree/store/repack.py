@@ -110,7 +110,12 @@ class Shelving:
         return found
 
     def _sort(self) -> None:
-        roomy = min(filter(self._has_room, self._shelves), key=lambda pack: pack.size, default=None)
+        with_room = [
+            shelf
+            for shelf in self._shelves
+            if shelf.size < self._shelf_size and shelf.count < self._shelf_count
+        ]
+        roomy = min(with_room, key=lambda shelf: shelf.size, default=None)
         for pack in reversed(self._fresh):
             for id in pack.ids():
                 if id in self._order or id in self._where or not self._is_live(id):
@@ -120,9 +125,6 @@ class Shelving:
                 self._order[id] = (-age, len(self._order))
                 shelf = self._where.get(anchor, roomy)
                 self._waiting.setdefault(shelf, {}).setdefault(anchor, []).append(id)
-
-    def _has_room(self, shelf: Pack) -> bool:
-        return shelf.size < self._shelf_size and shelf.count < self._shelf_count
 
     def _is_live(self, id: bytes) -> bool:
         return self._live is None or id in self._live
@@ -166,10 +168,8 @@ class Shelving:
 
     def _weigh_waiting(self, shelf: Pack | None) -> int:
         """Tell how many bytes wait for a shelf."""
-        return sum(self._fresh_in[id].stored_size(id) or 0 for id in self._list_waiting(shelf))
-
-    def _list_waiting(self, shelf: Pack | None) -> Iterator[bytes]:
-        return chain.from_iterable(self._waiting.get(shelf, {}).values())
+        waiting = chain.from_iterable(self._waiting.get(shelf, {}).values())
+        return sum(self._fresh_in[id].stored_size(id) or 0 for id in waiting)
 
     def merge(self) -> str | None:
         """Put small fresh packs together, without what is on shelves by now; give the name of what is left.
@@ -250,9 +250,8 @@ class Shelving:
 
     def _is_awaited(self, shelf: Pack | None) -> bool:
         """Tell whether what waits for a shelf has to be put there, or is worth it."""
-        if not self._leaves or not all(
-            self._may_stay(self._fresh_in[id]) for id in self._list_waiting(shelf)
-        ):
+        waiting = chain.from_iterable(self._waiting.get(shelf, {}).values())
+        if not self._leaves or not all(self._may_stay(self._fresh_in[id]) for id in waiting):
             return True
         return self._weigh_waiting(shelf) >= _weigh(shelf) // self._limits.worth_part
 
@@ -265,9 +264,9 @@ class Shelving:
         if self._live is None:
             return False
         unwanted = self._list_unwanted(shelf)
-        if not self._spares:
+        if not unwanted or not self._spares:
             return bool(unwanted)
-        return bool(unwanted) and shelf.weigh(unwanted) * self._limits.spared_part > shelf.size
+        return shelf.weigh(unwanted) * self._limits.spared_part > shelf.size
 
     def _require_twins(self) -> None:
         """Raise StoreDamaged unless those shelves are whole that keep what other ones have too."""
@@ -355,7 +354,7 @@ class Shelving:
         """Read what was written; if it is not what it should be, it goes again."""
         packs = [Pack(path + INDEX_SUFFIX) for path in made]
         try:
-            verify_shelves(packs, into.ids(), into.copied_ids())
+            verify_shelves(packs, into.ids, into.copied)
         except StoreDamaged:
             known = {pack.name for pack in self._objects.packs()}
             for pack in packs:
@@ -374,16 +373,12 @@ class Shelving:
             for pack in self._fresh
             if all(id in self._where or not self._is_live(id) for id in pack.ids())
         ]
-        shelved = [pack for pack in candidates if all(map(self._is_safe, pack.ids()))]
+        shelved = [pack for pack in candidates if all(map(self._is_needless, pack.ids()))]
         if shelved:
             remove_packs(shelved, (), self._release)
             self._fresh = [pack for pack in self._fresh if pack not in shelved]
             self._objects.refresh()
         return bool(shelved)
-
-    def _is_safe(self, id: bytes) -> bool:
-        """Tell whether an object is on a shelf that is whole, or nothing needs it."""
-        return not self._is_live(id) or self._is_sound(self._where[id])
 
     def _is_sound(self, shelf: Pack) -> bool:
         if shelf not in self._sound:
@@ -411,15 +406,15 @@ class Shelving:
             return []
         staying = [pack for pack in self._fresh if self._may_stay(pack)]
         small = choose_to_merge(staying)
-        stale = [pack for pack in staying if self._is_stale_fresh(pack)]
-        return [*{*(small if len(small) > 1 else []), *stale}]
-
-    def _is_stale_fresh(self, fresh: Pack) -> bool:
-        needless = {id for id in fresh.ids() if self._is_needless(id)}
-        return fresh.weigh(needless) * self._limits.spared_part > fresh.size
+        chosen = set(small if len(small) > 1 else [])
+        for pack in staying:
+            needless = set(filter(self._is_needless, pack.ids()))
+            if pack.weigh(needless) * self._limits.spared_part > pack.size:
+                chosen.add(pack)
+        return list(chosen)
 
     def _is_needless(self, id: bytes) -> bool:
-        """Tell whether nothing needs that an object is in a fresh pack."""
+        """Tell whether an object is on a shelf that is whole, or nothing needs it."""
         return not self._is_live(id) or (id in self._where and self._is_sound(self._where[id]))
 
     def _join_tiny(self) -> bool:

@@ -109,7 +109,7 @@ class Intake:
             # Where hardly anything has an older version, there is nothing to gain on other shelves; and where
             # there is so much, it would take too long.
             if (
-                self._limits.fresh_part * len(pack.versions) >= len(pack.ids())
+                self._limits.fresh_part * len(pack.versions) >= len(pack.ids)
                 and pack.size <= self._limits.most_bytes_at_once
             ):
                 self._fresh.update((name, pack.versions) for name in self._guarded - known)

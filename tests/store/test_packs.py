@@ -192,7 +192,7 @@ def test_a_stream_that_fails_leaves_the_pack_as_it_was(
     [pack] = (repository / "objects" / "pack").glob("*.pack")
     git("verify-pack", pack)
     assert all(objects.has(id) for id in before + after)
-    assert set(writer.ids()) == {*before, *after}
+    assert set(writer.ids) == {*before, *after}
 
 
 def test_a_stream_that_fails_first_leaves_an_empty_pack(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_what_is_stored_is_not_put_again(objects: Objects) -> None:
     objects.put(again, b"blob", b"x")
     objects.put(again, b"tree", b"")
 
-    assert set(again.ids()) <= {EMPTY_TREE}
+    assert set(again.ids) <= {EMPTY_TREE}
     again.abandon()
 
 
