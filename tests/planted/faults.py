@@ -429,10 +429,10 @@ FAULTS = (
         "a script cannot tell a conflict from any other failure",
     ),
     Fault(
-        "json-key-renamed",
+        "json-key-missing",
         "results/outcomes.py",
-        '"kept": list(self.kept)',
-        '"left": list(self.kept)',
+        '"kept", "conflicts"',
+        '"conflicts"',
         "tests/cli/test_cli_revert.py::test_every_act_gives_the_documented_json",
         "a program that reads the JSON misses what was kept",
     ),
