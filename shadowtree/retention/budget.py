@@ -7,8 +7,7 @@ seldom. The newest turns are never forgotten: if they alone do not fit, each rec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from functools import partial
+from collections.abc import Collection
 
 from shadowtree.base.errors import ShadowError, StoreFailed, describe_size
 from shadowtree.base.frozen import replace
@@ -45,16 +44,15 @@ def keep_budget(locked: Locked, settings: Settings) -> list[str]:
 
     It runs after a record, which stays recorded whatever fails here (invariant 11).
     """
-    run = _BudgetRun(locked, settings)
+    run = _BudgetRun(locked, settings, Forgotten([], 0, 0, 0, False))
     try:
         run.run()
-        with locked() as opened:
-            return [*run.warnings, *_warn_over(opened, settings)]
     except ShadowError as error:
         what = "what was forgotten is not freed yet"
-        if run.forgotten.is_nothing:
+        if not run.done.warnings:
             what = "the store could not be kept within its budget"
-        return [*run.warnings, f"{what}: {error}"]
+        return [*run.done.warnings, f"{what}: {error}"]
+    return run.done.warnings
 
 
 def apply_retention(
@@ -73,23 +71,9 @@ def apply_retention(
     done = forget_old(locked, keep, keep_sessions, frees=frees)
     if budget is None:
         return done
-    run = _BudgetRun(locked, budget)
-    run.run()
-    with locked() as opened:
-        has_left = is_over(opened, budget) and run.forgotten.is_nothing
-    if has_left:
-        # Where nothing may be forgotten, there may be something that a brief sweep left.
-        run.free(Sweep())
-    with locked() as opened:
-        warnings = [*run.warnings, *_warn_over(opened, budget)]
-    return replace(
-        done,
-        messages=[*done.messages, *run.forgotten.messages],
-        trees=done.trees + len(run.forgotten.trees),
-        removed=done.removed + run.removed,
-        freed=done.freed + run.freed,
-        warnings=warnings,
-    )
+    run = _BudgetRun(locked, budget, done)
+    run.run(is_asked=True)
+    return run.done
 
 
 def _foresee(opened: OpenStore, old: Forgetting, budget: Settings | None) -> Forgotten:
@@ -104,50 +88,56 @@ def _foresee(opened: OpenStore, old: Forgetting, budget: Settings | None) -> For
 
 
 class _BudgetRun:
-    """Brings a store within its budget, and notes on the way what it forgot and freed."""
+    """Brings a store within its budget; `done` says what was forgotten and freed, also where it fails."""
 
-    def __init__(self, locked: Locked, settings: Settings) -> None:
+    def __init__(self, locked: Locked, settings: Settings, done: Forgotten) -> None:
         self._locked = locked
         self._settings = settings
-        self.forgotten = Forgetting([], Choice([], [], []), [])
-        self.warnings: list[str] = []
-        """What was forgotten, and why."""
-        self.removed = 0
-        """How many objects are gone."""
-        self.freed = 0
-        """How many bytes."""
+        self.done = done
 
-    def run(self) -> None:
-        """If the store is over its budget, and that may change it: free, then forget and free again."""
-        with self._locked() as opened:
-            settings = self._settings
-            if not is_over(opened, settings) or _list_choices(opened, settings)(BEYOND).is_nothing:
-                return
-        self.free(Sweep())
-        sweep = Sweep()
-        with self._locked() as opened:
-            if is_over(opened, self._settings):
-                self._forget(opened, sweep)
-        if not self.forgotten.is_nothing:
-            self.free(sweep)
+    def run(self, *, is_asked: bool = False) -> None:
+        """If the store is over its budget: free, then forget and free again.
 
-    def free(self, sweep: Sweep) -> None:
-        """Free what nothing needs."""
+        Where nothing may be forgotten, only who `is_asked` frees what a brief sweep left.
+        """
+        settings, sweep = self._settings, Sweep()
+        with self._locked() as opened:
+            may_help = is_over(opened, settings) and (
+                is_asked or not _choose_up_to(opened, settings, BEYOND).is_nothing
+            )
+        if may_help:
+            self._free(Sweep())
+            with self._locked() as opened:
+                has_forgotten = is_over(opened, settings) and self._forget(opened, sweep)
+            if has_forgotten:
+                self._free(sweep)
+        with self._locked() as opened:
+            if is_over(opened, settings):
+                compared = _compare(opened.measure(), settings.store_budget)
+                self._warn(f"nothing else may be forgotten, and the store takes {compared}")
+
+    def _free(self, sweep: Sweep) -> None:
         sweep.run(self._locked)
-        self.removed += sweep.removed
-        self.freed += sweep.freed
+        done = self.done
+        self.done = replace(done, removed=done.removed + sweep.removed, freed=done.freed + sweep.freed)
 
-    def _forget(self, opened: OpenStore, sweep: Sweep) -> None:
+    def _forget(self, opened: OpenStore, sweep: Sweep) -> bool:
         """Forget what the budget has no room for, if a sweep can free it; else raise and change nothing."""
-        used = opened.measure()
+        used, done = opened.measure(), self.done
         choice = _choose_to_fit(opened, self._settings, used - opened.measure_packs())
         planned = plan_forgetting(opened.journal, choice)
-        if not planned.is_nothing:
-            forget(opened, planned, sweep)
-            self.forgotten = planned
-            count = len(planned.messages)
-            oldest = f"{_count_oldest(count)} {'was' if count == 1 else 'were'} forgotten"
-            self.warnings = [f"{oldest}: the store took {_compare(used, self._settings.store_budget)}"]
+        if planned.is_nothing:
+            return False
+        forget(opened, planned, sweep)
+        messages, trees = [*done.messages, *planned.messages], done.trees + len(planned.trees)
+        self.done = replace(done, messages=messages, trees=trees)
+        count = len(planned.messages)
+        oldest = f"{_count_oldest(count)} {'was' if count == 1 else 'were'} forgotten"
+        self._warn(f"{oldest}: the store took {_compare(used, self._settings.store_budget)}")
+        return True
+
+    def _warn(self, line: str) -> None:
+        self.done = replace(self.done, warnings=[*self.done.warnings, line])
 
 
 # What a budget has no room for
@@ -176,11 +166,11 @@ def plan_over(opened: OpenStore, settings: Settings, planned: Forgetting) -> For
     return plan_forgetting(journal, join_choices(planned.choice, choice))
 
 
-def _list_choices(opened: OpenStore, settings: Settings) -> Callable[[int], Choice]:
-    """Give a function that chooses all that may be forgotten and began with no more trees than its number."""
+def _choose_up_to(opened: OpenStore, settings: Settings, last: int) -> Choice:
+    """Choose all that may be forgotten and began when no more trees than `last` were recorded."""
     journal = opened.journal
     named = journal.retention.named_trees()
-    return partial(choose_up_to, read_remaining(journal), max(1, settings.keep_turns), named)
+    return choose_up_to(read_remaining(journal), max(1, settings.keep_turns), named, last)
 
 
 def _choose_to_fit(
@@ -190,8 +180,7 @@ def _choose_to_fit(
 
     They share it with what takes `beside` bytes. Trees that are `going`, by number, are not counted.
     """
-    choose = _list_choices(opened, settings)
-    most = choose(BEYOND)
+    most = _choose_up_to(opened, settings, BEYOND)
     if most.is_nothing:
         return most
     journal = opened.journal
@@ -206,7 +195,7 @@ def _choose_to_fit(
     for record in rest:
         sizes.add([record])
         if sizes.packed > room:
-            return choose(ranks.get(record.number, record.number))
+            return _choose_up_to(opened, settings, ranks.get(record.number, record.number))
     return Choice([], [], [])
 
 
@@ -261,13 +250,6 @@ def warn_budgets(opened: OpenStore, site: Site, directory: str | None) -> list[s
         except StoreFailed as error:
             warnings.append(f"what all stores together take is not known: {error}")
     return warnings
-
-
-def _warn_over(opened: OpenStore, settings: Settings) -> list[str]:
-    if not is_over(opened, settings):
-        return []
-    compared = _compare(opened.measure(), settings.store_budget)
-    return [f"nothing else may be forgotten, and the store takes {compared}"]
 
 
 def _count_oldest(count: int) -> str:
