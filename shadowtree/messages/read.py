@@ -13,6 +13,7 @@ from shadowtree.messages.blame import list_outside
 from shadowtree.results.messages import Branch, ChangedPath, FileDiff, Message, Patch, Status
 from shadowtree.store.objects import Objects
 from shadowtree.timeline.journal import Journal
+from shadowtree.timeline.position import redoable_messages
 from shadowtree.timeline.schema import TreeRecord
 from shadowtree.timeline.session import Session
 
@@ -64,7 +65,7 @@ def read_status(opened: OpenStore, site: Site, session_name: str, warn: Warn) ->
         session=session_name,
         head=None if session.head is None else session.head.id,
         open=None if session.open is None else session.open.id,
-        undone=[row.id for row in session.redoable()],
+        undone=[row.id for row in redoable_messages(session.position, session.find)],
         changed=changed,
         ignored=scan.ignored,
         watching=site.watch is not None and site.watch.report.is_active,

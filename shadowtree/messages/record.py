@@ -182,8 +182,7 @@ class Recorder:
 
     def _add_snapshot(self, said: Said, event: Event, changes: list[Change], taken: Capture) -> Message:
         row = self.writer.add_message(said)
-        added = self.writer.add(replace(event, message=row.number), taken.scan.skipped())
-        self._journal.add_changes(added.number, changes)
+        self.writer.add(replace(event, message=row.number), taken.scan.skipped(), changes)
         return self._session.read_message(row)
 
     # Steps

@@ -56,7 +56,7 @@ from shadowtree.revert.writer import Writer
 from shadowtree.store.objects import Objects
 from shadowtree.timeline.append import Ending, SessionWriter
 from shadowtree.timeline.position import in_force, redoable_messages
-from shadowtree.timeline.schema import HEAD_ONLY, RESTORE, Position, TreeRecord
+from shadowtree.timeline.schema import HEAD_ONLY, RESTORE, Event, Position, TreeRecord
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -235,20 +235,18 @@ def _add_event(
     if prepared.ending is not None:
         act.scribe.add_ending(prepared.ending, before, (), is_inferred=True)
     merged = {change.path for change in prepared.plan.changes if change.is_merged}
-    act.scribe.add_act(
+    event = Event(
+        0,
+        0,
         prepared.target.kind if act.has_files else HEAD_ONLY,
-        prepared.target.position,
-        before=before,
-        after=after,
+        position=prepared.target.position,
+        before=before.number,
+        after=after.number,
         git_head=act.git_head,
         takes_back=prepared.target.takes_back,
-        intent=intent,
-        changes=[
-            *(Change(move.path, move.old, move.new, move.path in merged) for move in done),
-            *prepared.plan.agreed,
-            *prepared.target.noted,
-        ],
     )
+    changes = [Change(move.path, move.old, move.new, move.path in merged) for move in done]
+    act.scribe.add_act(event, [*changes, *prepared.plan.agreed, *prepared.target.noted], intent)
 
 
 def _roll_back(act: Act, prepared: Prepared, intent: _Intent, writer: Writer, error: BaseException) -> None:

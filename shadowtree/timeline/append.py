@@ -9,7 +9,7 @@ The worktree is not looked at here. What is added counts with the transaction th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from shadowtree.base.errors import InvalidInput
 from shadowtree.base.frozen import frozen, replace
@@ -17,7 +17,7 @@ from shadowtree.base.paths import Change, RelPath, ancestors, is_among, is_file
 from shadowtree.config.settings import Settings
 from shadowtree.results.messages import Branch, Message
 from shadowtree.timeline.journal import Journal
-from shadowtree.timeline.position import archive, first_line, fold, part_ways
+from shadowtree.timeline.position import archive, first_line, fold, part_ways, undone_messages
 from shadowtree.timeline.schema import (
     ACTS,
     BEGIN,
@@ -26,7 +26,6 @@ from shadowtree.timeline.schema import (
     WRAP,
     Event,
     MessageRow,
-    Position,
     TreeRecord,
 )
 from shadowtree.timeline.session import NOBODY, MessageEvents, Session
@@ -90,8 +89,17 @@ class SessionWriter:
 
     # Events
 
-    def add(self, event: Event, skipped: Skipped = ()) -> Event:
-        """Add what happened, with what the snapshot left out; the session stands elsewhere afterwards."""
+    def add(
+        self,
+        event: Event,
+        skipped: Skipped = (),
+        changes: Iterable[Change] = (),
+        intent: int | None = None,
+    ) -> Event:
+        """Add what happened, what the snapshot left out, and what changed; the session stands elsewhere then.
+
+        With an `intent`, this is when that is committed.
+        """
         happened = replace(
             event,
             session=self._session_number(),
@@ -99,7 +107,8 @@ class SessionWriter:
             position=fold(self.session.position, event),
             skips=self.journal.add_skips(skipped),
         )
-        added = self.journal.add_event(happened)
+        added = self.journal.add_event(happened, intent=intent)
+        self.journal.add_changes(added.number, changes)
         self.session.position, self.session.last_event = added.position, added
         return added
 
@@ -109,7 +118,7 @@ class SessionWriter:
 
     def add_message(self, said: Said) -> MessageRow:
         """Add a message after the head, and archive what was undone. Its first event is still to be added."""
-        undone = self.session.undone()
+        undone = undone_messages(self.session.position, self.session.find)
         head = self.session.position.head
         if self.session.find_branch(said.id) is not None:
             self.warnings.append(
@@ -125,34 +134,10 @@ class SessionWriter:
         self._limit_branches()
         return row
 
-    def add_act(
-        self,
-        kind: str,
-        position: Position,
-        *,
-        before: TreeRecord,
-        after: TreeRecord,
-        git_head: str | None,
-        takes_back: int | None,
-        intent: int | None,
-        changes: list[Change],
-    ) -> None:
-        """Add an act to the journal, with where it leads."""
-        left, _ = part_ways(self.session.position.tip, position.tip, self.session.find)
-        act = Event(
-            0,
-            self._session_number(),
-            kind,
-            self.time_ms,
-            position,
-            before=before.number,
-            after=after.number,
-            git_head=git_head,
-            takes_back=takes_back,
-        )
-        event = self.journal.add_event(act, intent=intent)
-        self.journal.add_changes(event.number, changes)
-        self.session.position, self.session.last_event = position, event
+    def add_act(self, act: Event, changes: Iterable[Change], intent: int | None) -> None:
+        """Add an act, which says where it leads, and archive what it leaves."""
+        left, _ = part_ways(self.session.position.tip, act.position.tip, self.session.find)
+        event = self.add(act, changes=changes, intent=intent)
         if left:
             self._archive(left, event.number)
             self._limit_branches()
@@ -218,9 +203,7 @@ class SessionWriter:
             since=begin.number,
             is_inferred=is_inferred,
         )
-        event = self.add(end, skipped)
-        self.journal.add_changes(event.number, ending.changes)
-        return event
+        return self.add(end, skipped, ending.changes)
 
     # Branches
 

@@ -7,15 +7,17 @@ is walked once, so that the cost is that of one tree and of what changed since.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from itertools import repeat
 
 from shadowtree.base.errors import StoreDamaged, StoreFailed
 from shadowtree.base.limits import DEFAULT_LIMITS, MarkLimits
 from shadowtree.store.deltas import BadDelta, apply_delta
 from shadowtree.store.git_format import PACK_HEADER_SIZE, Keeper, TreeListing, object_id, parse_keeper
 from shadowtree.store.objects import Objects
-from shadowtree.store.packs import Pack
 from shadowtree.timeline.schema import TreeRecord
 
+_Place = tuple[int, int]
+"""Which pack something is in, and where in there."""
 _News = tuple[bytes, bool, bytes | None]
 """An object, whether it is a tree, and which version of the same thing, of the same kind, is newer."""
 
@@ -29,29 +31,32 @@ class _Source:
 
     def __init__(self, objects: Objects, limits: MarkLimits) -> None:
         self._objects = objects
-        self._packs: dict[bytes, _PackReader] = {}
-        self._offsets: dict[bytes, int] = {}
-        """By its id, in which pack an object is, and where in there."""
-        room, memory = limits.loaded_bytes, _Memory(limits.remembered_bytes)
-        for pack in objects.packs():
-            is_loaded = pack.size <= min(limits.largest_loaded, room)
-            room -= pack.size if is_loaded else 0
-            ids = pack.ids()
-            self._packs.update(dict.fromkeys(ids, _PackReader(pack, memory, is_loaded=is_loaded)))
-            self._offsets.update(zip(ids, pack.offsets_by_id(), strict=True))
+        self._packs = objects.packs()
+        self._to_load: set[int] = set()
+        """Packs that are read as a whole when they are first needed."""
+        self._places: dict[bytes, _Place] = {}
+        self._contents: dict[_Place, bytes] = {}
+        """What is remembered: all of it goes when it becomes too much."""
+        self._most_bytes = self._room = limits.remembered_bytes
+        room = limits.loaded_bytes
+        for number, pack in enumerate(self._packs):
+            if pack.size <= min(limits.largest_loaded, room):
+                self._to_load.add(number)
+                room -= pack.size
+            self._places.update(zip(pack.ids(), zip(repeat(number), pack.offsets_by_id()), strict=True))
 
     def require_listed(self, ids: set[bytes]) -> None:
         """Raise StoreDamaged unless all objects are in some pack, or have a file."""
-        for id in ids.difference(self._packs):
+        for id in ids.difference(self._places):
             if not self._objects.is_listed(id):
                 raise StoreDamaged(f"object {id.hex()} is missing")
 
     def read(self, kind: bytes, id: bytes) -> bytes:
         """Read an object; StoreDamaged unless it has the right hash."""
-        pack = self._packs.get(id)
-        if pack is not None:
+        place = self._places.get(id)
+        if place is not None:
             try:
-                content = pack.read_at(self._offsets[id])
+                content = self._read_at(*place)
                 if content is not None and object_id(kind, content) == id:
                     return content
             except (BadDelta, StoreDamaged, StoreFailed):
@@ -59,62 +64,35 @@ class _Source:
         # It may have been moved meanwhile, or another copy of it is whole.
         return self._objects.read(kind, id)
 
-
-class _PackReader:
-    """Reads what is in one pack, and remembers some of it."""
-
-    def __init__(self, pack: Pack, memory: _Memory, *, is_loaded: bool) -> None:
-        self._pack = pack
-        self._has_to_load = is_loaded
-        self._memory = memory
-        self._contents = memory.start()
-
-    def read_at(self, offset: int) -> bytes | None:
+    def _read_at(self, number: int, offset: int) -> bytes | None:
         """Read what is at a place; None if it is made of something that is not before it in the same pack."""
+        if number in self._to_load:
+            self._to_load.remove(number)
+            self._packs[number] = self._packs[number].load()
         deltas: list[tuple[int, bytes]] = []
-        content = self._contents.get(offset)
-        if self._has_to_load:
-            self._pack, self._has_to_load = self._pack.load(), False
+        content = self._contents.get((number, offset))
         while content is None:
-            _, base, inflated = self._pack.read_small_entry(offset)
+            _, base, inflated = self._packs[number].read_small_entry(offset)
             if base is None:
                 content = inflated
-                self._remember(offset, content)
+                self._remember((number, offset), content)
             elif isinstance(base, bytes) or not PACK_HEADER_SIZE <= base < offset:
                 return None
             else:
                 deltas.append((offset, inflated))
                 offset = base
-                content = self._contents.get(offset)
-        for place, delta in reversed(deltas):
+                content = self._contents.get((number, offset))
+        for at, delta in reversed(deltas):
             content = apply_delta(content, delta)
-            self._remember(place, content)
+            self._remember((number, at), content)
         return content
 
-    def _remember(self, offset: int, content: bytes) -> None:
-        self._memory.make_room(len(content))
-        self._contents[offset] = content
-
-
-class _Memory:
-    """What is remembered of all packs together: all of it goes when it becomes too much."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._parts: list[dict[int, bytes]] = []
-        self._most_bytes = self._room = most_bytes
-
-    def start(self) -> dict[int, bytes]:
-        """Begin to remember what is in one pack, by its place."""
-        self._parts.append({})
-        return self._parts[-1]
-
-    def make_room(self, size: int) -> None:
-        """Make room for so many bytes more."""
-        self._room -= size
+    def _remember(self, place: _Place, content: bytes) -> None:
+        self._room -= len(content)
         if self._room < 0:
             self._room = self._most_bytes
-            for part in self._parts:
-                part.clear()
+            self._contents.clear()
+        self._contents[place] = content
 
 
 class Marking:

@@ -285,22 +285,8 @@ PACKS = Table("packs", "number key, name word!, boot word!, pack bytes!, pack_in
 ANNOUNCED = Table("announced", "number key, name word!", seals=False)
 FRESH = Table("fresh", "number key, name word!, versions bytes!", seals=False)
 
-TABLES = (
-    TREES,
-    SESSIONS,
-    MESSAGES,
-    EVENTS,
-    CHANGES,
-    SKIPS,
-    BRANCHES,
-    INTENTS,
-    PINS,
-    PURGED,
-    PACKS,
-    ANNOUNCED,
-    FRESH,
-)
-SEALED = [table for table in TABLES if table.is_sealed]
+SEALED = (TREES, SESSIONS, MESSAGES, EVENTS, CHANGES, BRANCHES, INTENTS, PINS, PURGED)
+TABLES = (*SEALED, SKIPS, PACKS, ANNOUNCED, FRESH)
 WITHOUT_GAPS = (TREES, SESSIONS, MESSAGES, EVENTS, SKIPS)
 """The tables of which no row is ever removed: their numbers count up from 1."""
 

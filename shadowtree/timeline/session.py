@@ -24,9 +24,7 @@ from shadowtree.timeline.position import (
     find_owners,
     first_line,
     in_force,
-    redoable_messages,
     state_of,
-    undone_messages,
     walk_back,
 )
 from shadowtree.timeline.schema import (
@@ -231,14 +229,6 @@ class Session:
     def open(self) -> MessageRow | None:
         """The message that has begun and not ended."""
         return None if self.position.open is None else self.find(self.position.open)
-
-    def undone(self) -> list[MessageRow]:
-        """List the messages after the head."""
-        return undone_messages(self.position, self.find)
-
-    def redoable(self) -> list[MessageRow]:
-        """List the messages after the head that redo brings back."""
-        return redoable_messages(self.position, self.find)
 
     def read_messages(self, rows: Sequence[MessageRow]) -> list[Message]:
         """Make values of some messages of this session."""
