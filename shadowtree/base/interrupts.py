@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from shadowtree.base.errors import ShadowError
 
@@ -54,12 +54,10 @@ class HeldInterrupts:
 
     def __enter__(self) -> HeldInterrupts:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            try:
+            # Elsewhere than in the main thread no signal arrives.
+            with suppress(ValueError):
                 signal.signal(signal.SIGINT, self._note)
                 self._is_installed = True
-            except ValueError:
-                # Not the main thread: no signal arrives here.
-                self._is_installed = False
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -436,15 +436,14 @@ class Worktrees:
 
     def _hear(self, served: Served) -> None:
         """Read what the watcher has to tell, so that its queue does not run over."""
-        loop, fd = asyncio.get_running_loop(), served.shadow.fileno()
-
-        def start_draining(fd: int) -> None:
-            # Until it is drained: what is not read yet would wake the loop again and again.
-            loop.remove_reader(fd)
-            served.draining = asyncio.create_task(self._drain(served))
-
+        fd = served.shadow.fileno()
         if fd is not None:
-            loop.add_reader(fd, start_draining, fd)
+            asyncio.get_running_loop().add_reader(fd, self._start_draining, served, fd)
+
+    def _start_draining(self, served: Served, fd: int) -> None:
+        # Until it is drained: what is not read yet would wake the loop again and again.
+        asyncio.get_running_loop().remove_reader(fd)
+        served.draining = asyncio.create_task(self._drain(served))
 
     async def _drain(self, served: Served) -> None:
         try:
