@@ -92,9 +92,7 @@ class Capture:
     def __init__(
         self, site: Site, opened: OpenStore, scan: Scan, pack: PackWriter, tree: bytes, facts: bytes
     ) -> None:
-        self._watch = site.watch
-        self._warnings = site.warnings
-        self._has_idle_time = site.has_idle_time
+        self._site = site
         self._opened = opened
         self._pack = pack
         self.scan = scan
@@ -106,23 +104,22 @@ class Capture:
 
         The commit that keeps them goes along, so that `record` with the same time needs no pack of its own.
         """
+        opened = self._opened
         if self._pack.ids:
-            self._opened.add_keeper(
-                self._pack, self.tree, self.facts, time_s=time_s, after=self._opened.last_keeper()
-            )
-            self._opened.publish(self._pack)
-            self._pack = self._opened.objects.start_pack()
-        return open_recorded(self._opened.objects, self.tree, self.facts)
-
-    @property
-    def skipped(self) -> list[Skipped]:
-        """What was left out."""
-        return list_skipped(self.scan)
+            last = opened.journal.last_tree()
+            after = None if last is None else last.keeper
+            opened.add_keeper(self._pack, self.tree, self.facts, time_s=time_s, after=after)
+            opened.intake.publish(self._pack)
+            self._pack = opened.objects.start_pack()
+        return open_recorded(opened.objects, self.tree, self.facts)
 
     @property
     def warnings(self) -> list[str]:
         """What a user should know of the settings and the rules."""
-        return [*self._warnings, *list_warnings(self.scan)]
+        warnings = [*self._site.warnings, *dict.fromkeys(self.scan.rule_files.warnings)]
+        if not self.scan.files and self.scan.ignored:
+            warnings.append("nothing is covered: the rules leave out everything")
+        return warnings
 
     def put_stream(self, size: int, pieces: Iterator[bytes]) -> bytes:
         """Store the content of a file that no rule covers, and give its id; `record` has to be told of it."""
@@ -130,20 +127,33 @@ class Capture:
 
     @contextmanager
     def record(self, time_s: int, *, also: Sequence[bytes] = ()) -> Iterator[TreeRecord]:
-        """Record the tree. What the body adds to the journal counts together with it, or not at all."""
-        with self._opened.recording(
-            self._pack, self.tree, self.facts, files=self.scan.files, time_s=time_s, also=also
-        ) as record:
-            yield record
+        """Publish the pack and give the record of the tree in it, which may be the one that was last.
+
+        What the body adds to the journal counts together with the record, when the body is over, or not at
+        all. `also` are blobs beside the tree that must be kept as long as it is.
+        """
+        opened, tree, facts = self._opened, self.tree, self.facts
+        last, keeper = opened.journal.last_tree(), None
+        if last is None or (last.tree, last.facts) != (tree, facts) or also:
+            after = None if last is None else last.keeper
+            keeper = opened.add_keeper(self._pack, tree, facts, time_s=time_s, also=also, after=after)
+        opened.intake.publish(self._pack)
+        with opened.intake.recording(keeper):
+            if keeper is not None:
+                last = opened.journal.add_tree(
+                    tree=tree, facts=facts, keeper=keeper, files=self.scan.files, time_s=time_s
+                )
+            assert last is not None
+            yield last
         try:
-            self._opened.tidy(has_idle_time=self._has_idle_time)
+            opened.intake.tidy(has_idle_time=self._site.has_idle_time)
             settle(self.scan)
-            self._opened.remember(self.scan)
-            if self._watch is not None:
-                self._watch.commit(self.scan, self._opened.cache)
+            opened.remember(self.scan)
+            if self._site.watch is not None:
+                self._site.watch.commit(self.scan, opened.cache)
         except ShadowError:
             # It is recorded, so this is no failure (invariant 11); the next scan looks at everything again.
-            self._opened.cache.discard()
+            opened.cache.discard()
 
     def abandon(self) -> None:
         """Throw away what is not recorded."""
@@ -227,11 +237,3 @@ def refuse_full(directory: str, needed: int, settings: Settings) -> None:
 def list_skipped(scan: Scan) -> list[Skipped]:
     """List what the rules would have covered, and why it is not."""
     return [Skipped(path, reason) for path, reason in scan.skipped()]
-
-
-def list_warnings(scan: Scan) -> list[str]:
-    """List what a user should know of the rules."""
-    warnings = list(dict.fromkeys(scan.rule_files.warnings))
-    if not scan.files and scan.ignored:
-        warnings.append("nothing is covered: the rules leave out everything")
-    return warnings

@@ -9,8 +9,7 @@ not seen without it, and what comes after it can be made again. `timeline/publis
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from shadowtree.base.errors import StoreDamaged
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
@@ -25,9 +24,7 @@ from shadowtree.store.pack_writer import PackWriter
 from shadowtree.system import disk
 from shadowtree.system.syscalls import boot_id
 from shadowtree.timeline.journal import Journal
-from shadowtree.timeline.live_objects import Marking
 from shadowtree.timeline.publish import Intake
-from shadowtree.timeline.schema import TreeRecord
 
 
 class OpenStore:
@@ -42,7 +39,8 @@ class OpenStore:
         self._boot = boot_id() if limits.boot_id is None else limits.boot_id
         self.journal = Journal(layout.timeline, limits)
         self.objects = self.open_objects()
-        self._intake = Intake(layout, self.objects, self.journal, self._boot, limits.packs)
+        self.intake = Intake(layout, self.objects, self.journal, self._boot, limits.packs)
+        """Through which packs are published, and repacked."""
         self.cache = StatCache(layout.cache)
         self._is_at_rest = False
         """Whoever holds the lock next has nothing to make good, if it is this process."""
@@ -84,7 +82,7 @@ class OpenStore:
 
     def rest(self) -> None:
         """Note that something was recorded, and nothing else was begun that may have been interrupted."""
-        self._is_at_rest = self._intake.is_settled and (self._has_resumed or not self.has_to_recover())
+        self._is_at_rest = self.intake.is_settled and (self._has_resumed or not self.has_to_recover())
 
     def resume(self, *, is_alone: bool) -> bool:
         """Go on as the holder of the lock; False if there may be something to make good before.
@@ -93,20 +91,19 @@ class OpenStore:
         touched the packs: who needs no lock, such as `git gc`, leaves other ones.
         """
         is_at_rest, self._is_at_rest = self._is_at_rest, False
-        self._has_resumed = is_at_rest and is_alone and not self._is_damaged and self._is_as_it_was()
+        self._has_resumed = False
+        if is_at_rest and is_alone and not self._is_damaged:
+            known = self.objects.pack_set.stamps()
+            self.objects.refresh()
+            self.cache.load()
+            self._has_resumed = self.objects.pack_set.stamps() == known and self._is_cache_sound()
         return self._has_resumed
-
-    def _is_as_it_was(self) -> bool:
-        known = self.objects.pack_set.stamps()
-        self.objects.refresh()
-        self.cache.load()
-        return self.objects.pack_set.stamps() == known and self._is_cache_sound()
 
     def prepare_to_write(self) -> None:
         """Do the same as the holder of the lock, who also makes good what dead processes left behind."""
         self.abandon()
         self.objects.pack_set.remove_temporaries()
-        self._intake.recover()
+        self.intake.recover()
         self._forget_if_damaged()
         self.cache.load()
         if not self._is_cache_sound():
@@ -132,46 +129,14 @@ class OpenStore:
         """Tell whether something was interrupted that the next holder of the lock makes good."""
         return (
             bool(self.journal.open_intents())
-            or self._intake.has_to_recover()
+            or self.intake.has_to_recover()
             or self.journal.has_unfinished_purge()
         )
 
-    def publish(self, pack: PackWriter) -> None:
-        """Make the objects of a pack readable, so that they may be compared and then recorded."""
-        self._intake.publish(pack)
-
     def abandon(self) -> None:
         """Throw away what was published and not recorded, and what memory holds of it."""
-        if self._intake.abandon():
+        if self.intake.abandon():
             self.cache.forget()
-
-    @contextmanager
-    def recording(
-        self,
-        pack: PackWriter,
-        tree: bytes,
-        facts: bytes,
-        *,
-        files: int,
-        time_s: int,
-        also: Sequence[bytes] = (),
-    ) -> Iterator[TreeRecord]:
-        """Publish a pack and give the record of the tree in it, which may be the one that was last.
-
-        What the body adds to the journal counts together with the record, when the body is over, or not at
-        all. `also` are blobs beside the tree that must be kept as long as it is.
-        """
-        last = self.journal.last_tree()
-        if last is not None and (last.tree, last.facts) == (tree, facts) and not also:
-            self.publish(pack)
-            with self._intake.recording(None):
-                yield last
-            return
-        after = None if last is None else last.keeper
-        keeper = self.add_keeper(pack, tree, facts, time_s=time_s, also=also, after=after)
-        self.publish(pack)
-        with self._intake.recording(keeper):
-            yield self.journal.add_tree(tree=tree, facts=facts, keeper=keeper, files=files, time_s=time_s)
 
     def add_keeper(
         self,
@@ -196,23 +161,6 @@ class OpenStore:
         commit = encode_commit(kept, after, time_s, "tree " + tree.hex())
         return self.objects.put(pack, b"commit", commit)
 
-    def last_keeper(self) -> bytes | None:
-        """Give the commit that the next one comes after."""
-        last = self.journal.last_tree()
-        return None if last is None else last.keeper
-
-    @contextmanager
-    def rewriting(self, pack: PackWriter, last: bytes) -> Iterator[None]:
-        """Publish a pack; what the body changes in the journal counts with it. The ref ends at `last`."""
-        self.publish(pack)
-        with self._intake.recording(last):
-            yield
-
-    def replace_keepers(self, pack: PackWriter, keepers: Mapping[int, bytes], last: bytes) -> None:
-        """Let trees, by their numbers, be kept by the commits that a pack brings; the ref ends at `last`."""
-        with self.rewriting(pack, last):
-            self.journal.set_keepers(keepers)
-
     def doubt_memory(self, live: set[bytes]) -> None:
         """Let nobody rely on what is about to go: all but what is `live`.
 
@@ -224,19 +172,9 @@ class OpenStore:
         else:
             self.cache.discard()
 
-    def require_shelvable(self, marking: Marking, *, is_brief: bool) -> int:
-        """Raise StoreDamaged if that could not be done; give how many bytes it may take for a while."""
-        return self._intake.require_shelvable(marking, is_brief=is_brief)
-
-    def shelve(
-        self, marking: Marking, *, is_thorough: bool, is_brief: bool, is_over: Callable[[], bool]
-    ) -> bool:
-        """Write shelves anew with what is live alone, until it `is_over`; True if there is more to do."""
-        return self._intake.shelve(marking, is_thorough=is_thorough, is_brief=is_brief, is_over=is_over)
-
     def shelve_idly(self) -> bool:
         """Put some of what is fresh on a shelf; True if there is more to do."""
-        has_more = self._intake.shelve_some()
+        has_more = self.intake.shelve_some()
         if not has_more:
             self.journal.compact()
         self.remember_packs()
@@ -261,10 +199,6 @@ class OpenStore:
     def measure_packs(self) -> int:
         """Tell how many bytes of that its packs take."""
         return sum(size for _, size, _ in self.objects.pack_set.stamps().values())
-
-    def tidy(self, *, has_idle_time: bool) -> None:
-        """Merge small packs once there are many; with idle time to come, only once there are very many."""
-        self._intake.tidy(has_idle_time=has_idle_time)
 
     def remember(self, scan: Scan) -> None:
         """Save what the scan found for the next one.
@@ -296,19 +230,17 @@ class OpenStore:
         number = self._searched.get(path, known.get(path, 0))
         search = PathSearch(self.objects, path)
         for record in self.journal.live_trees(number):
-            if self._may_hold(search, record.tree):
+            try:
+                is_held = search.is_in(record.tree)
+            except StoreDamaged:
+                # Nobody can say that it was not: covering too much loses nothing.
+                is_held = True
+            if is_held:
                 self._searched[path] = record.number - 1
                 return True
             number = record.number
         self._searched[path] = number
         return False
-
-    def _may_hold(self, search: PathSearch, tree: bytes) -> bool:
-        try:
-            return search.is_in(tree)
-        except StoreDamaged:
-            # Nobody can say that it did not: covering too much loses nothing.
-            return True
 
 
 def measure_files(layout: StoreLayout) -> int:

@@ -14,7 +14,7 @@ from shadowtree.base.errors import DuplicateMessage, InvalidInput, UnknownMessag
 from shadowtree.base.frozen import replace
 from shadowtree.base.interrupts import Cancellation
 from shadowtree.base.paths import Change, RelPath
-from shadowtree.capture.capture import Capture, Site, capture
+from shadowtree.capture.capture import Capture, Site, capture, list_skipped
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.read_files import Progress
 from shadowtree.capture.recorded_tree import list_changes, list_rewritten, open_recorded
@@ -77,7 +77,7 @@ class Recorder:
                 if is_wrap:
                     self.writer.add_wrap(record)
             return Snapshot(
-                record.tree.hex(), record.facts.hex(), record.files, taken.skipped, taken.warnings
+                record.tree.hex(), record.facts.hex(), record.files, list_skipped(taken.scan), taken.warnings
             )
 
     # Messages

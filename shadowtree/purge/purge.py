@@ -152,7 +152,8 @@ class _Rewriting:
         """Record all of it in one transaction."""
         journal = self._opened.journal
         assert self._last is not None
-        with self._opened.rewriting(self._pack, self._last):
+        self._opened.intake.publish(self._pack)
+        with self._opened.intake.recording(self._last):
             journal.purges.rewrite_trees(self._rows)
             journal.purges.veil_changes(self._changes, self._found.tombstones)
             journal.purges.replace_texts(self._redactions.texts)

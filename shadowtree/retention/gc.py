@@ -59,7 +59,7 @@ class Sweep:
         opened.journal.require_sound()
         self._marking, self._marked = Marking(opened.objects, opened.limits.mark), {}
         self._add(self._marking, (tree for tree in opened.journal.live_trees() if tree.number not in going))
-        needed = opened.require_shelvable(self._marking, is_brief=self._is_brief)
+        needed = opened.intake.require_shelvable(self._marking, is_brief=self._is_brief)
         free = free_bytes(opened.layout.objects)
         if free < needed:
             raise OutOfSpace(opened.layout.store, free=free, needed=needed, min_free=0)
@@ -82,7 +82,7 @@ class Sweep:
         """Do one step, and more of the same until it `is_over`; True if there is more to do."""
         if self._before is None:
             self._before = _measure(opened)
-        has_more = opened.shelve(
+        has_more = opened.intake.shelve(
             self._mark(opened), is_thorough=self._is_thorough, is_brief=self._is_brief, is_over=is_over
         )
         if not has_more:
@@ -145,7 +145,9 @@ class Sweep:
             last = keeper
         if replaced:
             assert last is not None
-            opened.replace_keepers(pack, {number: keeper for number, (_, keeper) in replaced.items()}, last)
+            opened.intake.publish(pack)
+            with opened.intake.recording(last):
+                opened.journal.set_keepers({number: keeper for number, (_, keeper) in replaced.items()})
             marking.note_rewritten(replaced.values())
         known = {number: pair for number, pair in replaced.items() if self._marked.get(number) == pair[0]}
         marking.replace_keepers(known.values())

@@ -1268,7 +1268,7 @@ def test_a_record_that_cannot_be_read_back_is_not_made(
     "broken",
     [
         "shadowtree.timeline.publish.Intake.has_to_recover",
-        "shadowtree.capture.open_store.OpenStore.tidy",
+        "shadowtree.timeline.publish.Intake.tidy",
         "shadowtree.capture.open_store.OpenStore.remember",
     ],
     ids=["rest", "tidy", "cache"],

@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shadowtree.capture.rules import git_repository as repositories
-from shadowtree.capture.rules.git_config import parse_config
 from shadowtree.capture.rules.git_repository import (
     Repository,
     Tracked,
     find_around,
     find_at,
     index_stamp,
+    parse_config,
     read_exclude,
     read_global_excludes,
     read_head,

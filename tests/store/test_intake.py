@@ -511,7 +511,7 @@ def test_a_pack_that_was_there_before_is_never_taken_for_one_without_a_record(wo
         for _ in range(2):
             writer = opened.objects.start_pack()
             writer.add_stream(len(content), iter([content]), lambda id: False)
-            opened.publish(writer)
+            opened.intake.publish(writer)
             found.append(len(opened.journal.packs.announced()))
             opened.journal.packs.forget_announced()
 

@@ -352,15 +352,54 @@ _WORDS = (b"bare", b"excludesfile", b"include", b"objectformat", b"worktreeconfi
 """What the variables that matter here have in their names; what `git init` writes is left out below."""
 
 
-def _read_config(path: bytes) -> Iterator[tuple[bytes, bytes | None]]:
-    """Yield the variables of one config file; nothing if none of those that matter can be in it."""
+def _read_config(path: bytes) -> Iterable[tuple[bytes, bytes | None]]:
+    """Give the variables of one config file; nothing if none of those that matter can be in it."""
     content = _read_text(path)
     lowered = content.lower().replace(b"bare = false\n", b"")
-    if any(word in lowered for word in _WORDS):
-        # Imported here: loading it takes longer than looking at a thousand files.
-        from shadowtree.capture.rules.git_config import parse_config
+    return parse_config(content) if any(word in lowered for word in _WORDS) else ()
 
-        yield from parse_config(content)
+
+_BLANK = rb"(?:\s++|[#;][^\n]*+)*+"
+_SECTION = rb'\[([A-Za-z0-9.-]+)(?:[ \t]+"((?:[^"\\\n]|\\[^\n])*+)")?\]'
+_VARIABLE = (
+    rb"([A-Za-z][A-Za-z0-9-]*+)[ \t]*+"
+    rb'(?:=((?:[^"\\\n#;]|\\[\\"ntb\n]|"(?:[^"\\\n]|\\[\\"ntb\n])*+")*+))?+'
+    rb"(?=[\n#;]|\Z)"
+)
+_QUOTED = {rb"\\": b"\\", rb"\"": b'"', rb"\n": b"\n", rb"\t": b"\t", rb"\b": b"\b", b'"': b""}
+
+
+def parse_config(content: bytes) -> Iterator[tuple[bytes, bytes | None]]:
+    """Yield the variables in order, named as in `core.bare`; None is the value of one without `=`.
+
+    Git refuses a file with a line that makes no sense; here what stands before that line counts.
+    """
+    # Imported and compiled here: that takes longer than looking at a thousand files.
+    import re
+
+    blank, read_section, read_variable = (re.compile(part).match for part in (_BLANK, _SECTION, _VARIABLE))
+    content = content.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
+    section, at = None, 0
+    while True:
+        skipped = blank(content, at)
+        at = skipped.end() if skipped else at
+        if found := read_section(content, at):
+            section = found[1].lower() + (b"" if found[2] is None else b"." + found[2])
+        elif section is not None and (found := read_variable(content, at)):
+            yield section + b"." + found[1].lower(), None if found[2] is None else _unquote(found[2])
+        else:
+            return
+        at = found.end()
+
+
+def _unquote(raw: bytes) -> bytes:
+    import re
+
+    # A line break in `raw` always belongs to the backslash before it, which protects the blanks that stand
+    # before it. The other blanks at the ends are dropped before the quotes are, which protect theirs.
+    lines, joint, last = raw.rpartition(b"\\\n")
+    value = (lines + joint + last.rstrip()).replace(b"\\\n", b"").lstrip()
+    return re.sub(rb'\\.|"', lambda found: _QUOTED[found[0]], value)
 
 
 def _is_true(value: bytes | None) -> bool:
