@@ -85,7 +85,7 @@ def describe_store(store: str | os.PathLike[str], *, worktree: str | None = None
     try:
         identity, timeline = read_identity(path), _read_timeline(path)
         state = _find_state(identity)
-        doubt = find_doubt(_gather(path, identity, state, timeline))
+        doubt = _find_doubt(path, identity, state, is_interrupted=timeline.is_interrupted)
     except ShadowError as error:
         return KnownStore(path, None, "unknown", disk.measure_tree(path), 0, None, str(error))
     size = disk.measure_tree(path)
@@ -202,15 +202,20 @@ def _find_state(identity: Identity) -> WorktreeState:
     return "there" if is_same else "replaced"
 
 
-def _gather(store: str, identity: Identity, state: WorktreeState, timeline: _Timeline) -> Evidence:
-    above, moved_to = None, None
-    if state == "gone":
-        try:
-            moved_to = _find_renamed(identity)
-            above = find_anchor(identity.worktree)
-        except OSError:
-            above = None
-    return Evidence(state == "gone", read_anchor(store), above, moved_to, timeline.is_interrupted)
+def _find_doubt(store: str, identity: Identity, state: WorktreeState, *, is_interrupted: bool) -> str | None:
+    """Say why a store is not to be removed, in a sentence about its worktree; None: it is an orphan."""
+    anchor = read_anchor(store)
+    if state != "gone":
+        return "something is at its path"
+    if is_interrupted:
+        return "an act was interrupted there, and is not made good"
+    try:
+        moved_to = _find_renamed(identity)
+        if moved_to is not None:
+            return f"it was renamed to {moved_to}"
+        return find_volume_doubt(anchor, find_anchor(identity.worktree))
+    except OSError:
+        return find_volume_doubt(anchor, None)
 
 
 def _find_renamed(identity: Identity) -> str | None:
@@ -239,36 +244,18 @@ def _remove_orphan(store: str) -> str | None:
         return str(error)
 
 
-@frozen
-class Evidence:
-    """What is known of a store and of the place of its worktree."""
+def find_volume_doubt(anchor: Anchor | None, above: Anchor | None) -> str | None:
+    """Say why a worktree that is not there may be on a volume that is missing; None: it is gone for good.
 
-    is_gone: bool
-    """Nothing has the name of the worktree."""
-    anchor: Anchor | None
-    """What was above the worktree; None: nobody wrote it down."""
-    above: Anchor | None
-    """What is above it now; None: nothing, or nothing that can be looked into."""
-    moved_to: str | None = None
-    """A directory beside it that is the worktree itself, under another name."""
-    is_interrupted: bool = False
-    """An act in it is not made good."""
-
-
-def find_doubt(evidence: Evidence) -> str | None:
-    """Say why a store is not to be removed, in a sentence about its worktree; None: it is an orphan."""
-    if not evidence.is_gone:
-        return "something is at its path"
-    if evidence.is_interrupted:
-        return "an act was interrupted there, and is not made good"
-    if evidence.moved_to is not None:
-        return f"it was renamed to {evidence.moved_to}"
-    if evidence.above is None:
+    `anchor` is what was above it, None if nobody wrote it down, and `above` is what is there now: None if
+    that is nothing, or nothing that can be looked into.
+    """
+    if above is None:
         return "the directory above it is not there, so that a volume may be missing"
-    if evidence.anchor is None:
+    if anchor is None:
         return "an earlier version made its store, and did not write down where it was"
-    if evidence.anchor.is_mount:
+    if anchor.is_mount:
         return "it was a mount point, so that a volume may be missing"
-    if not evidence.anchor.is_same_directory(evidence.above):
+    if not anchor.is_same_directory(above):
         return "the directory above it is not the one that was there, so that a volume may be missing"
     return None

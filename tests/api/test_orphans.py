@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from shadowtree import Shadow, list_stores
-from shadowtree.all_stores import Evidence, describe_store, find_doubt, remove_orphans
+from shadowtree.all_stores import describe_store, find_volume_doubt, remove_orphans
 from shadowtree.base.frozen import replace
 from shadowtree.results.reports import KnownStore
 from shadowtree.store.identity import Anchor, find_anchor, read_anchor
 from shadowtree.store.lock import Lock
+from shadowtree.timeline.journal import Journal
 from tests.support.mounts import mounted_ext4, mounted_tmpfs
 from tests.support.stores import open_shadow
 from tests.support.terminal import Terminal, run_on_terminal
@@ -39,34 +41,24 @@ def _only_store() -> KnownStore:
 
 
 def test_a_worktree_that_was_taken_from_the_same_directory_is_gone() -> None:
-    assert find_doubt(Evidence(is_gone=True, anchor=HERE, above=HERE)) is None
+    assert find_volume_doubt(HERE, HERE) is None
 
 
 @pytest.mark.parametrize(
-    ("evidence", "doubt"),
+    ("anchor", "above", "doubt"),
     [
-        (Evidence(is_gone=False, anchor=HERE, above=HERE), "something is at its path"),
-        (Evidence(is_gone=True, anchor=HERE, above=None), "not there"),
-        (Evidence(is_gone=True, anchor=None, above=HERE), "earlier version"),
-        (Evidence(is_gone=True, anchor=replace(HERE, is_mount=True), above=HERE), "mount point"),
-        (Evidence(is_gone=True, anchor=HERE, above=replace(HERE, inode=8)), "volume may be missing"),
-        (Evidence(is_gone=True, anchor=HERE, above=replace(HERE, generation=2)), "volume may be missing"),
-        (Evidence(is_gone=True, anchor=HERE, above=replace(HERE, generation=None)), "volume may be"),
-        (Evidence(is_gone=True, anchor=HERE, above=replace(HERE, file_system=8)), "volume may be missing"),
-        (
-            Evidence(
-                is_gone=True,
-                anchor=replace(HERE, file_system=None),
-                above=replace(HERE, file_system=None),
-            ),
-            "volume may be missing",
-        ),
-        (Evidence(is_gone=True, anchor=HERE, above=HERE, moved_to="/new"), "renamed to /new"),
-        (Evidence(is_gone=True, anchor=HERE, above=HERE, is_interrupted=True), "interrupted"),
+        (HERE, None, "not there"),
+        (None, HERE, "earlier version"),
+        (replace(HERE, is_mount=True), HERE, "mount point"),
+        (HERE, replace(HERE, inode=8), "volume may be missing"),
+        (HERE, replace(HERE, generation=2), "volume may be missing"),
+        (HERE, replace(HERE, generation=None), "volume may be missing"),
+        (HERE, replace(HERE, file_system=8), "volume may be missing"),
+        (replace(HERE, file_system=None), replace(HERE, file_system=None), "volume may be missing"),
     ],
 )
-def test_any_doubt_keeps_a_store(evidence: Evidence, doubt: str) -> None:
-    found = find_doubt(evidence)
+def test_any_doubt_keeps_a_store(anchor: Anchor | None, above: Anchor | None, doubt: str) -> None:
+    found = find_volume_doubt(anchor, above)
 
     assert found is not None
     assert doubt in found
@@ -139,6 +131,16 @@ def test_a_worktree_that_was_renamed_keeps_its_store(worktree: Path) -> None:
     assert "renamed to" in (kept.doubt or "")
     assert str(worktree.parent / "renamed") in (kept.doubt or "")
     assert store.exists()
+
+
+def test_a_store_in_which_an_act_was_interrupted_is_kept(worktree: Path) -> None:
+    store = _wrap(worktree)
+    with closing(Journal(str(store / "timeline.db"))) as journal:
+        journal.add_intent(b"an act")
+    shutil.rmtree(worktree)
+
+    assert "interrupted" in (_only_store().doubt or "")
+    assert remove_orphans(os.environ).removed == []
 
 
 def test_another_directory_at_the_path_keeps_the_store(worktree: Path) -> None:
