@@ -804,16 +804,18 @@ def write_by_calls_that_are_no_write(top: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-def watched(request: pytest.FixtureRequest, tmp_path: Path, worktree: Path) -> Iterator[Watched]:
+def watched(
+    request: pytest.FixtureRequest, fast_place: Path, worktree: Path, asks_git: bool
+) -> Iterator[Watched]:
     """A worktree with something of everything, watched by inotify unless a test says otherwise."""
     backend = getattr(request, "param", "inotify")
     make_tree(worktree, BASE)
-    watched = Watched(worktree, tmp_path, watcher=backend)
+    watched = Watched(worktree, fast_place, watcher=backend)
     watched.settle()
     with watched.shadow:
         yield watched
     if watched.shadow.is_wrapped:
-        assert_sound_store(watched.shadow.store)
+        assert_sound_store(watched.shadow.store, asks_git=asks_git)
 
 
 def tell(told: Story, watched: Watched, *, looks: bool) -> None:
@@ -841,23 +843,17 @@ def test_a_story(told: Story, watched: Watched) -> None:
 @pytest.mark.parametrize("watched", BACKENDS, indirect=True)
 @pytest.mark.parametrize("told", STORIES, ids=lambda told: told.__name__)
 def test_a_story_with_old_files_and_looks_in_between(told: Story, watched: Watched) -> None:
-    """Files are old at once, so only what was told makes a snapshot read them.
+    """Files are old at once, so only what was told makes a snapshot read them; inotify needs no rescan.
 
     Nothing reports a write through a mapping. inotify reports that the file is closed; watchfiles does not,
     so there only `look_over` finds it.
     """
     if watched.shadow.settings.watcher == "watchfiles" and "mapping" in told.__name__:
         pytest.skip("watchfiles does not report that a mapped file is closed")
-    tell(told, watched, looks=True)
-
-
-@pytest.mark.usefixtures("aged")
-@pytest.mark.parametrize("told", STORIES, ids=lambda told: told.__name__)
-def test_no_story_needs_a_rescan(told: Story, watched: Watched) -> None:
     before = watched.rescans()
 
-    for _ in told(watched.top):
-        watched.shadow.take_snapshot()
+    tell(told, watched, looks=True)
 
-    assert watched.rescans() == before, watched.watching().reason
-    watched.check()
+    assert watched.rescans() == before or watched.shadow.settings.watcher == "watchfiles", (
+        watched.watching().reason
+    )
