@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
-import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +14,11 @@ import pytest
 
 from shadowtree import Shadow
 from tests.support.limits import LARGE_PACKS, UNTIDIED, change_limits, use_limits
+from tests.support.memory import clear_memory, make_place, new_place
 from tests.support.processes import PACKAGE_PLACE
 from tests.support.referee import assert_sound_store
 from tests.support.terminal import Terminal
-from tests.support.trees import FAST_PLACE, make_tree
+from tests.support.trees import make_tree
 from tests.support.turns import this_turn
 from tests.support.watching import BASE, Watched, forget_youth
 
@@ -33,13 +34,34 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
     sys.dont_write_bytecode = False
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_memory() -> Iterator[None]:
+    """Leave nothing in memory."""
+    clear_memory()
+    yield
+    clear_memory()
+
+
+ABOUT_STORES = ("store", "timeline", "faults", "project")
+"""The tests that are about stores, which are on the disk there."""
+
+
+@pytest.fixture
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """Where stores are kept: in memory, unless they are the matter; worktrees are always on the disk."""
+    on_disk = tmp_path / "stores"
+    stores = on_disk if request.path.parent.name in ABOUT_STORES else new_place(on_disk)
+    yield stores
+    shutil.rmtree(stores, ignore_errors=True)
+
+
 @pytest.fixture(autouse=True)
-def _own_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_surroundings(tmp_path: Path, stores: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep every test away from the user's home, stores and git configuration."""
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("SHADOWTREE_HOME", str(tmp_path / "stores"))
+    monkeypatch.setenv("SHADOWTREE_HOME", str(stores))
     ours = ("SHADOWTREE_CONFIG", "SHADOWTREE_SESSION", "SHADOWTREE_STORE")
     for name in (*ours, "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
@@ -66,8 +88,9 @@ def worktree(tmp_path: Path) -> Path:
 @pytest.fixture
 def fast_place() -> Iterator[Path]:
     """A directory in memory where there is one: for what is written a thousand times and never measured."""
-    with tempfile.TemporaryDirectory(prefix="shadowtree-tests-", dir=FAST_PLACE) as place:
-        yield Path(place)
+    place = make_place()
+    yield place
+    shutil.rmtree(place, ignore_errors=True)
 
 
 @pytest.fixture

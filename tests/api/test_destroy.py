@@ -28,14 +28,14 @@ def store(worktree: Path) -> Path:
         return shadow.store
 
 
-def test_a_store_goes_whole_and_the_worktree_stays(worktree: Path, store: Path, tmp_path: Path) -> None:
+def test_a_store_goes_whole_and_the_worktree_stays(worktree: Path, store: Path, stores: Path) -> None:
     size = sum(path.lstat().st_size for path in store.rglob("*") if not path.is_dir())
 
     with open_shadow(worktree) as shadow:
         assert shadow.destroy() >= size
         assert not shadow.is_wrapped
         assert_tree(worktree, {"a": "1"})
-        assert os.listdir(tmp_path / "stores") == []
+        assert os.listdir(stores) == []
 
         shadow.track()
         assert shadow.messages() == []

@@ -78,10 +78,10 @@ def test_stores_are_listed_with_their_worktrees(worktree: Path, tmp_path: Path) 
     assert not known.is_orphan
 
 
-def test_without_stores_nothing_is_listed_or_made(tmp_path: Path) -> None:
+def test_without_stores_nothing_is_listed_or_made(stores: Path) -> None:
     assert list_stores(os.environ) == []
     assert remove_orphans(os.environ).removed == []
-    assert not (tmp_path / "stores").exists()
+    assert not stores.exists()
 
 
 def test_what_is_above_a_worktree_is_written_down(worktree: Path) -> None:
@@ -93,7 +93,7 @@ def test_what_is_above_a_worktree_is_written_down(worktree: Path) -> None:
     assert not anchor.is_mount
 
 
-def test_the_store_of_a_deleted_worktree_is_removed(worktree: Path, tmp_path: Path) -> None:
+def test_the_store_of_a_deleted_worktree_is_removed(worktree: Path, tmp_path: Path, stores: Path) -> None:
     store = _wrap(worktree)
     kept = _wrap(tmp_path / "other")
     shutil.rmtree(worktree)
@@ -105,7 +105,7 @@ def test_the_store_of_a_deleted_worktree_is_removed(worktree: Path, tmp_path: Pa
 
     done = remove_orphans(os.environ)
     assert (done.removed, done.freed, done.kept) == ([str(store)], size, [])
-    assert os.listdir(tmp_path / "stores") == [kept.name]
+    assert os.listdir(stores) == [kept.name]
 
 
 def test_nobody_is_asked_about_nothing_and_a_no_keeps_all(worktree: Path) -> None:

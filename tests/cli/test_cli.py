@@ -70,11 +70,11 @@ def test_wrap_gives_the_documented_json(terminal: Terminal, worktree: Path) -> N
     assert found["tree"] == terminal.run("track").strip()
 
 
-def test_wrap_says_what_is_protected_and_where(terminal: Terminal, worktree: Path) -> None:
+def test_wrap_says_what_is_protected_and_where(terminal: Terminal, worktree: Path, stores: Path) -> None:
     lines = terminal.run("wrap").splitlines()
 
     assert lines[0] == f"2 files in {worktree} are protected now"
-    assert lines[1].startswith(f"The store is {worktree.parent}/stores/project-")
+    assert lines[1].startswith(f"The store is {stores}/project-")
 
 
 def test_wrap_wraps_exactly_the_directory_given(terminal: Terminal, worktree: Path) -> None:
@@ -237,12 +237,14 @@ def test_a_setting_holds_for_one_command(terminal: Terminal) -> None:
 
 
 @pytest.mark.parametrize("words", [["status"], ["diff"], ["patch", "a" * 40]], ids=lambda words: words[0])
-def test_reading_what_is_not_wrapped_exits_10(terminal: Terminal, worktree: Path, words: list[str]) -> None:
+def test_reading_what_is_not_wrapped_exits_10(
+    terminal: Terminal, worktree: Path, stores: Path, words: list[str]
+) -> None:
     found = terminal.run_json(*words, exit_code=10)
 
     assert found == {"error": "NotWrapped", "message": f"{worktree} is not wrapped: no store belongs to it"}
     assert terminal.err == f"shadowtree: {found['message']}; try 'shadowtree wrap'\n"
-    assert not (worktree.parent / "stores").exists()
+    assert not stores.exists()
 
 
 def test_an_unknown_tree_exits_12(terminal: Terminal) -> None:
@@ -272,7 +274,7 @@ WRONG_LINES = [
 
 @pytest.mark.parametrize("words", WRONG_LINES, ids=" ".join)
 def test_wrong_usage_exits_2_and_leaves_nothing_behind(
-    terminal: Terminal, worktree: Path, words: list[str]
+    terminal: Terminal, stores: Path, words: list[str]
 ) -> None:
     found = json.loads(terminal.run("--json", *words, exit_code=2))
 
@@ -280,7 +282,7 @@ def test_wrong_usage_exits_2_and_leaves_nothing_behind(
     assert found["error"] == "InvalidInput"
     assert terminal.err.startswith(f"shadowtree: {found['message']}")
     assert terminal.err.count("\n") == 1
-    assert not (worktree.parent / "stores").exists()
+    assert not stores.exists()
 
 
 def test_no_command_shows_the_help_and_exits_2(terminal: Terminal) -> None:

@@ -1100,9 +1100,9 @@ def test_what_is_refused_changes_nothing(
     ],
     ids=" ".join,
 )
-def test_what_is_not_wrapped_exits_10(terminal: Terminal, project: Path, words: list[str]) -> None:
+def test_what_is_not_wrapped_exits_10(terminal: Terminal, stores: Path, words: list[str]) -> None:
     assert terminal.run_json(*words, exit_code=10)["error"] == "NotWrapped"
-    assert not (project.parent / "stores").exists()
+    assert not stores.exists()
 
 
 @pytest.mark.usefixtures("forked")

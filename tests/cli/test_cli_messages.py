@@ -395,9 +395,9 @@ def test_what_is_refused_changes_nothing(
 @pytest.mark.parametrize(
     "words", [["end"], ["step", "x"], ["log"], ["show", "x"]], ids=lambda words: words[0]
 )
-def test_what_does_not_wrap_exits_10(terminal: Terminal, project: Path, words: list[str]) -> None:
+def test_what_does_not_wrap_exits_10(terminal: Terminal, stores: Path, words: list[str]) -> None:
     assert terminal.run_json(*words, exit_code=10)["error"] == "NotWrapped"
-    assert not (project.parent / "stores").exists()
+    assert not stores.exists()
 
 
 def test_recording_tells_of_what_is_not_protected(terminal: Terminal, project: Path) -> None:

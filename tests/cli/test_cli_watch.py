@@ -143,12 +143,12 @@ def tell(project: Path, capfd: pytest.CaptureFixture[str], more: Line) -> list[t
 
 @pytest.mark.parametrize("more", [(), ("--json",)], ids=["plain", "json"])
 def test_every_command_is_the_same_with_the_daemon(
-    project: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], more: Line
+    project: Path, tmp_path: Path, stores: Path, capfd: pytest.CaptureFixture[str], more: Line
 ) -> None:
     contents = {"a.txt": "one\n", "b.txt": "two\n"}
     without = tell(project, capfd, more)
     after = (tmp_path / "project").stat().st_ino, sorted(path.name for path in project.iterdir())
-    for path in (*project.iterdir(), tmp_path / "stores"):
+    for path in (*project.iterdir(), stores):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     make_tree(project, dict(contents))
 

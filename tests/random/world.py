@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
 
 from shadowtree import Shadow
@@ -13,8 +11,8 @@ from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from tests.random.checks import Branches
 from tests.random.editing import LARGEST, Editor
 from tests.support import modelled
+from tests.support.memory import make_place
 from tests.support.modelled import Disk, Happening, Message, Seen, Session
-from tests.support.trees import FAST_PLACE
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class World:
         self.told: list[str] = []
         """The steps so far, for whoever has to find out why one failed."""
         self.counted: Counter[str] = Counter()
-        self.top = Path(tempfile.mkdtemp(prefix="shadowtree-model-", dir=FAST_PLACE))
+        self.top = make_place()
         self.root = self.top / "worktree"
         self.root.mkdir()
         self.store = self.top / "store"

@@ -14,9 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Union
 
-FAST_PLACE = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-"""Where files are in memory, if anywhere."""
-
 
 @dataclass(frozen=True)
 class Link:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
 import pytest
@@ -13,9 +13,10 @@ import pytest
 from shadowtree import Shadow, Skipped, Snapshot, Watching
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from shadowtree.system import files as worktree
+from tests.support.memory import new_place
 from tests.support.processes import in_child
 from tests.support.referee import git
-from tests.support.trees import FAST_PLACE, Tree, executable, link
+from tests.support.trees import Tree, executable, link
 
 SETTINGS = {"min_free": 0}
 
@@ -62,6 +63,7 @@ class Watched:
         self.shadow = Shadow(
             top, store=place / "warm", watch=True, settings={**SETTINGS, **settings}, limits=limits
         )
+        self._place = place
         self._settings = settings
         self.is_checked = False
         """It was compared with a store of its own, and not yet with another process."""
@@ -86,10 +88,10 @@ class Watched:
             return self.check_in_another_process()
         warm = self.shadow.take_snapshot()
         self.is_checked = True
-        with TemporaryDirectory(prefix="shadowtree-cold-", dir=FAST_PLACE) as place:
-            store = Path(place, "store")
-            cold = take_cold(self.top, store, **self._settings)
-            assert view(warm) == view(cold), _list_differing(self.shadow.store, warm, store, cold)
+        store = new_place(self._place / "cold")
+        cold = take_cold(self.top, store, **self._settings)
+        assert view(warm) == view(cold), _list_differing(self.shadow.store, warm, store, cold)
+        shutil.rmtree(store)
         return warm
 
     def check_in_another_process(self) -> Snapshot:
