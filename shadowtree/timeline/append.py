@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from shadowtree.base.errors import InvalidInput
+from shadowtree.base.errors import InvalidInput, StoreDamaged
 from shadowtree.base.frozen import frozen, replace
 from shadowtree.base.paths import Change, RelPath, ancestors, is_among, is_file
 from shadowtree.config.settings import Settings
@@ -157,6 +157,8 @@ class SessionWriter:
         events = MessageEvents(self.journal.events_of([row.number]))
         begins = [events.begins[row.number]]
         if step is not None:
+            if (row.number, step) not in events.steps:
+                raise StoreDamaged(f"the timeline does not say how step {step!r} of message {row.id!r} began")
             begins.append(events.steps[row.number, step])
         return [Begun(begin, self.journal.tree(begin.before)) for begin in begins]
 
