@@ -118,7 +118,7 @@ class History:
         changes = self.journal.changes_of([event.number for event in events.ends.values()])
         found = []
         for row in rows:
-            end = self._require_end(row.number, events)
+            end = self._require_end(row.number, events, repr(row.id))
             if end is not None:
                 since = end.number if end.since is None else end.since
                 found.append(MessageChanges(row.number, end.number, since, changes[end.number]))
@@ -130,12 +130,12 @@ class History:
 
     def end_of(self, number: int) -> Event | None:
         """Return the event that ended a message; None: it is open, and ends now."""
-        return self._require_end(number, MessageEvents(self.journal.events_of([number])))
+        return self._require_end(number, MessageEvents(self.journal.events_of([number])), str(number))
 
-    def _require_end(self, number: int, events: MessageEvents) -> Event | None:
+    def _require_end(self, number: int, events: MessageEvents, name: str) -> Event | None:
         end = events.ends.get(number)
         if end is None and (self._ending is None or self._ending.row.number != number):
-            raise StoreDamaged(f"the timeline does not say how message {number} ended")
+            raise StoreDamaged(f"the timeline does not say how message {name} ended")
         return end
 
     def limit_to_step(self, message: MessageChanges, step: str, *, is_only: bool) -> MessageChanges:
