@@ -13,7 +13,7 @@ blob is named.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from time import time
 
 from shadowtree.base.errors import Conflict, NotConfirmed, ShadowError, WorktreeFailed
@@ -40,6 +40,7 @@ from shadowtree.results.outcomes import Outcome, Plan, PlannedChange
 from shadowtree.revert.contents import Contents, DiskState
 from shadowtree.revert.history import History
 from shadowtree.revert.moves import (
+    CarriedOut,
     Move,
     carry_out,
     clean_up,
@@ -61,8 +62,6 @@ from shadowtree.timeline.schema import HEAD_ONLY, RESTORE, Event, Position, Tree
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-    from shadowtree.system.files import FileStamp
 
 
 @frozen
@@ -153,7 +152,7 @@ def run(act: Act) -> Outcome:
             except BaseException as error:
                 _roll_back(act, prepared, intent, writer, error)
                 raise
-            notes = _clean_up(act, intent, writer, done.aside)
+            notes = _clean_up(act, intent, writer, done)
             if interrupts.is_pending:
                 notes.append("interrupted when it was done already")
         return _finish(act, prepared.outcome, done.moves, after, notes)
@@ -269,12 +268,14 @@ def _roll_back(act: Act, prepared: Prepared, intent: _Intent, writer: Writer, er
         error.add_note(note)
 
 
-def _clean_up(act: Act, intent: _Intent, writer: Writer, aside: Mapping[RelPath, FileStamp]) -> list[str]:
+def _clean_up(act: Act, intent: _Intent, writer: Writer, done: CarriedOut) -> list[str]:
     """Remove what was moved aside. The act is done, so whatever fails is left to the next command."""
     try:
-        return _finish_intent(act.opened, act.site, writer, intent.number, intent.moves, aside)
+        notes = _rescue(act.opened, act.site, writer, clean_up(intent.moves, writer, done.aside))
+        act.opened.journal.remove_intent(intent.number)
     except ShadowError as error:
         return [f"temporary files are still there, the next command removes them: {error}"]
+    return notes
 
 
 def recover(opened: OpenStore, site: Site) -> list[str]:
@@ -285,29 +286,15 @@ def recover(opened: OpenStore, site: Site) -> list[str]:
         with Writer(site.worktree) as writer:
             if intent.is_committed:
                 notes.append(f"an interrupted {kind} was finished")
-                notes += _finish_intent(opened, site, writer, intent.number, moves)
-                continue
-            notes.append(f"an interrupted {kind} was taken back")
-            left = take_back(moves, writer, Contents(opened.objects, writer).read)
-            notes += _rescue(opened, site, writer, list_left(moves, writer))
+                notes += _rescue(opened, site, writer, clean_up(moves, writer))
+            else:
+                notes.append(f"an interrupted {kind} was taken back")
+                left = take_back(moves, writer, Contents(opened.objects, writer).read)
+                notes += _rescue(opened, site, writer, list_left(moves, writer))
+                if left:
+                    paths = ", ".join(to_text(path) for path in sorted(left))
+                    notes.append(f"changed meanwhile and left as they are: {paths}")
             opened.journal.remove_intent(intent.number)
-            if left:
-                paths = ", ".join(to_text(path) for path in sorted(left))
-                notes.append(f"changed meanwhile and left as they are: {paths}")
-    return notes
-
-
-def _finish_intent(
-    opened: OpenStore,
-    site: Site,
-    writer: Writer,
-    intent: int,
-    moves: list[Move],
-    known: Mapping[RelPath, FileStamp] | None = None,
-) -> list[str]:
-    """Remove what a recorded act moved aside, and then the intent; describe what was rescued."""
-    notes = _rescue(opened, site, writer, clean_up(moves, writer, known))
-    opened.journal.remove_intent(intent)
     return notes
 
 

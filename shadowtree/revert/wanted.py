@@ -162,7 +162,10 @@ def _follow(over: Collection[int], past: Past, passed: Collection[int] = ()) -> 
         for change in event.changes:
             if change.path in paths:
                 paths[change.path].go_on(change, event)
-            elif event.number in over:
+            elif event.number not in over or (event.is_act and change.is_known and change.old == change.new):
+                # Not on the way, or an act that found the path as it was wanted, and did nothing to it.
+                continue
+            else:
                 paths[change.path] = _Path(change, event.label, past.others.get(change.path))
             if event.number in over and event.number not in passed:
                 paths[change.path].counted.append(change)

@@ -353,6 +353,21 @@ def test_unrevert_brings_back_exactly_what_was_there(shadow: Shadow, worktree: P
     assert (shadow.status().head, shadow.status().undone) == ("m1", [])
 
 
+def test_unrevert_leaves_alone_what_the_act_found_as_it_wanted_it(shadow: Shadow, worktree: Path) -> None:
+    """The undo did nothing to it, so that what the user makes of it later is in nobody's way."""
+    make_tree(worktree, {"f": "0", "g": "0", "d": {}})
+    with shadow.message("m1"):
+        replace_tree(worktree, {"f": "1", "g": "1"})
+    make_tree(worktree, {"f": "0", "d": {}})
+    shadow.undo()
+    replace_tree(worktree, {"f": "user", "g": "0"})
+
+    outcome = shadow.unrevert()
+
+    assert outcome.restored == ["g"]
+    assert_tree(worktree, {"f": "user", "g": "1"})
+
+
 def test_unrevert_repeated_takes_back_the_acts_before(line: Shadow, worktree: Path) -> None:
     line.undo()
     line.undo()

@@ -169,11 +169,9 @@ class Actor(Recorder):
             wish.is_vague |= (wish.expected, wish.is_troubled) != (other.expected, other.is_troubled)
         modelled.doubt({p: w for p, w in wishes.items() if p not in since[0].changes}, last.seen)
         before = self.disk
-        is_vague = not self.profile.is_quiet and session.vague_until >= last.number
-        outcome = self.act(
-            number, None if is_vague else wishes, shadow.unrevert, last.place, is_unrevert=True
-        )
-        if outcome is not None and before == last.disk_after and not outcome.kept and not outcome.skipped:
+        outcome = self.act(number, wishes, shadow.unrevert, last.place, is_unrevert=True)
+        is_exact = len(since) == 1 and before == last.disk_after
+        if outcome is not None and is_exact and not outcome.kept and not outcome.skipped:
             assert self.disk == last.disk_before, "unrevert gives back exactly what was there"
 
     def restore(self) -> None:

@@ -266,7 +266,7 @@ def attribute(changes: Changes, paths: list[str]) -> Changes:
     return {
         path: change
         for path, change in changes.items()
-        if any(is_below(path, each) for each in paths) or (path in own and not is_file(change[0]))
+        if any(is_below(path, each) for each in paths) or (path in own and not any(map(is_file, change)))
     }
 
 
@@ -467,7 +467,7 @@ def wish_back(
         for path, (old, new) in happening.changes.items():
             if path in wishes:
                 _go_on(wishes[path], happening, old, new)
-            elif happening.number in over:
+            elif happening.number in over and old != new:
                 wish = wishes[path] = Wish(old, new, is_vague=_is_vague(old, new), plain=[old, new])
                 other = others(path, happening.since if since is None else since)
                 wish.is_troubled |= other == "yes"
