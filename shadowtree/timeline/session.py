@@ -168,20 +168,22 @@ class Session:
 
     def is_active(self, branch: BranchRow) -> bool:
         """Tell whether a branch is on the present line."""
-        return any(row.number == branch.tip for row in self._walk_to(self.position.tip, branch.tip))
+        return self._is_on_line(branch.tip, self.position.tip)
 
     def find_tip(self, row: MessageRow, branch: BranchRow | None) -> int:
         """Tell where the line of a message ends: with the branch that was named, or that it is on."""
-        if any(each.number == row.number for each in self._walk_to(self.position.tip, row.number)):
+        if self._is_on_line(row.number, self.position.tip):
             assert self.position.tip is not None
             return self.position.tip
         if branch is not None:
             return branch.tip
         for each in self.branch_rows():
-            is_near = (each.fork or 0) < row.number <= each.tip
-            if is_near and any(found.number == row.number for found in self._walk_to(each.tip, row.number)):
+            if (each.fork or 0) < row.number <= each.tip and self._is_on_line(row.number, each.tip):
                 return each.tip
         return row.number
+
+    def _is_on_line(self, number: int, tip: int | None) -> bool:
+        return any(row.number == number for row in self._walk_to(tip, number))
 
     def read_branches(self, rows: Sequence[BranchRow] | None = None) -> list[Branch]:
         """Make values of branches, of all by default."""
