@@ -13,9 +13,10 @@ from __future__ import annotations
 import itertools
 import re
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha1
-from struct import Struct, iter_unpack, unpack_from
+from struct import Struct, iter_unpack, pack, unpack_from
 from sys import byteorder
 
 from shadowtree.base.errors import StoreDamaged
@@ -410,36 +411,23 @@ def encode_delta_offset(distance: int) -> bytes:
 
 def encode_pack_index(entries: Sequence[PackEntry], pack_checksum: bytes) -> bytes:
     """Make the index of a pack, version 2, from entries sorted by id."""
+    # For each first byte, how many ids begin with it or a smaller one.
+    first_bytes = Counter(id[0] for id, _, _ in entries)
+    fanout = itertools.accumulate(first_bytes[byte] for byte in range(256))
     large = [offset for _, offset, _ in entries if offset >= _LARGE_OFFSET]
     numbers = itertools.count(_LARGE_OFFSET)
     offsets = [offset if offset < _LARGE_OFFSET else next(numbers) for _, offset, _ in entries]
     parts = [
         INDEX_MAGIC,
-        _big_endian("I", _fanout(entries)),
-        b"".join([object_id for object_id, _, _ in entries]),
-        _big_endian("I", [crc for _, _, crc in entries]),
-        _big_endian("I", offsets),
-        _big_endian("Q", large),
+        pack(">256I", *fanout),
+        b"".join([id for id, _, _ in entries]),
+        pack(f">{len(entries)}I", *[crc for _, _, crc in entries]),
+        pack(f">{len(entries)}I", *offsets),
+        pack(f">{len(large)}Q", *large),
         pack_checksum,
     ]
     body = b"".join(parts)
     return body + sha1(body, usedforsecurity=False).digest()
-
-
-def _fanout(entries: Sequence[PackEntry]) -> list[int]:
-    """Count, for each first byte, the ids that begin with it or a smaller one."""
-    counts = [0] * 256
-    for object_id, _, _ in entries:
-        counts[object_id[0]] += 1
-    return list(itertools.accumulate(counts))
-
-
-def _big_endian(code: str, numbers: list[int]) -> bytes:
-    packed = array(code, numbers)
-    assert packed.itemsize == (4 if code == "I" else 8)
-    if byteorder == "little":
-        packed.byteswap()
-    return packed.tobytes()
 
 
 def prefixes_in_index(count: int, index: bytes) -> array[int]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from shadowtree.base.errors import StoreDamaged, StoreFailed
 from shadowtree.store.git_format import INDEX_SUFFIX, KEEP_SUFFIX, PACK_SUFFIX, PackBytes
 from shadowtree.store.pack_writer import PackWriter, remove_pack, write_pack
-from shadowtree.store.packs import Pack, PackStamp, stamp_of
+from shadowtree.store.packs import DeltaBases, Pack, PackStamp, stamp_of
 from shadowtree.system import disk
 from shadowtree.system.disk import TEMPORARY_PREFIX
 
@@ -48,6 +48,7 @@ class PackSet:
         """What is in each of the small packs; None: not collected yet."""
         self._large: list[Pack] = []
         """The packs that are not among those."""
+        self._bases = DeltaBases()
         self._likely: Pack | None = None
         """The pack that had the last object that was asked for."""
 
@@ -74,11 +75,12 @@ class PackSet:
 
     def _lose(self) -> None:
         self._tables = None
+        self._bases.clear()
         self._on_loss()
 
     def _open(self, name: str) -> bool:
         try:
-            pack = Pack(os.path.join(self._directory, name))
+            pack = Pack(os.path.join(self._directory, name), bases=self._bases)
         except (StoreDamaged, StoreFailed):
             # A damaged index hides its objects: whoever needs one of them is told that it is missing.
             return False
@@ -118,7 +120,7 @@ class PackSet:
         """Let `find` give the packs of the journal that have an object; tell whether there are any."""
         is_found = False
         for content in self._journaled():
-            pack = Pack(self._path_of(content.name), content)
+            pack = Pack(self._path_of(content.name), content, self._bases)
             if content.name not in self._recalled and pack.find(wanted) is not None:
                 self._note_table(pack)
                 self._recalled[content.name] = pack
@@ -182,7 +184,7 @@ class PackSet:
 
     def hold(self, content: PackBytes) -> None:
         """Let this process read a pack that has no files."""
-        pack = Pack(self._path_of(content.name), content)
+        pack = Pack(self._path_of(content.name), content, self._bases)
         self._note_table(pack)
         self._held[content.name] = pack, content
 

@@ -44,7 +44,7 @@ _CHUNK_SIZE = 1 << 18
 _HEAD_SIZE = 64
 """More than what stands before the deflated content of an entry."""
 _MAX_DELTA_CHAIN = 5000
-_REMEMBERED_BASES = 2 << 20
+_REMEMBERED_BASES = 8 << 20
 """How many bytes are kept of what deltas are made of: who reads one version mostly reads the next."""
 
 PackStamp = tuple[int, int, int]
@@ -56,16 +56,31 @@ def stamp_of(status: os.stat_result) -> PackStamp:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
+class DeltaBases(dict[tuple[str, int], tuple[int, bytes]]):
+    """What was made of deltas a moment ago, by pack and place: its kind and its content."""
+
+    _room = _REMEMBERED_BASES
+
+    def remember(self, place: tuple[str, int], kind_number: int, content: bytes) -> None:
+        """Keep an object as long as there is room."""
+        self._room -= len(content)
+        if self._room < 0:
+            self.clear()
+            self._room = _REMEMBERED_BASES - len(content)
+        if self._room >= 0:
+            self[place] = kind_number, content
+
+
 class Pack:
     """A finished pack, for reading: from its files, or from memory as long as it has none."""
 
-    def __init__(self, index_path: str, content: PackBytes | None = None) -> None:
+    def __init__(
+        self, index_path: str, content: PackBytes | None = None, bases: DeltaBases | None = None
+    ) -> None:
         self.path = index_path.removesuffix(INDEX_SUFFIX) + PACK_SUFFIX
         self.name = os.path.basename(self.path).removesuffix(PACK_SUFFIX)
         self._fd = -1
-        self._bases: dict[int, tuple[int, bytes]] = {}
-        """By place what was made of deltas a moment ago: its kind and its content."""
-        self._room = _REMEMBERED_BASES
+        self._bases = DeltaBases() if bases is None else bases
         self._held = None if content is None else content.pack
         self.stamp: PackStamp | None = None
         self.is_ours = True
@@ -124,26 +139,23 @@ class Pack:
         """Whether it is worth while to have all ids in memory."""
         return self.count <= _FEW_OBJECTS
 
-    def raw_entry(self, object_id: bytes) -> bytes | None:
-        """Give the bytes of an entry; None if it is not here, or not what was written, by its CRC."""
+    def find_entry(self, object_id: bytes) -> RawEntry | None:
+        """Give an entry as it stands in the pack.
+
+        None if it is not here, or not what was written, by its CRC, or if its base is not here.
+        """
         row = self._row(object_id)
         if row is None:
             return None
         offset = offset_in_index(row, self.count, self._index)
         raw = self.read_raw(offset, self._end_of(offset))
-        return raw if raw and zlib.crc32(raw) == self._crc(row) else None
-
-    def find_entry(self, object_id: bytes) -> RawEntry | None:
-        """Give an entry as it stands in the pack; None as with `raw_entry`, or if its base is not here."""
-        offset = self.find(object_id)
-        raw = None if offset is None else self.raw_entry(object_id)
-        if raw is None or offset is None:
+        if not raw or zlib.crc32(raw) != self._crc(row):
             return None
-        entry = parse_entry_head(raw[:_HEAD_SIZE], offset, self.path)
-        base = self._ids_by_offset.get(entry.base) if isinstance(entry.base, int) else entry.base
-        if entry.base is not None and base is None:
+        head = parse_entry_head(raw[:_HEAD_SIZE], offset, self.path)
+        base = self._ids_by_offset.get(head.base) if isinstance(head.base, int) else head.base
+        if head.base is not None and base is None:
             return None
-        return RawEntry(object_id, entry.kind_number, entry.size, raw[entry.start - offset :], base)
+        return RawEntry(object_id, head.kind_number, head.size, raw[head.start - offset :], base)
 
     @cached_property
     def _ids_by_offset(self) -> dict[int, bytes]:
@@ -350,7 +362,7 @@ class Pack:
             if base is None or len(chain) > _MAX_DELTA_CHAIN:
                 raise StoreDamaged(f"{self.path} has a delta without its base")
             entry = parse_entry_head(self._pread(base, _HEAD_SIZE), base, self.path)
-            known = self._bases.get(entry.start)
+            known = self._bases.get((self.path, entry.start))
         kind_number = entry.kind_number if known is None else known[0]
         if kind_number not in KIND_NAMES:
             raise StoreDamaged(f"{self.path} has no object at {offset}")
@@ -362,16 +374,8 @@ class Pack:
                 content = apply_delta(content, b"".join(self.inflate(delta)))
             except BadDelta as error:
                 raise StoreDamaged(f"{self.path} has a delta that does not fit its base") from error
-        self._remember_base(chain[0].start, kind_number, content)
+        self._bases.remember((self.path, chain[0].start), kind_number, content)
         return KIND_NAMES[kind_number], len(content), iter([content])
-
-    def _remember_base(self, start: int, kind_number: int, content: bytes) -> None:
-        self._room -= len(content)
-        if self._room < 0:
-            self._bases.clear()
-            self._room = _REMEMBERED_BASES - len(content)
-        if self._room >= 0:
-            self._bases[start] = kind_number, content
 
     def read_entry(self, offset: int) -> EntryHead:
         """Read the head of the entry at `offset`."""

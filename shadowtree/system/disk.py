@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable
 
 from shadowtree.base.errors import OutOfSpace, ShadowError, StoreFailed, UnsafePath, describe, is_full
-from shadowtree.system.syscalls import sync_directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -138,7 +137,11 @@ def sync_names(directory: str) -> None:
     """Make the names in a directory durable."""
     before_write("fsync directory", directory)
     with store_errors(directory):
-        sync_directory(directory)
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 def rename(source: str, target: str) -> None:

@@ -47,15 +47,6 @@ _SOL_LOCAL, _LOCAL_PEERCRED = 0, 1
 """macOS: the same."""
 
 
-def sync_directory(path: str) -> None:
-    """Make the names in a directory durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def exchange(a_fd: int, a: bytes, b_fd: int, b: bytes) -> None:
     """Swap what two names stand for, in one instant; files, links and directories may be mixed.
 

@@ -437,24 +437,8 @@ def test_an_entry_larger_than_it_claims_is_not_there(objects: Objects) -> None:
 # Taking over and putting together
 
 
-def test_the_raw_entry_of_a_blob_can_be_copied(tmp_path: Path) -> None:
-    pack = write_pack(tmp_path, b"a", noise(1000), b"c")
-    writer = PackWriter(str(tmp_path))
-    for content in (noise(1000), b"c"):
-        raw = pack.raw_entry(blob(content))
-        assert raw is not None
-        writer.copy_entry(blob(content), raw)
-    copy = finish(writer)
-
-    git("verify-pack", copy.path)
-    assert content_of(copy, blob(noise(1000))) == noise(1000)
-    assert pack.raw_entry(blob(b"other")) is None
-    copy.close()
-    pack.close()
-
-
 @pytest.mark.parametrize("size", [0, 12, 40])
-def test_a_pack_cut_short_has_no_raw_entry_to_copy(size: int, tmp_path: Path) -> None:
+def test_a_pack_cut_short_has_no_entry_to_copy(size: int, tmp_path: Path) -> None:
     pack = write_pack(tmp_path, *[noise(30, seed) for seed in range(5)])
     path = Path(pack.path)
     pack.close()
@@ -463,7 +447,7 @@ def test_a_pack_cut_short_has_no_raw_entry_to_copy(size: int, tmp_path: Path) ->
     found = []
     for seed in range(5):
         try:
-            found.append(cut.raw_entry(blob(noise(30, seed))))
+            found.append(cut.find_entry(blob(noise(30, seed))))
         except StoreDamaged:
             found.append(None)
 
