@@ -10,6 +10,7 @@ import os
 from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
+from functools import cache
 from itertools import repeat
 from operator import attrgetter
 from stat import S_ISLNK
@@ -209,27 +210,12 @@ def join_ids(directories: Iterable[Directory]) -> bytes:
     return b"".join(trees + [directory.facts or NO_ID for directory in found])
 
 
+@cache
 def git_mode(mode: int) -> int:
-    """Give the mode that a tree has for a file with this `st_mode`."""
+    """Give the mode that a tree has for a file with this `st_mode`; there are few, and files are many."""
     if S_ISLNK(mode):
         return 0o120000
     return 0o100755 if mode & 0o100 else 0o100644
-
-
-class _GitModes(dict[int, int]):
-    """The mode in a tree by `st_mode`; there are few, and files are many."""
-
-    def __missing__(self, mode: int) -> int:
-        self[mode] = found = git_mode(mode)
-        return found
-
-
-_GIT_MODES = _GitModes()
-
-
-def git_modes(modes: Iterable[int]) -> Iterator[int]:
-    """Do the same for many files."""
-    return map(_GIT_MODES.__getitem__, modes)
 
 
 # All directories

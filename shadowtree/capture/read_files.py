@@ -20,7 +20,7 @@ from shadowtree.capture.directories import (
     NORMAL,
     STAMP_SIZE,
     Directory,
-    git_modes,
+    git_mode,
     join_ids,
 )
 from shadowtree.capture.facts import (
@@ -238,7 +238,7 @@ def _build_tree(
     subtrees = [(child.name, child.tree) for child in subdirectories if child.tree is not None]
     if not directory.names and not subtrees:
         return None
-    tree = encode_rows(directory.names, git_modes(modes), ids, subtrees)
+    tree = encode_rows(directory.names, map(git_mode, modes), ids, subtrees)
     return objects.put(pack, b"tree", tree, directory.tree)
 
 

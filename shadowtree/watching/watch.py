@@ -25,7 +25,7 @@ from shadowtree.capture.scan import Outlook, Scan, ScanInput, scan_worktree
 from shadowtree.capture.stat_cache import StatCache
 from shadowtree.results.messages import Watching
 from shadowtree.system.syscalls import IS_LINUX
-from shadowtree.watching.watcher import INTERRUPTED, BlindWatcher, Doubt, InotifyWatcher, Rescan
+from shadowtree.watching.watcher import INTERRUPTED, Doubt, InotifyWatcher, Rescan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,6 +68,9 @@ class Watch:
         self._epoll_process = 0
         self._is_closed = False
         self._watcher: Watcher | None = None
+        """None: nothing is watched yet, or nothing can be, and each scan looks at everything."""
+        self._blindness: str | None = None
+        """Why nothing can be watched."""
         self._census: Census | None = None
         self._token: bytes | None = None
         """Of the cache that the census belongs to."""
@@ -95,7 +98,7 @@ class Watch:
     def reset(self) -> None:
         """Release every watch, and keep the descriptor."""
         self._close_watcher()
-        self._watcher = self._census = self._round = None
+        self._watcher = self._blindness = self._census = self._round = None
         self._is_doubtful = True
 
     @property
@@ -116,10 +119,10 @@ class Watch:
         """Look at what may have changed since the last scan that was recorded, or at everything."""
         self._listen(None if given.cache is None else given.cache.token)
         census = None if self._is_doubtful else self._census
-        assert self._watcher is not None
+        arm = None if self._watcher is None else self._watcher.arm
         while True:
             outlook = None if census is None else self._outlook(census)
-            scan = scan_worktree(given, census=census, outlook=outlook, arm=self._watcher.arm)
+            scan = scan_worktree(given, census=census, outlook=outlook, arm=arm)
             if census is None:
                 self.rescans += 1
                 self._note_whole(scan, given.cache)
@@ -133,7 +136,6 @@ class Watch:
 
     def commit(self, scan: Scan, cache: StatCache) -> None:
         """Take in a scan that was recorded, and is remembered in the cache."""
-        assert self._watcher is not None
         # If Ctrl-C comes in between, the census is neither the old one nor the new one.
         self._is_doubtful = True
         if scan.is_whole:
@@ -141,12 +143,13 @@ class Watch:
         census = self._census
         assert census is not None
         for directory, is_changed in zip(scan.directories, scan.changed, strict=True):
-            is_armed = self._watcher.is_armed(directory.path)
+            is_armed = self._is_armed(directory.path)
             if is_changed or scan.is_whole or is_armed == (directory.path in census.unwatched):
                 census.put(directory, is_watched=is_armed)
         for path in scan.gone:
             census.drop(path)
-            self._watcher.disarm(path)
+            if self._watcher is not None:
+                self._watcher.disarm(path)
         census.rules = dict(scan.rules)
         self._token = cache.token
         self._pending = Pending()
@@ -206,7 +209,7 @@ class Watch:
     def _listen(self, token: bytes | None) -> None:
         """Take in what the watcher tells, and find out whether it can be relied on."""
         if self._watcher is None:
-            self._start_anew("nothing was watched yet")
+            self._start_anew(self._blindness or "nothing was watched yet")
             return
         if self._is_listening:
             self._start_anew(INTERRUPTED)
@@ -227,42 +230,43 @@ class Watch:
             self._start_anew("the cache is another one")
 
     def _start_anew(self, reason: str) -> None:
-        self._reason = reason
         self._is_doubtful = True
         self._census = self._round = None
-        self._watcher = self._renew_watcher()
+        self._blindness = None
+        self._renew_watcher()
         self._is_closed = False
-        if isinstance(self._watcher, BlindWatcher):
-            self._reason = self._watcher.reason
+        self._reason = self._blindness or reason
         self._pending = Pending()
         self._is_listening = False
 
-    def _renew_watcher(self) -> Watcher:
+    def _renew_watcher(self) -> None:
         """Watch, or watch anew; watchfiles does the latter by itself."""
-        if self._is_by_watchfiles:
-            from shadowtree.watching.watchfiles_watcher import WatchfilesWatcher
-
-            if isinstance(self._watcher, WatchfilesWatcher):
-                return self._watcher
-            # The cookies are in the store, which a worktree that is not wrapped does not have yet.
-            if not os.path.isdir(self._store):
-                return BlindWatcher("it is not wrapped yet")
+        if self._is_by_watchfiles and self._watcher is not None:
+            return
         self._close_watcher()
+        self._watcher = None
         try:
             self._watcher = self._open_watcher()
             self._attach()
         except Doubt as doubt:
-            return BlindWatcher(doubt.reason)
+            self._blindness = doubt.reason
         except OSError as error:
-            return BlindWatcher(f"this system does not let us watch: {describe(error)}")
-        return self._watcher
+            self._close_watcher()
+            self._watcher = None
+            self._blindness = f"this system does not let us watch: {describe(error)}"
 
     def _open_watcher(self) -> Watcher:
-        if self._is_by_watchfiles:
-            from shadowtree.watching.watchfiles_watcher import WatchfilesWatcher
+        if not self._is_by_watchfiles:
+            return InotifyWatcher(self._worktree, self._limits)
+        # The cookies are in the store, which a worktree that is not wrapped does not have yet.
+        if not os.path.isdir(self._store):
+            raise Doubt("it is not wrapped yet")
+        from shadowtree.watching.watchfiles_watcher import WatchfilesWatcher
 
-            return WatchfilesWatcher(self._worktree, os.path.join(self._store, "cookies"), self._limits)
-        return InotifyWatcher(self._worktree, self._limits)
+        return WatchfilesWatcher(self._worktree, os.path.join(self._store, "cookies"), self._limits)
+
+    def _is_armed(self, path: RelPath) -> bool:
+        return self._watcher is not None and self._watcher.is_armed(path)
 
     def _outlook(self, census: Census) -> Outlook:
         pending = self._pending
@@ -277,7 +281,6 @@ class Watch:
         What it found changed is not stored yet: that has to be looked at again. And so has a directory whose
         tree was built from others than those below it: its row in the cache is an old one.
         """
-        assert self._watcher is not None
         self._census = None
         if cache is None or cache.token is None or cache.get(ROOT) is None:
             return
@@ -287,7 +290,7 @@ class Watch:
             if is_changed or directory.below_ids != join_ids(scan.children(directory)):
                 changed.add(directory.path)
             if known is not None:
-                census.put(known, is_watched=self._watcher.is_armed(known.path))
+                census.put(known, is_watched=self._is_armed(known.path))
         census.rules = dict(scan.rules)
         self._pending.directories |= changed
         self._census, self._token = census, cache.token

@@ -87,43 +87,6 @@ class Doubt(Exception):
 INTERRUPTED = "a read of the watcher's events was interrupted"
 
 
-class BlindWatcher:
-    """Stands in where nothing can be watched: everything is looked at each time."""
-
-    count = 0
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-
-    def dirty(self) -> Dirty | Rescan:
-        """Say why."""
-        return Rescan(self.reason)
-
-    def drain(self) -> bool:
-        """Anything may have happened."""
-        return True
-
-    def arm(self, path: RelPath, fd: int) -> bool:
-        """Watch nothing."""
-        del path, fd
-        return False
-
-    def disarm(self, path: RelPath) -> None:
-        """Do nothing."""
-
-    def is_armed(self, path: RelPath) -> bool:
-        """Watch nothing."""
-        del path
-        return False
-
-    def fileno(self) -> int | None:
-        """There is none."""
-        return None
-
-    def close(self) -> None:
-        """There is nothing to release."""
-
-
 def refuse_foreign(mounts: Mounts) -> None:
     """Raise `Doubt` on a file system that does not report all changes, such as one of a network."""
     foreign = mounts.find_foreign()
