@@ -112,8 +112,6 @@ class Contents:
         self._writer = writer
         self._merged: dict[bytes, bytes] = {}
         """Contents that merging made, and that the store may not have yet."""
-        self._needed: set[bytes] = set()
-        """Which of them are to be written."""
         self._held: dict[bytes, bytes] = {}
         """What was verified, as far as there is room for it."""
         self._room = _MEMORY_BYTES
@@ -162,7 +160,6 @@ class Contents:
     def _verify_new(self, blob: bytes) -> None:
         if blob in self._merged:
             self._held[blob] = self._merged[blob]
-            self._needed.add(blob)
             self.bytes_to_write += len(self._merged[blob])
             return
         size = self._objects.size_of(blob)
@@ -177,9 +174,8 @@ class Contents:
 
     def store_merged(self, taken: Capture) -> list[bytes]:
         """Store what merging made and is to be written; return the ids, for the record to keep."""
-        return [
-            taken.put_stream(len(self._merged[blob]), iter([self._merged[blob]])) for blob in self._needed
-        ]
+        needed = [content for blob, content in self._merged.items() if blob in self._held]
+        return [taken.put_stream(len(content), iter([content])) for content in needed]
 
     def read(self, blob: bytes) -> Iterator[bytes]:
         """Give the content of a blob in pieces."""

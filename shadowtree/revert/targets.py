@@ -74,8 +74,6 @@ class Target:
     notes: list[str] = field(default_factory=list)
     is_nothing: bool = False
     """There is nothing to do."""
-    is_only: bool = False
-    """One message is taken out from under the later ones."""
 
 
 def find_target(request: Request, history: History) -> Target:
@@ -100,10 +98,8 @@ def find_target(request: Request, history: History) -> Target:
             return Target(RESTORE, wanted, history.position)
 
 
-def _nothing(
-    history: History, kind: str, note: str, *, turns: int | None = None, is_only: bool = False
-) -> Target:
-    return Target(kind, [], history.position, turns=turns, notes=[note], is_nothing=True, is_only=is_only)
+def _nothing(history: History, kind: str, note: str) -> Target:
+    return Target(kind, [], history.position, notes=[note], is_nothing=True)
 
 
 # Undo, redo, revert
@@ -113,17 +109,15 @@ def _find_turns(history: History, verb: str, travel: Travel, turns: int | None) 
     end = travel.stopped_at
     gone = [] if end is None else [f"message {end.id!r} is forgotten, so that {verb} ends before it"]
     if not travel.messages:
-        target = _nothing(history, verb, f"nothing to {verb}", turns=0)
+        target = _nothing(history, verb, f"nothing to {verb}")
         # Beyond what was forgotten there is something to redo; below it there is nothing to undo.
-        return replace(target, notes=[*target.notes, *gone], is_short=bool(gone) and verb == REDO)
-    target = _follow(history, verb, travel)
-    notes = [*target.notes, *gone]
-    is_less = turns is not None and travel.turns < turns
-    if is_less:
+        is_short = bool(gone) and verb == REDO
+        return replace(target, turns=0, notes=[*target.notes, *gone], is_short=is_short)
+    notes = gone
+    if turns is not None and travel.turns < turns:
         are = "was 1 turn" if travel.turns == 1 else f"were {travel.turns} turns"
-        notes.append(f"there {are} to {verb}, not {turns}")
-    is_short = target.is_short or bool(gone) or is_less
-    return replace(target, turns=travel.turns, notes=notes, is_short=is_short)
+        notes = [*gone, f"there {are} to {verb}, not {turns}"]
+    return replace(_follow(history, verb, travel), turns=travel.turns, notes=notes, is_short=bool(notes))
 
 
 def _find_revert(history: History, row: MessageRow, request: Revert) -> Target:
@@ -146,7 +140,7 @@ def _find_only(history: History, row: MessageRow, request: Revert) -> Target:
     newest = history.journal.newest_number(row.session)
     travel = choose_only(history.position, row, newest, history.session.find)
     if not travel.back:
-        return _nothing(history, REVERT, f"nothing to revert: {row.id!r} is not in force", is_only=True)
+        return _nothing(history, REVERT, f"nothing to revert: {row.id!r} is not in force")
     target = _follow(history, REVERT, travel, step=request.step, is_only=True)
     return _narrow(history, target, request.paths) if request.is_part else target
 
@@ -161,8 +155,8 @@ def _narrow(history: History, target: Target, paths: Collection[RelPath] | None)
         position=history.position,
         messages=[],
         redone=[],
-        notes=[*target.notes, *(f"no message changed {to_text(path) or '.'}" for path in missed)],
-        is_short=target.is_short or bool(unknown),
+        notes=[f"no message changed {to_text(path) or '.'}" for path in missed],
+        is_short=bool(unknown),
         is_nothing=paths is not None and len(missed) == len(paths),
     )
 
@@ -305,7 +299,6 @@ def _follow(
         messages=travel.messages,
         redone=travel.redone,
         first=travel.messages[0] if travel.messages else None,
-        is_only=is_only,
     )
 
 
