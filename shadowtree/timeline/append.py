@@ -157,9 +157,10 @@ class SessionWriter:
         events = MessageEvents(self.journal.events_of([row.number]))
         begins = [events.begins[row.number]]
         if step is not None:
-            if (row.number, step) not in events.steps:
+            begin = events.steps.get((row.number, step))
+            if begin is None:
                 raise StoreDamaged(f"the timeline does not say how step {step!r} of message {row.id!r} began")
-            begins.append(events.steps[row.number, step])
+            begins.append(begin)
         return [Begun(begin, self.journal.tree(begin.before)) for begin in begins]
 
     def prepare_ending(

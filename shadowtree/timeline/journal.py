@@ -116,7 +116,7 @@ class Journal:
 
     def _require_tree(self, number: int | None) -> TreeRecord:
         if number is None:
-            raise StoreDamaged(f"{self._db.path} has an event that does not name its tree")
+            raise StoreDamaged("an event of the timeline does not name its tree")
         found = self._db.find(decode_tree, f"{TREES.select} WHERE number = ?", number)
         return self._db.require("tree", number, found)
 

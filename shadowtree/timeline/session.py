@@ -338,11 +338,11 @@ class Session:
         return self._journal.tree(number).tree.hex()
 
 
-class _Begins(dict[object, Event]):
-    """How messages or steps began. Each did: a row that is not there, or cannot be one, is damage."""
+class _Begins(dict[int, Event]):
+    """How messages began. Each did: a row that is not there, or cannot be one, is damage."""
 
-    def __missing__(self, key: object) -> Event:
-        raise StoreDamaged(f"the timeline does not say how message or step {key} began")
+    def __missing__(self, number: int) -> Event:
+        raise StoreDamaged(f"the timeline does not say how message {number} began")
 
 
 class MessageEvents:
@@ -351,7 +351,7 @@ class MessageEvents:
     def __init__(self, events: Iterable[Event]) -> None:
         self.begins = _Begins()
         self.ends: dict[int, Event] = {}
-        self.steps = _Begins()
+        self.steps: dict[tuple[int, str], Event] = {}
         self.step_ends: dict[tuple[int, str], Event] = {}
         for event in events:
             if event.message is None:
