@@ -146,6 +146,8 @@ class _Search:
         self._journal = opened.journal
         self._objects = opened.objects
         self._live = list(opened.journal.live_trees())
+        self._beside = {blob for record in self._live for blob in Kept(self._objects, record).also}
+        """What acts kept beside trees."""
 
     def find(self, tombstones: Tombstones) -> set[Hit]:
         """List each path that is purged with each content that is known of it."""
@@ -175,18 +177,16 @@ class _Search:
 
     def find_holding(self, text: bytes) -> tuple[frozenset[bytes], frozenset[bytes]]:
         """Give the contents that hold a text, and those that cannot be read."""
-        blobs: set[bytes] = set()
-        seen: set[bytes] = set()
-        waiting = []
-        for record in self._live:
-            waiting.append(record.tree)
-            blobs |= set(Kept(self._objects, record).also)
+        blobs = set(self._beside)
+        trees = {record.tree for record in self._live}
+        waiting = list(trees)
         while waiting:
-            tree = waiting.pop()
-            if tree not in seen:
-                seen.add(tree)
-                for entry in self._objects.read_tree(tree):
-                    waiting.append(entry.id) if entry.mode == MODE_TREE else blobs.add(entry.id)
+            for entry in self._objects.read_tree(waiting.pop()):
+                if entry.mode != MODE_TREE:
+                    blobs.add(entry.id)
+                elif entry.id not in trees:
+                    trees.add(entry.id)
+                    waiting.append(entry.id)
         holding, unread = set(), set()
         for blob in sorted(blobs):
             end = b""
@@ -202,8 +202,7 @@ class _Search:
 
     def find_beside(self, blobs: frozenset[bytes]) -> set[Hit]:
         """Give the paths whose uncovered content an act kept beside a tree, if it is one of these."""
-        beside = {blob for record in self._live for blob in Kept(self._objects, record).also}
-        return set(self._find_in_changes(Tombstones(blobs=blobs & beside)))
+        return set(self._find_in_changes(Tombstones(blobs=blobs & self._beside)))
 
     def find_rule_texts(self, path: RelPath) -> set[bytes]:
         """Give the contents of rules that were in force, whether they were covered or not."""
