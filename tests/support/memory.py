@@ -29,7 +29,10 @@ FAST_PLACE = find_memory()
 
 def new_place(otherwise: Path) -> Path:
     """Name a directory in memory that nobody else uses, or `otherwise`; it is not made yet."""
-    return otherwise if FAST_PLACE is None else FAST_PLACE / str(next(_numbers))
+    # Whoever took another user's rights may not write in what this process made there.
+    if FAST_PLACE is None or (FAST_PLACE.exists() and not os.access(FAST_PLACE, os.W_OK)):
+        return otherwise
+    return FAST_PLACE / str(next(_numbers))
 
 
 def make_place() -> Path:
