@@ -10,7 +10,6 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from itertools import permutations
 from pathlib import Path
 from typing import Literal
 
@@ -93,23 +92,23 @@ KINDS: dict[str, Tree] = {
 }
 
 
-@pytest.mark.parametrize(("before", "after"), [*permutations(KINDS, 2)])
-def test_whatever_a_path_was_comes_back_and_goes_again(
-    shadow: Shadow, worktree: Path, before: str, after: str
-) -> None:
-    """F64: every kind to every other kind, there and back."""
+@pytest.mark.parametrize("before", KINDS)
+def test_whatever_a_path_was_comes_back_and_goes_again(shadow: Shadow, worktree: Path, before: str) -> None:
+    """F64: a kind to every other kind, there and back."""
     rest: Tree = {"stays": {"f": "1"}}
-    replace_tree(worktree, {**rest, **KINDS[before]})
+    old: Tree = {after: {**rest, **KINDS[before]} for after in KINDS}
+    new: Tree = {after: {**rest, **KINDS[after]} for after in KINDS}
+    replace_tree(worktree, old)
     with shadow.message("m1"):
-        replace_tree(worktree, {**rest, **KINDS[after]})
+        replace_tree(worktree, new)
 
     outcome = shadow.revert("m1")
-    assert_tree(worktree, {**rest, **KINDS[before]})
+    assert_tree(worktree, old)
     assert outcome.complete
     assert not outcome.conflicts
 
     shadow.unrevert()
-    assert_tree(worktree, {**rest, **KINDS[after]})
+    assert_tree(worktree, new)
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o400, 0o640, 0o664, 0o666, 0o700, 0o711, 0o755, 0o777, 0o000])

@@ -9,20 +9,17 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
 from shadowtree import Conflict, InvalidInput, Outcome, Shadow
+from tests.support.memory import make_place
 from tests.support.modelled import DIRECTORY, Disk, Entry, ancestors, read_disk
 from tests.support.referee import assert_sound_store
 from tests.support.trees import File, Link
-
-FAST_PLACE = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 class History:
@@ -31,7 +28,7 @@ class History:
     def __init__(self, seed: int, **settings: object) -> None:
         self.seed = seed
         self.random = random.Random(seed)
-        self.top = Path(tempfile.mkdtemp(prefix="shadowtree-history-", dir=FAST_PLACE))
+        self.top = make_place()
         self.root = self.top / "worktree"
         self.root.mkdir()
         self.settings = settings

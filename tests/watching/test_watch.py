@@ -829,7 +829,9 @@ def tell(told: Story, watched: Watched, *, looks: bool) -> None:
     watched.check()
 
 
-@pytest.mark.parametrize("watched", BACKENDS, indirect=True)
+@pytest.mark.parametrize(
+    "watched", ["inotify", pytest.param("watchfiles", marks=pytest.mark.slow)], indirect=True
+)
 @pytest.mark.parametrize("told", STORIES, ids=lambda told: told.__name__)
 def test_a_story(told: Story, watched: Watched) -> None:
     """Files are young, so the next snapshot reads them once more whatever was told."""
