@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from shadowtree.revert.requests import ActOptions, Options, Request, RevertOptions
 
     Recorded = TypeVar("Recorded", Message, Snapshot, Step, Message | None)
-    Result = TypeVar("Result")
 
 
 class Shadow:
@@ -147,11 +146,13 @@ class Shadow:
 
     def take_snapshot(self, *, progress: Progress | None = None) -> Snapshot:
         """Record the present state of everything covered; `progress` gets the files read and to be read."""
-        return self._keep_budget(self._record(Recorder.track, progress, wraps=True))
+        return self._keep_budget(self._track(progress, wraps=True))
 
     def wrap(self, *, progress: Progress | None = None) -> Snapshot:
         """Do the same, and remember it as the state that sessions start from."""
-        return self._keep_budget(self._record(partial(Recorder.track, is_wrap=True), progress, wraps=True))
+        with self._recording(progress, wraps=True) as recorder:
+            snapshot = recorder.track(is_wrap=True)
+        return self._keep_budget(snapshot)
 
     def patch(self, tree: str) -> Patch:
         """List what changed from a recorded tree to the present state. Records nothing."""
@@ -171,13 +172,17 @@ class Shadow:
 
     def begin(self, id: str, *, progress: Progress | None = None, **said: Unpack[MessageOptions]) -> Message:
         """Begin a message: record the state before it. Ends another open message of the session first."""
-        text = read_said(id, said)
-        return self._keep_budget(self._record(lambda recorder: recorder.begin(text), progress, wraps=True))
+        checked = read_said(id, said)
+        with self._recording(progress, wraps=True) as recorder:
+            message = recorder.begin(checked)
+        return self._keep_budget(message)
 
     def end(self, id: str | None = None, *, paths: Paths = None, progress: Progress | None = None) -> Message:
         """End the open message: record the state after it and what it changed, or only its `paths`."""
         own = parse_paths(paths, self._access.worktree)
-        return self._keep_budget(self._record(lambda recorder: recorder.end(id, own), progress))
+        with self._recording(progress) as recorder:
+            message = recorder.end(id, own)
+        return self._keep_budget(message)
 
     def snapshot(
         self,
@@ -188,14 +193,17 @@ class Shadow:
         **said: Unpack[MessageOptions],
     ) -> Message:
         """Record a message that is over, from the state that the session knew last; `inferred`: a burst."""
-        text = read_said(id, said)
-        record = partial(Recorder.snapshot, said=text, is_inferred=inferred)
-        return self._keep_budget(self._record(record, progress, wraps=True))
+        checked = read_said(id, said)
+        with self._recording(progress, wraps=True) as recorder:
+            message = recorder.snapshot(checked, is_inferred=inferred)
+        return self._keep_budget(message)
 
     def record_burst(self, id: str, *, text: str = "") -> Message | None:
         """Record what nobody announced as a message; None if nothing changed, or one is open anywhere."""
-        said = read_said(id, {"text": text})
-        return self._keep_budget(self._record(lambda recorder: recorder.record_burst(said)))
+        checked = read_said(id, {"text": text})
+        with self._recording() as recorder:
+            message = recorder.record_burst(checked)
+        return self._keep_budget(message)
 
     @contextmanager
     def message(self, id: str, **said: Unpack[MessageOptions]) -> Iterator[MessageHandle]:
@@ -207,11 +215,15 @@ class Shadow:
     def begin_step(self, name: str) -> Step:
         """Begin a step of the open message; a step that is open is ended first."""
         check_name(name, "step")
-        return self._keep_budget(self._record(lambda recorder: recorder.begin_step(name)))
+        with self._recording() as recorder:
+            step = recorder.begin_step(name)
+        return self._keep_budget(step)
 
     def end_step(self, name: str) -> Step:
         """End the open step. One that is ended already stays as it is."""
-        return self._keep_budget(self._record(lambda recorder: recorder.end_step(name)))
+        with self._recording() as recorder:
+            step = recorder.end_step(name)
+        return self._keep_budget(step)
 
     @contextmanager
     def step(self, name: str) -> Iterator[StepHandle]:
@@ -285,11 +297,13 @@ class Shadow:
     def rename_branch(self, name: str, new: str) -> Branch:
         """Give a branch another name."""
         check_name(new, "branch")
-        return self._record(lambda recorder: recorder.writer.rename_branch(name, new))
+        with self._recording() as recorder:
+            return recorder.writer.rename_branch(name, new)
 
     def drop_branch(self, name: str) -> Branch:
         """Take a branch from the list; each of its messages can still be switched to by its id."""
-        return self._record(lambda recorder: recorder.writer.drop_branch(name))
+        with self._recording() as recorder:
+            return recorder.writer.drop_branch(name)
 
     # Watching
 
@@ -364,11 +378,13 @@ class Shadow:
 
     def pin(self, id: str) -> Message:
         """Keep a message from being forgotten."""
-        return self._record(lambda recorder: recorder.writer.pin(id))
+        with self._recording() as recorder:
+            return recorder.writer.pin(id)
 
     def unpin(self, id: str) -> Message:
         """Let a message be forgotten when its time comes."""
-        return self._record(lambda recorder: recorder.writer.unpin(id))
+        with self._recording() as recorder:
+            return recorder.writer.unpin(id)
 
     def purge(
         self,
@@ -433,8 +449,8 @@ class Shadow:
         subject = Subject(access.store, access.worktree, access.held, progress)
         if dry_run:
             return foresee_repair(subject, now_ns)
-        record, forget_hurt = partial(self._record, Recorder.track), partial(forget, access.locked)
-        report = repair_store(subject, now_ns, record, forget_hurt if forget_lost else None)
+        forget_hurt = partial(forget, access.locked) if forget_lost else None
+        report = repair_store(subject, now_ns, self._track, forget_hurt)
         return replace(report, repaired=[*opened_up, *report.repaired])
 
     def stats(self) -> Stats:
@@ -458,16 +474,18 @@ class Shadow:
 
     # Steps that several methods share
 
-    def _record(
-        self, record: Callable[[Recorder], Result], progress: Progress | None = None, *, wraps: bool = False
-    ) -> Result:
-        """Hold the lock and record in this session; if it `wraps`, make the store where there is none."""
+    @contextmanager
+    def _recording(self, progress: Progress | None = None, *, wraps: bool = False) -> Iterator[Recorder]:
+        """Hold the lock to record in this session; if it `wraps`, make the store where there is none."""
         with self._access.writing(wraps=wraps) as (opened, site, first_scan):
             now_ms, cancellation = self._access.now_ms, self._cancellation
-            result = record(Recorder(opened, site, self._session, now_ms, cancellation, first_scan, progress))
+            yield Recorder(opened, site, self._session, now_ms, cancellation, first_scan, progress)
             with suppress(ShadowError):  # It is recorded, so nothing after it can fail (invariant 11).
                 opened.rest()
-            return result
+
+    def _track(self, progress: Progress | None = None, *, wraps: bool = False) -> Snapshot:
+        with self._recording(progress, wraps=wraps) as recorder:
+            return recorder.track()
 
     def _keep_budget(self, recorded: Recorded) -> Recorded:
         """Keep the store within its budget, now that something is recorded; add what there is to say."""
