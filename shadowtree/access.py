@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Concatenate, ParamSpec, TypeVar
 
-    from shadowtree.config.settings import Settings
     from shadowtree.watching.watch import Watch
 
     P = ParamSpec("P")
@@ -73,7 +72,8 @@ class Access:
         if around is not None:
             raise UnsafePath(self.worktree, f"it lies in the store {around}")
         self.config = Config(places, self.worktree, given, clock_ns=limits.file_clock_ns)
-        self._settings = self.config.read()
+        self.settings = self.config.read()
+        """The settings that count for what is going on now."""
         self.watch: Watch | None = None
         """What keeps the worktree in sight, if anything does."""
         self._opened: OpenStore | None = None
@@ -91,11 +91,6 @@ class Access:
         return stores.exists(self.store)
 
     @property
-    def settings(self) -> Settings:
-        """The settings that count for what is going on now."""
-        return self._settings
-
-    @property
     def stores(self) -> str | None:
         """The directory of stores, if this store is in it."""
         directory = self._places.stores
@@ -108,7 +103,7 @@ class Access:
         around = Surroundings(self._places.home, self._places.config_home, private)
         return Site(
             self.worktree,
-            self._settings,
+            self.settings,
             around,
             self.watch,
             self.config.warnings,
@@ -120,7 +115,7 @@ class Access:
         """Keep the worktree in sight from now on."""
         from shadowtree.watching.watch import Watch
 
-        self.watch = Watch(self.worktree, self.store, self._settings.watcher, self.limits)
+        self.watch = Watch(self.worktree, self.store, self.settings.watcher, self.limits)
 
     @property
     def now_ms(self) -> int:
@@ -172,7 +167,7 @@ class Access:
 
     def _wrap(self) -> Scan:
         """Look at the worktree, refuse what is too much, and only then make the store."""
-        self._settings = self.config.read()
+        self.settings = self.config.read()
         self._refuse_broad()
         site = self.site
         scan = scan_site(site, None)
@@ -180,13 +175,13 @@ class Access:
         existing = self.store
         while not os.path.isdir(existing):
             existing = os.path.dirname(existing)
-        refuse_full(existing, scan.pending_bytes, self._settings)
+        refuse_full(existing, scan.pending_bytes, self.settings)
         stores.create(self.store, self.worktree, lambda layout: create_journal(layout.timeline))
         return scan
 
     def open(self) -> OpenStore:
         """Open the store to read; what was interrupted is made good first, unless it is still going on."""
-        self._settings = self.config.read()
+        self.settings = self.config.read()
         opened = self._open_store()
         if self.recovers and opened.has_to_recover():
             try:
@@ -207,10 +202,10 @@ class Access:
         with self.mutex:
             if not self.is_wrapped:
                 raise NotWrapped(self.worktree)
-            self._settings = self.config.read()
+            self.settings = self.config.read()
             # Before the lock, which writes: nothing in another user's store may be touched.
             disk.require_private(self.store)
-            wait_s = self._settings.lock_timeout if timeout_s is None else timeout_s
+            wait_s = self.settings.lock_timeout if timeout_s is None else timeout_s
             with self._hold_lock(wait_s) as was_mine:
                 opened = self._open_store()
                 if not opened.resume(is_alone=was_mine):
@@ -255,13 +250,13 @@ class Access:
 
     def keep_budget(self) -> list[str]:
         """Free or forget what the budget has no room for. It comes after a record, so it can only warn."""
-        budget = self._settings.store_budget
+        budget = self.settings.store_budget
         try:
             if not budget or self._opened is None or not self._opened.exceeds(budget):
                 return []
             from shadowtree.retention.budget import keep_budget
 
-            return keep_budget(self.locked, self._settings)
+            return keep_budget(self.locked, self.settings)
         except ShadowError as error:
             return [f"the store could not be kept within its budget: {error}"]
 
@@ -271,7 +266,7 @@ class Access:
     def held(self) -> Iterator[None]:
         """Hold the lock of a store that may be too damaged to be opened; nothing else is done."""
         disk.require_own(self.store)
-        with self.mutex, self._hold_lock(self._settings.lock_timeout):
+        with self.mutex, self._hold_lock(self.settings.lock_timeout):
             yield
 
     def require_store(self) -> None:
@@ -296,17 +291,18 @@ class Access:
         found, usual = self.store, self._places.usual_store(self.worktree)
         is_usual_place = os.path.dirname(found) == os.path.dirname(usual)
         if not stores.exists(found):
-            if not is_usual_place or not stores.belongs_to(usual, self.worktree):
+            was_moved = not os.path.lexists(found) and is_usual_place
+            if not was_moved or not stores.belongs_to(usual, self.worktree):
                 raise InvalidInput(f"{found} is no store")
             self.store = usual
             return
-        self._settings = self.config.read()
+        self.settings = self.config.read()
         self._refuse_broad()
         disk.require_private(found)
         # One that cannot be read says nothing, and the user says whose the store is; a newer one is refused.
         with suppress(StoreDamaged):
             read_identity(found)
-        with Lock(StoreLayout(found).lock, self._settings.lock_timeout):
+        with Lock(StoreLayout(found).lock, self.settings.lock_timeout):
             if is_usual_place and found != usual and stores.exists(usual):
                 raise InvalidInput(f"{self.worktree} has a store already: {usual}")
             stores.bind(found, self.worktree)

@@ -10,7 +10,7 @@ from time import monotonic
 
 from shadowtree.access import Access, real_directory
 from shadowtree.base.arguments import StrPath, check_count, check_name, parse_path, parse_paths
-from shadowtree.base.errors import InvalidInput, Locked, ShadowError
+from shadowtree.base.errors import Locked, ShadowError
 from shadowtree.base.frozen import replace
 from shadowtree.base.interrupts import Cancellation, ending
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
@@ -70,8 +70,6 @@ class Shadow:
         allow_broad: bool = False,
     ) -> Self:
         """Bind the store of a worktree that was moved to where it is now, and move it along if need be."""
-        if os.path.lexists(store) and not stores.exists(os.path.realpath(store)):
-            raise InvalidInput(f"{os.fspath(store)} is no store")
         shadow = cls(worktree, store=store, session=session, settings=settings, allow_broad=allow_broad)
         shadow._access.adopt()
         return shadow
