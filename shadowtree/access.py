@@ -275,14 +275,19 @@ class Access:
             raise NotWrapped(self.worktree)
         stores.refuse_another(self.store, self.worktree)
 
-    def open_up(self) -> list[str]:
-        """Mend the modes that keep us from everything else, the lock too; say which."""
-        if not self.is_wrapped:
-            raise NotWrapped(self.worktree)
-        disk.require_own(self.store)
+    def open_up(self, *, dry_run: bool) -> list[str]:
+        """Close the store, and mend the modes that keep us from everything else, the lock too; say which."""
         from shadowtree.store.files import open_up
 
-        return list(open_up(self.store))
+        self.close_store()
+        if not self.is_wrapped:
+            raise NotWrapped(self.worktree)
+        mended: list[str] = []
+        if not dry_run:
+            disk.require_own(self.store)
+            mended = list(open_up(self.store))
+        stores.refuse_another(self.store, self.worktree)
+        return mended
 
     # The store as a whole
 

@@ -184,7 +184,6 @@ class AsyncShadow:
     undo = in_thread(Shadow.undo)
     unpin = in_thread(Shadow.unpin)
     unrevert = in_thread(Shadow.unrevert)
-    watched_directories = in_thread(Shadow.watched_directories)
     wrap = in_thread(Shadow.wrap)
 
 

@@ -148,9 +148,7 @@ class Shadow:
 
     def wrap(self, *, progress: Progress | None = None) -> Snapshot:
         """Do the same, and remember it as the state that sessions start from."""
-        with self._recording(progress, wraps=True) as recorder:
-            snapshot = recorder.track(is_wrap=True)
-        return self._keep_budget(snapshot)
+        return self._keep_budget(self._track(progress, wraps=True, is_wrap=True))
 
     def patch(self, tree: str) -> Patch:
         """List what changed from a recorded tree to the present state. Records nothing."""
@@ -164,9 +162,8 @@ class Shadow:
         """Say where the shadow stands and what is not protected. Records nothing."""
         from shadowtree.retention.budget import warn_budgets
 
-        return self._access.read(
-            read.read_status, self._session, partial(warn_budgets, directory=self._access.stores)
-        )
+        warn = partial(warn_budgets, directory=self._access.stores)
+        return self._access.read(read.read_status, self._session, warn)
 
     def begin(self, id: str, *, progress: Progress | None = None, **said: Unpack[MessageOptions]) -> Message:
         """Begin a message: record the state before it. Ends another open message of the session first."""
@@ -328,11 +325,6 @@ class Shadow:
         """Give a descriptor that becomes readable when there is something to drain, if there is one."""
         return None if self._access.watch is None else self._access.watch.fileno()
 
-    def watched_directories(self) -> list[str]:
-        """List the directories that are watched, by their full paths."""
-        with self._access.mutex:
-            return [] if self._access.watch is None else self._access.watch.directories()
-
     # Upkeep
 
     def forget(
@@ -350,11 +342,9 @@ class Shadow:
         and the newest turns: one, if you give either here. Without arguments the budget counts too.
         """
         from shadowtree.retention.budget import apply_retention
-        from shadowtree.retention.forget import read_keep
 
-        settings, is_plain = self.settings, not keep_sessions and keep_last is None and keep_within is None
-        keep, budget = read_keep(settings, keep_last, keep_within), settings if gc and is_plain else None
-        return apply_retention(self._access.locked, keep, keep_sessions, budget, frees=gc, dry_run=dry_run)
+        asked = keep_last, keep_within, keep_sessions
+        return apply_retention(self._access.locked, self.settings, *asked, frees=gc, dry_run=dry_run)
 
     def gc(self, *, dry_run: bool = False) -> Swept:
         """Forget what the settings and the budget do not keep, and free what nothing that is left needs."""
@@ -441,9 +431,7 @@ class Shadow:
         from shadowtree.retention.forget import forget_lost as forget
 
         access, now_ns = self._access, self._access.limits.clock_ns()
-        access.close_store()
-        opened_up = [] if dry_run else access.open_up()
-        access.require_store()
+        opened_up = access.open_up(dry_run=dry_run)
         subject = Subject(access.store, access.worktree, access.held, progress)
         if dry_run:
             return foresee_repair(subject, now_ns)
@@ -470,8 +458,6 @@ class Shadow:
 
         return self._access.read(read_session_sizes)
 
-    # Steps that several methods share
-
     @contextmanager
     def _recording(self, progress: Progress | None = None, *, wraps: bool = False) -> Iterator[Recorder]:
         """Hold the lock to record in this session; if it `wraps`, make the store where there is none."""
@@ -481,9 +467,11 @@ class Shadow:
             with suppress(ShadowError):  # It is recorded, so nothing after it can fail (invariant 11).
                 opened.rest()
 
-    def _track(self, progress: Progress | None = None, *, wraps: bool = False) -> Snapshot:
+    def _track(
+        self, progress: Progress | None = None, *, wraps: bool = False, is_wrap: bool = False
+    ) -> Snapshot:
         with self._recording(progress, wraps=wraps) as recorder:
-            return recorder.track()
+            return recorder.track(is_wrap=is_wrap)
 
     def _keep_budget(self, recorded: Recorded) -> Recorded:
         """Keep the store within its budget, now that something is recorded; add what there is to say."""
@@ -503,9 +491,8 @@ class Shadow:
 
         access, known, now_ms = self._access, len(self._access.recovered), self._access.now_ms
         with access.writing() as (opened, site, _):
-            act = start_act(opened, site, self._session, request, options, now_ms, self._cancellation)
-            outcome = run(act)
-        return replace(outcome, notes=[*outcome.notes, *access.recovered[known:], *access.keep_budget()])
+            done = run(start_act(opened, site, self._session, request, options, now_ms, self._cancellation))
+        return replace(done, notes=[*done.notes, *access.recovered[known:], *access.keep_budget()])
 
 
 def find_worktree(start: StrPath, *, store: StrPath | None = None) -> str | None:

@@ -26,7 +26,7 @@ from shadowtree.retention.forget import (
     read_remaining,
 )
 from shadowtree.retention.gc import Locked, Sweep
-from shadowtree.retention.policy import Choice, Keep, choose_up_to, join_choices, rank_trees
+from shadowtree.retention.policy import Choice, choose_up_to, join_choices, rank_trees
 from shadowtree.retention.usage import PathSizes
 from shadowtree.store import directory as stores
 from shadowtree.store.directory import StoreLayout
@@ -57,14 +57,18 @@ def keep_budget(locked: Locked, settings: Settings) -> list[str]:
 
 def apply_retention(
     locked: Locked,
-    keep: Keep,
+    settings: Settings,
+    keep_last: int | None,
+    keep_within: float | str | None,
     keep_sessions: Collection[str],
-    budget: Settings | None,
     *,
     frees: bool,
     dry_run: bool,
 ) -> Forgotten:
-    """Forget what is not kept and, with the settings of a `budget`, what that has no room for."""
+    """Forget what is not kept and, if nothing else is asked for, what the budget has no room for."""
+    keep = read_keep(settings, keep_last, keep_within)
+    is_plain = not keep_sessions and keep_last is None and keep_within is None
+    budget = settings if frees and is_plain else None
     if dry_run:
         with locked() as opened:
             return _foresee(opened, plan_old(opened, keep, keep_sessions), budget)

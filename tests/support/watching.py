@@ -146,3 +146,9 @@ def open_descriptors() -> dict[int, str]:
                 continue
 
     return dict(look())
+
+
+def watched_directories(shadow: Shadow) -> list[str]:
+    """List what is watched, by full paths; no front end asks for it, so the door does not offer it."""
+    with shadow._access.mutex:
+        return [] if shadow._access.watch is None else shadow._access.watch.directories()
