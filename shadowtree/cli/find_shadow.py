@@ -52,21 +52,20 @@ def read_shared(given: Mapping[str, object]) -> Shared:
 
 def open_to_read(shared: Shared) -> AbstractContextManager[shadowtree.Shadow]:
     """Open the shadow that the current directory is in; raise `NotWrapped` if there is none."""
-    return warning_of_recovery(_open(shared)[1])
+    return warning_of_recovery(_find(shared)[1])
 
 
 @contextmanager
 def open_with_root(shared: Shared) -> Iterator[tuple[str, shadowtree.Shadow]]:
     """Do the same, and name the wrapped directory too."""
-    root, shadow = _open(shared)
+    root, shadow = _find(shared)
     with warning_of_recovery(shadow):
         yield root, shadow
 
 
 def open_to_record(shared: Shared) -> AbstractContextManager[shadowtree.Shadow]:
     """Open the shadow that the current directory is in; recording wraps this one if there is none."""
-    served = _find_served(shared, current_directory())
-    return open_shadow(shared, find_to_record(shared)) if served is None else warning_of_recovery(served[1])
+    return warning_of_recovery(_find(shared, is_wrapping=True)[1])
 
 
 def open_shadow(shared: Shared, worktree: str) -> AbstractContextManager[shadowtree.Shadow]:
@@ -138,15 +137,22 @@ def path_in_worktree(worktree: str, path: str) -> str:
     raise InvalidInput(f"{path} is outside of {worktree}")
 
 
-def _open(shared: Shared) -> tuple[str, shadowtree.Shadow]:
+def _find(shared: Shared, *, is_wrapping: bool = False) -> tuple[str, shadowtree.Shadow]:
+    """Find the wrapped directory that the current one is in, and its shadow.
+
+    If the daemon has that, it is one with the usual settings.
+    """
     here = current_directory()
-    served = _find_served(shared, here)
-    if served is not None:
-        return served
+    if not shared.settings and not shared.allow_broad and Endpoint.is_used(os.environ):
+        from shadowtree.daemon.client import find_remote
+
+        served = find_remote(os.environ, here, store=shared.store, session=shared.session)
+        if served is not None:
+            return served
     worktree = shadowtree.find_worktree(here, store=shared.store)
-    if worktree is None:
+    if worktree is None and not is_wrapping:
         raise NotWrapped(here)
-    return worktree, _open_here(shared, worktree)
+    return worktree or here, _open_here(shared, worktree or here)
 
 
 def _open_here(shared: Shared, worktree: str) -> shadowtree.Shadow:
@@ -157,15 +163,6 @@ def _open_here(shared: Shared, worktree: str) -> shadowtree.Shadow:
         settings=shared.settings,
         allow_broad=shared.allow_broad,
     )
-
-
-def _find_served(shared: Shared, here: str) -> tuple[str, shadowtree.Shadow] | None:
-    """Find the shadow that the daemon has of this directory; it is one with the usual settings."""
-    if shared.settings or shared.allow_broad or not Endpoint.is_used(os.environ):
-        return None
-    from shadowtree.daemon.client import find_remote
-
-    return find_remote(os.environ, here, store=shared.store, session=shared.session)
 
 
 def _read_setting(text: str) -> tuple[str, str]:

@@ -52,12 +52,11 @@ def writes_json() -> bool:
 def emit(document: object, lines: Iterable[str], *, warnings: Iterable[str] = (), utf8: bool = False) -> None:
     """Write the result of a command: as one JSON document, or as lines that are safe to show.
 
-    The document is made of plain values, or it is a result that has `to_dict`, or a list of those. Warnings
-    are for people; a document has its own. With `utf8` the encoding of the stream does not count: a patch has
-    to be applied.
+    Warnings are for people; a document has its own. With `utf8` the encoding of the stream does not count: a
+    patch has to be applied.
     """
     if _is_json:
-        write_json(_to_plain(document))
+        write_json(document)
         return
     if utf8:
         for line in lines:
@@ -76,17 +75,14 @@ def write_lines(lines: Iterable[str]) -> None:
 
 
 def write_json(document: object) -> None:
-    """Write the one JSON document; names that are not UTF-8 come out as surrogate escapes."""
+    """Write the one JSON document, of plain values and of results, which have `to_dict`.
+
+    Names that are not UTF-8 come out as surrogate escapes.
+    """
     import json
 
-    sys.stdout.write(json.dumps(document, ensure_ascii=True) + "\n")
-
-
-def _to_plain(document: object) -> object:
-    if isinstance(document, list | tuple):
-        return [_to_plain(each) for each in document]
-    to_dict = getattr(document, "to_dict", None)
-    return document if to_dict is None else to_dict()
+    text = json.dumps(document, ensure_ascii=True, default=lambda result: result.to_dict())
+    sys.stdout.write(text + "\n")
 
 
 # Talk
@@ -216,7 +212,9 @@ def escape(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() else _escape_char(char) for char in text)
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
+    )
 
 
 def escape_line(line: str) -> str:
@@ -255,10 +253,6 @@ def describe_bytes(number: int) -> str:
             break
         size, unit = size / 1024, larger
     return f"{size:.0f} {unit}" if unit == "B" or size >= 99.95 else f"{size:.1f} {unit}"
-
-
-def _escape_char(char: str) -> str:
-    return char.encode("unicode_escape").decode("ascii")
 
 
 def now_ms() -> int:

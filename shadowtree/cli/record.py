@@ -42,7 +42,7 @@ def begin(
     with open_to_record(shared) as shadow, ProgressBar("Reading files") as bar:
         message = shadow.begin(id, progress=bar, **words)
     lines = [f"Message {escape(message.id)} has begun"]
-    emit(to_json(message, "before"), lines, warnings=list_warnings(message))
+    emit(to_json(message), lines, warnings=list_warnings(message))
 
 
 def end(shared: Shared, id: str | None = None, paths: tuple[str, ...] = ()) -> None:
@@ -122,22 +122,17 @@ def read_description(
     return {"text": clean, "role": role, "meta": None if meta is None else _read_meta(meta)}
 
 
-def to_json(message: Message, *keys: str) -> dict[str, Any]:  # Any: JSON
+def to_json(message: Message) -> dict[str, Any]:  # Any: JSON
     """Give the documented JSON of a recording command."""
-    values = {
-        "before": message.before,
-        "after": message.after,
-        "files": [changed.to_dict() for changed in message.patch.files],
-    }
-    document: dict[str, Any] = {  # Any: JSON
+    is_open = message.after is None
+    return {
         "message": message.id,
         "session": message.session,
-        **{key: values[key] for key in keys},
-        "skipped": [skipped.to_dict() for skipped in message.skipped],
+        "before": message.before,
+        **({} if is_open else {"after": message.after, "files": message.patch.files}),
+        "skipped": message.skipped,
+        **({"warnings": message.warnings} if message.warnings else {}),
     }
-    if message.warnings:
-        document["warnings"] = list(message.warnings)
-    return document
 
 
 def describe_patch(patch: Patch) -> str:
@@ -155,9 +150,8 @@ def list_warnings(record: Message | Step | Snapshot) -> Iterator[str]:
 
 
 def _tell_finished(message: Message) -> None:
-    document = to_json(message, "before", "after", "files")
     lines = [f"Message {escape(message.id)} {describe_patch(message.patch)}"]
-    emit(document, lines, warnings=list_warnings(message))
+    emit(to_json(message), lines, warnings=list_warnings(message))
 
 
 def _read_meta(text: str) -> dict[str, Any]:  # Any: the caller's JSON

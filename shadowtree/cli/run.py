@@ -270,10 +270,10 @@ def _report(ended: _Ended) -> int:
 def _to_json(ended: _Ended) -> dict[str, Any]:  # Any: JSON
     record, undo = ended.record, ended.undo
     if isinstance(record, Message):
-        document = to_json(record, "before", "after", "files")
+        document = to_json(record)
     else:
         document = to_document(record) if isinstance(record, ShadowError) else record.to_dict()
-    outcome = to_document(undo) if isinstance(undo, ShadowError) else undo and undo.to_dict()
+    outcome = to_document(undo) if isinstance(undo, ShadowError) else undo
     return {**document, "exit_code": ended.exit_code, "undo": outcome}
 
 

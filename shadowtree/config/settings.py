@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from contextlib import contextmanager
 from time import time_ns
 
 from shadowtree.base.errors import InvalidInput, WorktreeFailed, describe
@@ -215,7 +215,6 @@ class _Reading:
     stamps: tuple[tuple[int, ...] | None, ...]
     is_settled: bool
     """The files were old enough, so that another change would have changed their stamps."""
-    contents: tuple[object, ...]
     settings: Settings
     found: dict[str, Setting]
     """What is not left at its default."""
@@ -240,6 +239,10 @@ class Config:
         self._environment = dict(_read_environment(places.variables))
         self._user_file = places.user_config
         self._worktree = worktree
+        project = [] if worktree is None else [os.path.join(worktree, name) for name in (OWN_FILE, PYPROJECT)]
+        is_all_given = len(self._given) == len(Settings.__match_args__)
+        self._files = [] if is_all_given else [*project, *filter(None, [self._user_file])]
+        """The files that count, which need not be there."""
         self._last: _Reading | None = None
 
     def read(self) -> Settings:
@@ -275,76 +278,43 @@ class Config:
     def _read(self) -> _Reading:
         """Look at the stamps of the files, and read them if that is not enough to know what they say."""
         now_ns = self._clock_ns()
-        stamps = tuple(_stamp(path) for path in self._files)
-        last = self._last
-        if last is not None and last.is_settled and last.stamps == stamps:
-            return last
-        contents = self._read_files()
-        if last is not None and last.contents == contents:
-            settings, found, warnings = last.settings, last.found, last.warnings
-        else:
-            settings, found, warnings = self._combine(*contents)
+        stamps = tuple(map(_stamp, self._files))
+        if self._last is not None and self._last.is_settled and self._last.stamps == stamps:
+            return self._last
         is_settled = not any(stamp is not None and is_racy(stamp[0], stamp[1], now_ns) for stamp in stamps)
-        self._last = last = _Reading(stamps, is_settled, contents, settings, found, warnings)
-        return last
-
-    def _combine(
-        self, own: object, pyproject: object, user: object
-    ) -> tuple[Settings, dict[str, Setting], list[str]]:
         warnings: list[str] = []
-        found = {
-            **_read_user(self._user_file, user),
-            **self._take_project(PYPROJECT, pyproject, warnings),
-            **self._take_project(OWN_FILE, own, warnings),
-            **self._environment,
-            **self._given,
-        }
+        in_files = {**self._read_user(), **self._read_project(warnings)} if self._files else {}
+        found = {**in_files, **self._environment, **self._given}
         values: Any = {key: each.value for key, each in found.items()}  # Any: of the fields' own types
-        return Settings(**values), found, warnings
+        self._last = reading = _Reading(stamps, is_settled, Settings(**values), found, warnings)
+        return reading
 
-    def _read_files(self) -> tuple[object, object, object]:
-        if not self._files:
-            return None, None, None
-        return (*self._read_project(), _read_user_file(self._user_file))
+    def _read_user(self) -> dict[str, Setting]:
+        content = _read_user_file(self._user_file)
+        if self._user_file is None or content is None:
+            return {}
+        statements = _parse(self._user_file, content)
+        return {each.key: _read_statement(self._user_file, each, "user") for each in statements}
 
-    @cached_property
-    def _files(self) -> list[str]:
-        """Name the files that count, which need not be there; none if everything is given."""
-        if len(self._given) == len(Settings.__match_args__):
-            return []
-        project = [] if self._worktree is None else [OWN_FILE, PYPROJECT]
-        user = [] if self._user_file is None else [self._user_file]
-        return [*(os.path.join(self._worktree or "", name) for name in project), *user]
-
-    def _read_project(self) -> tuple[bytes | str | None, bytes | str | None]:
-        """Read the project's files; a text says why one cannot be read."""
+    def _read_project(self, warnings: list[str]) -> dict[str, Setting]:
+        """Take from the project's files what they may set; of anything else is warned."""
         if self._worktree is None:
-            return None, None
+            return {}
+        contents: dict[str, bytes | str | None] = {}
         try:
             with Cursor(self._worktree) as cursor:
                 fd = cursor.enter(ROOT)
-                pyproject = _read_small(fd, PYPROJECT, _MOST_PYPROJECT_BYTES)
-                if isinstance(pyproject, bytes) and b"shadowtree" not in pyproject:
-                    # As with most; then nothing has to be loaded that reads it.
-                    pyproject = None
-                return _read_small(fd, OWN_FILE, _MOST_BYTES), pyproject
+                contents[PYPROJECT] = _read_small(fd, PYPROJECT, _MOST_PYPROJECT_BYTES)
+                contents[OWN_FILE] = _read_small(fd, OWN_FILE, _MOST_BYTES)
         except WorktreeFailed as error:
-            return str(error), None
-
-    def _take_project(self, name: str, content: object, warnings: list[str]) -> dict[str, Setting]:
-        """Take from one of the project's files what it may set; of anything else is warned."""
-        if content is None:
-            return {}
-        file = os.path.join(self._worktree or "", name)
+            contents[OWN_FILE] = str(error)
         found = {}
-        try:
-            for statement in _parse(file, content, is_section=name == PYPROJECT):
-                try:
-                    found[statement.key] = _read_statement(file, statement, "project")
-                except InvalidInput as error:
-                    warnings.append(_as_warning(error))
-        except InvalidInput as error:
-            warnings.append(_as_warning(error))
+        for name, content in contents.items():
+            file = os.path.join(self._worktree, name)
+            with _warning(warnings):
+                for statement in _parse(file, content, is_section=name == PYPROJECT):
+                    with _warning(warnings):
+                        found[statement.key] = _read_statement(file, statement, "project")
         return found
 
 
@@ -360,43 +330,59 @@ def set_setting(environ: Mapping[str, str], key: str, value: str) -> str:
     read = read_setting(key, value)
     text = value.strip()
     written = read if isinstance(read, tuple) else int(text) if text.isdecimal() else text
-    return _edit(environ, lambda before: put(before, key, written))
+    file, before = _read_to_edit(environ)
+    with _naming(file):
+        _write(file, before, put(before, key, written))
+    return file
 
 
 def unset_setting(environ: Mapping[str, str], key: str) -> str:
     """Remove a key from the user's file, and name the file; also what is no setting, if it is there."""
     from shadowtree.config.settings_file import drop
 
-    def remove(before: str) -> str:
+    file, before = _read_to_edit(environ)
+    with _naming(file):
         after = drop(before, key)
-        if after == before and key not in Settings.__match_args__:
-            raise InvalidInput(f"no setting is called {key!r}")
-        return after
+    if after == before and key not in Settings.__match_args__:
+        raise InvalidInput(f"no setting is called {key!r}")
+    _write(file, before, after)
+    return file
 
-    return _edit(environ, remove)
 
-
-def _edit(environ: Mapping[str, str], edit: Callable[[str], str]) -> str:
-    from shadowtree.config.settings_file import BadLine
-
+def _read_to_edit(environ: Mapping[str, str]) -> tuple[str, str]:
+    """Name the user's file, and give its text."""
     file = Places(environ).user_config
     if file is None:
         raise InvalidInput("there is no home directory to keep settings in")
-    before = _decode(file, _read_user_file(file) or b"")
-    try:
-        after = edit(before)
-    except BadLine as error:
-        raise InvalidInput(f"{file}, {error}") from error
+    return file, _decode(file, _read_user_file(file) or b"")
+
+
+def _write(file: str, before: str, after: str) -> None:
     if after != before:
         # A link to a file elsewhere stays one.
         target = os.path.realpath(file)
         disk.make_directories(os.path.dirname(target))
         disk.write_file(target, after.encode())
-    return file
 
 
-def _as_warning(error: InvalidInput) -> str:
-    return f"{str(error)[:_LONGEST_WARNING]}; it does not count"
+@contextmanager
+def _warning(warnings: list[str]) -> Iterator[None]:
+    """Keep what is wrong as a warning: it does not count."""
+    try:
+        yield
+    except InvalidInput as error:
+        warnings.append(f"{str(error)[:_LONGEST_WARNING]}; it does not count")
+
+
+@contextmanager
+def _naming(file: str) -> Iterator[None]:
+    """Name the file that a bad line stands in."""
+    from shadowtree.config.settings_file import BadLine
+
+    try:
+        yield
+    except BadLine as error:
+        raise InvalidInput(f"{file}, {error}") from error
 
 
 def _read_given(given: Given) -> dict[str, Setting]:
@@ -416,25 +402,20 @@ def _read_environment(variables: Mapping[str, str]) -> Iterator[tuple[str, Setti
                 raise InvalidInput(f"{variable}: {error}") from error
 
 
-def _read_user(file: str | None, content: object) -> dict[str, Setting]:
-    if file is None or content is None:
-        return {}
-    statements = _parse(file, content, is_section=False)
-    return {statement.key: _read_statement(file, statement, "user") for statement in statements}
-
-
-def _parse(file: str, content: object, *, is_section: bool) -> list[Statement]:
-    from shadowtree.config.settings_file import BadLine, read_section, read_statements
+def _parse(file: str, content: bytes | str | None, *, is_section: bool = False) -> list[Statement]:
+    """Read the statements of a file's content; None: there is no file, a text: why it cannot be read."""
+    if content is None or (is_section and isinstance(content, bytes) and b"shadowtree" not in content):
+        # As with most; then nothing has to be loaded that reads it.
+        return []
+    from shadowtree.config.settings_file import read_section, read_statements
 
     text = _decode(file, content)
-    try:
+    with _naming(file):
         return read_section(text, _SECTION) if is_section else read_statements(text)
-    except BadLine as error:
-        raise InvalidInput(f"{file}, {error}") from error
 
 
-def _decode(file: str, content: object) -> str:
-    if not isinstance(content, bytes):
+def _decode(file: str, content: bytes | str) -> str:
+    if isinstance(content, str):
         raise InvalidInput(f"{file}: {content}")
     try:
         return content.decode("utf-8-sig")
@@ -464,10 +445,9 @@ def _read_small(directory_fd: int, name: str, limit: int) -> bytes | str | None:
 def _stamp(path: str) -> tuple[int, ...] | None:
     """Give what tells that a file has not changed, and what a link leads to; None if it is not there."""
     try:
-        status = os.stat(path)
+        return stamp_of(os.stat(path))
     except OSError:
         return None
-    return stamp_of(status)
 
 
 def _read_user_file(file: str | None) -> bytes | None:

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypedDict
 import click
 
 from shadowtree.base.errors import Conflict, InvalidInput
-from shadowtree.cli.app import COUNT, PATH, command, complete_message, complete_ref
+from shadowtree.cli.app import COUNT, PATH, Function, command, complete_message, complete_ref
 from shadowtree.cli.errors import MERGE_WAS_TRIED
 from shadowtree.cli.find_shadow import Shared, open_to_read, open_with_root, paths_in_worktree
 from shadowtree.cli.output import ask, emit, say
@@ -33,11 +33,9 @@ class Manner(TypedDict):
     confirm: Callable[[Plan], bool]
 
 
-def takes_manner(function: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Add the options that all acts have, and call the command with them as arguments of the library."""
-
-    @click.option("--dry-run", is_flag=True, help="Tell what would be done, and change nothing")
-    @click.option(
+_MANNER_OPTIONS = (
+    click.option("--dry-run", is_flag=True, help="Tell what would be done, and change nothing"),
+    click.option(
         "--on-conflict",
         metavar="HOW",
         type=click.Choice(["abort", "keep", "overwrite", "merge"]),
@@ -45,13 +43,19 @@ def takes_manner(function: Callable[..., int | None]) -> Callable[..., int | Non
         help="What to do with files that somebody else changed: stop (abort), leave them (keep), replace"
         " them too (overwrite), or keep the changes of both where they do not collide (merge); stop by"
         " default",
-    )
-    @click.option(
+    ),
+    click.option(
         "--markers",
         is_flag=True,
         help="Merge, and where texts collide write both versions into the file, between conflict markers",
-    )
-    @click.option("--yes", is_flag=True, help="Do not ask, even if much is deleted")
+    ),
+    click.option("--yes", is_flag=True, help="Do not ask, even if much is deleted"),
+)
+
+
+def takes_manner(function: Function) -> Function:
+    """Add the options that all acts have, and call the command with them as arguments of the library."""
+
     @wraps(function)
     def call(
         shared: Shared,
@@ -76,6 +80,8 @@ def takes_manner(function: Callable[..., int | None]) -> Callable[..., int | Non
                 conflict.add_note(MERGE_WAS_TRIED)
             raise
 
+    for option in reversed(_MANNER_OPTIONS):
+        option(call)
     return call
 
 

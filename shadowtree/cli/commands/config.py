@@ -10,7 +10,7 @@ from shadowtree.base.errors import InvalidInput
 from shadowtree.cli.app import command, complete_setting, group
 from shadowtree.cli.find_shadow import Shared, find_to_record
 from shadowtree.cli.output import emit, escape, join_columns, warn
-from shadowtree.config import settings as sources
+from shadowtree.config import settings as config_settings
 
 _SIZES = (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10))
 _TIMES = (("d", 86400), ("h", 3600), ("m", 60))
@@ -69,7 +69,7 @@ def set_setting(shared: Shared, key: str, value: str) -> None:
       shadowtree config set max_file_size 50M
       shadowtree config set heavy_dirs target,build
     """
-    file = sources.set_setting(os.environ, key, value)
+    file = config_settings.set_setting(os.environ, key, value)
     _report_changed(shared, key, f"{key} is set in {escape(file)}", "user")
 
 
@@ -82,7 +82,7 @@ def unset_setting(shared: Shared, key: str) -> None:
     Examples:
       shadowtree config unset max_file_size
     """
-    file = sources.unset_setting(os.environ, key)
+    file = config_settings.unset_setting(os.environ, key)
     _report_changed(shared, key, f"{escape(key)} is not set in {escape(file)} any more", None)
 
 
@@ -110,11 +110,11 @@ def _report_changed(shared: Shared, key: str, sentence: str, wanted: str | None)
         warn(f"here it is {show_value(setting.value)} all the same, by the {_name_origin(setting)}")
 
 
-def _read(shared: Shared) -> sources.Config:
-    return sources.read_config(os.environ, os.path.realpath(find_to_record(shared)), shared.settings)
+def _read(shared: Shared) -> config_settings.Config:
+    return config_settings.read_config(os.environ, os.path.realpath(find_to_record(shared)), shared.settings)
 
 
-def _name_origin(setting: sources.Setting) -> str:
+def _name_origin(setting: config_settings.Setting) -> str:
     return setting.origin if setting.file is None else f"{setting.origin}: {escape(setting.file)}"
 
 

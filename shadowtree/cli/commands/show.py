@@ -117,9 +117,9 @@ def show(shared: Shared, id: str) -> None:
     with open_to_read(shared) as shadow:
         message, diffs = shadow.show(id)
     document = message.to_dict() | {
-        "files": [changed.to_dict() for changed in message.patch.files],
-        "diff": [each.to_dict() for each in diffs],
-        "skipped": [each.to_dict() for each in message.skipped],
+        "files": message.patch.files,
+        "diff": diffs,
+        "skipped": message.skipped,
     }
     lines = render_message(message, diffs, now_ms=now_ms(), escape_content=sys.stdout.isatty())
     emit(document, lines, utf8=True)

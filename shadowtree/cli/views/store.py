@@ -15,18 +15,7 @@ from shadowtree.cli.output import (
     list_first,
     paint,
 )
-from shadowtree.results.reports import (
-    CheckReport,
-    Forgotten,
-    HurtMessage,
-    KnownStore,
-    PathFigure,
-    Purged,
-    Removal,
-    SessionFigure,
-    Stats,
-    SweptStore,
-)
+from shadowtree.results import reports
 
 _ADOPT = "was only moved, do 'shadowtree wrap NEW --adopt STORE' first."
 NEARLY_FULL = 80
@@ -39,7 +28,7 @@ _NAMED_HURT = 5
 # What it takes
 
 
-def render_stats(stats: Stats, *, now_ms: int) -> Iterator[str]:
+def render_stats(stats: reports.Stats, *, now_ms: int) -> Iterator[str]:
     """Report what a store holds, what that takes, and of how much."""
     yield f"The store of {escape(stats.worktree)} is {escape(stats.store)}"
     yield _describe_budget(stats)
@@ -61,7 +50,7 @@ def render_stats(stats: Stats, *, now_ms: int) -> Iterator[str]:
         yield from (f"  {line}" for line in list_figures(stats.largest))
 
 
-def _describe_budget(stats: Stats) -> str:
+def _describe_budget(stats: reports.Stats) -> str:
     taken = f"It takes {describe_bytes(stats.store_bytes)}"
     if stats.budget_bytes is None:
         return taken
@@ -70,21 +59,21 @@ def _describe_budget(stats: Stats) -> str:
     return paint("yellow", line) if share >= NEARLY_FULL else line
 
 
-def list_figures(figures: Sequence[PathFigure | SessionFigure]) -> list[str]:
+def list_figures(figures: Sequence[reports.PathFigure | reports.SessionFigure]) -> list[str]:
     """Give a row for each path or session, with what it takes."""
     sizes = align_right([describe_bytes(figure.bytes) for figure in figures])
     return [GAP.join((size, _name_figure(figure))) for size, figure in zip(sizes, figures, strict=True)]
 
 
-def _name_figure(figure: PathFigure | SessionFigure) -> str:
-    if isinstance(figure, PathFigure):
+def _name_figure(figure: reports.PathFigure | reports.SessionFigure) -> str:
+    if isinstance(figure, reports.PathFigure):
         return f"{escape(figure.path)} ({count(figure.versions, 'version')})"
     if figure.session is None:
         return "no session"
     return f"{escape(figure.session)} ({count(figure.messages, 'message')})"
 
 
-def render_stores(stores: Sequence[KnownStore], *, now_ms: int) -> Iterator[str]:
+def render_stores(stores: Sequence[reports.KnownStore], *, now_ms: int) -> Iterator[str]:
     """Give a row for each store, and their sum."""
     if not stores:
         yield "There is no store"
@@ -100,7 +89,7 @@ def render_stores(stores: Sequence[KnownStore], *, now_ms: int) -> Iterator[str]
     yield f"{count(len(stores), 'store')}, {describe_bytes(sum(known.bytes for known in stores))}{but}"
 
 
-def _describe_store(known: KnownStore) -> str:
+def _describe_store(known: reports.KnownStore) -> str:
     """Name a worktree; the store is named where the worktree is not there to find it by."""
     if known.state == "there" and known.worktree is not None:
         return escape(known.worktree)
@@ -118,7 +107,7 @@ def describe_excess(used: int, budget: int) -> str:
 # What was removed
 
 
-def ask_to_destroy(known: KnownStore, folder: str) -> Iterator[str]:
+def ask_to_destroy(known: reports.KnownStore, folder: str) -> Iterator[str]:
     """Ask for the folder's name, and say so if the path of the worktree is not the worktree any more."""
     yield f"This would {describe_destroying(known)}, for good."
     if known.state == "replaced":
@@ -128,26 +117,26 @@ def ask_to_destroy(known: KnownStore, folder: str) -> Iterator[str]:
     yield f"To go on, type the folder's name, {escape(folder)}:"
 
 
-def describe_destroying(known: KnownStore) -> str:
+def describe_destroying(known: reports.KnownStore) -> str:
     """Say what is about to be removed."""
     what = f"{count(known.messages, 'message')} and {describe_bytes(known.bytes)}"
     return f"remove all that was recorded of {escape(known.worktree or known.store)}, {what}"
 
 
-def describe_destroyed(known: KnownStore, *, dry_run: bool) -> str:
+def describe_destroyed(known: reports.KnownStore, *, dry_run: bool) -> str:
     """Say that a store is removed, or would be."""
     verb = "would be removed" if dry_run else "is removed"
     return f"The store of {escape(known.worktree or known.store)} {verb}, {describe_bytes(known.bytes)}"
 
 
-def describe_orphans(orphans: Sequence[KnownStore]) -> str:
+def describe_orphans(orphans: Sequence[reports.KnownStore]) -> str:
     """Ask whether stores may be removed."""
     size = describe_bytes(sum(known.bytes for known in orphans))
     names = ", ".join(escape(known.worktree or known.store) for known in orphans)
     return f"This removes all that was recorded of {names}: {size}.\nIf one {_ADOPT}\nGo on?"
 
 
-def render_removal(removal: Removal) -> Iterator[str]:
+def render_removal(removal: reports.Removal) -> Iterator[str]:
     """List the stores that were removed, and those that were not."""
     would = "would be removed" if removal.dry_run else "removed"
     for store in removal.removed:
@@ -162,7 +151,7 @@ def render_removal(removal: Removal) -> Iterator[str]:
         yield "No store was removed"
 
 
-def render_swept(found: Sequence[SweptStore], *, dry_run: bool) -> Iterator[str]:
+def render_swept(found: Sequence[reports.SweptStore], *, dry_run: bool) -> Iterator[str]:
     """Give a row for each store with what was freed in it, and the sum."""
     would = "would free" if dry_run else "freed"
     for each in found:
@@ -180,7 +169,7 @@ def describe_freed(number: int, *, dry_run: bool) -> str:
     return f"This {'would free' if dry_run else 'freed'} {describe_bytes(number)}"
 
 
-def render_forgotten(found: Forgotten) -> Iterator[str]:
+def render_forgotten(found: reports.Forgotten) -> Iterator[str]:
     """List what is forgotten, or would be."""
     would_be = "would be forgotten" if found.dry_run else "forgotten"
     if not found.messages and not found.trees:
@@ -194,7 +183,7 @@ def render_forgotten(found: Forgotten) -> Iterator[str]:
         yield f"{describe_bytes(found.freed)} freed"
 
 
-def describe_purge(planned: Purged) -> str:
+def describe_purge(planned: reports.Purged) -> str:
     """Say what is about to be purged, in one line."""
     named = ", ".join(escape(path) for path in planned.paths[:LISTED])
     more = f" and {len(planned.paths) - LISTED:,} more" if len(planned.paths) > LISTED else ""
@@ -207,7 +196,7 @@ def describe_purge(planned: Purged) -> str:
     return told
 
 
-def render_purged(purged: Purged) -> Iterator[str]:
+def render_purged(purged: reports.Purged) -> Iterator[str]:
     """List what was purged, and what was not."""
     purged_is = "Would be purged" if purged.dry_run else "Purged"
     yield from list_first(purged.paths, lambda path: f"{purged_is}: {escape(path)}", _MORE)
@@ -225,7 +214,7 @@ def render_purged(purged: Purged) -> Iterator[str]:
     yield from map(escape, purged.notes)
 
 
-def list_left_of_purge(purged: Purged) -> Iterator[str]:
+def list_left_of_purge(purged: reports.Purged) -> Iterator[str]:
     """Say why the bytes are, or may be, still in the store."""
     if purged.also_at:
         yield f"the same bytes are still in the store: {count(len(purged.also_at), 'other path')} have them"
@@ -238,7 +227,7 @@ def list_left_of_purge(purged: Purged) -> Iterator[str]:
 # Whether it is sound
 
 
-def render_check(report: CheckReport, *, has_repaired: bool) -> Iterator[str]:
+def render_check(report: reports.CheckReport, *, has_repaired: bool) -> Iterator[str]:
     """List what was repaired, what is damaged, whom that hurts, and what can be tried."""
     for sentence in report.repaired:
         yield f"{paint('cyan', 'would do' if report.dry_run else 'repaired')}  {escape(sentence)}"
@@ -259,7 +248,7 @@ def render_check(report: CheckReport, *, has_repaired: bool) -> Iterator[str]:
     yield from _advise(report, has_repaired=has_repaired)
 
 
-def _name_hurt(messages: list[HurtMessage]) -> str:
+def _name_hurt(messages: list[reports.HurtMessage]) -> str:
     if not messages:
         return ""
     named = ", ".join(escape(hurt.id) for hurt in messages[:_NAMED_HURT])
@@ -267,7 +256,7 @@ def _name_hurt(messages: list[HurtMessage]) -> str:
     return f"; it hurts {named}" + (f" and {count(more, 'more message')}" if more > 0 else "")
 
 
-def _advise(report: CheckReport, *, has_repaired: bool) -> Iterator[str]:
+def _advise(report: reports.CheckReport, *, has_repaired: bool) -> Iterator[str]:
     """Say what can be tried; after a repair that is not the same once more."""
     if not has_repaired:
         if not report.dry_run:
