@@ -252,14 +252,19 @@ def list_changes(before: RecordedDirectory, after: RecordedDirectory) -> list[Ch
         path, old, new = waiting.pop()
         if old.tree == new.tree and old.facts_id == new.facts_id:
             continue
-        for name in _names_changed(old, new) | _names_skipped(old, new):
+        # What one of the two left out, the other one may know of.
+        skipped = {name for name in (*old.facts.skipped, *new.facts.skipped) if name}
+        for name in _names_changed(old, new) | skipped:
             _add(changes, join(path, name), old.state(name), new.state(name))
         for name in old.subdirectories | new.subdirectories:
             if old.ids_of(name) != new.ids_of(name):
                 below = join(path, name)
                 waiting.append((below, old.enter(name), new.enter(name)))
-                if name not in old.files and name not in new.files:
-                    _add_directory(changes, below, old, new, name)
+                if name in old.files or name in new.files:
+                    continue
+                was, now = old.state(name, as_directory=True), new.state(name, as_directory=True)
+                if not isinstance(was, Unknown) and not isinstance(now, Unknown):
+                    _add(changes, below, was, now)
     changes.sort(key=lambda change: change.path)
     return changes
 
@@ -294,22 +299,9 @@ def _names_changed(old: RecordedDirectory, new: RecordedDirectory) -> set[bytes]
     return {name for name, _, _ in before ^ after}
 
 
-def _names_skipped(old: RecordedDirectory, new: RecordedDirectory) -> set[bytes]:
-    """Name what one of the two left out: the other one may know of it."""
-    return {name for name in (*old.facts.skipped, *new.facts.skipped) if name}
-
-
 def _add(changes: list[Change], path: RelPath, old: Answer, new: Answer) -> None:
     if old != new and not (isinstance(old, Unknown) and isinstance(new, Unknown)):
         changes.append(Change(path, old, new))
-
-
-def _add_directory(
-    changes: list[Change], path: RelPath, old: RecordedDirectory, new: RecordedDirectory, name: bytes
-) -> None:
-    before, after = old.state(name, as_directory=True), new.state(name, as_directory=True)
-    if not isinstance(before, Unknown) and not isinstance(after, Unknown):
-        _add(changes, path, before, after)
 
 
 # The last tree and a scan

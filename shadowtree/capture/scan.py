@@ -127,10 +127,6 @@ class Scan:
         """Give a directory as it was last recorded, if the scan was made on top of a census."""
         return None if self._rest is None else self._rest.get(path)
 
-    def has_passed(self, path: RelPath) -> bool:
-        """Tell whether a directory was passed by."""
-        return path in self._numbers
-
     def take(self, path: RelPath) -> Directory:
         """Give a directory that was passed by, to change it."""
         number = self._numbers[path]
@@ -149,11 +145,7 @@ class Scan:
         """Give the directories in a directory, the last one first."""
         for name, _ in reversed(directory.subdirectories):
             path = join(directory.path, name)
-            number = self._numbers.get(path)
-            if number is not None:
-                yield self.directories[number]
-                continue
-            child = None if self._rest is None else self._rest.get(path)
+            child = self.find(path)
             assert child is not None, "what is looked into is found"
             yield child
 
@@ -165,10 +157,9 @@ class Scan:
     @property
     def files(self) -> int:
         """How many files and links are covered."""
-        here = sum(len(directory.names) for directory in self.directories)
-        if self._rest is None:
-            return here
-        return here + self._rest.files - sum(len(directory.names) for directory in self._replaced())
+        rest = 0 if self._rest is None else self._rest.files
+        replaced = sum(len(d.names) for d in self._replaced())
+        return rest + sum(len(d.names) for d in self.directories) - replaced
 
     @property
     def bytes(self) -> int:
@@ -188,10 +179,9 @@ class Scan:
     @property
     def ignored(self) -> int:
         """How many files and directories the rules leave out."""
-        here = sum(len(directory.excluded) for directory in self.directories)
-        if self._rest is None:
-            return here
-        return here + self._rest.ignored - sum(len(directory.excluded) for directory in self._replaced())
+        rest = 0 if self._rest is None else self._rest.ignored
+        replaced = sum(len(d.excluded) for d in self._replaced())
+        return rest + sum(len(d.excluded) for d in self.directories) - replaced
 
     def skipped(self) -> list[tuple[str, str]]:
         """List the paths that the rules would have covered, with the reason why they are not, sorted.
@@ -206,11 +196,11 @@ class Scan:
 
     def _replaced(self) -> Iterator[Directory]:
         """Give what the rest says of directories that were passed by, or are gone."""
-        assert self._rest is not None
-        for path in (*self._numbers, *self.gone):
-            known = self._rest.get(path)
-            if known is not None:
-                yield known
+        if self._rest is not None:
+            for path in (*self._numbers, *self.gone):
+                known = self._rest.get(path)
+                if known is not None:
+                    yield known
 
 
 def scan_worktree(
@@ -408,7 +398,7 @@ class _Scanner:
         """Name the directories that are known and not there any more."""
         if self._census is None:
             known = () if self._known is None else self._known.paths()
-            yield from (path for path in known if not self._scan.has_passed(path))
+            yield from (path for path in known if self._scan.find(path) is None)
             return
         for directory in self._scan.directories:
             old = self._census.get(directory.path)

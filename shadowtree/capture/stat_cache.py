@@ -128,7 +128,7 @@ class StatCache:
     def renew_token(self) -> None:
         """Let what others have in memory count no longer; the rows do."""
         if self.token is not None:
-            self.save((), (), {_TOKEN: _make_token()})
+            self.save((), (), {_TOKEN: os.urandom(16)})
 
     def paths(self) -> list[RelPath]:
         """Name every directory that is remembered."""
@@ -238,7 +238,7 @@ class StatCache:
                 raise sqlite3.DatabaseError("another version")
             if version == 0:
                 connection.executescript(_SCHEMA)
-                token = _encode_value(_make_token())
+                token = _encode_value(os.urandom(16))
                 connection.execute("INSERT INTO info VALUES (?, ?)", (_TOKEN, token))
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
@@ -281,10 +281,6 @@ def _ids_in(directory: Directory) -> Iterator[bytes]:
     yield from (id for id in (directory.tree, directory.facts) if id)
     ids = bytes(directory.ids)
     yield from (ids[at : at + 20] for at in range(0, len(ids), 20) if any(ids[at : at + 20]))
-
-
-def _make_token() -> bytes:
-    return os.urandom(16)
 
 
 def _encode(directory: Directory, *, is_built: bool = True) -> bytes:

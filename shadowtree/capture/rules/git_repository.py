@@ -113,9 +113,9 @@ def find_at(top: bytes) -> Repository | None:
         return None
     link = _read_path(os.path.join(git_dir, b"commondir"))
     common_dir = os.path.realpath(os.path.join(git_dir, link)) if link else git_dir
-    if not _is_git_dir(git_dir, common_dir) or (not link and _is_bare(common_dir)):
+    if not _is_git_dir(git_dir, common_dir) or not _is_trusted(top, git_dir, common_dir):
         return None
-    if not _is_trusted(top, git_dir, common_dir):
+    if not link and _is_true(_read_settings(common_dir).get(b"core.bare", b"")):
         return None
     return Repository(top, git_dir, common_dir)
 
@@ -184,7 +184,11 @@ def read_global_excludes(
     `home` and `config_home` are what `$HOME` and `$XDG_CONFIG_HOME` say.
     """
     config_home = config_home or (os.path.join(home, b".config") if home else None)
-    named = _find_setting(b"core.excludesfile", repository, home=home, config_home=config_home)
+    named = None
+    for config in _list_configs(repository, home=home, config_home=config_home):
+        for name, value in _load_config(config, home):
+            if name == b"core.excludesfile" and value is not None:
+                named = value
     if named is None:
         return _read_text(os.path.join(config_home, b"git", b"ignore")) if config_home else b""
     path = _expand_user(named, home)
@@ -192,18 +196,6 @@ def read_global_excludes(
         return b""
     # A relative path starts where git stands while it reads it: at the top.
     return _read_text(os.path.join(repository.top, path) if repository else path)
-
-
-def _find_setting(
-    wanted: bytes, repository: Repository | None, *, home: bytes | None, config_home: bytes | None
-) -> bytes | None:
-    """Find the value of a variable that has the last word."""
-    found = None
-    for config in _list_configs(repository, home=home, config_home=config_home):
-        for name, value in _load_config(config, home):
-            if name == wanted and value is not None:
-                found = value
-    return found
 
 
 def find_head(worktree: str) -> str | None:
@@ -246,18 +238,12 @@ def _follow_git_file(path: bytes) -> bytes | None:
 
 
 def _is_git_dir(git_dir: bytes, common_dir: bytes) -> bool:
-    return (
-        os.path.isdir(os.path.join(common_dir, b"objects"))
-        and os.path.isdir(os.path.join(common_dir, b"refs"))
-        and _is_head(os.path.join(git_dir, b"HEAD"))
-    )
-
-
-def _is_head(path: bytes) -> bool:
-    content = _read_head_file(path)
-    if content.startswith(b"ref:"):
-        return content[len(b"ref:") :].lstrip().startswith(b"refs/")
-    return _is_id(content[:40])
+    if not all(os.path.isdir(os.path.join(common_dir, name)) for name in (b"objects", b"refs")):
+        return False
+    head = _read_head_file(os.path.join(git_dir, b"HEAD"))
+    if head.startswith(b"ref:"):
+        return head[len(b"ref:") :].lstrip().startswith(b"refs/")
+    return _is_id(head[:40])
 
 
 def _is_id(text: bytes) -> bool:
@@ -270,11 +256,6 @@ def _read_head_file(path: bytes) -> bytes:
         return b"ref: " + os.readlink(path)
     except OSError:
         return _read_line(path)
-
-
-def _is_bare(common_dir: bytes) -> bool:
-    settings = _read_settings(common_dir)
-    return b"core.bare" in settings and _is_true(settings[b"core.bare"])
 
 
 def _read_ref(repository: Repository, ref: bytes) -> bytes:
@@ -301,7 +282,8 @@ _SHARED = b"sharedindex."
 def _read_tracked(repository: Repository) -> Tracked:
     settings = _read_settings(repository.common_dir)
     id_bytes = 32 if settings.get(b"extensions.objectformat") == b"sha256" else 20
-    index = _read_index(os.path.join(repository.git_dir, b"index"), id_bytes)
+    content = _read_file(os.path.join(repository.git_dir, b"index"), MAX_INDEX_BYTES)
+    index = parse_index(content, id_bytes)
     shared_id = index.link[:id_bytes]
     if any(shared_id):
         shared_path = os.path.join(repository.git_dir, _SHARED + shared_id.hex().encode("ascii"))
@@ -313,16 +295,12 @@ def _read_tracked(repository: Repository) -> Tracked:
 
 def _read_shared(path: bytes, shared_id: bytes) -> Index:
     try:
-        shared = _read_index(path, len(shared_id))
+        shared = parse_index(_read_file(path, MAX_INDEX_BYTES), len(shared_id))
     except FileNotFoundError:
         raise IndexDamaged("the shared index that it links to is missing") from None
     if shared.checksum != shared_id or any(shared.link):
         raise IndexDamaged("the shared index that it links to is another one")
     return shared
-
-
-def _read_index(path: bytes, id_bytes: int) -> Index:
-    return parse_index(_read_file(path, MAX_INDEX_BYTES), id_bytes)
 
 
 # What git's config says.
