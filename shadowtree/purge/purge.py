@@ -71,15 +71,7 @@ def purge(
     except BaseException:
         rewriting.abandon()
         raise
-    where = "tree" if target.text is None else "message"
-    came_to = f"{target.name} is in no {where} any more, and the next command that can removes its bytes"
-    try:
-        removed, freed = finish(opened, sweep)
-    # A bare error would read as if nothing had been done.
-    except StoreDamaged as error:
-        raise StoreDamaged(f"{error.what}; {came_to}") from error
-    except StoreFailed as error:
-        raise StoreFailed(error.path, f"{error.why}; {came_to}") from error
+    removed, freed = _finish_now(opened, sweep, target)
     foreign = [file.name for file in list_files(opened.layout.store) if not file.is_known]
     notes = [f"{name} in the store is not shadowtree's, and was left as it is" for name in foreign]
     return replace(planned, dry_run=False, removed=removed, freed=freed, notes=[*planned.notes, *notes])
@@ -177,6 +169,18 @@ def allow(opened: OpenStore, target: Target) -> list[str]:
 
 
 # Finishing
+
+
+def _finish_now(opened: OpenStore, sweep: Sweep, target: Target) -> tuple[int, int]:
+    """Finish what is recorded; a bare error would read as if nothing had been done."""
+    where = "tree" if target.text is None else "message"
+    came_to = f"{target.name} is in no {where} any more, and the next command that can removes its bytes"
+    try:
+        return finish(opened, sweep)
+    except StoreDamaged as error:
+        raise StoreDamaged(f"{error.what}; {came_to}") from error
+    except StoreFailed as error:
+        raise StoreFailed(error.path, f"{error.why}; {came_to}") from error
 
 
 def finish(opened: OpenStore, sweep: Sweep) -> tuple[int, int]:
