@@ -183,7 +183,7 @@ class Check:
                 self._add_harmless("unknown", name, f"{name} does not belong to a store")
             elif file.is_derived and not file.is_closed and not self._has_checksum(file):
                 self._add_harmless("derived", name, f"{name} {ALTERED}; git can do without it")
-        for file in find_lone_indexes(self.files):
+        for file in find_lone_indexes(self.layout.store, self.files):
             self._add_harmless("leftover", file.name, f"{file.name} is an index without its pack")
 
     def _has_checksum(self, file: StoreFile) -> bool:

@@ -186,7 +186,8 @@ class Repair:
         """Remove what dead processes left, what git can make again, and what nothing needs."""
         files = self._check.files
         unwanted = [file.name for file in files if file.is_temporary]
-        unwanted += [file.name for file in find_lone_indexes(files)]
+        # A pack that was made just now may have the name of one that a killed repair was about to add.
+        unwanted += [file.name for file in find_lone_indexes(self._layout.store, files)]
         for name in unwanted:
             path = os.path.join(self._layout.store, name)
             self._do(f"{name} was removed", disk.remove_file, path)

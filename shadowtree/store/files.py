@@ -14,7 +14,7 @@ from contextlib import suppress
 from shadowtree.base.errors import StoreFailed
 from shadowtree.base.frozen import frozen
 from shadowtree.store.directory import KEEPER_REF
-from shadowtree.store.git_format import PACK_SUFFIX
+from shadowtree.store.git_format import INDEX_SUFFIX, PACK_SUFFIX
 from shadowtree.system import disk
 
 _NAMED = 10
@@ -155,15 +155,14 @@ def _list_directory(store: str, directory: str) -> list[StoreFile]:
     return found
 
 
-def find_lone_indexes(files: list[StoreFile]) -> list[StoreFile]:
-    """List the indexes that have no pack: whoever was about to add it, or removed it, is dead."""
-    names = {file.name for file in files}
+def find_lone_indexes(store: str, files: list[StoreFile]) -> list[StoreFile]:
+    """List the indexes that have no pack now: whoever was about to add it, or removed it, is dead."""
     return [
         file
         for file in files
         if file.name.startswith("objects/pack/pack-")
-        and file.name.endswith(".idx")
-        and file.name.removesuffix(".idx") + ".pack" not in names
+        and file.name.endswith(INDEX_SUFFIX)
+        and not os.path.lexists(os.path.join(store, file.name.removesuffix(INDEX_SUFFIX) + PACK_SUFFIX))
     ]
 
 

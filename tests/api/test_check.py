@@ -592,6 +592,34 @@ def test_what_is_whole_in_a_damaged_pack_is_kept(recorded: Shadow, worktree: Pat
     assert recorded.check(read_data=True).ok
 
 
+@pytest.mark.usefixtures("large_packs")
+def test_a_repair_that_was_killed_between_an_index_and_its_pack_is_done_by_the_next(
+    recorded: Shadow, worktree: Path
+) -> None:
+    """The next one makes the same pack again, and the index that lay there alone is its own then."""
+    content = os.urandom(400)
+    (worktree / "noise").write_bytes(content)
+    recorded.track()
+    pack = packs_of(recorded)[-1]
+    flip_in(pack, pack.read_bytes().index(content[100:200]))
+    (worktree / "noise").unlink()
+    recorded.close()
+    before = recorded.store.with_suffix(".before")
+    shutil.copytree(recorded.store, before)
+    expected = recorded.repair()
+    recorded.close()
+    made = [path for path in packs_of(recorded) if not (before / "objects" / "pack" / path.name).exists()]
+    for path in made:
+        shutil.copy(path.with_suffix(".idx"), before / "objects" / "pack")
+    shutil.rmtree(recorded.store)
+    before.rename(recorded.store)
+
+    report = recorded.repair()
+
+    assert report.problems == expected.problems
+    assert all(path.exists() and path.with_suffix(".idx").exists() for path in made)
+
+
 @pytest.mark.usefixtures("large_packs", "aged")
 def test_a_repair_heals_from_the_worktree(recorded: Shadow) -> None:
     """Packs of the last messages are gone, and their files are still there."""
