@@ -184,7 +184,8 @@ def prepare(act: Act, objects: Objects, root: RecordedDirectory, scan: Scan, wri
         plan = make_plan(target.wanted, present, merger, act.options.on_conflict)
     else:
         target, plan = _without_files(target, present), PathPlan([], [], [], [])
-    outcome = _foresee(act, target, plan, root, scan.files)
+    standing = _describe_position(act, None if target.is_nothing else target.position)
+    outcome = replace(_foresee(act, target, plan, root), covered=scan.files, **standing)
     return Prepared(target, plan, ending, present.uncovered, contents, outcome)
 
 
@@ -325,8 +326,8 @@ def _rescue(opened: OpenStore, site: Site, writer: Writer, places: Collection[Re
 # Outcomes
 
 
-def _foresee(act: Act, target: Target, plan: PathPlan, root: RecordedDirectory, covered: int) -> Outcome:
-    """Return what an act would come to."""
+def _foresee(act: Act, target: Target, plan: PathPlan, root: RecordedDirectory) -> Outcome:
+    """Return what an act would do to paths and messages."""
     assert root.tree is not None
     tree = root.tree.hex()
     changes = plan.changes
@@ -346,8 +347,6 @@ def _foresee(act: Act, target: Target, plan: PathPlan, root: RecordedDirectory, 
         mode="only" if isinstance(act.request, Revert) and act.request.only else "back",
         notes=target.notes,
         turns=target.turns,
-        covered=covered,
-        **_describe_position(act, None if target.is_nothing else target.position),
         merged=[to_text(change.path) for change in changes if change.is_merged and is_file(change.new)],
         marked=[to_text(path) for path in plan.marked],
     )
@@ -359,11 +358,12 @@ def _describe_position(
     """Name the head and what can be redone; None: as the session stands."""
     session = act.scribe.session
     position = position or session.position
-    head = next((row for row in in_force(position, session.find) if row.number != position.open), None)
-    return {
-        "head": None if head is None else head.id,
-        "undone": [row.id for row in redoable_messages(position, session.find)],
-    }
+    head = None
+    for row in in_force(position, session.find):
+        if row.number != position.open:
+            head = row.id
+            break
+    return {"head": head, "undone": [row.id for row in redoable_messages(position, session.find)]}
 
 
 def _note_head(act: Act, target: Target) -> list[str]:
