@@ -1,7 +1,8 @@
 """The timeline as a check reads it: every row that can be read, and a fault for whatever cannot.
 
 A seal proves that a row is what was written (docs/decisions/0024-seals.md). Lost rows leave gaps in the
-numbers, or too few changes. SQLite's own check finds damaged indexes and pages.
+numbers, or too few changes. SQLite's own check finds damaged indexes and pages; a repair then writes the file
+anew from its rows.
 """
 
 from __future__ import annotations
