@@ -290,14 +290,23 @@ def _report_to_people(ended: _Ended, *, is_brief: bool) -> None:
         say(f"{_name(record)} {describe_patch(record.patch)}")
         for warning in list_warnings(record):
             warn(warning)
-    if isinstance(undo, Conflict) and not is_brief:
-        from shadowtree.cli.views.outcome import list_conflicts
+    if undo is not None:
+        _report_undo(record, undo, is_brief=is_brief)
 
-        talk(list_conflicts(undo.conflicts))
+
+def _report_undo(record: Record, undo: Outcome | ShadowError, *, is_brief: bool) -> None:
+    from shadowtree.cli.views.outcome import describe_later, describe_shortfall, list_conflicts
+
     if isinstance(undo, ShadowError):
+        if isinstance(undo, Conflict) and not is_brief:
+            talk(list_conflicts(undo.conflicts))
         say(f"{_name(record)} is not undone: {undo}")
-    elif undo is not None and not (is_brief and undo.complete):
-        say(f"{_name_undone(record, undo)} undone: {_describe_undo(undo)}")
+        return
+    if is_brief and undo.complete:
+        return
+    later = undo.messages[1:]
+    undone = f"message {undo.messages[0]} {describe_later(later)} are" if later else f"{_name(record)} is"
+    say(f"{undone} undone: {_describe_files(undo) if undo.complete else describe_shortfall(undo)}")
 
 
 def _name(record: Record) -> str:
@@ -308,19 +317,7 @@ def _name(record: Record) -> str:
     return name + (", which a later one ended," if record.is_inferred else "")
 
 
-def _name_undone(record: Record, outcome: Outcome) -> str:
-    later = len(outcome.messages) - 1
-    if later < 1:
-        return f"{_name(record)} is"
-    after = "message" if later == 1 else f"{later:,} messages"
-    return f"message {outcome.messages[0]} and the {after} after it are"
-
-
-def _describe_undo(outcome: Outcome) -> str:
-    if not outcome.complete:
-        from shadowtree.cli.views.outcome import describe_shortfall
-
-        return describe_shortfall(outcome)
+def _describe_files(outcome: Outcome) -> str:
     deeds = ((outcome.restored, "restored"), (outcome.deleted, "deleted"))
     told = [f"{count(len(paths), 'file')} {deed}" for paths, deed in deeds if paths]
     return ", ".join(told) or "no file changed"

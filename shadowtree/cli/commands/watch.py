@@ -65,8 +65,10 @@ def watch(shared: Shared, is_detached: bool, auto: str | None) -> int:
         raise InvalidInput("--set is for one command; what is watched has the usual settings")
     with reach_daemon(os.environ) as client:
         with ProgressBar("Reading files") as bar:
+            worktree, store = _find_place(shared)
             wish = {
-                **_name_place(shared),
+                "worktree": worktree,
+                "store": store,
                 "allow_broad": shared.allow_broad,
                 "auto_s": auto_s,
                 "session": shared.session,
@@ -130,13 +132,10 @@ def stop_serving(worktree: str, store: str) -> None:
             client.ask("stop", worktree, store)
 
 
-def _name_place(shared: Shared) -> dict[str, Any]:  # Any: JSON
-    """Name where this is, so that the daemon finds the worktree that is meant."""
-    store = shared.store or os.environ.get("SHADOWTREE_STORE") or None
-    return {
-        "worktree": os.path.realpath(current_directory()),
-        "store": None if store is None else os.path.realpath(store),
-    }
+def _find_place(shared: Shared) -> tuple[str, str | None]:
+    """Name where this is, and the store if one is given: so the daemon finds the worktree that is meant."""
+    store = shared.store or os.environ.get("SHADOWTREE_STORE")
+    return os.path.realpath(current_directory()), os.path.realpath(store) if store else None
 
 
 def _report_served(served: dict[str, Any], how: str) -> None:  # Any: JSON
@@ -167,9 +166,8 @@ def _stop_one(shared: Shared) -> list[str]:
     client = find_to_oversee(os.environ)
     if client is None:
         return []
-    place = _name_place(shared)
     with client:
-        stopped: list[str] = client.ask("stop", place["worktree"], place["store"])
+        stopped: list[str] = client.ask("stop", *_find_place(shared))
         return stopped
 
 
@@ -195,7 +193,9 @@ def _to_json(found: dict[str, Any]) -> dict[str, Any]:  # Any: JSON
     document = {}
     for key, value in found.items():
         name = key.removesuffix("_ms").removesuffix("_s").removeprefix("is_")
-        document[name] = _to_iso(value) if key.endswith("_ms") else value
+        if key.endswith("_ms"):
+            value = datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="milliseconds")
+        document[name] = value
     return document
 
 
@@ -227,7 +227,3 @@ def _render_watching(watching: dict[str, Any]) -> Iterator[str]:  # Any: JSON
     scans = count(watching["rescans"], "full scan")
     why = f", the last one because {escape(watching['reason'])}" if watching["reason"] else ""
     yield f"  {scans}{why}; {count(watching['missed'], 'change')} found that nobody told of"
-
-
-def _to_iso(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")

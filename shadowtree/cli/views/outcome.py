@@ -93,6 +93,11 @@ def describe_shortfall(outcome: Outcome, turns: int | None = None) -> str:
     return f"less was done than was asked for: {'; '.join(reasons or outcome.notes)}"
 
 
+def describe_later(messages: Sequence[str]) -> str:
+    """Say behind the name of a message that later ones went with it."""
+    return f"and the {'message' if len(messages) == 1 else f'{len(messages):,} messages'} after it"
+
+
 def describe_plan(outcome: Outcome) -> str:
     """Say what somebody has to agree to."""
     deleted, restored = len(outcome.deleted), len(outcome.restored)
@@ -122,10 +127,7 @@ def _describe_act(outcome: Outcome, target: str | None, *, is_part: bool) -> str
         forward = "Would move" if outcome.dry_run else "Moved"
         return f"{forward} forward to just before {escape(target or 'it')}"
     first, *later = outcome.messages or [target or "it"]
-    if not later:
-        return f"{verb} {escape(first)}"
-    after = "message" if len(later) == 1 else f"{len(later):,} messages"
-    return f"{verb} {escape(first)} and the {after} after it"
+    return f"{verb} {escape(first)}" + (f" {describe_later(later)}" if later else "")
 
 
 def _describe_way(outcome: Outcome) -> str:
