@@ -34,6 +34,7 @@ PROFILES = {
     "everything": Profile(
         {**EDITS, **RECORDS, **ACTS, **UPKEEP, "forget": 0, "switch": 1, "take_out": 1}, opening=1
     ),
+    "taking out amid edits": Profile({**EDITS, **RECORDS, **ACTS, "switch": 1, "take_out": 4}, opening=1),
     "watching": Profile({**EDITS, **RECORDS, **ACTS, "track": 6, "tidy": 2}, opening=1, is_watched=True),
     "histories": Profile(
         BRANCHES, steps=30, opening=3, is_quiet=True, max_branches=MANY, closing=("switch",)
@@ -94,6 +95,7 @@ def test_everything(shard: int) -> None:
     [
         *[("histories", seed) for seed in range(2)],
         *[("taking out", seed) for seed in range(1, 3)],
+        *[("taking out amid edits", seed) for seed in (0, 2130)],
         *[("watching", seed) for seed in range(2)],
         *[("retention", seed) for seed in range(2)],
     ],
@@ -104,6 +106,8 @@ def test_profiles(name: str, seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1000, 1100))
-@pytest.mark.parametrize("name", ["histories", "taking out", "watching", "retention", "long stories"])
+@pytest.mark.parametrize(
+    "name", ["histories", "taking out", "taking out amid edits", "watching", "retention", "long stories"]
+)
 def test_many_stories(name: str, seed: int) -> None:
     tell(name, SEED + seed)
