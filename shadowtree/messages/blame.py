@@ -13,11 +13,11 @@ from shadowtree.base.errors import InvalidInput, UnknownName
 from shadowtree.base.paths import DIRECTORY, Change, RelPath, Unknown, to_text
 from shadowtree.capture.capture import Site, look
 from shadowtree.capture.open_store import OpenStore
-from shadowtree.capture.recorded_tree import RecordedDirectory, list_changes, open_recorded
-from shadowtree.results.messages import BlameEntry, ChangedPath, Message, make_patch
+from shadowtree.capture.recorded_tree import open_recorded
+from shadowtree.results.messages import BlameEntry, Message, make_patch
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.schema import ACTS, Event
-from shadowtree.timeline.session import NOBODY, Session
+from shadowtree.timeline.session import Session
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -119,24 +119,3 @@ class Blame:
             messages = session.read_messages(rows)
             found.update(zip((event.number for event in own), messages, strict=True))
         return found
-
-
-def list_outside(
-    journal: Journal, session: Session, since: int, base: RecordedDirectory, present: RecordedDirectory
-) -> list[ChangedPath]:
-    """List what is not as a message or an act left it; `base` was recorded at the event `since`.
-
-    After that only acts came. What the session changes while a message is open is that message's.
-    """
-    if session.open is not None:
-        return []
-    changes = {change.path: change for change in list_changes(base, present)}
-    known: list[tuple[int, Change]] = []
-    if session.number is not None:
-        acts = journal.changes_of([event.number for event in journal.events_after(since, session.number)])
-        known = [(number, change) for number, changes_of in acts.items() for change in changes_of]
-    known += journal.changes_at(changes.keys(), since, NOBODY if session.number is None else session.number)
-    for _, change in sorted(known, key=lambda pair: pair[0]):
-        changes[change.path] = Change(change.path, change.new, present.find(change.path))
-    found = [changes[path] for path in sorted(changes) if changes[path].old != changes[path].new]
-    return make_patch("", found).files

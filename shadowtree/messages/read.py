@@ -6,16 +6,22 @@ Nothing is recorded, so none of it needs the lock.
 from __future__ import annotations
 
 from shadowtree.base.errors import NotWrapped, StoreDamaged
+from shadowtree.base.paths import Change
 from shadowtree.capture.capture import Site, list_skipped, look, scan_site
 from shadowtree.capture.open_store import OpenStore
-from shadowtree.capture.recorded_tree import RecordedDirectory, compare, diff_patch, open_recorded
-from shadowtree.messages.blame import list_outside
-from shadowtree.results.messages import Branch, ChangedPath, FileDiff, Message, Patch, Status
+from shadowtree.capture.recorded_tree import (
+    RecordedDirectory,
+    compare,
+    diff_patch,
+    list_changes,
+    open_recorded,
+)
+from shadowtree.results.messages import Branch, ChangedPath, FileDiff, Message, Patch, Status, make_patch
 from shadowtree.store.objects import Objects
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import redoable_messages
 from shadowtree.timeline.schema import TreeRecord
-from shadowtree.timeline.session import Session
+from shadowtree.timeline.session import NOBODY, Session, find_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -116,8 +122,6 @@ def list_branches(opened: OpenStore, site: Site, session: str) -> list[Branch]:
 
 
 def _find_tree(opened: OpenStore, session: str, name: str) -> TreeRecord:
-    from shadowtree.timeline.session import find_tree
-
     return find_tree(opened.journal, Session(opened.journal, session), name)
 
 
@@ -130,13 +134,28 @@ def _last_tree(opened: OpenStore, session: str) -> TreeRecord | None:
 def _list_outside(
     journal: Journal, session: Session, objects: Objects, present: RecordedDirectory
 ) -> list[ChangedPath]:
-    """List what changed since the last message, and is neither a message's nor an act's."""
-    event = None if session.number is None else journal.last_of_messages(session.number)
-    number = _tree_of(journal, event)
-    record = journal.last_tree() if number is None else journal.tree(number)
-    assert record is not None
-    since = 0 if event is None else event.number if number is not None else journal.last_number()
-    return list_outside(journal, session, since, _open(objects, record), present)
+    """List what changed since the session's last message, and is neither a message's nor an act's.
+
+    What the session changes while a message is open is that message's.
+    """
+    if session.open is not None:
+        return []
+    last = None if session.number is None else journal.last_of_messages(session.number)
+    number = _tree_of(journal, last)
+    base = journal.last_tree() if number is None else journal.tree(number)
+    assert base is not None
+    since = 0 if last is None else last.number if number is not None else journal.last_number()
+    changes = {change.path: change for change in list_changes(_open(objects, base), present)}
+    known: list[tuple[int, Change]] = []
+    if session.number is not None:
+        # After the last message only acts came.
+        acts = journal.changes_of([event.number for event in journal.events_after(since, session.number)])
+        known = [(event, change) for event, changes_of in acts.items() for change in changes_of]
+    known += journal.changes_at(changes.keys(), since, NOBODY if session.number is None else session.number)
+    for _, change in sorted(known, key=lambda pair: pair[0]):
+        changes[change.path] = Change(change.path, change.new, present.find(change.path))
+    found = [changes[path] for path in sorted(changes) if changes[path].old != changes[path].new]
+    return make_patch("", found).files
 
 
 def _tree_of(journal: Journal, event: Event | None) -> int | None:
