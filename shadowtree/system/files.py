@@ -281,3 +281,5 @@ def read_small_file(directory_fd: int, name: bytes, limit: int) -> tuple[FileSta
         return None
     except TooLong as error:
         raise Unreadable(f"larger than {limit} bytes") from error
+    except OSError as error:
+        raise Unreadable(why_unreadable(error)) from error

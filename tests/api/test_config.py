@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -13,6 +14,7 @@ from shadowtree import AsyncShadow, InvalidInput, Settings, Shadow
 from shadowtree.config.settings import PROJECT_SETTINGS, Config, read_config, set_setting
 from shadowtree.system.user_dirs import Places
 from tests.support.daemons import daemon, serve_kept
+from tests.support.sweeps import Faults
 from tests.support.terminal import Terminal
 from tests.support.trees import make_tree
 
@@ -227,6 +229,20 @@ def test_a_change_that_leaves_size_and_times_is_seen(worktree: Path) -> None:
         file.write_text(f"max_file_size = {number}\n")
 
         assert config.read().max_file_size == number
+
+
+def test_a_file_of_the_project_that_the_disk_does_not_give_is_said_to_not_count(worktree: Path) -> None:
+    (worktree / "pyproject.toml").write_text("[tool.shadowtree]\nmax_file_size = 1\n")
+    outcomes = set()
+
+    for number in range(1, 10):
+        config = Config(Places(os.environ), str(worktree))
+        with Faults(number, errno.EIO, reading=True) as faults:
+            settings = config.read()
+        outcomes.add((bool(faults.hits), settings.max_file_size == 1, bool(config.warnings)))
+
+    assert (True, False, True) in outcomes
+    assert (True, False, False) not in outcomes
 
 
 def test_a_file_that_is_old_is_not_read_again(worktree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

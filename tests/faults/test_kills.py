@@ -279,13 +279,17 @@ ALWAYS_CALLED_BY_TRACK = ("write", "pwrite64", "fdatasync", "rename")
 def test_the_command_track_can_be_killed_at_every_system_call(
     worktree: Path, tmp_path: Path, call: str, is_first: bool
 ) -> None:
+    stores, before = store_of(worktree).parent, tmp_path / "before"
     if not is_first:
         track(worktree)
+        shutil.copytree(stores, before)
     for number in count(1):
         write_files(worktree, f"round {number}")
         expected = git_tree(worktree, tmp_path / f"scratch{number}")
-        if is_first:
-            shutil.rmtree(tmp_path / "stores", ignore_errors=True)
+        # What rounds leave to be packed would be more calls in the next, and the last one never come.
+        shutil.rmtree(stores, ignore_errors=True)
+        if not is_first:
+            shutil.copytree(before, stores)
         if run_killed(worktree, ["track"], call, number) == 0:
             break
 
