@@ -297,7 +297,7 @@ def look_at_names(
                 return None
             if status is not None and name in told and _has_other_names(status):
                 aliases.add(status.st_ino & INODE_MASK)
-        elif status is None or not _is_same_kind(cached.file_mode(row), status):
+        elif status is None or stat.S_IFMT(cached.file_mode(row)) != stat.S_IFMT(status.st_mode):
             return None
         elif name in told or stamp_of(status) != tuple(_stamp_at(cached, row)):
             found[row] = status
@@ -331,7 +331,3 @@ def _is_no_matter(cached: Directory, policy: Policy, name: bytes, status: os.sta
 
 def _is_looked_into(cached: Directory, name: bytes) -> bool:
     return any(sub == name for sub, _ in cached.subdirectories)
-
-
-def _is_same_kind(mode: int, status: os.stat_result) -> bool:
-    return stat.S_IFMT(mode) == stat.S_IFMT(status.st_mode)

@@ -8,8 +8,8 @@
 
 A `Policy` is the rules inside one directory, inherited from the one above. Its keys change exactly when a
 verdict could: a cached listing with the same keys needs no rule to be matched again, so the matchers are
-only built where they are asked for. Policies are made from the disk by a scan, and from a recorded tree by
-`patch`, which has to know whether a path that is not there was absent or left out.
+only built where they are asked for. Policies are made from the disk by `sources`, and from a recorded tree by
+`recorded_tree`, which has to know whether a path that is not there was absent or left out.
 """
 
 from __future__ import annotations
