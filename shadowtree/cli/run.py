@@ -115,9 +115,10 @@ def run(
         return _refuse(failure)
     begun = _begin(shared, _make_id() if id is None else id, words, undoes=undo_on_fail)
     with Relay() as relay:
+        failed = None
         try:
             output_fd = 2 if writes_json() else 1
-            code, failed = relay.run(path, command, _make_environment(begun), output_fd=output_fd), None
+            code = relay.run(path, command, _make_environment(begun), output_fd=output_fd)
         except CannotRun as failure:
             code, failed = failure.exit_code, failure
         ended = _Ended(code, failed, *_end(begun, undoes=undo_on_fail and code != 0))
@@ -141,9 +142,9 @@ def _make_id() -> str:
 def _begin(
     shared: Shared,
     name: str,
-    words: Mapping[str, Any],
+    words: Mapping[str, Any],  # Any: arguments of several types
     *,
-    undoes: bool,  # Any: arguments of several types
+    undoes: bool,
 ) -> _Begun:
     """Record where it begins; if that fails, the command must not be run."""
     worktree = find_to_record(shared)

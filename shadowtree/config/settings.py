@@ -279,8 +279,10 @@ class Config:
         """Look at the stamps of the files, and read them if that is not enough to know what they say."""
         now_ns = self._clock_ns()
         stamps = tuple(map(_stamp, self._files))
-        if self._last is not None and self._last.is_settled and self._last.stamps == stamps:
-            return self._last
+        # Read once: another thread may put its own there meanwhile.
+        last = self._last
+        if last is not None and last.is_settled and last.stamps == stamps:
+            return last
         is_settled = not any(stamp is not None and is_racy(stamp[0], stamp[1], now_ns) for stamp in stamps)
         warnings: list[str] = []
         in_files = {**self._read_user(), **self._read_project(warnings)} if self._files else {}
@@ -332,7 +334,8 @@ def set_setting(environ: Mapping[str, str], key: str, value: str) -> str:
     written = read if isinstance(read, tuple) else int(text) if text.isdecimal() else text
     file, before = _read_to_edit(environ)
     with _naming(file):
-        _write(file, before, put(before, key, written))
+        after = put(before, key, written)
+    _write(file, before, after)
     return file
 
 
