@@ -159,7 +159,18 @@ def test_rules_come_back_as_they_were(
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{}", b"[]", b"null", b"1", b'{"around": 1}', b'{"around": [[1]]}', b"\xff"]
+    "content",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"null",
+        b"1",
+        b'{"around": 1}',
+        b'{"around": [[1]]}',
+        b'{"own_text": 1, "global_text": "", "exclude_text": null, "around": [], "heavy_dirs": []}',
+        b"\xff",
+    ],
 )
 def test_rules_that_cannot_be_are_damage(content: bytes) -> None:
     with pytest.raises(StoreDamaged):
