@@ -601,14 +601,17 @@ def test_a_repair_that_was_killed_between_an_index_and_its_pack_is_done_by_the_n
     (worktree / "noise").write_bytes(content)
     recorded.track()
     pack = packs_of(recorded)[-1]
-    flip_in(pack, pack.read_bytes().index(content[100:200]))
+    # Recorded too: else a repair would record it, at another time each, in a pack of another name.
     (worktree / "noise").unlink()
+    recorded.track()
+    flip_in(pack, pack.read_bytes().index(content[100:200]))
     recorded.close()
     before = recorded.store.with_suffix(".before")
     shutil.copytree(recorded.store, before)
     expected = recorded.repair()
     recorded.close()
     made = [path for path in packs_of(recorded) if not (before / "objects" / "pack" / path.name).exists()]
+    assert made
     for path in made:
         shutil.copy(path.with_suffix(".idx"), before / "objects" / "pack")
     shutil.rmtree(recorded.store)
