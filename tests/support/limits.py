@@ -37,7 +37,12 @@ def use_limits(patch: pytest.MonkeyPatch, limits: Limits) -> None:
 
 def change_limits(patch: pytest.MonkeyPatch, **fields: object) -> None:
     """Change only some of them."""
-    use_limits(patch, replace(_defaults()["limits"], **fields))
+    use_limits(patch, replace(usual_limits(), **fields))
+
+
+def usual_limits() -> Limits:
+    """Give the limits of a Shadow that is opened without others."""
+    return _defaults()["limits"]
 
 
 def _defaults() -> dict[str, Limits]:

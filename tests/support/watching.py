@@ -6,13 +6,14 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from time import time_ns
 from typing import TypeAlias
 
 import pytest
 
 from shadowtree import Shadow, Skipped, Snapshot, Watching
-from shadowtree.base.limits import DEFAULT_LIMITS, Limits
-from shadowtree.system import files as worktree
+from shadowtree.base.limits import Limits
+from tests.support.limits import change_limits, usual_limits
 from tests.support.memory import new_place
 from tests.support.processes import in_child
 from tests.support.referee import git
@@ -49,6 +50,8 @@ def take_cold(top: Path, store: Path, **settings: object) -> Snapshot:
         return shadow.take_snapshot()
 
 
+OLD_NS = 10_000_000_000
+"""With a clock that is so far ahead no file is young."""
 MOUNTED = "something was mounted or unmounted"
 """Why everything is looked at again, in the words of the watcher."""
 
@@ -56,12 +59,14 @@ MOUNTED = "something was mounted or unmounted"
 class Watched:
     """A worktree with a shadow that watches it."""
 
-    def __init__(
-        self, top: Path, place: Path, *, limits: Limits = DEFAULT_LIMITS, **settings: object
-    ) -> None:
+    def __init__(self, top: Path, place: Path, *, limits: Limits | None = None, **settings: object) -> None:
         self.top = top
         self.shadow = Shadow(
-            top, store=place / "warm", watch=True, settings={**SETTINGS, **settings}, limits=limits
+            top,
+            store=place / "warm",
+            watch=True,
+            settings={**SETTINGS, **settings},
+            limits=limits or usual_limits(),
         )
         self._place = place
         self._settings = settings
@@ -131,8 +136,7 @@ def _list_differing(store_a: Path, a: Snapshot, store_b: Path, b: Snapshot) -> o
 
 def forget_youth(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let files count as old at once, so that none is read again only because it is young."""
-    monkeypatch.setattr(worktree, "_COARSE_WINDOW_NS", 0)
-    monkeypatch.setattr(worktree, "_FINE_WINDOW_NS", 0)
+    change_limits(monkeypatch, file_clock_ns=lambda: time_ns() + OLD_NS)
 
 
 def open_descriptors() -> dict[int, str]:
