@@ -694,26 +694,31 @@ def live_through(
     assert_sound_store(observer.shadow.store)
 
 
+FEW_OR_MANY = [pytest.param(20, id="few"), pytest.param(60, id="many", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("changes", FEW_OR_MANY)
 @pytest.mark.parametrize("where", ["repository", "plain folder", "folder of a repository"])
 def test_a_warm_snapshot_is_a_cold_one_after_any_change(
-    where: str, tmp_path: Path, far_apart: None, wait_for_tick: Callable[[], None]
+    where: str, changes: int, tmp_path: Path, far_apart: None, wait_for_tick: Callable[[], None]
 ) -> None:
     worktree = tmp_path / "top" / "worktree"
     chaos = Chaos(worktree, tmp_path / "home", random.Random(f"{where} 4"))
     chaos.begin(where)
     observer = Observer(worktree, tmp_path / "cold", wait_for_tick)
 
-    live_through(chaos, observer, observer.look, 60)
+    live_through(chaos, observer, observer.look, changes)
 
 
-def test_a_warm_snapshot_is_a_cold_one_right_after_a_change(tmp_path: Path) -> None:
+@pytest.mark.parametrize("changes", FEW_OR_MANY)
+def test_a_warm_snapshot_is_a_cold_one_right_after_a_change(changes: int, tmp_path: Path) -> None:
     """Without a pause, where times are too young to be trusted."""
     worktree = tmp_path / "top" / "worktree"
     chaos = Chaos(worktree, tmp_path / "home", random.Random(1))
     chaos.begin("repository")
     observer = Observer(worktree, tmp_path / "cold", lambda: None)
 
-    live_through(chaos, observer, observer.look, 50)
+    live_through(chaos, observer, observer.look, changes)
 
 
 def test_a_snapshot_with_a_history_is_the_same_without_its_cache(

@@ -121,7 +121,7 @@ ATTRIBUTES = [
 TARGETS = [b"a", b"missing", b".", b"..", b"../..", b"/", b"/nonexistent/x", b"a\nb", b"\xff", b"t" * 4000]
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_tree_id_is_gits_on_a_hundred_generated_trees(
     shadow: Shadow, worktree: Path, tmp_path: Path, seed: int
 ) -> None:
@@ -264,7 +264,7 @@ def test_the_tree_of_what_is_covered_is_gits_when_rules_are_in_force(
     assert tree == _git_tree_by_rules(worktree, tmp_path / "scratch")
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_tree_id_stays_gits_through_random_changes(
     shadow: Shadow, worktree: Path, tmp_path: Path, seed: int
 ) -> None:
