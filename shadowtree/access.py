@@ -296,8 +296,7 @@ class Access:
         found, usual = self.store, self._places.usual_store(self.worktree)
         is_usual_place = os.path.dirname(found) == os.path.dirname(usual)
         if not stores.exists(found):
-            was_moved = not os.path.lexists(found) and is_usual_place
-            if not was_moved or not stores.belongs_to(usual, self.worktree):
+            if not is_usual_place or not stores.belongs_to(usual, self.worktree):
                 raise InvalidInput(f"{found} is no store")
             self.store = usual
             return
@@ -380,6 +379,12 @@ def real_directory(path: str | os.PathLike[str]) -> str:
     if not os.path.isdir(real):
         raise InvalidInput(f"{os.fspath(path)} is no directory")
     return real
+
+
+def refuse_no_store(path: str | os.PathLike[str]) -> None:
+    """Refuse what is there and is no store; one that is not there may have been moved already."""
+    if os.path.lexists(path) and not stores.exists(os.path.realpath(path)):
+        raise InvalidInput(f"{os.fspath(path)} is no store")
 
 
 def _devices_and_inodes(*paths: str) -> Iterator[tuple[int, int]]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from time import monotonic
 
-from shadowtree.access import Access, real_directory
+from shadowtree.access import Access, real_directory, refuse_no_store
 from shadowtree.base.arguments import StrPath, check_count, check_name, parse_path, parse_paths
 from shadowtree.base.errors import Locked, ShadowError
 from shadowtree.base.frozen import replace
@@ -70,6 +70,7 @@ class Shadow:
         allow_broad: bool = False,
     ) -> Self:
         """Bind the store of a worktree that was moved to where it is now, and move it along if need be."""
+        refuse_no_store(store)
         shadow = cls(worktree, store=store, session=session, settings=settings, allow_broad=allow_broad)
         shadow._access.adopt()
         return shadow
@@ -144,11 +145,11 @@ class Shadow:
 
     def take_snapshot(self, *, progress: Progress | None = None) -> Snapshot:
         """Record the present state of everything covered; `progress` gets the files read and to be read."""
-        return self._keep_budget(self._track(progress, wraps=True))
+        return self._keep_budget(self._track(progress))
 
     def wrap(self, *, progress: Progress | None = None) -> Snapshot:
         """Do the same, and remember it as the state that sessions start from."""
-        return self._keep_budget(self._track(progress, wraps=True, is_wrap=True))
+        return self._keep_budget(self._track(progress, is_wrap=True))
 
     def patch(self, tree: str) -> Patch:
         """List what changed from a recorded tree to the present state. Records nothing."""
@@ -467,10 +468,8 @@ class Shadow:
             with suppress(ShadowError):  # It is recorded, so nothing after it can fail (invariant 11).
                 opened.rest()
 
-    def _track(
-        self, progress: Progress | None = None, *, wraps: bool = False, is_wrap: bool = False
-    ) -> Snapshot:
-        with self._recording(progress, wraps=wraps) as recorder:
+    def _track(self, progress: Progress | None = None, *, is_wrap: bool = False) -> Snapshot:
+        with self._recording(progress, wraps=True) as recorder:
             return recorder.track(is_wrap=is_wrap)
 
     def _keep_budget(self, recorded: Recorded) -> Recorded:

@@ -72,6 +72,8 @@ class Limits:
     """Waits for so many seconds."""
     boot_id: str | None = None
     """Which start of the machine this is; None: the one that the system names."""
+    unwritten_bytes: int | None = None
+    """How much waits to be written to the disks of this machine; None: as much as the system says."""
     packs: PackLimits = PackLimits()
     """When packs are journaled, merged and put on shelves."""
     mark: MarkLimits = MarkLimits()

@@ -128,7 +128,7 @@ def run(act: Act) -> Outcome:
     progress = act.cancellation.heed()
     with (
         capture(act.site, act.opened, progress=progress) as taken,
-        Writer(act.site.worktree) as writer,
+        Writer(act.site.worktree, act.site.limits.unwritten_bytes) as writer,
     ):
         root = taken.publish(act.scribe.time_s)
         prepared = prepare(act, act.opened.objects, root, taken.scan, writer)
@@ -284,7 +284,7 @@ def recover(opened: OpenStore, site: Site) -> list[str]:
     notes = []
     for intent in opened.journal.open_intents():
         kind, moves = decode_intent(intent.content)
-        with Writer(site.worktree) as writer:
+        with Writer(site.worktree, site.limits.unwritten_bytes) as writer:
             if intent.is_committed:
                 notes.append(f"an interrupted {kind} was finished")
                 notes += _rescue(opened, site, writer, clean_up(moves, writer))

@@ -51,8 +51,10 @@ BEING_WRITTEN = "a program is writing to it"
 class Writer:
     """The worktree, open for writing."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, unwritten: int | None = None) -> None:
         self._root = root
+        self._unwritten = unwritten
+        """How many bytes wait to be written to the disks; None: as many as the system says."""
         self._here = Cursor(root)
         self._there = Cursor(root)
         """A second place, for moves from one directory to another."""
@@ -66,7 +68,7 @@ class Writer:
 
     def reopen(self) -> Writer:
         """Open the worktree once more: nothing that was reached before counts."""
-        return Writer(self._root)
+        return Writer(self._root, self._unwritten)
 
     # Looking
 
@@ -290,7 +292,10 @@ class Writer:
 
     def _sync_file_systems(self, paths: Collection[RelPath], count: int) -> bool:
         """Sync whole file systems that directories are on, if that is quicker and can be relied on."""
-        if count < _MANY or unwritten_bytes() > count * _UNWRITTEN_EACH:
+        if count < _MANY:
+            return False
+        unwritten = unwritten_bytes() if self._unwritten is None else self._unwritten
+        if unwritten > count * _UNWRITTEN_EACH:
             return False
         disk.before_write("syncfs", self._root)
         seen: set[int] = set()

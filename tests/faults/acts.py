@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from shadowtree import Conflict, DuplicateMessage, InvalidInput, Shadow, ShadowError
+from shadowtree.base.frozen import replace
 from tests.faults.act_trees import AFTER, BEFORE, OTHER
 from tests.faults.aftermath import check_damaged
 from tests.faults.engine import Hit, Scene, count_writes
+from tests.support.limits import usual_limits
 from tests.support.stores import (
     SETTINGS,
     assert_no_leftovers,
@@ -123,7 +125,9 @@ class Act(Scene):
 
     def open(self, worktree: Path | None = None, store: Path | None = None) -> Shadow:
         """Open a worktree, by default its own, as a new process would."""
-        return Shadow(worktree or self.worktree, store=store, settings=self._settings)
+        # Whether files are synced one by one must not turn with what else this machine writes.
+        limits = replace(usual_limits(), unwritten_bytes=0)
+        return Shadow(worktree or self.worktree, store=store, settings=self._settings, limits=limits)
 
     def act(self) -> object:
         """Do it, as a new process would."""

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from shadowtree import Shadow
+from shadowtree.base.limits import Limits
 from shadowtree.system import disk, syscalls
 from tests.support.trees import Tree, assert_tree, file, make_tree
 
@@ -101,15 +102,16 @@ def test_what_comes_back_is_on_the_disk_before_it_has_its_name(
 
 @pytest.mark.parametrize("unwritten", [0, 1 << 60], ids=["all at once", "one by one"])
 def test_many_files_that_come_back_are_on_the_disk_before_they_have_their_names(
-    shadow: Shadow, worktree: Path, calls: Calls, monkeypatch: pytest.MonkeyPatch, unwritten: int
+    worktree: Path, calls: Calls, unwritten: int
 ) -> None:
     """If other programs have much unwritten data, no file system is synced as a whole."""
-    monkeypatch.setattr("shadowtree.revert.writer.unwritten_bytes", lambda: unwritten)
     names = [f"f{number}" for number in range(10)]
-    record(shadow, dict.fromkeys(names, "old"), dict.fromkeys(names, "new"))
-    calls.list.clear()
+    limits = Limits(unwritten_bytes=unwritten)
+    with Shadow(worktree, settings={"min_free": 0}, limits=limits) as shadow:
+        record(shadow, dict.fromkeys(names, "old"), dict.fromkeys(names, "new"))
+        calls.list.clear()
 
-    shadow.undo()
+        shadow.undo()
 
     assert calls.are_synced([worktree / name for name in names], 0, calls.first(RENAME))
     assert calls.are_synced([worktree], calls.last(RENAME), len(calls.list))
