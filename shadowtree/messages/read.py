@@ -20,8 +20,9 @@ from shadowtree.results.messages import Branch, ChangedPath, FileDiff, Message, 
 from shadowtree.store.objects import Objects
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import redoable_messages
+from shadowtree.timeline.resolve import resolve_message, resolve_tree
 from shadowtree.timeline.schema import TreeRecord
-from shadowtree.timeline.session import NOBODY, Session, find_tree
+from shadowtree.timeline.session import NOBODY, Session
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def show_message(
 ) -> tuple[Message, list[FileDiff]]:
     """Give a message and how what it changed differs."""
     session = Session(opened.journal, session_name)
-    message = session.read_message(session.resolve(name))
+    message = session.read_message(resolve_message(session, name))
     return message, diff_patch(message.patch, opened.objects)
 
 
@@ -112,7 +113,7 @@ def diff_message(opened: OpenStore, site: Site, message: Message) -> list[FileDi
     try:
         return diff_patch(message.patch, opened.objects)
     except StoreDamaged:
-        Session(opened.journal, message.session).resolve(message.id)
+        resolve_message(Session(opened.journal, message.session), message.id)
         raise
 
 
@@ -122,7 +123,7 @@ def list_branches(opened: OpenStore, site: Site, session: str) -> list[Branch]:
 
 
 def _find_tree(opened: OpenStore, session: str, name: str) -> TreeRecord:
-    return find_tree(opened.journal, Session(opened.journal, session), name)
+    return resolve_tree(Session(opened.journal, session), name)
 
 
 def _last_tree(opened: OpenStore, session: str) -> TreeRecord | None:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from shadowtree.base.errors import StoreDamaged
 from shadowtree.base.frozen import frozen
 from shadowtree.capture.open_store import OpenStore
-from shadowtree.timeline.append import make_slug, name_text, number_name, without_number
+from shadowtree.timeline.branches import make_slug, name_text, number_name, without_number
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.schema import BranchRow
 

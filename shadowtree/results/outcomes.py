@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shadowtree.base.frozen import field, frozen
-from shadowtree.results.messages import Result, if_any, pick
+from shadowtree.results.result import Result, if_any, pick
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ blob is named.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
-from time import time
+from collections.abc import Sequence
 
-from shadowtree.base.errors import Conflict, NotConfirmed, ShadowError, WorktreeFailed
+from shadowtree.base.errors import Conflict, NotConfirmed, ShadowError
 from shadowtree.base.frozen import frozen, replace
 from shadowtree.base.interrupts import Cancellation, HeldInterrupts
 from shadowtree.base.paths import (
@@ -44,13 +43,13 @@ from shadowtree.revert.moves import (
     Move,
     carry_out,
     clean_up,
-    decode_intent,
     encode_intent,
     list_left,
     order_moves,
     take_back,
 )
 from shadowtree.revert.plan import Merger, PathPlan, make_plan
+from shadowtree.revert.recover import rescue
 from shadowtree.revert.requests import Options, Request, Revert
 from shadowtree.revert.targets import Target, find_target
 from shadowtree.revert.writer import Writer
@@ -72,7 +71,7 @@ class Act:
     options: Options
     opened: OpenStore
     site: Site
-    scribe: SessionWriter
+    session_writer: SessionWriter
     git_head: str | None
     """Where the user's repository stands now."""
     cancellation: Cancellation
@@ -119,8 +118,8 @@ def start_act(
     cancellation: Cancellation,
 ) -> Act:
     """Gather what an act of a session needs."""
-    scribe = SessionWriter(opened.journal, session, site.settings, time_ms)
-    return Act(request, options, opened, site, scribe, find_head(site.worktree), cancellation)
+    session_writer = SessionWriter(opened.journal, session, site.settings, time_ms)
+    return Act(request, options, opened, site, session_writer, find_head(site.worktree), cancellation)
 
 
 def run(act: Act) -> Outcome:
@@ -130,7 +129,7 @@ def run(act: Act) -> Outcome:
         capture(act.site, act.opened, progress=progress) as taken,
         Writer(act.site.worktree, act.site.limits.unwritten_bytes) as writer,
     ):
-        root = taken.publish(act.scribe.time_s)
+        root = taken.publish(act.session_writer.time_s)
         prepared = prepare(act, act.opened.objects, root, taken.scan, writer)
         if prepared.target.is_nothing:
             taken.abandon()
@@ -140,7 +139,7 @@ def run(act: Act) -> Outcome:
         moves = order_moves(prepared.plan.changes, os.urandom(6).hex())
         prepared.contents.verify(moves, taken)
         if not moves:
-            with taken.record(act.scribe.time_s) as record:
+            with taken.record(act.session_writer.time_s) as record:
                 _add_event(act, prepared, [], record, record, None)
             return _finish(act, prepared.outcome, [], record.tree.hex(), [])
         refuse_full(act.site.worktree, prepared.contents.bytes_to_write, act.site.settings)
@@ -171,11 +170,11 @@ def preview(
 
 def prepare(act: Act, objects: Objects, root: RecordedDirectory, scan: Scan, writer: Writer) -> Prepared:
     """Work out what an act would do to the present state, which `root` is. Changes nothing."""
-    journal = act.scribe.journal
-    begun = act.scribe.read_open()
+    journal = act.session_writer.journal
+    begun = act.session_writer.read_open()
     trees = [open_recorded(objects, each.tree.tree, each.tree.facts) for each in begun]
-    ending = act.scribe.prepare_ending(begun, [list_changes(tree, root) for tree in trees])
-    target = find_target(act.request, History(journal, objects, act.scribe.session, root, ending))
+    ending = act.session_writer.prepare_ending(begun, [list_changes(tree, root) for tree in trees])
+    target = find_target(act.request, History(journal, objects, act.session_writer.session, root, ending))
     target = replace(target, notes=[*target.notes, *_note_head(act, target)])
     present = DiskState(root, writer, scan.find, scan.rule_files.tombstones)
     contents = Contents(objects, writer)
@@ -205,7 +204,7 @@ def _add_intent(act: Act, prepared: Prepared, moves: list[Move], taken: Capture)
     planned = {change.path for change in prepared.plan.changes}
     also = [state.blob for path, state in prepared.uncovered.items() if path in planned]
     also += prepared.contents.store_merged(taken)
-    with taken.record(act.scribe.time_s, also=also) as before:
+    with taken.record(act.session_writer.time_s, also=also) as before:
         number = act.opened.journal.add_intent(encode_intent(prepared.target.kind, moves))
     return _Intent(number, moves, before)
 
@@ -218,7 +217,7 @@ def _record(act: Act, prepared: Prepared, done: list[Move], intent: _Intent) -> 
         # What the act put where no rule covers it is in no tree, but part of what it changed.
         written = ((move.path, move.new) for move in done if isinstance(move.new, PathState))
         also = [new.blob for path, new in written if new.blob and not _is_covered(taken.scan, path)]
-        with taken.record(act.scribe.time_s, also=also) as record:
+        with taken.record(act.session_writer.time_s, also=also) as record:
             _add_event(act, prepared, done, intent.before, record, intent.number)
     return taken.tree.hex()
 
@@ -233,7 +232,7 @@ def _add_event(
 ) -> None:
     """Add the act to the journal, and before that the end of the message that was open."""
     if prepared.ending is not None:
-        act.scribe.add_ending(prepared.ending, before, (), is_inferred=True)
+        act.session_writer.add_ending(prepared.ending, before, (), is_inferred=True)
     merged = {change.path for change in prepared.plan.changes if change.is_merged}
     event = Event(
         0,
@@ -246,7 +245,7 @@ def _add_event(
         takes_back=prepared.target.takes_back,
     )
     changes = [Change(move.path, move.old, move.new, move.path in merged) for move in done]
-    act.scribe.add_act(event, [*changes, *prepared.plan.agreed, *prepared.target.noted], intent)
+    act.session_writer.add_act(event, [*changes, *prepared.plan.agreed, *prepared.target.noted], intent)
 
 
 def _roll_back(act: Act, prepared: Prepared, intent: _Intent, writer: Writer, error: BaseException) -> None:
@@ -257,7 +256,7 @@ def _roll_back(act: Act, prepared: Prepared, intent: _Intent, writer: Writer, er
         # Where the writer believes to be may be wrong: it was perhaps interrupted.
         with writer.reopen() as fresh:
             take_back(intent.moves, fresh, prepared.contents.read)
-            notes = _rescue(act.opened, act.site, fresh, list_left(intent.moves, fresh))
+            notes = rescue(act.opened, act.site, fresh, list_left(intent.moves, fresh))
             is_whole = all(fresh.list_names(parent_of(move.temporary)) is not None for move in intent.moves)
         # Else a directory is out of reach, swapped for a link perhaps: the next command tries again.
         if is_whole:
@@ -272,55 +271,11 @@ def _roll_back(act: Act, prepared: Prepared, intent: _Intent, writer: Writer, er
 def _clean_up(act: Act, intent: _Intent, writer: Writer, done: CarriedOut) -> list[str]:
     """Remove what was moved aside. The act is done, so whatever fails is left to the next command."""
     try:
-        notes = _rescue(act.opened, act.site, writer, clean_up(intent.moves, writer, done.aside))
+        notes = rescue(act.opened, act.site, writer, clean_up(intent.moves, writer, done.aside))
         act.opened.journal.remove_intent(intent.number)
     except ShadowError as error:
         return [f"temporary files are still there, the next command removes them: {error}"]
     return notes
-
-
-def recover(opened: OpenStore, site: Site) -> list[str]:
-    """Finish or roll back what a process that died left undone; describe it. Only under the lock."""
-    notes = []
-    for intent in opened.journal.open_intents():
-        kind, moves = decode_intent(intent.content)
-        with Writer(site.worktree, site.limits.unwritten_bytes) as writer:
-            if intent.is_committed:
-                notes.append(f"an interrupted {kind} was finished")
-                notes += _rescue(opened, site, writer, clean_up(moves, writer))
-            else:
-                notes.append(f"an interrupted {kind} was taken back")
-                left = take_back(moves, writer, Contents(opened.objects, writer).read)
-                notes += _rescue(opened, site, writer, list_left(moves, writer))
-                if left:
-                    paths = ", ".join(to_text(path) for path in sorted(left))
-                    notes.append(f"changed meanwhile and left as they are: {paths}")
-            opened.journal.remove_intent(intent.number)
-    return notes
-
-
-def _rescue(opened: OpenStore, site: Site, writer: Writer, places: Collection[RelPath]) -> list[str]:
-    """Put what somebody wrote to files that had been moved aside into the store, and name the blobs.
-
-    A program may save to a file in the very moment in which it is swapped, and once more right after. The
-    later version is at the path then; the earlier one would only be in a temporary.
-    """
-    files = [place for place in places if is_file(writer.state_of(place))]
-    if not files:
-        return []
-    blobs: dict[RelPath, bytes] = {}
-    with capture(site, opened) as taken:
-        for place in files:
-            size, pieces = writer.open_content(place)
-            blobs[place] = taken.put_stream(size, pieces)
-        with taken.record(int(time()), also=list(blobs.values())):
-            pass
-    for place, blob in blobs.items():
-        found = writer.state_of(place, is_settled=True)
-        if not isinstance(found, PathState) or found.blob != blob:
-            raise WorktreeFailed(to_text(place), "it is being written")
-        writer.remove(place)
-    return [f"a version saved meanwhile is in the store as blob {blob.hex()}" for blob in blobs.values()]
 
 
 # Outcomes
@@ -356,7 +311,7 @@ def _describe_position(
     act: Act, position: Position | None = None
 ) -> dict[str, Any]:  # Any: fields of an outcome
     """Name the head and what can be redone; None: as the session stands."""
-    session = act.scribe.session
+    session = act.session_writer.session
     position = position or session.position
     head = None
     for row in in_force(position, session.find):
@@ -368,7 +323,7 @@ def _describe_position(
 
 def _note_head(act: Act, target: Target) -> list[str]:
     """Note that the user's repository was elsewhere at the first of the messages."""
-    then = None if target.first is None else act.scribe.git_head_of(target.first)
+    then = None if target.first is None else act.session_writer.git_head_of(target.first)
     if then is None or act.git_head is None or then == act.git_head:
         return []
     return [f"the repository's HEAD moved since: it was {then[:12]}, it is {act.git_head[:12]}"]
@@ -418,7 +373,7 @@ def _finish(act: Act, outcome: Outcome, done: list[Move], after: str, notes: lis
         for count, verb in ((made, "made"), (gone, "removed"))
         if count
     ]
-    notes = [*outcome.notes, *counts, *notes, *act.scribe.warnings]
+    notes = [*outcome.notes, *counts, *notes, *act.session_writer.warnings]
     return replace(outcome, after=after, dry_run=False, notes=notes)
 
 

@@ -36,6 +36,7 @@ from shadowtree.timeline.position import (
     in_force,
     part_ways,
 )
+from shadowtree.timeline.resolve import resolve_message, resolve_ref, resolve_tree
 from shadowtree.timeline.schema import (
     HEAD_ONLY,
     REDO,
@@ -48,7 +49,6 @@ from shadowtree.timeline.schema import (
     MessageRow,
     Position,
 )
-from shadowtree.timeline.session import find_tree
 
 
 @frozen
@@ -86,14 +86,14 @@ def find_target(request: Request, history: History) -> Target:
             travel = choose_redo(history.position, to, history.session.find)
             return _find_turns(history, REDO, travel, to)
         case Revert():
-            row = history.session.resolve(request.id)
+            row = resolve_message(history.session, request.id)
             return _find_only(history, row, request) if request.only else _find_revert(history, row, request)
         case Switch(ref):
             return _find_switch(history, ref)
         case Unrevert():
             return _find_unrevert(history)
         case Restore(ref):
-            record = find_tree(history.journal, history.session, ref)
+            record = resolve_tree(history.session, ref)
             wanted = want_tree(list_changes(history.root, history.open(record.number)))
             return Target(RESTORE, wanted, history.position)
 
@@ -166,7 +166,7 @@ def _narrow(history: History, target: Target, paths: Collection[RelPath] | None)
 
 def _find_switch(history: History, name: str) -> Target:
     """Go to just after a message, or to the end of a branch."""
-    row, branch = history.session.resolve_ref(name)
+    row, branch = resolve_ref(history.session, name)
     position, find = history.position, history.session.find
     tip = history.session.find_tip(row, branch)
     # A message that is open ends now, as the session stands; and so does the present line.

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from shadowtree.base.errors import StoreDamaged
-from shadowtree.results.messages import as_datetime
+from shadowtree.results.result import as_datetime
 from shadowtree.store.directory import KEEPER_REF, StoreLayout
 from shadowtree.store.git_format import parse_keeper
 from shadowtree.store.objects import Objects

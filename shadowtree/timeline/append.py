@@ -1,23 +1,24 @@
 """Add to the journal what happens in one session: its events, what each changed, where it leads.
 
-What leaves the line is kept on branches, so many at most, under names. A branch that is dropped is no longer
-listed; its messages stay recorded, and each can be switched to by its id.
+What leaves the line is kept on branches, so many at most. A branch that is dropped is no longer listed; its
+messages stay recorded, and each can be switched to by its id.
 
 The worktree is not looked at here. What is added counts with the transaction that the caller is in.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from shadowtree.base.errors import InvalidInput, StoreDamaged
 from shadowtree.base.frozen import frozen, replace
 from shadowtree.base.paths import Change, RelPath, ancestors, is_among, is_file
 from shadowtree.config.settings import Settings
 from shadowtree.results.messages import Branch, Message
+from shadowtree.timeline.branches import archive, name_text, number_name
 from shadowtree.timeline.journal import Journal
-from shadowtree.timeline.position import archive, first_line, fold, part_ways, undone_messages
+from shadowtree.timeline.position import fold, part_ways, undone_messages
+from shadowtree.timeline.resolve import find_exact, resolve_message
 from shadowtree.timeline.schema import (
     ACTS,
     BEGIN,
@@ -29,11 +30,6 @@ from shadowtree.timeline.schema import (
     TreeRecord,
 )
 from shadowtree.timeline.session import NOBODY, MessageEvents, Session
-
-_LONGEST = 40
-"""So many characters of a slug a name has at most."""
-_NO_LETTERS = re.compile(r"[\W_]+")
-_NUMBER = re.compile(r"-\d+\Z")
 
 Skipped = Sequence[tuple[str, str]]
 """What a snapshot left out: paths, and why."""
@@ -224,7 +220,7 @@ class SessionWriter:
             # A message goes before a branch: nobody could switch to one that is called like it.
             name = number_name(
                 name_text(first.text or f"branch {first.id}"),
-                lambda name: session.find_branch(name) is not None or session.find_exact(name) is not None,
+                lambda name: session.find_branch(name) is not None or find_exact(session, name) is not None,
             )
             self.journal.add_branch(first.session, name, kept.fork, kept.tip, event)
             self._has_new_branch = True
@@ -254,7 +250,7 @@ class SessionWriter:
             raise InvalidInput(f"a branch cannot be called {new!r}")
         if new != name and session.find_branch(new) is not None:
             raise InvalidInput(f"a branch is called {new!r} already")
-        if session.find_exact(new) is not None:
+        if find_exact(session, new) is not None:
             raise InvalidInput(f"a message is called {new!r}, so that nobody could switch to the branch")
         with self.journal.transaction():
             self.journal.rename_branch(branch.number, new)
@@ -273,14 +269,14 @@ class SessionWriter:
 
     def pin(self, name: str) -> Message:
         """Keep a message from being forgotten."""
-        row = self.session.resolve(name)
+        row = resolve_message(self.session, name)
         with self.journal.transaction():
             self.journal.pin(row.number, self.time_ms)
             return self.session.read_message(row)
 
     def unpin(self, name: str) -> Message:
         """Let a message be forgotten when its time comes."""
-        row = self.session.resolve(name)
+        row = resolve_message(self.session, name)
         with self.journal.transaction():
             self.journal.unpin(row.number)
             return self.session.read_message(row)
@@ -307,33 +303,3 @@ def _attribute(changes: list[Change], paths: Collection[RelPath]) -> list[Change
         if is_among(change.path, paths)
         or (change.path in leading and not is_file(change.old) and not is_file(change.new))
     ]
-
-
-# Names of branches
-
-
-def name_text(text: str) -> str:
-    """Give the slug of a text by which a branch is named."""
-    return make_slug(first_line(text))[:_LONGEST].strip("-") or "branch"
-
-
-def make_slug(text: str) -> str:
-    """Give the letters and digits of a text in small letters, with one dash for all between them.
-
-    Fix the Login, now!    ──▶    fix-the-login-now
-    """
-    return _NO_LETTERS.sub("-", text.lower()).strip("-")
-
-
-def without_number(name: str) -> str:
-    """Give a name without the number by which it may differ from others: `fix-login` of `fix-login-2`."""
-    return _NUMBER.sub("", name)
-
-
-def number_name(base: str, is_used: Callable[[str], bool]) -> str:
-    """Give a name that nothing else has: `fix-login`, `fix-login-2`."""
-    name, number = base, 1
-    while is_used(name):
-        number += 1
-        name = f"{base}-{number}"
-    return name

@@ -9,7 +9,7 @@ from the first message to the tip; the head is somewhere on it, and what comes a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from shadowtree.base.errors import InvalidInput
 from shadowtree.base.frozen import field, frozen, replace
@@ -20,7 +20,6 @@ from shadowtree.timeline.schema import (
     SNAPSHOT,
     STEP,
     STEP_END,
-    BranchRow,
     Event,
     MessageRow,
     Position,
@@ -304,74 +303,6 @@ def state_of(row: MessageRow, position: Position, active: set[int], undone: set[
 def first_line(text: str) -> str:
     """Give the first line of a text that says anything."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
-
-
-@frozen
-class Archive:
-    """A branch on which messages are kept that leave the line."""
-
-    branch: BranchRow | None
-    """The one that it was so far; None: a new one."""
-    fork: int | None
-    tip: int
-
-
-def archive(left: list[MessageRow], branches: list[BranchRow], find: FindMessage) -> list[Archive]:
-    """Decide which branches keep messages that leave the line, oldest first; those that stay are not named.
-
-    A branch that was switched to and gone on with takes in what came since. No message is on two branches:
-
-        m1 ── m2 ── m3        fix: m2, m3     the session goes from m4 to m1: m2 is on `fix` already,
-               └─── m4        left: m2, m4    so that m4 is all that the new branch has
-
-    A message that is on none belongs to the branch of the one after it.
-    """
-    owners = find_owners(branches, left[0].number, find)
-    own = find_own(reversed(left), owners)
-    found: dict[int | None, Archive] = {}
-    branch = own
-    for row in reversed(left):
-        branch = owners.get(row.number, branch)
-        tip = left[-1].number if branch is None or branch is own else branch.tip
-        fork = row.parent if branch is None else _older(branch.fork, row.parent)
-        found[None if branch is None else branch.number] = Archive(branch, fork, tip)
-    return [kept for kept in found.values() if kept.branch is own or not _is_as_it_was(kept)]
-
-
-def find_owners(branches: list[BranchRow], first: int, find: FindMessage) -> dict[int, BranchRow]:
-    """Tell on which branch each message is, from the one with the number `first` on."""
-    return {row.number: branch for branch in branches for row in _walk_to(branch, first, find)}
-
-
-def find_own(line: Iterable[MessageRow], owners: Mapping[int, BranchRow]) -> BranchRow | None:
-    """Find the branch that a line, newest first, goes on with: the last message that is on one is its tip."""
-    last = next((row for row in line if row.number in owners), None)
-    if last is None or owners[last.number].tip != last.number:
-        return None
-    return owners[last.number]
-
-
-def _is_as_it_was(kept: Archive) -> bool:
-    return kept.branch is not None and (kept.branch.fork, kept.branch.tip) == (kept.fork, kept.tip)
-
-
-def _older(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else min(one, other)
-
-
-def find_branches(rows: list[MessageRow], branches: list[BranchRow], find: FindMessage) -> dict[int, str]:
-    """Tell on which branch each of some archived messages is."""
-    owners = find_owners(branches, min((row.number for row in rows), default=0), find)
-    return {row.number: owners[row.number].name for row in rows if row.number in owners}
-
-
-def _walk_to(branch: BranchRow, first: int, find: FindMessage) -> Iterator[MessageRow]:
-    """Give the messages of a branch, newest first, down to one of this number."""
-    for row in walk_back(branch.tip, find, branch.fork):
-        # A message is always younger than the one above it.
-        if row.number < first:
-            return
-        yield row
 
 
 def _require_count(turns: int) -> None:

@@ -1,4 +1,4 @@
-"""One session as the journal has it: where it stands, which message a name means, messages as values."""
+"""One session as the journal has it: where it stands, its messages and branches as values."""
 
 from __future__ import annotations
 
@@ -6,22 +6,15 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from shadowtree.base.errors import (
-    AmbiguousMessage,
     ForgottenMessage,
-    ForgottenTree,
-    InvalidInput,
     StoreDamaged,
     UnknownBranch,
-    UnknownMessage,
-    UnknownTree,
 )
 from shadowtree.base.paths import Change
 from shadowtree.results.messages import Branch, Message, Patch, Skipped, Step, make_patch
+from shadowtree.timeline.branches import find_branches, find_own, find_owners
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import (
-    find_branches,
-    find_own,
-    find_owners,
     first_line,
     in_force,
     state_of,
@@ -37,7 +30,6 @@ from shadowtree.timeline.schema import (
     Event,
     MessageRow,
     Position,
-    TreeRecord,
 )
 
 NOBODY = 0
@@ -48,7 +40,7 @@ class Session:
     """One session, read from the journal when it is asked; it may have recorded nothing yet."""
 
     def __init__(self, journal: Journal, name: str) -> None:
-        self._journal = journal
+        self.journal = journal
         self.name = name
         self._rows: dict[int, MessageRow] = {}
         self._lines: dict[int, int] = {}
@@ -57,12 +49,12 @@ class Session:
     @cached_property
     def number(self) -> int | None:
         """The number of the session; None if nothing was recorded in it."""
-        return self._journal.session_number(self.name)
+        return self.journal.session_number(self.name)
 
     @cached_property
     def last_event(self) -> Event | None:
         """What happened last."""
-        return None if self.number is None else self._journal.last_event(self.number)
+        return None if self.number is None else self.journal.last_event(self.number)
 
     @cached_property
     def position(self) -> Position:
@@ -77,83 +69,29 @@ class Session:
     def find(self, number: int) -> MessageRow:
         """Give a message by its number."""
         if number not in self._rows:
-            self._rows[number] = self._journal.message(number)
+            self._rows[number] = self.journal.message(number)
         return self._rows[number]
 
     def load(self, numbers: Iterable[int]) -> None:
         """Read many messages at once, of which each will be asked for."""
         missing = {number for number in numbers if number not in self._rows}
-        self._rows.update(self._journal.messages_by_number(list(missing)))
+        self._rows.update(self.journal.messages_by_number(list(missing)))
 
     def load_line(self, number: int, first: int) -> None:
         """Read the messages from one back to another at once, unless that was done already."""
         if self._lines.get(number, number + 1) > first:
             self._lines[number] = first
-            self._rows.update((row.number, row) for row in self._journal.line(number, first))
+            self._rows.update((row.number, row) for row in self.journal.line(number, first))
 
     def find_id(self, message_id: str) -> MessageRow | None:
         """Give the message with exactly this id."""
-        return None if self.number is None else self._journal.find_message(self.number, message_id)
-
-    # Names
-
-    def resolve(self, name: str) -> MessageRow:
-        """Tell which message a name means: an id, `#7`, `@`, `@~2`, or the beginning of one id.
-
-        ForgottenMessage if it was forgotten.
-        """
-        return require_live(self.find_exact(name) or self.resolve_prefix(name))
-
-    def resolve_ref(self, name: str) -> tuple[MessageRow, BranchRow | None]:
-        """Tell which message a name means, or which branch, whose last message it is then."""
-        row = self.find_exact(name)
-        branch = self.find_branch(name) if row is None else None
-        if branch is not None:
-            return require_live(self.find(self.tip_of(branch))), branch
-        try:
-            return require_live(row or self.resolve_prefix(name)), None
-        except (AmbiguousMessage, ForgottenMessage):
-            raise
-        except UnknownMessage as error:
-            raise UnknownMessage(name, f"no message or branch is called {name!r}") from error
-
-    def find_exact(self, name: str) -> MessageRow | None:
-        """Give the message that a name means as it stands: an id, `#7`, `@` or `@~2`."""
-        if self.number is None:
-            return None
-        return self._journal.find_message(self.number, name) or self._resolve_place(name)
-
-    def resolve_prefix(self, name: str) -> MessageRow:
-        """Tell which message has an id that begins thus."""
-        if self.number is None or not name:
-            raise UnknownMessage(name)
-        candidates = self._journal.find_prefix(self.number, name)
-        live = [row for row in candidates if row.forgotten_ms is None]
-        candidates = live or candidates
-        if len(candidates) > 1:
-            raise AmbiguousMessage(name, [row.id for row in candidates])
-        if not candidates:
-            raise UnknownMessage(name)
-        return candidates[0]
-
-    def _resolve_place(self, name: str) -> MessageRow | None:
-        assert self.number is not None
-        if name.startswith("#") and _is_number(name[1:]):
-            return self._journal.find_ordinal(self.number, int(name[1:]))
-        if name != "@" and not (name.startswith("@~") and _is_number(name[2:])):
-            return None
-        back = int(name[2:]) if name != "@" else 0
-        for row in in_force(self.position, self.find):
-            if not back:
-                return row
-            back -= 1
-        raise UnknownMessage(name)
+        return None if self.number is None else self.journal.find_message(self.number, message_id)
 
     # Branches
 
     def branch_rows(self) -> list[BranchRow]:
         """Give the branches, oldest first."""
-        return [] if self.number is None else self._journal.branches(self.number)
+        return [] if self.number is None else self.journal.branches(self.number)
 
     def find_branch(self, name: str) -> BranchRow | None:
         """Give the branch with this name."""
@@ -208,15 +146,15 @@ class Session:
             rows = [row for row in rows if row.number not in on_line]
         fork = rows[0].parent
         rows = [row for row in rows if row.forgotten_ms is None] or rows[-1:]
-        ends = MessageEvents(self._journal.events_of([row.number for row in rows])).ends.values()
+        ends = MessageEvents(self.journal.events_of([row.number for row in rows])).ends.values()
         return Branch(
             name=branch.name,
             fork=None if fork is None else self.find(fork).id,
             messages=[row.id for row in rows],
-            time_ms=self._journal.event(branch.event).time_ms,
+            time_ms=self.journal.event(branch.event).time_ms,
             label=first_line(rows[0].text),
             state="active" if is_active else "archived",
-            files=len(self._journal.paths_of([event.number for event in ends])),
+            files=len(self.journal.paths_of([event.number for event in ends])),
         )
 
     # Values
@@ -238,16 +176,16 @@ class Session:
             return []
         self._rows.update((row.number, row) for row in rows)
         first = min(row.number for row in rows)
-        events = MessageEvents(self._journal.events_of([row.number for row in rows]))
-        changes = self._journal.changes_of([event.number for event in events.ends.values()])
-        pins = self._journal.pins()
+        events = MessageEvents(self.journal.events_of([row.number for row in rows]))
+        changes = self.journal.changes_of([event.number for event in events.ends.values()])
+        pins = self.journal.pins()
         on_line = {row.number for row in self._walk_to(self.position.tip, first)}
         active = {row.number for row in self._walk_to(self.position.head, first)}
         undone = on_line - active
         branches = {}
         archived = [row for row in rows if row.number not in on_line]
         if self.number is not None and archived:
-            branches = find_branches(archived, self._journal.branches(self.number), self.find)
+            branches = find_branches(archived, self.journal.branches(self.number), self.find)
         return [
             self._make_message(
                 row,
@@ -313,7 +251,7 @@ class Session:
         """Make the value of a step."""
         assert begin.step is not None
         before = self.tree_id(begin.before)
-        changes = self._journal.changes_of([end.number])[end.number] if end else []
+        changes = self.journal.changes_of([end.number])[end.number] if end else []
         patch = make_patch(before, changes)
         return Step(
             name=begin.step,
@@ -328,14 +266,14 @@ class Session:
 
     def read_skipped(self, event: Event, patch: Patch) -> list[Skipped]:
         """List what a snapshot left out, and what a patch says nothing of."""
-        pairs = self._journal.skips(event.skips) if event.skips is not None else []
+        pairs = self.journal.skips(event.skips) if event.skips is not None else []
         reasons = dict(pairs)
         reasons.update((skipped.path, skipped.reason) for skipped in patch.skipped)
         return [Skipped(path, reasons[path]) for path in sorted(reasons)]
 
     def tree_id(self, number: int | None) -> str:
         """Give the id of the tree in a record that an event names."""
-        return self._journal.tree(number).tree.hex()
+        return self.journal.tree(number).tree.hex()
 
 
 class _Begins(dict[int, Event]):
@@ -374,10 +312,6 @@ def require_live(row: MessageRow) -> MessageRow:
     return row
 
 
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 10
-
-
 def _read_meta(meta: str | None) -> dict[str, object] | None:
     if meta is None:
         return None
@@ -385,28 +319,3 @@ def _read_meta(meta: str | None) -> dict[str, object] | None:
 
     found: dict[str, object] = json.loads(meta)
     return found
-
-
-# Trees by name
-
-
-def find_tree(journal: Journal, session: Session, name: str) -> TreeRecord:
-    """Find the tree that a name means: after a message or a branch, with `^` before it, or a tree's id."""
-    record = None
-    if session.find_exact(name) is None and len(name) == 40 and not set(name) - set("0123456789abcdef"):
-        record = journal.find_tree(bytes.fromhex(name))
-    gone_ms = None if record is None else record.forgotten_ms
-    if record is not None and gone_ms is None and session.find_branch(name) is None:
-        return record
-    is_before = name.endswith("^") and session.find_id(name) is None and session.find_branch(name) is None
-    try:
-        row, _ = session.resolve_ref(name[:-1] if is_before else name)
-    except (AmbiguousMessage, ForgottenMessage):
-        raise
-    except UnknownMessage as error:
-        raise (UnknownTree(name) if gone_ms is None else ForgottenTree(name, gone_ms)) from error
-    events = MessageEvents(journal.events_of([row.number]))
-    end = events.ends.get(row.number)
-    if not is_before and end is None:
-        raise InvalidInput(f"message {row.id!r} is still open")
-    return journal.tree(events.begins[row.number].before if is_before or end is None else end.after)

@@ -105,7 +105,7 @@ FAULTS = (
     ),
     Fault(
         "kill-not-taken-back",
-        "revert/act.py",
+        "revert/recover.py",
         "take_back(moves, writer, Contents(opened.objects, writer).read)",
         "[]",
         "tests/cli/test_cli_revert.py::test_any_command_makes_good_what_was_killed",
@@ -113,7 +113,7 @@ FAULTS = (
     ),
     Fault(
         "kill-not-finished",
-        "revert/act.py",
+        "revert/recover.py",
         "if intent.is_committed:",
         "if False:",
         "tests/cli/test_cli_revert.py::test_any_command_finishes_what_was_killed_once_it_was_recorded",
@@ -317,7 +317,7 @@ FAULTS = (
     Fault(
         "lock-not-waited-for",
         "access.py",
-        "self._settings.lock_timeout if timeout_s is None",
+        "self.settings.lock_timeout if timeout_s is None",
         "0.0 if timeout_s is None",
         "tests/store/test_lock.py::test_the_lock_is_waited_for",
         "a message is not recorded because another one is at that moment",

@@ -10,20 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shadowtree.base.errors import AmbiguousMessage, InvalidInput, UnknownMessage
-from shadowtree.timeline.append import name_text, number_name
+from shadowtree.timeline.branches import Archive, archive, find_branches, name_text, number_name
 from shadowtree.timeline.database import create_journal
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import (
-    Archive,
     FindMessage,
     Travel,
-    archive,
     choose_only,
     choose_redo,
     choose_revert,
     choose_switch,
     choose_undo,
-    find_branches,
     fold,
     in_force,
     part_ways,
@@ -33,6 +30,7 @@ from shadowtree.timeline.position import (
     undone_messages,
     walk_back,
 )
+from shadowtree.timeline.resolve import resolve_message
 from shadowtree.timeline.schema import (
     ACTS,
     BEGIN,
@@ -1237,7 +1235,7 @@ IDS = ["alpha", "beta", "bet", "gamma-1", "gamma-2", "last"]
     ],
 )
 def test_a_name_means_one_message(journal: Journal, name: str, id: str) -> None:
-    assert record(journal, *IDS).resolve(name).id == id
+    assert resolve_message(record(journal, *IDS), name).id == id
 
 
 @pytest.mark.parametrize(
@@ -1264,7 +1262,7 @@ def test_a_name_that_means_nothing_is_unknown(journal: Journal, name: str) -> No
     session = record(journal, *IDS)
 
     with pytest.raises(UnknownMessage) as caught:
-        session.resolve(name)
+        resolve_message(session, name)
 
     assert not isinstance(caught.value, AmbiguousMessage)
 
@@ -1273,7 +1271,7 @@ def test_the_beginning_of_several_ids_is_ambiguous(journal: Journal) -> None:
     session = record(journal, *IDS)
 
     with pytest.raises(AmbiguousMessage) as caught:
-        session.resolve("gamma")
+        resolve_message(session, "gamma")
 
     assert caught.value.candidates == ["gamma-1", "gamma-2"]
 
@@ -1282,48 +1280,48 @@ def test_the_beginning_of_several_ids_is_ambiguous(journal: Journal) -> None:
 def test_an_exact_id_wins_over_all_that_it_could_mean(journal: Journal, name: str) -> None:
     session = record(journal, "alpha", "also", name, "al-last")
 
-    assert session.resolve(name).number == 3
+    assert resolve_message(session, name).number == 3
 
 
 def test_a_number_without_a_message_may_be_the_beginning_of_an_id(journal: Journal) -> None:
     session = record(journal, "#70-fix", "b")
 
-    assert session.resolve("#7").id == "#70-fix"
-    assert session.resolve("#2").id == "b"
+    assert resolve_message(session, "#7").id == "#70-fix"
+    assert resolve_message(session, "#2").id == "b"
 
 
 def test_places_count_from_the_head_and_numbers_from_the_first(journal: Journal) -> None:
     session = record(journal, *IDS, head=3)
 
-    assert [session.resolve(name).id for name in ("@", "@~2", "#6", "last")] == [
+    assert [resolve_message(session, name).id for name in ("@", "@~2", "#6", "last")] == [
         "bet",
         "alpha",
         "last",
         "last",
     ]
     with pytest.raises(UnknownMessage):
-        session.resolve("@~3")
+        resolve_message(session, "@~3")
 
 
 def test_with_everything_undone_there_is_no_place(journal: Journal) -> None:
     session = record(journal, *IDS, head=0)
 
     with pytest.raises(UnknownMessage):
-        session.resolve("@")
-    assert session.resolve("#1").id == "alpha"
+        resolve_message(session, "@")
+    assert resolve_message(session, "#1").id == "alpha"
 
 
 def test_a_session_sees_its_own_messages_alone(journal: Journal) -> None:
     record(journal, "theirs", session="other")
     session = record(journal, "mine")
 
-    assert session.resolve("#1").id == "mine"
+    assert resolve_message(session, "#1").id == "mine"
     for name in ("theirs", "th", "#2"):
         with pytest.raises(UnknownMessage):
-            session.resolve(name)
+            resolve_message(session, name)
 
 
 @pytest.mark.parametrize("name", ["", "@", "#1", "a"])
 def test_a_session_that_recorded_nothing_knows_no_name(journal: Journal, name: str) -> None:
     with pytest.raises(UnknownMessage):
-        Session(journal, "nobody").resolve(name)
+        resolve_message(Session(journal, "nobody"), name)
