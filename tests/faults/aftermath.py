@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shadowtree import CheckReport, OutOfSpace, Shadow, ShadowError, StoreFailed
+from shadowtree import CheckReport, OutOfSpace, Shadow, ShadowError, StoreFailed, WorktreeFailed
 from tests.faults.engine import Hit, Scene
 from tests.support.referee import assert_sound_store, git
 from tests.support.stores import SETTINGS
@@ -24,7 +24,8 @@ def check_damaged(scene: Scene, hit: Hit) -> CheckReport | None:
 def assert_ours(hit: Hit) -> None:
     """An error of the disk is told as what it is."""
     if hit.error is not None and not isinstance(hit.error, KeyboardInterrupt):
-        assert type(hit.error) is (OutOfSpace if hit.is_full else StoreFailed), repr(hit.error)
+        wanted = OutOfSpace if hit.is_full else WorktreeFailed if hit.is_reading else StoreFailed
+        assert type(hit.error) is wanted, repr(hit.error)
 
 
 def assert_sound(store: Path, hit: Hit) -> None:

@@ -93,6 +93,11 @@ class Hit:
         return self.fault.endswith("from then on")
 
     @property
+    def is_reading(self) -> bool:
+        """Tell whether it was the worktree that could not be read."""
+        return "while it reads" in self.fault
+
+    @property
     def is_full(self) -> bool:
         """Tell whether it was room that was missing."""
         return self.fault.startswith(("ENOSPC", "EDQUOT"))
@@ -176,7 +181,8 @@ def kill_and_collect(name: str, scene: Scene, number: int) -> Hit:
             # It refuses to begin, and so removes nothing.
             if not scene.is_half_recovered or "does not point to a valid object" not in str(error):
                 raise
-    return hit
+    # What git made has modes of its own, also if it came when all was done.
+    return Hit(name, hit.at, hit.outcome)
 
 
 def fail(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -118,6 +119,12 @@ def leftovers(store: Path) -> list[str]:
     found += [name for name in packs if name.endswith(".pack") and name[:-5] + ".idx" not in packs]
     found += [name for name in packs if name.endswith(".idx") and name[:-4] + ".pack" not in packs]
     return sorted(found)
+
+
+def drop_unfinished_of_this_process(store: Path) -> None:
+    """Remove unfinished stores that nobody else may: their process lives on, though its act is over."""
+    for path in store.parent.glob(f"*-{os.getpid()}-*.new"):
+        shutil.rmtree(path)
 
 
 def count_packs(store: Path) -> int:

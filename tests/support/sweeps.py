@@ -91,13 +91,11 @@ class Faults:
         raise OSError(self._code, os.strerror(self._code), what)
 
     def _is_due(self, name: str) -> bool:
-        if self.calls == self._number:
-            return True
+        if not self._forever:
+            return self.calls == self._number
         is_full = self._code in (errno.ENOSPC, errno.EDQUOT)
         # A disk that is full still lets go of files.
-        return (
-            self._forever and self.calls > self._number and not (is_full and name in MAY_WORK_ON_A_FULL_DISK)
-        )
+        return self.calls >= self._number and not (is_full and name in MAY_WORK_ON_A_FULL_DISK)
 
 
 def _is_called_by_shadowtree() -> bool:
