@@ -231,7 +231,9 @@ def hunks_of(patch: str) -> str:
     return patch[patch.index("\n@@ ") + 1 :]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(n, marks=pytest.mark.slow) for n in range(4, 12))]
+)
 def test_hunks_are_those_of_git(tmp_path: Path, seed: int) -> None:
     """Some hundred edits of a long file with many equal lines."""
     chance = random.Random(seed)
