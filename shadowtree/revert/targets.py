@@ -186,10 +186,15 @@ def _mend_switch(history: History, target: Target, travel: Travel, after: int) -
     """Want paths to be as in the tree after the message, where the record of other messages is not enough.
 
     That is what messages on the way forward changed, and on the way back where their states hold what is
-    out of the line; what messages changed that leave the line or come back into it; and what acts did
-    that left the head where it was.
+    out of the line; what messages changed that leave the line or come back into it; what acts did that left
+    the head where it was; and what messages changed that are out of the line only after the new head:
+    undoing later ones may have brought that back.
     """
-    moved = history.changes_of([*travel.rejoined, *travel.removed]) + history.acts_since_fork(travel)
+    head, there_out = travel.position.head or 0, travel.position.is_out
+    out = [taken.message for taken in history.position.out]
+    were_out = [history.session.find(each) for each in out if each > head or not there_out(each)]
+    rows = {row.number: row for row in (*travel.rejoined, *travel.removed, *were_out)}
+    moved = history.changes_of(list(rows.values())) + history.acts_since_fork(travel)
     paths = paths_of(history.changes_of(travel.forward)) | paths_of(moved)
     paths |= _find_merged(history, history.route(travel), travel.position)
     past = history.trace(moved)

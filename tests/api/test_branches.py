@@ -1092,6 +1092,25 @@ def test_a_file_that_a_later_message_went_on_with_is_not_deleted(shadow: Shadow,
     assert_tree(worktree, {"new": "1 and 2"})
 
 
+def test_a_switch_removes_what_undoing_a_later_message_brought_back_of_one_taken_out(
+    shadow: Shadow, worktree: Path
+) -> None:
+    """The state after the message is what counts, whatever was out of the line meanwhile."""
+    make_tree(worktree, {"a": "1"})
+    with shadow.message("m1"):
+        (worktree / "a").write_text("2")
+    with shadow.message("m2"):
+        (worktree / "x").write_text("x")
+    with shadow.message("m3"):
+        (worktree / "x").unlink()
+    shadow.revert("m2", only=True)
+    shadow.undo()
+
+    shadow.switch("m1")
+
+    assert_tree(worktree, {"a": "2"})
+
+
 def test_one_message_is_taken_out_from_under_edits_of_the_user(five: Shadow, worktree: Path) -> None:
     tree = after_all_of(1, 2, 3, 4, 5)
     make_tree(worktree, {"t": str(tree["t"]) + "mine\n"})

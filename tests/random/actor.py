@@ -144,7 +144,8 @@ class Actor(Recorder):
         assert len(tips) == 1, ("the line is a line", tips)
         ids = [message.id for message in session.walk_back(tips[0])]
         out = frozenset(id for id in ids if states.get(id) == "undone" and id not in undone)
-        if target in {message.id for message in session.walk_back(before.tip)} and not (out | before.out):
+        is_on_line = target in {message.id for message in session.walk_back(before.tip)}
+        if is_on_line and not (out | before.out) and before.tip not in session.forgotten:
             assert tips == [before.tip], "a message on the line leaves the line as it is"
         return Place(target, tips[0], out)
 
@@ -293,6 +294,7 @@ class Actor(Recorder):
             assert after == now
             return outcome
         self.counted["done"] += 1
+        self.kept.update(outcome.kept)
         self.end_open(session, seen)
         self.take(outcome.before, seen)
         self.take(outcome.after, Seen(after, LARGEST, self.was_covered))
@@ -359,14 +361,23 @@ class Actor(Recorder):
     def check_quiet(self, session: Session, was: Place, outcome: Outcome) -> None:
         """As long as only messages changed anything, each place on the line is a copy that was made."""
         head = session.place.head
-        is_exact = outcome.act == "switch" or not (was.out or session.place.out)
+        session.ever_out |= was.out | session.place.out
+        is_exact = not session.ever_out or (outcome.act == "switch" and session.ever_out == was.out)
         if not self.profile.is_quiet or not is_exact or outcome.act in ("restore", "unrevert"):
             return
         assert outcome.complete or outcome.notes
         first = next(iter(session.messages.values()))
         then = first.before if head is None else session.messages[head].after
         assert then is not None
-        assert self.disk == then.disk
+        assert self.without_kept(self.disk) == self.without_kept(then.disk)
+
+    def without_kept(self, disk: Disk) -> Disk:
+        """Leave out what an act was told to keep, what is below it and what leads there: it may stay."""
+        return {
+            path: entry
+            for path, entry in disk.items()
+            if not any(f"{path}/".startswith(f"{kept}/") or kept.startswith(f"{path}/") for kept in self.kept)
+        }
 
     def check_safe(self, now: Disk, after: Disk) -> None:
         """What was there is there, or in the store."""

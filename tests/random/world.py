@@ -63,6 +63,8 @@ class World:
         """What each recorded tree id was."""
         self.safe: set[str] = set()
         """The blobs that have to be in the store, until something is forgotten."""
+        self.kept: set[str] = set()
+        """The paths that acts were told to keep as they were."""
         self.is_plain = False
         """Acts are done, not tried as a dry run, nor asked about."""
         self.is_recorded = False

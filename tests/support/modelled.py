@@ -356,6 +356,8 @@ class Session:
         self.last: Seen | None = None
         """The state last known to it."""
         self.last_number = 0
+        self.ever_out: frozenset[str] = frozenset()
+        """What was ever taken out: undoing a later message may bring something of it back, which stays."""
         self.vague_until = 0
         """Acts over something older than this may be refused or not: nobody worked out what they find."""
 
