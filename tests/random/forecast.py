@@ -86,10 +86,11 @@ class Forecast:
         if self.way == "keep":
             assert not is_refused, ("with keep nothing is refused", found)
             return
-        expected = self.must if self.way == "abort" else set()
+        expected = self.listed() if self.way == "abort" else set()
         allowed = expected | self.may
-        # What is in the way of a directory is in the way of all that should come into it.
-        allowed |= {p for p in found if any(is_file(self.now.get(a)) for a in ancestors(p))}
+        # What is in the way of a directory, or will be, is in the way of all that should come into it.
+        turned = {path for path, wish in self.wishes.items() if is_file(wish.target)}
+        allowed |= {p for p in found if any(is_file(self.now.get(a)) or a in turned for a in ancestors(p))}
         assert is_refused == bool(found)
         assert set(found) <= allowed, (
             "no conflict",
@@ -97,6 +98,10 @@ class Forecast:
             self.explain(set(found) - allowed),
         )
         assert expected <= set(found), ("conflicts not seen", self.explain(expected - set(found)))
+
+    def listed(self) -> set[str]:
+        """Name the conflicts that have to be listed: not what comes and goes again on the way."""
+        return {path for path in self.must if self.wishes[path].target != self.wishes[path].expected}
 
     def check_worktree(self, after: Disk, marks: Marks, marks_after: Marks, outcome: Outcome) -> None:
         for path in self.wishes.keys() | self.now.keys() | after.keys():
@@ -111,7 +116,7 @@ class Forecast:
             allowed = self.must | self.may
             allowed |= {above for path in allowed for above in ancestors(path)}
             assert set(outcome.kept) <= allowed, self.explain(set(outcome.kept))
-            assert self.must <= set(outcome.kept)
+            assert self.listed() <= set(outcome.kept)
         else:
             assert not outcome.kept
 
@@ -128,7 +133,8 @@ class Forecast:
             return became == was
         if became == wish.target:
             return True
-        if became == was and path in self.may:
+        # What comes and goes again on the way is nobody's business.
+        if became == was and (path in self.may or wish.target == wish.expected):
             return True
         if wish.target == UNSURE and became in (None, DIRECTORY):
             return True
