@@ -87,7 +87,7 @@ class Forecast:
             assert not is_refused, ("with keep nothing is refused", found)
             return
         expected = self.listed() if self.way == "abort" else set()
-        allowed = expected | self.may
+        allowed = self.must | self.may if self.way == "abort" else set(self.may)
         # What is in the way of a directory, or will be, is in the way of all that should come into it.
         turned = {path for path, wish in self.wishes.items() if is_file(wish.target)}
         allowed |= {p for p in found if any(is_file(self.now.get(a)) or a in turned for a in ancestors(p))}
