@@ -138,13 +138,10 @@ class Forecast:
             return True
         if wish.target == UNSURE and became in (None, DIRECTORY):
             return True
-        # Where both cannot be had, because somebody turned a directory into a file, what is below it comes back.
-        below = (each for each in self.wishes if each != path and is_below(each, path))
-        if (
-            self.way == "overwrite"
-            and became == DIRECTORY
-            and any(is_file(after.get(each)) for each in below)
-        ):
+        # Somebody turned a directory into a file: both cannot be had, and what was below it comes back.
+        below = [each for each in self.wishes if each != path and is_below(each, path)]
+        has_come = became == DIRECTORY and any(is_file(after.get(each)) for each in below)
+        if self.way == "overwrite" and has_come:
             return True
         # A directory that should go stays when something is left in it, or has to be put into it.
         return wish.target is None and became == DIRECTORY and is_full
