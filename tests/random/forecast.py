@@ -140,7 +140,7 @@ class Forecast:
             return True
         # Somebody turned a directory into a file: both cannot be had, and what was below it comes back.
         below = [each for each in self.wishes if each != path and is_below(each, path)]
-        has_come = became == DIRECTORY and any(is_file(after.get(each)) for each in below)
+        has_come = became == DIRECTORY and any(each in after for each in below)
         if self.way == "overwrite" and has_come:
             return True
         # A directory that should go stays when something is left in it, or has to be put into it.
