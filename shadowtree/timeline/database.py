@@ -232,7 +232,7 @@ class Database:
     ) -> list[Value]:
         """Make values of rows; StoreDamaged if one is not what was written."""
         try:
-            values = [decode(row) for row in rows]
+            values = list(map(decode, rows))
             return values if order is None else sorted(values, key=order)
         except (AttributeError, TypeError, ValueError) as error:
             raise StoreDamaged(f"{self.path} holds a row that cannot be read: {error}") from error
@@ -243,7 +243,8 @@ class Database:
 
     def find(self, decode: Callable[[Any], Value], statement: str, *values: object) -> Value | None:
         """Make a value of the first row that a statement gives, if there is one."""
-        return next(iter(self.read(decode, statement, *values)), None)
+        found = self.decode(decode, self.rows(statement, *values))
+        return found[0] if found else None
 
     def stream(self, statement: str) -> Iterator[Any]:  # Any: rows of SQLite
         """Give rows one by one, as they are stored, for a check: as many as SQLite can read."""
