@@ -123,17 +123,17 @@ class Contents:
         """Read a blob that is stored, or else at a path and nowhere else; None: it is too large to merge."""
         if blob in self._merged:
             return self._merged[blob]
-        if self._objects.has(blob):
-            is_small = self._objects.size_of(blob) <= MAX_TEXT_BYTES
-            return self._objects.read(b"blob", blob) if is_small else None
-        size, pieces = self._writer.open_content(path)
-        if size > MAX_TEXT_BYTES:
-            return None
-        content = b"".join(pieces)
-        if blob_id(content) != blob:
-            # It is neither in the worktree nor, as it should be, in the store.
+        if not self._objects.has(blob):
+            size, pieces = self._writer.open_content(path)
+            if size > MAX_TEXT_BYTES:
+                return None
+            content = b"".join(pieces)
+            if blob_id(content) == blob:
+                return content
+            # The worktree has another content: a second copy in the store is whole, or the store is damaged.
             self._objects.require_blob(blob)
-        return content
+        is_small = self._objects.size_of(blob) <= MAX_TEXT_BYTES
+        return self._objects.read(b"blob", blob) if is_small else None
 
     def add_merged(self, content: bytes) -> bytes:
         """Keep what merging made, and return its id."""

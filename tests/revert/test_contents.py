@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -14,7 +14,7 @@ from shadowtree import Conflict, Shadow
 from shadowtree.base.paths import DIRECTORY, MODE_LINK, PathState, RelPath, Unknown
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import open_recorded
-from shadowtree.revert.contents import DiskState
+from shadowtree.revert.contents import Contents, DiskState
 from shadowtree.revert.writer import NO_FILE, Writer
 from shadowtree.store.directory import StoreLayout
 from shadowtree.store.git_format import object_id
@@ -22,6 +22,7 @@ from tests.support.trees import assert_tree, file, link, make_tree
 
 if TYPE_CHECKING:
     from shadowtree.base.arguments import OnConflict
+    from shadowtree.store.objects import Objects
 
 
 def state(content: bytes, mode: int = 0o644) -> PathState:
@@ -195,3 +196,28 @@ def test_an_empty_directory_in_the_way_can_be_kept(with_empty_directory: Shadow,
 
     assert (outcome.kept, outcome.deleted, outcome.complete) == (["p"], ["p/x"], True)
     assert_tree(worktree, {"p": {"mine": {}}})
+
+
+def test_a_text_to_merge_is_never_taken_from_the_worktree_for_another_one(
+    shadow: Shadow, writer: Writer, worktree: Path
+) -> None:
+    """A damaged copy makes the store doubt a blob that a second copy still has; the file there is newer."""
+    make_tree(worktree, {"a.txt": "recorded"})
+    shadow.track()
+    make_tree(worktree, {"a.txt": "edited since"})
+    opened = OpenStore(StoreLayout(str(shadow.store)))
+
+    class Doubting:
+        """The objects, of which the first copy is damaged."""
+
+        def has(self, blob: bytes) -> bool:
+            return False
+
+        def __getattr__(self, name: str) -> Any:  # Any: whatever the objects have
+            return getattr(opened.objects, name)
+
+    contents = Contents(cast("Objects", Doubting()), writer)
+    found = contents.read_to_merge(RelPath(b"a.txt"), object_id(b"blob", b"recorded"))
+    opened.close()
+
+    assert found == b"recorded"
