@@ -40,12 +40,11 @@ from shadowtree.check.objects import (
 )
 from shadowtree.check.timeline import TimelineRows
 from shadowtree.results.reports import CheckReport, HurtMessage, Problem
-from shadowtree.store.directory import HEAD_REF, StoreLayout, find_faults, has_other_notes
+from shadowtree.store.directory import HEAD_REF, StoreLayout, find_faults, has_other_notes, list_refs
 from shadowtree.store.files import StoreFile, find_lone_indexes, list_files
 from shadowtree.store.git_format import PackBytes
 from shadowtree.store.objects import Objects
 from shadowtree.store.pack_writer import is_written
-from shadowtree.store.refs import list_refs
 from shadowtree.system import disk
 
 _KINDS = {"shadowtree.json": "identity", "config": "config", "HEAD": "head"}

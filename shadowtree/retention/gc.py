@@ -20,9 +20,9 @@ from time import monotonic
 
 from shadowtree.base.errors import OutOfSpace
 from shadowtree.capture.open_store import OpenStore
+from shadowtree.store.directory import list_refs
 from shadowtree.store.git_format import deflate
 from shadowtree.store.packs import Pack
-from shadowtree.store.refs import list_refs
 from shadowtree.store.repack import Repacker
 from shadowtree.store.walk import Walker
 from shadowtree.system.syscalls import free_bytes
@@ -68,6 +68,7 @@ class Sweep:
             with locked() as opened:
                 limits = opened.limits
                 deadline = monotonic() + limits.sweep_hold_s
+                has_more = self.step(opened)
                 while has_more and monotonic() < deadline:
                     has_more = self.step(opened)
             if has_more:

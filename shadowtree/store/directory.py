@@ -8,6 +8,7 @@ broad to have a store.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -39,6 +40,8 @@ HEAD_REF = "refs/heads/shadowtree"
 """What HEAD names: an empty commit, until the conversation is made into commits. Without any ref, git would
 complain of a store."""
 
+_PACKED_REF = re.compile(rb"^([0-9a-f]{40}) (refs/.+)$", re.MULTILINE)
+_ID = re.compile(rb"[0-9a-f]{40}")
 _NEW_SUFFIX = ".new"
 _DIRECTORIES = ("objects", "objects/pack", "objects/info", "refs", "refs/heads", "info")
 _HEAD = f"ref: {HEAD_REF}\n".encode()
@@ -283,6 +286,19 @@ def begin_ref(layout: StoreLayout) -> None:
     # A temporary among the refs would be a broken one to git.
     commit = object_id(b"commit", _ROOT_COMMIT).hex().encode() + b"\n"
     disk.write_file(layout.ref, commit, beside=layout.config)
+
+
+def list_refs(store: str) -> dict[bytes, bytes]:
+    """Give the object that each ref names, by the ref; those that name nothing are left out."""
+    packed = disk.read_if_there(os.path.join(store, "packed-refs")) or b""
+    found = {ref: bytes.fromhex(id.decode()) for id, ref in _PACKED_REF.findall(packed)}
+    for directory, _, files in os.walk(os.path.join(store, "refs")):
+        for name in files:
+            path = os.path.join(directory, name)
+            content = (disk.read_if_there(path) or b"").strip()
+            if _ID.fullmatch(content):
+                found[os.fsencode(os.path.relpath(path, store))] = bytes.fromhex(content.decode())
+    return found
 
 
 def _publish(building: str, store: str) -> None:

@@ -15,6 +15,7 @@ when enough waits for it. While one is rewritten, that part of the store is ther
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence, Set
 
 from shadowtree.base.errors import StoreDamaged, StoreFailed
@@ -35,6 +36,16 @@ _LONGEST_CHAIN = 50
 """How many deltas one after the other are read at most for one object."""
 _LARGE_ENTRY = 4 << 20
 """An entry of more bytes than this is copied piece by piece."""
+
+_LARGEST_DELTA = 256 << 10
+"""An object above this many bytes is never a delta, nor the base of one."""
+_MOST_WORK = 1 << 29
+"""How many bytes times how many that differ dulwich may look at: some 50 ms."""
+_SHORTEST_DELTA = 4
+"""Real git takes a shorter delta for damage: what is empty is made of nothing."""
+_WORTH = 0.8
+"""A delta has to be smaller than this part of what it stands for."""
+_TREE_ENTRY = re.compile(rb"[0-7]+ [^\0]+\0.{20}", re.DOTALL)
 
 
 def part_size(total: int, limits: PackLimits) -> int:
@@ -297,8 +308,6 @@ class _Rewriting:
             self._copy(id, pack, into, None)
 
     def _put_delta(self, id: bytes, base: bytes, into: PackWriter) -> bool:
-        from shadowtree.store.deltas import make_delta
-
         size = self._pack_of[id].stored_size(id) or 0
         if max(size, self._pack_of[base].stored_size(base) or 0) > _LARGE_ENTRY:
             return False
@@ -345,3 +354,38 @@ def verify(packs: Iterable[Pack], writers: Sequence[PackWriter]) -> None:
     for pack in packs:
         if not pack.is_whole() or not all(is_sound(pack, id) for id in made.intersection(pack.ids())):
             raise StoreDamaged(f"{pack.path} was not written as it should be")
+
+
+def make_delta(kind: bytes, base: bytes, wanted: bytes, deflated_size: int) -> tuple[int, bytes] | None:
+    """Make a delta by which `wanted` comes of `base`; give its size, and what it is deflated.
+
+    dulwich makes it, in time that grows with the sizes times what differs: so it is asked only where the two
+    are much alike. None if they are not, or if that is no smaller than `wanted` deflated by itself.
+    """
+    from dulwich.pack import create_delta
+
+    if not _are_alike(kind, base, wanted):
+        return None
+    delta = b"".join(create_delta(base, wanted))
+    deflated = deflate(delta)
+    if len(delta) < _SHORTEST_DELTA or len(deflated) >= _WORTH * deflated_size:
+        return None
+    return len(delta), deflated
+
+
+def _are_alike(kind: bytes, one: bytes, other: bytes) -> bool:
+    """Tell whether at least half of the pieces, lines or entries, of one version are in the other.
+
+    a b c d      a b x d       three of four: alike
+    """
+    if not one or not other or max(len(one), len(other)) > _LARGEST_DELTA:
+        return False
+    of_one, of_other = _split(kind, one), _split(kind, other)
+    known = set(of_one)
+    shared = sum(len(piece) for piece in of_other if piece in known)
+    differing = len(one) + len(other) - 2 * min(shared, len(one))
+    return 2 * shared >= len(other) and differing * (len(one) + len(other)) <= _MOST_WORK
+
+
+def _split(kind: bytes, content: bytes) -> list[bytes]:
+    return _TREE_ENTRY.findall(content) if kind == b"tree" else content.splitlines(keepends=True)

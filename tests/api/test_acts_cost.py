@@ -86,7 +86,7 @@ class Counted(sqlite3.Connection):
         return 0
 
 
-UNREPACKED = Limits(packs=PackLimits(journaled_bytes=0, fresh_part=0, many=10_000))
+UNREPACKED = Limits(packs=PackLimits(journaled_bytes=0, many=10_000))
 """No pack is journaled or fresh, none merged: that costs the same in any history, but comes at some acts."""
 
 

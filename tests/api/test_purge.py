@@ -134,7 +134,7 @@ def test_afterwards_the_bytes_are_nowhere_in_the_store(shadow: Shadow, worktree:
     assert shadow.check(read_data=True).problems == []
 
 
-@pytest.mark.limits(Limits(packs=PackLimits(many=3, large_bytes=300, shelf_bytes=1_000, waiting_bytes=300)))
+@pytest.mark.limits(Limits(packs=PackLimits(many=3, much_bytes=300, slice_records=1, part_bytes=1_000)))
 def test_merged_packs_and_shelves_that_snapshots_write_lose_it_too(shadow: Shadow, worktree: Path) -> None:
     tell(shadow, worktree, 30)
 

@@ -11,19 +11,18 @@ from shadowtree.base.limits import Limits, PackLimits
 TINY = Limits(
     packs=PackLimits(
         many=5,
-        large_bytes=1_500,
-        most_objects_at_once=10,
+        much_bytes=3_000,
+        slice_records=3,
         idle_bytes=0,
         idle_part=1_000_000,
-        shelf_bytes=3_000,
-        waiting_bytes=1_500,
+        part_bytes=3_000,
     ),
     timeline_free_bytes=4_096,
 )
-"""Few packs are many, shelves are small and little room is much: a short story sees all of it."""
+"""Few packs are many, parts are small and little room is much: a short story sees all of it."""
 LARGE_PACKS = PackLimits(journaled_bytes=0)
 """No pack is a small one, so nothing comes back from the journal."""
-UNTIDIED = PackLimits(many=1 << 60, very_many=1 << 60, large_bytes=1 << 60)
+UNTIDIED = PackLimits(many=1 << 60, much_bytes=1 << 60)
 """Packs stay as snapshots add them."""
 
 

@@ -61,7 +61,8 @@ def assert_records_whole(store: Path) -> None:
         for record in records:
             for tree in (record.tree, record.facts):
                 read_below(objects, tree, seen)
-            objects.read(b"commit", record.keeper)
+            for blob in record.blobs_beside:
+                objects.read(b"blob", blob)
     finally:
         objects.close()
 

@@ -165,14 +165,14 @@ def forget(shadow: Shadow) -> object:
 
 
 def sweep(shadow: Shadow) -> object:
-    """Forget and free: mark, make the chain of keepers anew, write shelves, remove, give back room."""
+    """Forget and free: mark, write parts anew, remove, give back room."""
     return shadow.forget(keep_last=4)
 
 
 def sweep_briefly(shadow: Shadow) -> object:
-    """Do the same where no shelf is worth it: what is fresh stays so, without what nothing needs."""
-    # On the last shelf there is room, whatever deflating the ids came to: a new one is always worth it.
-    packs = replace(TINY.packs, worth_part=1, spared_part=1, shelf_bytes=4_000)
+    """Do the same where no part is worth it: what is fresh stays so, without what nothing needs."""
+    # In the last part there is room, whatever deflating the ids came to: a new one is always worth it.
+    packs = replace(TINY.packs, worth_part=1, spared_part=1, part_bytes=4_000)
     limits = replace(TINY, packs=packs)
     with Shadow(shadow.worktree, store=shadow.store, settings=shadow.settings, limits=limits) as other:
         return other.forget(keep_last=4)

@@ -150,8 +150,8 @@ def read_all(journal: Journal) -> list[object]:
 
 
 def test_a_tree_is_given_back_by_its_number(journal: Journal) -> None:
-    first = journal.add_tree(tree=b"t", facts=b"f", keeper=b"k", files=3, time_s=9)
-    again = journal.add_tree(tree=b"t", facts=b"g", keeper=b"l", files=3, time_s=8)
+    first = journal.add_tree(tree=b"t", facts=b"f", also=(), files=3, time_s=9)
+    again = journal.add_tree(tree=b"t", facts=b"g", also=(), files=3, time_s=8)
 
     assert journal.tree(first.number) == first == TreeRecord(1, b"t", b"f", b"k", 3, 9)
     assert journal.find_tree(b"t") == journal.last_tree() == again
@@ -160,14 +160,14 @@ def test_a_tree_is_given_back_by_its_number(journal: Journal) -> None:
 
 def test_the_last_tree_is_what_somebody_recorded_last(journal: Journal, path: Path) -> None:
     """It is kept in memory; what was taken back never was, and others record too."""
-    first = journal.add_tree(tree=b"1", facts=b"f", keeper=b"k", files=1, time_s=1)
+    first = journal.add_tree(tree=b"1", facts=b"f", also=(), files=1, time_s=1)
     with suppress(InterruptedError), journal.transaction():
-        journal.add_tree(tree=b"2", facts=b"f", keeper=b"k", files=1, time_s=2)
+        journal.add_tree(tree=b"2", facts=b"f", also=(), files=1, time_s=2)
         within = journal.last_tree()
         raise InterruptedError
     after = journal.last_tree()
     with closing(Journal(str(path))) as other:
-        last = other.add_tree(tree=b"3", facts=b"f", keeper=b"k", files=1, time_s=3)
+        last = other.add_tree(tree=b"3", facts=b"f", also=(), files=1, time_s=3)
 
     assert within is not None
     assert (within.tree, after, journal.last_tree()) == (b"2", first, last)
@@ -179,11 +179,11 @@ def test_the_last_tree_is_what_somebody_recorded_last(journal: Journal, path: Pa
 
 def test_the_stamp_of_a_timeline_is_another_one_after_each_write(journal: Journal, path: Path) -> None:
     stamps = [journal.stamp()]
-    journal.add_tree(tree=b"1", facts=b"f", keeper=b"k", files=1, time_s=1)
+    journal.add_tree(tree=b"1", facts=b"f", also=(), files=1, time_s=1)
     stamps.append(journal.stamp())
     with closing(Journal(str(path))) as other:
         stamps.append(other.stamp())
-        other.add_tree(tree=b"2", facts=b"f", keeper=b"k", files=1, time_s=2)
+        other.add_tree(tree=b"2", facts=b"f", also=(), files=1, time_s=2)
     stamps.append(journal.stamp())
     with journal.transaction():
         stamps.append(journal.stamp())
@@ -832,7 +832,7 @@ def test_every_write_passes_the_fault_point_once(
     acts: list[tuple[str, str]] = []
     monkeypatch.setattr(disk, "before_write", lambda act, where: acts.append((act, where)))
 
-    journal.add_tree(tree=b"t", facts=b"f", keeper=b"k", files=3, time_s=9)
+    journal.add_tree(tree=b"t", facts=b"f", also=(), files=3, time_s=9)
     journal.add_session("default")
     intent = journal.add_intent(b"x")
     journal.add_changes(1, [change_at(b"a", None, FILE)])
@@ -1248,7 +1248,7 @@ def test_a_forgotten_tree_is_not_found_and_says_so(four: Journal) -> None:
 def test_a_tree_that_was_recorded_again_is_not_forgotten(four: Journal) -> None:
     first = four.live_trees()[0]
     four.retention.forget_trees([first.number], 99)
-    again = four.add_tree(tree=first.tree, facts=first.facts, keeper=b"k", files=1, time_s=1)
+    again = four.add_tree(tree=first.tree, facts=first.facts, also=(), files=1, time_s=1)
 
     assert four.find_tree(first.tree) == again
 
@@ -1263,7 +1263,7 @@ def test_keepers_are_replaced(four: Journal) -> None:
 def test_trees_are_bare_that_no_message_and_no_act_names(four: Journal) -> None:
     # The first one was taken by `wrap`, and the first message began with it.
     assert four.retention.bare_trees() == []
-    bare = four.add_tree(tree=b"t" * 20, facts=b"f" * 20, keeper=b"k" * 20, files=1, time_s=7)
+    bare = four.add_tree(tree=b"t" * 20, facts=b"f" * 20, also=(), files=1, time_s=7)
 
     assert four.retention.bare_trees() == [(bare.number, 7)]
     assert bare.number not in {tree for named in four.retention.named_trees() for tree in named.trees}
@@ -1341,7 +1341,7 @@ def test_a_row_that_another_one_names_and_is_not_there_is_damage(journal: Journa
 
 def fill(journal: Journal) -> None:
     """Add rows of every kind."""
-    journal.add_tree(tree=b"t" * 20, facts=b"f" * 20, keeper=b"k" * 20, files=3, time_s=9)
+    journal.add_tree(tree=b"t" * 20, facts=b"f" * 20, also=(), files=3, time_s=9)
     journal.add_session("default")
     with journal.transaction():
         for number, kind in enumerate([WRAP, BEGIN, END, UNDO] * 10):
