@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
-from collections.abc import Sequence
 from functools import cached_property
 from itertools import count
 from pathlib import Path
 
 from benchmarks import rivals, trees
-
-PAUSE_S = 0.3
-"""How long changed files rest before they are looked at, lest their fresh timestamps be in doubt."""
+from benchmarks.contestants import OURS
 
 
 class Area:
@@ -26,8 +25,9 @@ class Area:
         self._tree = tree
         self._settle_s = settle_s
         self._store_numbers = count(1)
-        self._change_numbers = count(1)
-        self._copy_numbers = count(1)
+        self._worktree_numbers = count(1)
+        self._seeds = count(1)
+        self._rival_worktrees: dict[str, Path] = {}
         self._rival_stores: dict[str, Path] = {}
 
     @cached_property
@@ -36,57 +36,63 @@ class Area:
         return self._build("folder")
 
     @cached_property
-    def packed_repository(self) -> Path:
-        """The worktree that is a git repository, all of it committed and in one pack."""
-        worktree = self._build("packed")
+    def repository(self) -> Path:
+        """The worktree that is a git repository, all of it committed and in one pack, as after a clone."""
+        worktree = self._build("repository")
         rivals.commit_all(worktree)
         rivals.pack_all(worktree)
-        return worktree
-
-    @cached_property
-    def loose_repository(self) -> Path:
-        """The worktree that is a git repository, all of it committed and nothing packed."""
-        worktree = self._build("loose")
-        rivals.commit_all(worktree)
         return worktree
 
     @cached_property
     def _folder_paths(self) -> list[str]:
         return trees.list_files(self.folder)
 
-    def change_folder(self, changes: int) -> None:
-        """Rewrite that many files of the folder, other ones at each call, and let them rest."""
-        self.change_alike([self.folder], changes)
+    def worktree_of(self, name: str) -> Path:
+        """Give a contestant a worktree of its own: the folder is ours, a rival has a copy that equals it.
 
-    def change_alike(self, worktrees: Sequence[Path], changes: int) -> None:
-        """Rewrite the same files in worktrees that are copies of the folder as it is."""
-        if changes:
-            seed = next(self._change_numbers)
-            for worktree in worktrees:
-                trees.change_files(worktree, self._folder_paths, changes=changes, seed=seed)
-            time.sleep(PAUSE_S)
+        Each finds its files just changed. If they shared one worktree, whoever comes second would find
+        files that have rested.
+        """
+        if name == OURS:
+            return self.folder
+        if name not in self._rival_worktrees:
+            self._rival_worktrees[name] = self._root / f"folder of {name}"
+            trees.copy_tree(self.folder, self._rival_worktrees[name])
+        else:
+            self._copy_changes(self._rival_worktrees[name])
+        time.sleep(self._settle_s)
+        return self._rival_worktrees[name]
 
-    def edit_folder(self, edits: int) -> int:
-        """Edit some lines in that many files of the folder, and return the bytes of the new contents."""
-        seed = next(self._change_numbers)
-        return trees.edit_files(self.folder, self._folder_paths, edits=edits, seed=seed)
+    def next_seed(self) -> int:
+        """Give the seed of a change that was not made yet."""
+        return next(self._seeds)
+
+    def change(self, worktree: Path, changes: int, seed: int) -> None:
+        """Rewrite that many files; the same seed makes the same changes in equal worktrees.
+
+        What earlier work left to be written is flushed before, else a contestant that calls fsync would pay
+        for the others. Afterwards nothing is awaited: what is timed next finds the files just written.
+        """
+        os.sync()
+        trees.change_files(worktree, self._folder_paths, changes=changes, seed=seed)
+
+    def change_on(self, changes: int) -> None:
+        """Rewrite that many files of the folder, other ones at each call, and flush nothing before."""
+        trees.change_files(self.folder, self._folder_paths, changes=changes, seed=self.next_seed())
+
+    def edit_on(self, edits: int) -> None:
+        """Edit some lines in that many files of the folder, other ones at each call, and flush nothing."""
+        trees.edit_files(self.folder, self._folder_paths, edits=edits, seed=self.next_seed())
 
     def new_worktree(self) -> Path:
         """Make a worktree with nothing in it."""
-        worktree = self._root / f"copy-{next(self._copy_numbers)}"
+        worktree = self._root / f"new-{next(self._worktree_numbers)}"
         worktree.mkdir(parents=True)
         return worktree
 
-    def copy_folder(self) -> Path:
-        """Copy the folder as it is, for a contestant that needs a worktree of its own."""
-        worktree = self._root / f"copy-{next(self._copy_numbers)}"
-        trees.copy_tree(self.folder, worktree)
-        time.sleep(self._settle_s)
-        return worktree
-
     def digest(self, worktree: Path) -> str:
-        """Sum up a copy of the folder, or the folder itself."""
-        return trees.digest_files(worktree, trees.list_files(worktree))
+        """Sum up the folder, or a copy of it."""
+        return trees.digest_files(worktree, self._folder_paths)
 
     def new_store(self) -> Path:
         """Name a store that does not exist yet."""
@@ -94,11 +100,19 @@ class Area:
         stores.mkdir(parents=True, exist_ok=True)
         return stores / str(next(self._store_numbers))
 
-    def store_of(self, rival: str) -> Path:
-        """Name the store of the folder that a rival keeps from work to work: filling it may take minutes."""
-        if rival not in self._rival_stores:
-            self._rival_stores[rival] = self.new_store()
-        return self._rival_stores[rival]
+    def store_of(self, name: str) -> Path:
+        """Name a store for a contestant's worktree; a rival keeps its own, as filling it may take minutes."""
+        if name == OURS:
+            return self.new_store()
+        if name not in self._rival_stores:
+            self._rival_stores[name] = self.new_store()
+        return self._rival_stores[name]
+
+    def _copy_changes(self, worktree: Path) -> None:
+        """Make a copy equal the folder again, which works without rivals have changed."""
+        for path in self._folder_paths:
+            if (self.folder / path).read_bytes() != (worktree / path).read_bytes():
+                shutil.copy2(self.folder / path, worktree / path)
 
     def _build(self, name: str) -> Path:
         """Make a worktree; its timestamps are old, and its pages in memory, when it is handed out."""

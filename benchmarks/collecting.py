@@ -1,26 +1,35 @@
-"""What collecting takes when half of a long history is forgotten: `gc`, and `git gc` on the same objects.
+"""What gc takes when half of a long history is forgotten: time, memory, and how long it holds the lock.
 
-Run as a module with a contestant, the worktree and a store, it collects once and prints its `Collected` as
-JSON: a process of its own has only its own memory.
+Run as a module with the worktree and a store, it collects once and prints its `Collected` as JSON: a process
+of its own has only its own memory.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from unittest.mock import patch
 
-from benchmarks import rivals
 from benchmarks.area import Area
-from benchmarks.contestants import GIT_GC, OURS
-from benchmarks.measure import PROJECT, Effort, disk_usage, peak_memory, take_turns, timed
-from benchmarks.report import BySize, Row, Targets, Unit, at_size
+from benchmarks.contestants import OURS
+from benchmarks.measure import PROJECT, Effort, disk_usage, peak_memory, timed
+from benchmarks.report import Row, Unit
 
-PEAK_LIMITS: BySize = {10_000: 300e6}
-TIME_TARGETS: Targets = {GIT_GC: {10_000: 1}}
+PEAK_LIMIT = 300e6
+HOLD_LIMIT_S = 0.5
+
+
+class LockNotSeen(Exception):
+    """The lock was never taken, as far as could be seen: a figure would mean nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,67 +38,77 @@ class Collected:
 
     seconds: float
     peak_bytes: int
-    objects_bytes: int
+    holds_s: list[float]
+    """How long the lock was held, each time that it was."""
+    store_bytes: int
 
 
 def measure_gc(area: Area, files: int, effort: Effort) -> list[Row]:
-    """Record a long history, forget half of it, and let each contestant collect copies of that store."""
-    from benchmarks.growing import record_messages
+    """Record a long history, forget half of it, and collect copies of that store."""
+    from benchmarks.history import record_edits
     from shadowtree import Shadow
 
     store = area.new_store()
-    record_messages(area, store, effort.messages)
+    record_edits(area, store, effort.messages)
     with Shadow(area.folder, store=store) as shadow:
         shadow.forget(keep_last=max(1, effort.messages // 2), gc=False)
-    starts = {OURS: store, GIT_GC: _make_chain_anew(area, store)}
-    taken: dict[str, list[Collected]] = {name: [] for name in starts}
-    for order in take_turns(list(starts), effort.runs):
-        for name in order:
-            copy = area.new_store()
-            shutil.copytree(starts[name], copy)
-            taken[name].append(_collect_elsewhere(name, area.folder, copy))
+    collected = []
+    for _ in range(effort.long_runs):
+        copy = area.new_store()
+        shutil.copytree(store, copy)
+        os.sync()
+        collected.append(_collect_elsewhere(area.folder, copy))
     title = f"gc, {effort.messages:,} messages, half of them forgotten"
-    seconds, peaks, sizes = (
-        {name: [getattr(one, figure) for one in collected] for name, collected in taken.items()}
-        for figure in ("seconds", "peak_bytes", "objects_bytes")
-    )
+    seconds = [one.seconds for one in collected]
+    peaks = [one.peak_bytes for one in collected]
+    holds = [hold_s for one in collected for hold_s in one.holds_s]
+    left = [one.store_bytes for one in collected]
     return [
-        Row(title, files, Unit.SECONDS, seconds, at_size(TIME_TARGETS, files)),
-        Row(f"{title}: peak memory", files, Unit.BYTES, peaks, limit=PEAK_LIMITS.get(files)),
-        Row(f"{title}: objects left", files, Unit.BYTES, sizes),
+        Row(title, files, Unit.SECONDS, {OURS: seconds}),
+        Row(f"{title}: peak memory", files, Unit.BYTES, {OURS: peaks}, limit=PEAK_LIMIT),
+        Row(f"{title}: lock held", files, Unit.SECONDS, {OURS: holds}, limit=HOLD_LIMIT_S),
+        Row(f"{title}: store left", files, Unit.BYTES, {OURS: left}),
     ]
 
 
-def _make_chain_anew(area: Area, store: Path) -> Path:
-    """Copy a store and take over the branch of another copy that was collected: git decides by it alone."""
-    from shadowtree import Shadow
-    from shadowtree.store.directory import KEEPER_REF
+@contextmanager
+def time_lock(path: Path) -> Iterator[list[float]]:
+    """Give the seconds of each time that this process has the file locked; what is never freed, to the end.
 
-    collected, copy = area.new_store(), area.new_store()
-    for place in (collected, copy):
-        shutil.copytree(store, place)
-    with Shadow(area.folder, store=collected) as shadow:
-        shadow.gc()
-    rivals.take_over_branch(copy, collected, KEEPER_REF)
-    return copy
+    Every call of `fcntl.flock` is listened to, so that the library need not know that it is measured.
+    """
+    holds: list[float] = []
+    since: list[float] = []
+    flock = fcntl.flock
+
+    def listen(fd: int, operation: int) -> None:
+        is_ours = os.path.samestat(os.fstat(fd), os.stat(path))
+        flock(fd, operation)
+        if is_ours and since:
+            holds.append(time.perf_counter() - since.pop())
+        if is_ours and not operation & fcntl.LOCK_UN:
+            since.append(time.perf_counter())
+
+    with patch.object(fcntl, "flock", listen):
+        yield holds
+    holds += [time.perf_counter() - start for start in since]
+    if not holds:
+        raise LockNotSeen(path)
 
 
-def _collect_elsewhere(name: str, worktree: Path, store: Path) -> Collected:
-    command = [sys.executable, "-m", "benchmarks.collecting", name, str(worktree), str(store)]
+def _collect_elsewhere(worktree: Path, store: Path) -> Collected:
+    command = [sys.executable, "-m", "benchmarks.collecting", str(worktree), str(store)]
     result = subprocess.run(command, cwd=PROJECT, stdout=subprocess.PIPE, check=True)
     return Collected(**json.loads(result.stdout))
 
 
-def _collect(name: str, worktree: Path, store: Path) -> Collected:
-    if name == OURS:
-        from shadowtree import Shadow
+def _collect(worktree: Path, store: Path) -> Collected:
+    from shadowtree import Shadow
 
-        with Shadow(worktree, store=store) as shadow:
-            seconds, _ = timed(shadow.gc)
-    else:
-        seconds, _ = timed(lambda: rivals.collect_garbage(store, aggressive=False))
-    return Collected(seconds, peak_memory(), disk_usage(store / "objects")[0])
+    with time_lock(store / "lock") as holds_s, Shadow(worktree, store=store) as shadow:
+        seconds, _ = timed(shadow.gc)
+    return Collected(seconds, peak_memory(), holds_s, disk_usage(store)[0])
 
 
 if __name__ == "__main__":
-    print(json.dumps(asdict(_collect(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])))))
+    print(json.dumps(asdict(_collect(Path(sys.argv[1]), Path(sys.argv[2])))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -31,9 +32,11 @@ def measure_command(area: Area, files: int, effort: Effort) -> list[Row]:
     }
     samples: Samples = defaultdict(list)
     for run, order in enumerate(take_turns(list(calls), effort.runs + 1)):
-        seconds = _call(calls, order)
-        if run > 0:  # the first run makes the store and warms up
-            _add(samples, seconds)
+        for name in order:
+            os.sync()
+            seconds, _ = timed(calls[name])
+            if run > 0:  # the first run makes the store and warms up
+                samples[name].append(seconds)
     return [Row("one-shot command", files, Unit.SECONDS, samples, at_size(COMMAND_TARGETS, files))]
 
 
@@ -48,11 +51,12 @@ def measure_daemon_commands(area: Area, files: int, effort: Effort) -> list[Row]
                     OURS: partial(daemon.command, command, f"message-{run}"),
                     BARE_PYTHON: partial(ours.start_bare_python, home),
                 }
-                seconds = _call(calls, order)
-                if run > 0:  # the first run warms up
-                    _add(of_command, seconds)
-                if command == "begin":
-                    area.change_folder(CHANGES)
+                for name in order:
+                    changes = CHANGES if (name, command) == (OURS, "end") else 0
+                    area.change(area.folder, changes, area.next_seed())
+                    seconds, _ = timed(calls[name])
+                    if run > 0:  # the first run warms up
+                        of_command[name].append(seconds)
         tree = daemon.command("track")
         daemon.require_served(len(samples) * (effort.runs + 1))
     same_trees = daemon.command("track") == tree  # by a full scan, as the daemon is gone
@@ -61,12 +65,3 @@ def measure_daemon_commands(area: Area, files: int, effort: Effort) -> list[Row]
         Row(f"{command} with the daemon", files, Unit.SECONDS, of_command, targets, same_trees=same_trees)
         for command, of_command in samples.items()
     ]
-
-
-def _call(calls: Calls, order: list[str]) -> dict[str, float]:
-    return {name: timed(calls[name])[0] for name in order}
-
-
-def _add(samples: Samples, seconds: Mapping[str, float]) -> None:
-    for name, figure in seconds.items():
-        samples[name].append(figure)

@@ -9,13 +9,15 @@ from typing import Protocol
 OURS = "shadowtree"
 OPENCODE = "OpenCode"
 GIT_ADD = "git add"
-GIT_GC = "git gc"
-GIT_AGGRESSIVE = "git gc --aggressive"
 BARE_PYTHON = "python -c pass"
 
 
 class Contestant(Protocol):
     """Something that turns one worktree into trees and keeps them in one store."""
+
+    @property
+    def worktree(self) -> Path:
+        """What it takes snapshots of."""
 
     def prime(self) -> None:
         """Bring the store to where a snapshot leaves it, by any way if it is new; not to be timed."""
@@ -38,7 +40,7 @@ class Ended:
 
 
 class MessageContestant(Contestant, Protocol):
-    """One that also records messages, one after the other, and takes the last one back."""
+    """One that also records messages, one after the other, and reverts the last one."""
 
     def begin_message(self) -> None:
         """Record the state before a message."""
@@ -47,24 +49,22 @@ class MessageContestant(Contestant, Protocol):
         """Record the state after it, and what it changed."""
 
     def revert_message(self) -> None:
-        """Take the worktree to where it was before the last message, so that this can be taken back."""
+        """Take the worktree to where it was before the last message, so that this can be undone."""
 
 
 def enter(name: str, worktree: Path, store: Path, *, watch: bool = False) -> Contestant:
     """Make the contestant of that name; `store` is made by its first snapshot.
 
-    With `watch` shadowtree keeps the worktree in sight; rivals are as they are.
+    With `watch` shadowtree watches the worktree; rivals are as they are.
 
     The modules are imported here because the process that measures git's memory must stay small: on Linux
     the peak of a child is at least that of the process that started it.
     """
-    if name == OURS:
-        from benchmarks.ours import Ours
+    if name == GIT_ADD:
+        from benchmarks.rivals import GitAdd
 
-        return Ours(worktree, store, watch=watch)
-    from benchmarks.rivals import GitAdd, OpenCode
-
-    return OpenCode(worktree, store) if name == OPENCODE else GitAdd(worktree, store)
+        return GitAdd(worktree, store)
+    return enter_for_messages(name, worktree, store, watch=watch)
 
 
 def enter_for_messages(name: str, worktree: Path, store: Path, *, watch: bool = False) -> MessageContestant:

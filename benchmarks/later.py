@@ -1,140 +1,178 @@
-"""Snapshots and messages of a folder that the contestants know already: by full scans, or watched."""
+"""Snapshots, messages and reverts in a folder that the contestants know already: watched, or by full scans.
+
+Every contestant has a worktree of its own. Its files are changed, and it records them at once: an agent's
+hook does not wait either.
+"""
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TypeVar
 
 from benchmarks.area import Area
-from benchmarks.contestants import GIT_ADD, OPENCODE, OURS, Contestant, enter, enter_for_messages
+from benchmarks.contestants import (
+    GIT_ADD,
+    OPENCODE,
+    OURS,
+    Contestant,
+    MessageContestant,
+    enter,
+    enter_for_messages,
+)
 from benchmarks.measure import Effort, take_turns, timed
 from benchmarks.report import Row, Targets, Unit, at_size
 
 MESSAGE_CHANGES = 10
-GROWTH_FROM_FILES = 10_000
-"""In smaller trees the changed files share their directories, so that less has to be rewritten."""
+
+C = TypeVar("C", bound=Contestant)
 
 
 @dataclass(frozen=True, slots=True)
 class Approach:
     """How shadowtree finds out what changed, against whom, and the figures that it should reach."""
 
-    snapshot_title: str
-    message_title: str
+    name: str
     watch: bool
     rivals: tuple[str, ...]
-    """In snapshots; messages are recorded beside OpenCode alone."""
+    """In snapshots; messages and reverts are measured beside OpenCode alone."""
     snapshots: Mapping[int, Targets]
     """How many files are changed, to the targets."""
     messages: Targets
-    most_growth: float | None = None
-    """How many times as long a snapshot may take in the largest tree as in the smallest."""
+    reverts: Mapping[int, Targets]
 
 
-FULL_SCAN = Approach(
-    snapshot_title="later snapshot",
-    message_title="message",
-    watch=False,
-    rivals=(OPENCODE, GIT_ADD),
-    snapshots={
-        0: {},
-        1: {OPENCODE: {1_000: 2, 10_000: 1, 100_000: 1}},
-        10: {},
-        100: {OPENCODE: {1_000: 2, 10_000: 1.4, 100_000: 1.2}},
-    },
-    messages={OPENCODE: {1_000: 3, 10_000: 1.3, 100_000: 1.3}},
-)
 WATCHED = Approach(
-    snapshot_title="watched snapshot",
-    message_title="watched message",
+    name="watched",
     watch=True,
     rivals=(OPENCODE,),
     snapshots={
         0: {},
-        1: {OPENCODE: {10_000: 20, 100_000: 100, 500_000: 400}},
-        10: {OPENCODE: {10_000: 10, 100_000: 60, 500_000: 200}},
+        1: {OPENCODE: {1_000: 6, 10_000: 15, 100_000: 80}},
+        10: {OPENCODE: {1_000: 4, 10_000: 8, 100_000: 60}},
         100: {},
     },
-    messages={OPENCODE: {10_000: 15, 100_000: 80, 500_000: 300}},
-    most_growth=1.5,
+    messages={OPENCODE: {1_000: 6, 10_000: 10, 100_000: 60}},
+    reverts={10: {OPENCODE: {1_000: 1.5, 10_000: 2.5, 100_000: 25}}, 1_000: {}},
+)
+FULL_SCAN = Approach(
+    name="full scan",
+    watch=False,
+    rivals=(OPENCODE, GIT_ADD),
+    snapshots={0: {}, 1: {OPENCODE: {1_000: 2, 10_000: 1, 100_000: 1}}, 10: {}, 100: {}},
+    messages={OPENCODE: {1_000: 1.5, 10_000: 1, 100_000: 1.2}},
+    reverts={10: {OPENCODE: {1_000: 1, 10_000: 0.75, 100_000: 1}}, 1_000: {}},
 )
 
 
 def measure_snapshots(approach: Approach, area: Area, files: int, effort: Effort) -> list[Row]:
     """Measure further snapshots, with more and more files changed before each."""
-    contestants = {
-        name: enter(name, area.folder, _store_of(name, area), watch=approach.watch)
-        for name in (OURS, *approach.rivals)
-    }
-    for contestant in contestants.values():
-        contestant.prime()
-    rows = [
-        _measure_changes(approach, area, files, contestants, effort.runs, changes)
-        for changes in approach.snapshots
-        if changes <= files
-    ]
-    for contestant in contestants.values():
-        contestant.close()
-    return rows
+    rivals = (OPENCODE,) if effort.only_targets else approach.rivals
+    with _enter_all(enter, (OURS, *rivals), area, watch=approach.watch) as contestants:
+        return [
+            _measure_snapshots(approach, area, files, contestants, effort.runs, changes)
+            for changes in _pick_changes(approach.snapshots, files, effort)
+        ]
 
 
 def measure_messages(approach: Approach, area: Area, files: int, effort: Effort) -> list[Row]:
     """Measure all that recording a message takes, before and after files are changed."""
-    contestants = {
-        name: enter_for_messages(name, area.folder, _store_of(name, area), watch=approach.watch)
-        for name in (OURS, OPENCODE)
-    }
-    for contestant in contestants.values():
-        contestant.prime()
     samples: dict[str, list[float]] = defaultdict(list)
     same_trees = True
-    for run, order in enumerate(take_turns(list(contestants), effort.runs + 1)):
-        seconds = {name: timed(contestants[name].begin_message)[0] for name in order}
-        area.change_folder(MESSAGE_CHANGES)
-        said = []
-        for name in order:
-            more, ended = timed(contestants[name].end_message)
-            seconds[name] += more
-            said.append(ended)
-        same_trees = same_trees and all(ended == said[0] for ended in said)
-        if run > 0:  # the first run warms up
-            for name in contestants:
-                samples[name].append(seconds[name])
-    for contestant in contestants.values():
-        contestant.close()
-    title = f"{approach.message_title}, {MESSAGE_CHANGES} changed"
+    with _enter_all(enter_for_messages, (OURS, OPENCODE), area, watch=approach.watch) as contestants:
+        for run, order in enumerate(take_turns(list(contestants), effort.runs + 1)):
+            seed, said = area.next_seed(), []
+            for name in order:
+                contestant = contestants[name]
+                os.sync()
+                begin_s, _ = timed(contestant.begin_message)
+                area.change(contestant.worktree, MESSAGE_CHANGES, seed)
+                end_s, ended = timed(contestant.end_message)
+                said.append(ended)
+                if run > 0:  # the first run warms up
+                    samples[name].append(begin_s + end_s)
+            same_trees = same_trees and all(ended == said[0] for ended in said)
+    title = f"{approach.name}: message, {MESSAGE_CHANGES} changed"
+    targets = at_size(approach.messages, files)
+    return [Row(title, files, Unit.SECONDS, samples, targets, same_trees=same_trees)]
+
+
+def measure_reverts(approach: Approach, area: Area, files: int, effort: Effort) -> list[Row]:
+    """Measure how a message is reverted right after it was recorded."""
+    with _enter_all(enter_for_messages, (OURS, OPENCODE), area, watch=approach.watch) as contestants:
+        return [
+            _measure_reverts(approach, area, files, contestants, effort.runs, changes)
+            for changes in _pick_changes(approach.reverts, files, effort)
+        ]
+
+
+def _pick_changes(targets: Mapping[int, Targets], files: int, effort: Effort) -> Sequence[int]:
     return [
-        Row(title, files, Unit.SECONDS, samples, at_size(approach.messages, files), same_trees=same_trees)
+        changes for changes in targets if changes <= files and (targets[changes] or not effort.only_targets)
     ]
 
 
-def _store_of(name: str, area: Area) -> Path:
-    return area.new_store() if name == OURS else area.store_of(name)
+@contextmanager
+def _enter_all(
+    enter_one: Callable[..., C], names: Sequence[str], area: Area, *, watch: bool
+) -> Iterator[dict[str, C]]:
+    """Enter contestants, each with a worktree that equals the folder, and let all of them know it."""
+    contestants = {
+        name: enter_one(name, area.worktree_of(name), area.store_of(name), watch=watch) for name in names
+    }
+    try:
+        for contestant in contestants.values():
+            contestant.prime()
+        yield contestants
+    finally:
+        for contestant in contestants.values():
+            contestant.close()
 
 
-def _measure_changes(
+def _measure_snapshots(
     approach: Approach, area: Area, files: int, contestants: Mapping[str, Contestant], runs: int, changes: int
 ) -> Row:
-    """Change files and let every contestant take its snapshot of them, again and again."""
     samples: dict[str, list[float]] = defaultdict(list)
     same_trees = True
     for run, order in enumerate(take_turns(list(contestants), runs + 1)):
-        area.change_folder(changes)
-        trees = set()
+        seed, trees = area.next_seed(), set()
         for name in order:
+            area.change(contestants[name].worktree, changes, seed)
             seconds, tree = timed(contestants[name].track)
             trees.add(tree)
             if run > 0:  # the first run warms up
                 samples[name].append(seconds)
         same_trees = same_trees and len(trees) == 1
-    return Row(
-        f"{approach.snapshot_title}, {changes} changed",
-        files,
-        Unit.SECONDS,
-        samples,
-        at_size(approach.snapshots[changes], files),
-        same_trees=same_trees,
-        most_growth=approach.most_growth if files >= GROWTH_FROM_FILES else None,
-    )
+    title = f"{approach.name}: snapshot, {changes:,} changed"
+    targets = at_size(approach.snapshots[changes], files)
+    return Row(title, files, Unit.SECONDS, samples, targets, same_trees=same_trees)
+
+
+def _measure_reverts(
+    approach: Approach,
+    area: Area,
+    files: int,
+    contestants: Mapping[str, MessageContestant],
+    runs: int,
+    changes: int,
+) -> Row:
+    """Record a message and revert it, again and again; where that leads must be where it began."""
+    samples: dict[str, list[float]] = defaultdict(list)
+    before = area.digest(contestants[OURS].worktree)
+    for run, order in enumerate(take_turns(list(contestants), runs + 1)):
+        seed = area.next_seed()
+        for name in order:
+            contestant = contestants[name]
+            contestant.begin_message()
+            area.change(contestant.worktree, changes, seed)
+            contestant.end_message()
+            seconds, _ = timed(contestant.revert_message)
+            if run > 0:  # the first run warms up
+                samples[name].append(seconds)
+    title = f"{approach.name}: revert of {changes:,} files"
+    same_trees = all(area.digest(contestant.worktree) == before for contestant in contestants.values())
+    targets = at_size(approach.reverts[changes], files)
+    return Row(title, files, Unit.SECONDS, samples, targets, same_trees=same_trees)

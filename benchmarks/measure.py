@@ -32,8 +32,10 @@ class Effort:
     """How often things are done."""
 
     runs: int
-    rival_runs: int
-    """In how many of the runs of a first snapshot the rivals take part."""
+    long_runs: int
+    """Of what takes long: first snapshots, growth, gc."""
+    only_targets: bool
+    """Leave out what has no figure to reach."""
     skip_slow: bool
     """Leave out what takes minutes."""
     idle_s: float
@@ -64,12 +66,7 @@ def measure_first(name: str, worktree: Path, store: Path) -> FirstSnapshot:
 
 
 def timed(work: Callable[[], T]) -> tuple[float, T]:
-    """Do the work and return its seconds with its result.
-
-    What earlier work left to be written is flushed first: else a contestant that calls fsync would pay for
-    the others.
-    """
-    os.sync()
+    """Do the work at once and return its seconds with its result."""
     start = time.perf_counter()
     result = work()
     return time.perf_counter() - start, result
@@ -132,6 +129,7 @@ def _read_status(field: str) -> int | None:
 def _take_first(name: str, worktree: Path, store: Path) -> FirstSnapshot:
     _warm_up(name, store.with_name(f"{store.name}-warm-up"))
     contestant = enter(name, worktree, store)
+    os.sync()  # else a contestant that calls fsync would pay for what others left to be written
     seconds, tree = timed(contestant.track)
     contestant.close()
     peak_bytes = peak_memory()

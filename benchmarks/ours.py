@@ -15,6 +15,9 @@ from shadowtree import Shadow
 PROJECT = Path(__file__).resolve().parent.parent
 """Where `python -m` finds the packages."""
 
+_IDLE_S = 600
+"""More than all work of idle times needs."""
+
 
 class NotWatched(Exception):
     """The worktree cannot be watched, so that a figure would mean something else."""
@@ -27,7 +30,7 @@ class Ours:
     """
 
     def __init__(self, worktree: Path, store: Path, *, watch: bool) -> None:
-        self._worktree = worktree
+        self.worktree = worktree
         self._store = store
         self._watch = watch
         self._shadow: Shadow | None = None
@@ -66,8 +69,13 @@ class Ours:
 
     def _open(self) -> Shadow:
         if self._shadow is None:
-            self._shadow = Shadow(self._worktree, store=self._store, watch=self._watch)
+            self._shadow = Shadow(self.worktree, store=self._store, watch=self._watch)
         return self._shadow
+
+
+def idle(shadow: Shadow) -> None:
+    """Give the store all the idle time that it has work for, as a daemon would."""
+    shadow.tidy(_IDLE_S)
 
 
 class NotServed(Exception):

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import enum
 import html
+import math
 import os
 import platform
 import statistics
 import subprocess
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.contestants import OURS
+from benchmarks.contestants import OPENCODE, OURS
 
 BySize = Mapping[int, float]
 """Number of files to a figure; a size without an entry has no target."""
@@ -22,7 +22,17 @@ Targets = Mapping[str, BySize]
 Samples = Mapping[str, Sequence[float]]
 """A contestant to its figures."""
 
-HEADINGS = ("work", "files", "shadowtree", "rival", "its figure", "ratio", "target", "verdict")
+HEADINGS = (
+    "work",
+    "files",
+    "target",
+    "ratio",
+    "shadowtree: median / 95th / worst",
+    "rival",
+    "its median",
+    "verdict",
+)
+VERDICTS = {True: "reached", False: "MISSED", None: ""}
 
 _BAR_WIDTH = 400
 _LABEL_WIDTH = 120
@@ -38,12 +48,14 @@ class Unit(enum.StrEnum):
     BYTES = "bytes"
     COUNT = "count"
 
-    def show(self, value: float) -> str:
-        """Write a value for people: milliseconds, megabytes of 1,000,000 bytes, or as it is."""
-        if self is Unit.COUNT:
-            return f"{value:,.0f}"
-        factor, name = (1e3, "ms") if self is Unit.SECONDS else (1e-6, "MB")
-        return f"{value * factor:,.1f} {name}"
+    def show(self, *values: float) -> str:
+        """Write values for people: milliseconds, megabytes of 1,000,000 bytes, or as they are."""
+        factor, digits, name = {
+            Unit.SECONDS: (1e3, 1, " ms"),
+            Unit.BYTES: (1e-6, 2, " MB"),
+            Unit.COUNT: (1, 0, ""),
+        }[self]
+        return " / ".join(f"{value * factor:,.{digits}f}" for value in values) + name
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +70,11 @@ class Row:
     targets: Mapping[str, float] = field(default_factory=dict)
     """The least ratio to reach, by rival."""
     limit: float | None = None
-    """What our own median must stay under."""
+    """What the worst of our own figures must not exceed."""
     same_trees: bool = True
     """Whether all contestants named the same tree each time."""
-    most_growth: float | None = None
-    """How many times as much shadowtree may need for the largest tree as for the smallest."""
+    note: str = ""
+    """What is to be said below the table."""
 
     @property
     def rivals(self) -> list[str]:
@@ -73,17 +85,28 @@ class Row:
         """Return a contestant's median."""
         return statistics.median(self.samples[name])
 
+    def spread(self) -> tuple[float, float, float]:
+        """Return our median, the 95th of a hundred, and the worst."""
+        return spread(self.samples[OURS])
+
     def ratio(self, rival: str) -> float:
         """Return the rival's median divided by ours: above 1 shadowtree needs less."""
-        return self.median(rival) / self.median(OURS)
+        ours = self.median(OURS)
+        return self.median(rival) / ours if ours > 0 else math.inf
 
     def is_reached(self, rival: str = OURS) -> bool | None:
         """Tell whether the target against the rival, or our own limit, is reached; None where none is set."""
         if rival in self.targets:
             return self.ratio(rival) >= self.targets[rival]
         if self.limit is not None:
-            return self.median(OURS) < self.limit
+            return max(self.samples[OURS]) <= self.limit
         return None
+
+
+def spread(samples: Sequence[float]) -> tuple[float, float, float]:
+    """Return the median, the 95th of a hundred, and the worst."""
+    ordered = sorted(samples)
+    return statistics.median(ordered), ordered[math.ceil(0.95 * len(ordered)) - 1], ordered[-1]
 
 
 def at_size(targets: Targets, files: int) -> dict[str, float]:
@@ -91,24 +114,26 @@ def at_size(targets: Targets, files: int) -> dict[str, float]:
     return {rival: by_size[files] for rival, by_size in targets.items() if files in by_size}
 
 
-def compare_sizes(rows: Sequence[Row]) -> list[Row]:
-    """Set the largest tree beside the smallest one, in each work that must not grow with the tree."""
-    by_work: dict[str, list[Row]] = defaultdict(list)
-    for row in sorted(rows, key=lambda row: row.files):
-        if row.most_growth is not None:
-            by_work[row.work].append(row)
-    return [_compare(same[0], same[-1]) for same in by_work.values() if same[0].files < same[-1].files]
-
-
 def render_table(rows: Sequence[Row]) -> str:
-    """Write the rows as a Markdown table with aligned columns, one line for each rival."""
-    lines = [HEADINGS, *(cells for row in rows for cells in _lines_of(row))]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
-    rule = tuple("-" * width for width in widths)
-    return "\n".join(
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
-        for line in (lines[0], rule, *lines[1:])
-    )
+    """Write the rows as a Markdown table, one line for each rival, and below it what is noted of them."""
+    ordered = _by_work(rows)
+    lines = [cells for row in ordered for cells in _lines_of(row)]
+    notes = [f"{row.work}, {row.files:,} files:\n{row.note}" for row in ordered if row.note]
+    return "\n\n".join([_align(HEADINGS, lines), *notes])
+
+
+def render_figures(rows: Sequence[Row]) -> str:
+    """Write the figures to reach as a Markdown table, a line for each work and a column for each size.
+
+    A cell has the figure that was reached, behind it the one to reach.
+    """
+    sizes = sorted({row.files for row in rows})
+    works: dict[str, dict[int, str]] = {}
+    for row in rows:
+        for rival in [name for name in row.rivals if name == OPENCODE] or [OURS]:
+            works.setdefault(row.work, {})[row.files] = _figure(row, rival)
+    lines = [(work, *(cells.get(files, "") for files in sizes)) for work, cells in works.items()]
+    return _align(("work", *(f"{files:,} files" for files in sizes)), lines)
 
 
 def to_json(rows: Sequence[Row]) -> dict[str, Any]:  # Any: JSON
@@ -132,34 +157,48 @@ def render_plot(rows: Sequence[Row]) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _compare(smallest: Row, largest: Row) -> Row:
-    assert largest.most_growth is not None
-    rival = f"at {smallest.files:,} files"
-    return Row(
-        f"{largest.work}: growth",
-        largest.files,
-        largest.unit,
-        {OURS: largest.samples[OURS], rival: smallest.samples[OURS]},
-        {rival: 1 / largest.most_growth},
-        same_trees=smallest.same_trees and largest.same_trees,
+def _by_work(rows: Sequence[Row]) -> list[Row]:
+    """Put the sizes of each work one below the other; works stay in the order in which they first come."""
+    works = list(dict.fromkeys(row.work for row in rows))
+    return sorted(rows, key=lambda row: (works.index(row.work), row.files))
+
+
+def _align(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(line[column]) for line in (headings, *lines)) for column in range(len(headings))]
+    rule = ["-" * width for width in widths]
+    return "\n".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
+        for line in (headings, rule, *lines)
     )
 
 
 def _lines_of(row: Row) -> Iterator[tuple[str, ...]]:
-    verdicts = {True: "reached", False: "MISSED", None: ""}
-    start = (row.work, f"{row.files:,}", row.unit.show(row.median(OURS)))
+    start, ours = (row.work, f"{row.files:,}"), row.unit.show(*row.spread())
     if not row.rivals:
-        yield (*start, "", "", "", _target(row, OURS), verdicts[row.is_reached()])
+        yield (*start, _target(row, OURS), "", ours, "", "", _verdict(row, OURS))
     for rival in row.rivals:
-        verdict = verdicts[row.is_reached(rival)] if row.same_trees else "trees differ"
-        figure = row.unit.show(row.median(rival))
-        yield (*start, rival, figure, f"{row.ratio(rival):.2f}", _target(row, rival), verdict)
+        ratio, median = f"{row.ratio(rival):.2f}", row.unit.show(row.median(rival))
+        yield (*start, _target(row, rival), ratio, ours, rival, median, _verdict(row, rival))
+
+
+def _figure(row: Row, rival: str) -> str:
+    """Write what was reached and what is to be reached; where there is a limit, the worst is what counts."""
+    if row.limit is not None or rival == OURS:
+        reached = row.unit.show(row.spread()[-1])
+    else:
+        reached = f"{row.ratio(rival):.2f}"
+    target, verdict = _target(row, rival), _verdict(row, rival)
+    return f"{reached} ({target}) {verdict}" if target else reached
+
+
+def _verdict(row: Row, rival: str) -> str:
+    return VERDICTS[row.is_reached(rival)] if row.same_trees else "trees differ"
 
 
 def _target(row: Row, rival: str) -> str:
     if rival in row.targets:
         return f"{row.targets[rival]:.3g}"
-    return "" if row.limit is None else f"under {row.unit.show(row.limit)}"
+    return "" if row.limit is None else f"at most {row.unit.show(row.limit)}"
 
 
 def _row_to_json(row: Row) -> dict[str, Any]:  # Any: JSON
@@ -169,11 +208,13 @@ def _row_to_json(row: Row) -> dict[str, Any]:  # Any: JSON
         "unit": row.unit.value,
         "samples": {name: list(samples) for name, samples in row.samples.items()},
         "medians": {name: row.median(name) for name in row.samples},
+        "spread": dict(zip(("median", "95th", "worst"), row.spread(), strict=True)),
         "ratios": {rival: row.ratio(rival) for rival in row.rivals},
         "targets": dict(row.targets),
         "limit": row.limit,
         "reached": {name: row.is_reached(name) for name in row.rivals or [OURS]},
         "same_trees": row.same_trees,
+        "note": row.note,
     }
 
 

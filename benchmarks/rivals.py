@@ -109,32 +109,11 @@ def pack_all(worktree: Path) -> None:
     Git(home=worktree.parent, ceiling=worktree.parent).run(["gc", "--quiet"], worktree)
 
 
-def collect_garbage(store: Path, *, aggressive: bool) -> None:
-    """Let git pack a store that is a repository, and remove what no ref leads to, at once.
-
-    It writes packs and their indexes alone, so that neither room nor time goes to what speeds up a server.
-    """
-    plain = ("repack.writeBitmaps=false", "pack.writeReverseIndex=false", "gc.writeCommitGraph=false")
-    options = [word for setting in plain for word in ("-c", setting)]
-    how = ["--aggressive"] if aggressive else []
-    git = Git(home=store.parent, ceiling=store.parent)
-    git.run(["--git-dir", str(store), *options, "gc", "--quiet", "--prune=now", *how], store)
-
-
-def take_over_branch(store: Path, source: Path, branch: str) -> None:
-    """Let a branch of one store end where that of another one does, with all that it needs."""
-    git = Git(home=store.parent, ceiling=store.parent)
-    fetch = ["fetch", "--quiet", "--force", "--update-head-ok", "--no-write-fetch-head", "--no-auto-gc"]
-    # A reflog would keep what the branch led to before.
-    where = ["-c", "core.logAllRefUpdates=false", "--git-dir", str(store)]
-    git.run([*where, *fetch, str(source), f"{branch}:{branch}"], store)
-
-
 class GitAdd:
     """Plain `git add -A` and `git write-tree`, with a GIT_DIR away from the worktree."""
 
     def __init__(self, worktree: Path, store: Path) -> None:
-        self._worktree = worktree
+        self.worktree = worktree
         self._store = store
         self._git = Git(home=store.parent, ceiling=worktree.parent)
         self._variables = {"GIT_DIR": str(store), "GIT_WORK_TREE": str(worktree)}
@@ -152,14 +131,14 @@ class GitAdd:
         """Nothing is held."""
 
     def _run(self, *arguments: str) -> bytes:
-        return self._git.run(arguments, self._worktree, variables=self._variables)
+        return self._git.run(arguments, self.worktree, variables=self._variables)
 
 
 class OpenCode:
     """The sequence of git commands that OpenCode issues for track, patch and revert."""
 
     def __init__(self, worktree: Path, store: Path) -> None:
-        self._worktree = worktree
+        self.worktree = worktree
         self._store = store
         self._git = Git(home=store.parent, ceiling=worktree.parent)
         self._where = ("--git-dir", str(store), "--work-tree", str(worktree))
@@ -170,20 +149,20 @@ class OpenCode:
         """Fill the store by one `git add -A`: its own way ends in the same one, but its time is quadratic."""
         if not self._store.exists():
             self._create()
-            self._git.run([*EXACT, *self._where, "add", "--all"], self._worktree)
+            self._git.run([*EXACT, *self._where, "add", "--all"], self.worktree)
         self.track()
 
     def track(self) -> str:
         if not self._store.exists():
             self._create()
         self._add()
-        return self._git.run([*self._where, "write-tree"], self._worktree).decode().strip()
+        return self._git.run([*self._where, "write-tree"], self.worktree).decode().strip()
 
     def patch(self, tree: str) -> list[str]:
         """List the paths in which the worktree differs from the tree."""
         self._add()
         compare = ["diff", "--cached", "--no-ext-diff", "--name-only", tree, "--", "."]
-        output = self._git.run([*UNQUOTED, *self._where, *compare], self._worktree)
+        output = self._git.run([*UNQUOTED, *self._where, *compare], self.worktree)
         changed = output.decode().splitlines()
         ignored = self._ignored(changed)
         return [path for path in changed if path not in ignored]
@@ -218,17 +197,17 @@ class OpenCode:
 
     def _create(self) -> None:
         self._store.mkdir(parents=True)
-        places = {"GIT_DIR": str(self._store), "GIT_WORK_TREE": str(self._worktree)}
-        self._git.run(["init"], self._worktree, variables=places)
+        places = {"GIT_DIR": str(self._store), "GIT_WORK_TREE": str(self.worktree)}
+        self._git.run(["init"], self.worktree, variables=places)
         for key, value in OPENCODE_CONFIG:
-            self._git.run(["--git-dir", str(self._store), "config", key, value], self._worktree)
-        if (self._worktree / ".git").exists():
+            self._git.run(["--git-dir", str(self._store), "config", key, value], self.worktree)
+        if (self.worktree / ".git").exists():
             self._seed()
 
     def _seed(self) -> None:
         """Borrow the objects of the user's repository; copy its index so that clean files are not read."""
         question = ["rev-parse", "--path-format=absolute", "--git-common-dir"]
-        source = Path(os.fsdecode(self._git.run(question, self._worktree).strip()))
+        source = Path(os.fsdecode(self._git.run(question, self.worktree).strip()))
         alternates = self._store / "objects" / "info" / "alternates"
         alternates.parent.mkdir(exist_ok=True)
         alternates.write_text(f"{source / 'objects'}\n")
@@ -253,7 +232,7 @@ class OpenCode:
     def _write_excludes(self, paths: Iterable[str] = ()) -> None:
         """Write the user's excludes and the paths into the store's exclude file."""
         question = ["rev-parse", "--path-format=absolute", "--git-path", "info/exclude"]
-        _, answer = self._git.ask(question, self._worktree)
+        _, answer = self._git.ask(question, self.worktree)
         users = Path(os.fsdecode(answer.strip()))
         lines = [users.read_text().rstrip()] if answer and users.is_file() else []
         lines += [f"/{path}" for path in paths]
@@ -263,10 +242,10 @@ class OpenCode:
     def _list_candidates(self) -> tuple[list[str], list[str]]:
         """List modified and untracked paths."""
         modified = self._git.start(
-            [*UNQUOTED, *self._where, "diff-files", "--name-only", "-z", "--", "."], self._worktree
+            [*UNQUOTED, *self._where, "diff-files", "--name-only", "-z", "--", "."], self.worktree
         )
         others = ["ls-files", "--full-name", "--others", "--exclude-standard", "-z", "--", "."]
-        untracked = self._git.start([*UNQUOTED, *self._where, *others], self._worktree)
+        untracked = self._git.start([*UNQUOTED, *self._where, *others], self.worktree)
         # Both run at the same time; the second one waits at a full pipe until the first has ended.
         return _split(finish(modified)), _split(finish(untracked))
 
@@ -274,9 +253,9 @@ class OpenCode:
         """Ask the user's repository which of the paths it ignores; a failure means none, as in OpenCode."""
         if not paths:
             return set()
-        users = ("--git-dir", str(self._worktree / ".git"), "--work-tree", str(self._worktree))
+        users = ("--git-dir", str(self.worktree / ".git"), "--work-tree", str(self.worktree))
         question = [*UNQUOTED, *users, "check-ignore", "--no-index", "--stdin", "-z"]
-        _, answer = self._git.ask(question, self._worktree, stdin=_join(paths))
+        _, answer = self._git.ask(question, self.worktree, stdin=_join(paths))
         return set(_split(answer))
 
     def _find_large(self, paths: Iterable[str]) -> set[str]:
@@ -284,31 +263,31 @@ class OpenCode:
 
     def _is_large(self, path: str) -> bool:
         try:
-            found = os.stat(os.path.join(self._worktree, path))
+            found = os.stat(os.path.join(self.worktree, path))
         except FileNotFoundError:
             return False
         return stat.S_ISREG(found.st_mode) and found.st_size > LARGEST_UNTRACKED_BYTES
 
     def _stage(self, command: Sequence[str], paths: Iterable[str]) -> None:
         pathspecs = _join(f":(top,literal){path}" for path in paths)
-        self._git.run([*EXACT, *self._where, *command, *FROM_STDIN], self._worktree, stdin=pathspecs)
+        self._git.run([*EXACT, *self._where, *command, *FROM_STDIN], self.worktree, stdin=pathspecs)
 
     def _revert_batch(self, tree: str, paths: Sequence[str]) -> None:
         question = [*CORE, *self._where, "ls-tree", "--name-only", tree, "--", *paths]
-        present = set(self._git.run(question, self._worktree).decode().splitlines())
+        present = set(self._git.run(question, self.worktree).decode().splitlines())
         restored = [path for path in paths if path in present]
         if restored:
-            self._git.run([*CORE, *self._where, "checkout", tree, "--", *restored], self._worktree)
+            self._git.run([*CORE, *self._where, "checkout", tree, "--", *restored], self.worktree)
         for path in paths:
             if path not in present:
-                (self._worktree / path).unlink(missing_ok=True)
+                (self.worktree / path).unlink(missing_ok=True)
 
     def _revert_one(self, tree: str, path: str) -> None:
-        status, _ = self._git.ask([*CORE, *self._where, "checkout", tree, "--", path], self._worktree)
+        status, _ = self._git.ask([*CORE, *self._where, "checkout", tree, "--", path], self.worktree)
         if status == 0:
             return
-        if not self._git.run([*CORE, *self._where, "ls-tree", tree, "--", path], self._worktree):
-            (self._worktree / path).unlink(missing_ok=True)
+        if not self._git.run([*CORE, *self._where, "ls-tree", tree, "--", path], self.worktree):
+            (self.worktree / path).unlink(missing_ok=True)
 
 
 def _join(paths: Iterable[str]) -> bytes:

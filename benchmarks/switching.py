@@ -6,14 +6,14 @@ small, because each of its messages scans all that is there.
 
 from __future__ import annotations
 
-import time
+import os
 from collections import defaultdict
 from pathlib import Path
 
 from benchmarks import trees
-from benchmarks.area import PAUSE_S, Area
+from benchmarks.area import Area
 from benchmarks.contestants import OURS
-from benchmarks.measure import take_turns, timed
+from benchmarks.measure import Effort, take_turns, timed
 from benchmarks.report import Row, Unit
 from shadowtree import Shadow
 
@@ -39,7 +39,6 @@ class Branched:
         self._make_history(messages)
         trees.copy_tree(source, worktree / "tree")
         self._paths = trees.list_files(worktree / "tree")
-        time.sleep(PAUSE_S)
         self.shadow.track()
 
     def fork(self, changes: int) -> None:
@@ -48,7 +47,6 @@ class Branched:
             with self.shadow.message(f"{name}-{changes}"):
                 root = self._worktree / "tree"
                 trees.change_files(root, self._paths, changes=changes, seed=1000 * changes + number)
-            time.sleep(PAUSE_S)
             if name != BRANCHES[-1]:
                 self.shadow.undo()
 
@@ -63,13 +61,13 @@ class Branched:
                 place.write_text(f"{number}\n")
 
 
-def measure_switch(area: Area, files: int, runs: int) -> list[Row]:
+def measure_switch(area: Area, files: int, effort: Effort) -> list[Row]:
     """Measure a switch after a long and after a short history, and the scan that both have to make."""
     contestants = {
         OURS: Branched(area.new_worktree(), area.folder, area.new_store(), messages=LONG),
         SHORT_HISTORY: Branched(area.new_worktree(), area.folder, area.new_store(), messages=SHORT),
     }
-    rows = [_measure(contestants, files, runs, changes) for changes in CHANGES if changes <= files]
+    rows = [_measure(contestants, files, effort.runs, changes) for changes in CHANGES if changes <= files]
     for contestant in contestants.values():
         contestant.shadow.close()
     return rows
@@ -82,11 +80,12 @@ def _measure(contestants: dict[str, Branched], files: int, runs: int, changes: i
     for run, order in enumerate(take_turns(list(contestants), 2 * (runs + 1))):
         for name in order:
             contestant = contestants[name]
+            os.sync()
             # They are on the last branch: the first switch is to the other one.
             seconds, _ = timed(lambda: contestant.switch(changes, BRANCHES[run % 2]))  # noqa: B023  # called at once
             if run > 1:  # the first run warms up
                 samples[name].append(seconds)
-        time.sleep(PAUSE_S)
+        os.sync()
         seconds, _ = timed(contestants[OURS].shadow.track)
         if run > 1:
             samples[TRACK].append(seconds)

@@ -17,6 +17,8 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
+from benchmarks.report import spread
+
 WORKER = r"""
 import json, os, sys, time
 from pathlib import Path
@@ -102,17 +104,13 @@ def render(old: Times, new: Times) -> list[str]:
     """Give a table: the median, the 95th of a hundred and the worst of each, and how the medians compare."""
     rows = ["work             |  old: median/95th/worst ms |                        new | new to old"]
     for work in old:
-        ratio = _quantile(new[work], 0.5) / _quantile(old[work], 0.5)
+        ratio = spread(new[work])[0] / spread(old[work])[0]
         rows.append(f"{work:16} | {_figures(old[work]):>26} | {_figures(new[work]):>26} | {ratio:.2f}")
     return rows
 
 
 def _figures(times: list[float]) -> str:
-    return " / ".join(f"{_quantile(times, part):.1f}" for part in (0.5, 0.95, 1))
-
-
-def _quantile(times: list[float], part: float) -> float:
-    return sorted(times)[min(len(times) - 1, int(len(times) * part))]
+    return " / ".join(f"{figure:.1f}" for figure in spread(times))
 
 
 def main() -> None:

@@ -1,35 +1,26 @@
-"""The works that are measured, each with the figures it should reach; `WORKS` at the end lists them."""
+"""The works that are measured; `WORKS` at the end lists them."""
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks.area import PAUSE_S, Area
+from benchmarks.area import Area
 from benchmarks.collecting import measure_gc
 from benchmarks.commands import measure_command, measure_daemon_commands
-from benchmarks.contestants import GIT_ADD, OPENCODE, OURS, MessageContestant, enter_for_messages
-from benchmarks.growing import measure_growth, measure_thousandth
+from benchmarks.contestants import GIT_ADD, OPENCODE, OURS
+from benchmarks.growing import measure_growth
+from benchmarks.history import measure_series, measure_thousandth
 from benchmarks.holding import measure_holding
-from benchmarks.later import FULL_SCAN, WATCHED, measure_messages, measure_snapshots
-from benchmarks.measure import Effort, FirstSnapshot, measure_first, take_turns, timed
+from benchmarks.later import FULL_SCAN, WATCHED, measure_messages, measure_reverts, measure_snapshots
+from benchmarks.measure import Effort, FirstSnapshot, measure_first, take_turns
 from benchmarks.report import BySize, Row, Targets, Unit, at_size
+from benchmarks.switching import measure_switch
 
-FIRST_TARGETS: Targets = {
-    OPENCODE: {1_000: 2, 10_000: 3.5, 100_000: 30},
-    GIT_ADD: {1_000: 1.5, 10_000: 3, 100_000: 3},
-}
-REPOSITORY_TARGETS: Targets = {OPENCODE: {1_000: 1, 10_000: 0.7, 100_000: 0.6}}
-"""For packed and for loose objects alike: a pack can be taken over whole, loose objects one by one."""
-REVERT_TARGETS: Mapping[int, Targets] = {
-    10: {OPENCODE: {10_000: 1}},
-    1_000: {OPENCODE: {10_000: 3}},
-}
-"""How many files are taken back, to the targets."""
+FIRST_TARGETS: Targets = {OPENCODE: {1_000: 2, 10_000: 3.5, 100_000: 30}}
 PEAK_LIMITS: BySize = {10_000: 80e6, 100_000: 150e6}
 
 SLOW_FROM_FILES = 50_000
@@ -43,52 +34,26 @@ class Work:
     name: str
     summary: str
     measure: Callable[[Area, int, Effort], list[Row]]
+    is_in_table: bool = False
+    """Whether it has some of the figures to reach."""
 
 
 def measure_first_in_folder(area: Area, files: int, effort: Effort) -> list[Row]:
     """Measure a first snapshot where there is no repository."""
-    rival_runs = {OPENCODE: effort.rival_runs, GIT_ADD: effort.rival_runs}
+    rivals = (OPENCODE,) if effort.only_targets else (OPENCODE, GIT_ADD)
+    rival_runs = dict.fromkeys(rivals, effort.long_runs)
     if files >= SLOW_FROM_FILES:
         rival_runs[OPENCODE] = 0 if effort.skip_slow else 1
-    taken = _take_first_snapshots(area, area.folder, effort.runs, rival_runs)
-    return _first_rows("first snapshot, no repository", files, taken, FIRST_TARGETS)
+    taken = _take_first_snapshots(area, area.folder, effort.long_runs, rival_runs)
+    rows = _first_rows("first snapshot, no repository", files, taken, FIRST_TARGETS)
+    return rows[:1] if effort.only_targets else rows
 
 
-def measure_first_in_packed_repository(area: Area, files: int, effort: Effort) -> list[Row]:
-    """Measure a first snapshot in a git repository that is as after a clone."""
-    taken = _take_first_snapshots(area, area.packed_repository, effort.runs, {OPENCODE: effort.rival_runs})
-    return _first_rows("first snapshot, packed repository", files, taken, REPOSITORY_TARGETS)
-
-
-def measure_first_in_loose_repository(area: Area, files: int, effort: Effort) -> list[Row]:
-    """Measure a first snapshot in a git repository that is as after its first commit."""
-    taken = _take_first_snapshots(area, area.loose_repository, effort.runs, {OPENCODE: effort.rival_runs})
-    return _first_rows("first snapshot, loose repository", files, taken, REPOSITORY_TARGETS)
-
-
-def measure_revert(area: Area, files: int, effort: Effort) -> list[Row]:
-    """Measure how a message is taken back; each contestant has a worktree of its own."""
-    worktrees = {OURS: area.folder, OPENCODE: area.copy_folder()}
-    contestants = {
-        name: enter_for_messages(name, worktree, area.new_store()) for name, worktree in worktrees.items()
-    }
-    for contestant in contestants.values():
-        contestant.prime()
-    rows = [
-        _measure_reverts(area, files, worktrees, contestants, effort.runs, changes)
-        for changes in REVERT_TARGETS
-        if changes <= files
-    ]
-    for contestant in contestants.values():
-        contestant.close()
-    return rows
-
-
-def measure_switches(area: Area, files: int, effort: Effort) -> list[Row]:
-    """Measure how a session is switched between branches."""
-    from benchmarks.switching import measure_switch
-
-    return measure_switch(area, files, effort.runs)
+def measure_first_in_repository(area: Area, files: int, effort: Effort) -> list[Row]:
+    """Measure a first snapshot in a git repository, whose objects OpenCode borrows."""
+    runs = effort.long_runs
+    taken = _take_first_snapshots(area, area.repository, runs, {OPENCODE: runs})
+    return _first_rows("first snapshot, repository", files, taken, {})
 
 
 def _take_first_snapshots(
@@ -123,73 +88,76 @@ def _first_rows(
     ]
 
 
-def _measure_reverts(
-    area: Area,
-    files: int,
-    worktrees: Mapping[str, Path],
-    contestants: Mapping[str, MessageContestant],
-    runs: int,
-    changes: int,
-) -> Row:
-    """Record a message and take it back, again and again; where that leads must be where it began."""
-    samples: dict[str, list[float]] = defaultdict(list)
-    before = area.digest(worktrees[OURS])
-    same_trees = True
-    for run, order in enumerate(take_turns(list(contestants), runs + 1)):
-        for contestant in contestants.values():
-            contestant.begin_message()
-        area.change_alike(list(worktrees.values()), changes)
-        for contestant in contestants.values():
-            contestant.end_message()
-        for name in order:
-            seconds, _ = timed(contestants[name].revert_message)
-            if run > 0:  # the first run warms up
-                samples[name].append(seconds)
-        same_trees = same_trees and all(area.digest(place) == before for place in worktrees.values())
-        time.sleep(PAUSE_S)
-    title = f"revert, {changes:,} changed"
-    targets = at_size(REVERT_TARGETS[changes], files)
-    return Row(title, files, Unit.SECONDS, samples, targets, same_trees=same_trees)
-
-
 WORKS = (
     Work(
-        "first", "first snapshot where there is no repository: time, memory, store", measure_first_in_folder
-    ),
-    Work("packed", "the same in a git repository, all in one pack", measure_first_in_packed_repository),
-    Work("loose", "the same in a git repository, nothing packed", measure_first_in_loose_repository),
-    Work(
-        "later",
-        "later snapshot in process, full scan, 0, 1, 10, 100 changed files: time",
-        partial(measure_snapshots, FULL_SCAN),
-    ),
-    Work(
-        "message",
-        "a whole message in process, full scans, 10 changed files, patch: time",
-        partial(measure_messages, FULL_SCAN),
-    ),
-    Work(
         "watched",
-        "later snapshot in process, watcher on, 0, 1, 10, 100 changed files: time, growth",
+        "later snapshot in process, watcher on, 0, 1, 10, 100 changed files: time",
         partial(measure_snapshots, WATCHED),
+        is_in_table=True,
     ),
     Work(
         "watched-message",
         "a whole message in process, watcher on, 10 changed files, patch: time",
         partial(measure_messages, WATCHED),
+        is_in_table=True,
     ),
+    Work(
+        "watched-revert",
+        "revert of 10 and of 1,000 files in process, watcher on, durable: time",
+        partial(measure_reverts, WATCHED),
+        is_in_table=True,
+    ),
+    Work(
+        "later",
+        "later snapshot in process, full scan, 0, 1, 10, 100 changed files: time",
+        partial(measure_snapshots, FULL_SCAN),
+        is_in_table=True,
+    ),
+    Work(
+        "message",
+        "a whole message in process, full scans, 10 changed files, patch: time",
+        partial(measure_messages, FULL_SCAN),
+        is_in_table=True,
+    ),
+    Work(
+        "revert",
+        "revert of 10 and of 1,000 files in process, full scans, durable: time",
+        partial(measure_reverts, FULL_SCAN),
+        is_in_table=True,
+    ),
+    Work(
+        "first",
+        "first snapshot where there is no repository: time, memory, store",
+        measure_first_in_folder,
+        is_in_table=True,
+    ),
+    Work(
+        "series",
+        "400 messages of 10 files, then of 100, watched, no pause: the worst",
+        measure_series,
+        is_in_table=True,
+    ),
+    Work("growth", "what edits turn by turn add to the store", measure_growth, is_in_table=True),
+    Work(
+        "gc",
+        "gc after half of a long history was forgotten: time, memory, lock",
+        measure_gc,
+        is_in_table=True,
+    ),
+    Work(
+        "repository",
+        "first snapshot in a git repository as after a clone: time, memory, store",
+        measure_first_in_repository,
+    ),
+    Work(
+        "thousandth", "a message at the end of a long history and at its beginning: time", measure_thousandth
+    ),
+    Work("switch", "switch between branches after 1,000 and after 10 messages: time", measure_switch),
     Work(
         "watched-memory",
         "a process that watches: memory, idle processor time, what close leaves",
         measure_holding,
     ),
-    Work("revert", "revert of 10 and of 1,000 files in process, durable: time", measure_revert),
-    Work("switch", "switch between branches after 1,000 and after 10 messages: time", measure_switches),
-    Work("growth", "what edits turn by turn add to the store, and its largest moment", measure_growth),
-    Work(
-        "thousandth", "a message at the end of a long history and at its beginning: time", measure_thousandth
-    ),
-    Work("gc", "gc of a long history of which half is forgotten: time, memory", measure_gc),
     Work("command", "`shadowtree track` as a one-shot command, nothing changed: time", measure_command),
     Work("daemon", "`shadowtree begin` and `end` while a daemon watches: time", measure_daemon_commands),
 )

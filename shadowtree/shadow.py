@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from time import monotonic
 
 from shadowtree.access import Access, real_directory, refuse_no_store
 from shadowtree.base.arguments import StrPath, check_count, check_name, parse_path, parse_paths
@@ -357,12 +356,11 @@ class Shadow:
         return Swept(removed, freed, done.warnings)
 
     def tidy(self, seconds: float) -> bool:
-        """Spend idle time on packing; True when all is done. From then on records leave more to it."""
-        deadline, has_more = monotonic() + seconds, True
+        """Spend idle time on repacking; True when all is done. From then on records leave more to it."""
+        has_more = True
         self._access.has_idle_time = True
         with suppress(Locked), self._access.locked(timeout_s=0) as opened:
-            while (has_more := opened.shelve_idly()) and monotonic() < deadline:
-                pass
+            has_more = opened.tidy(seconds)
         return not has_more
 
     def pin(self, id: str) -> Message:

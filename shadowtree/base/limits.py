@@ -14,50 +14,34 @@ from shadowtree.base.frozen import frozen
 
 @frozen
 class PackLimits:
-    """When packs are journaled, merged and put on shelves."""
+    """When packs are journaled, merged and repacked."""
 
     journaled_bytes: int = 256 << 10
     """A pack of at most this many bytes, with its index, is journaled in the timeline."""
-    fresh_part: int = 4
-    """A large pack is fresh if at least one object in this many replaces another one."""
-    many: int = 4
-    """With this many journaled packs a command puts them on shelves, unless idle time is to come."""
-    very_many: int = 24
-    """With this many it merges them in any case."""
-    large_bytes: int = 1 << 20
-    """A fresh pack of more bytes goes on shelves at once."""
-    most_objects_at_once: int = 250
-    """How many objects one step puts on a shelf."""
-    most_bytes_at_once: int = 64 << 20
-    """Shelves with more bytes than this are left to gc."""
+    many: int = 16
+    """With this many journaled packs a command merges them."""
+    much_bytes: int = 4 << 20
+    """If fresh packs have more bytes than this, records repack some of them."""
+    slice_records: int = 10
+    """One record in so many does that."""
+    slice_s: float = 0.01
+    """For how long, about."""
+    close_s: float = 0.1
+    """For how long a host that closes a store does."""
+    bytes_a_second: int = 40 << 20
+    """How fast packs are rewritten, as a guess beforehand."""
     idle_bytes: int = 64 << 10
-    """In idle time fresh packs go on shelves if they have more bytes than this..."""
+    """In idle time fresh packs are repacked if they have more bytes than this..."""
     idle_part: int = 96
-    """...and more than this part of what the shelves have."""
-    shelf_bytes: int = 2 << 20
-    """How many bytes a shelf has, at least."""
-    shelf_objects: int = 4000
-    """How many objects a shelf has, at least: with more it takes long to look through."""
-    waiting_bytes: int = 32 << 10
-    """A shelf is rewritten when this many bytes wait for it..."""
+    """...and more than this part of what all others have."""
+    part_bytes: int = 2 << 20
+    """How many bytes a part has, at least."""
     worth_part: int = 64
-    """...and this part of what it weighs."""
+    """A part is rewritten when as many bytes wait for it as this part of what it weighs."""
     spared_part: int = 20
-    """A shelf of which less than this part is garbage is left alone."""
-    run_objects: int = 1000
-    """About how many objects are copied at once from an old shelf to a new one."""
-
-
-@frozen
-class MarkLimits:
-    """How much memory is used to mark what recorded trees need."""
-
-    remembered_bytes: int = 32 << 20
-    """How many bytes of trees are remembered: the neighbours of the next ones, and the bases of deltas."""
-    largest_loaded: int = 4 << 20
-    """Packs of up to this many bytes are read at once..."""
-    loaded_bytes: int = 32 << 20
-    """...as long as all of them together have no more than this."""
+    """A part of which less than this part is garbage is left alone."""
+    grace_s: int = 14 * 24 * 3600
+    """For how long what was written through `Shadow.repo`, or by git, stays without a ref to it."""
 
 
 @frozen
@@ -75,9 +59,7 @@ class Limits:
     unwritten_bytes: int | None = None
     """How much waits to be written to the disks of this machine; None: as much as the system says."""
     packs: PackLimits = PackLimits()
-    """When packs are journaled, merged and put on shelves."""
-    mark: MarkLimits = MarkLimits()
-    """How much memory is used to mark what recorded trees need."""
+    """When packs are journaled, merged and repacked."""
     timeline_free_bytes: int = 128 << 10
     """The timeline is compacted when more bytes than this are free in it."""
     sweep_hold_s: float = 0.5

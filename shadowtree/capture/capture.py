@@ -23,7 +23,7 @@ from shadowtree.config.settings import Settings
 from shadowtree.results.messages import Skipped, Watching
 from shadowtree.store.objects import Objects, Scratch
 from shadowtree.store.pack_writer import PackWriter
-from shadowtree.store.repack import shelf_size
+from shadowtree.store.repack import part_size
 from shadowtree.system import disk
 from shadowtree.system.syscalls import free_bytes
 from shadowtree.timeline.schema import TreeRecord
@@ -99,17 +99,11 @@ class Capture:
         self.tree = tree
         self.facts = facts
 
-    def publish(self, time_s: int) -> RecordedDirectory:
-        """Make the objects readable, and give what is there as a recorded tree.
-
-        The commit that keeps them goes along, so that `record` with the same time needs no pack of its own.
-        """
+    def publish(self) -> RecordedDirectory:
+        """Make the objects readable, and give what is there as a recorded tree."""
         opened = self._opened
         if self._pack.ids:
-            last = opened.journal.last_tree()
-            after = None if last is None else last.keeper
-            opened.add_keeper(self._pack, self.tree, self.facts, time_s=time_s, after=after)
-            opened.intake.publish(self._pack)
+            opened.publisher.publish(self._pack)
             self._pack = opened.objects.start_pack()
         return open_recorded(opened.objects, self.tree, self.facts)
 
@@ -133,20 +127,17 @@ class Capture:
         all. `also` are blobs beside the tree that must be kept as long as it is.
         """
         opened, tree, facts = self._opened, self.tree, self.facts
-        last, keeper = opened.journal.last_tree(), None
-        if last is None or (last.tree, last.facts) != (tree, facts) or also:
-            after = None if last is None else last.keeper
-            keeper = opened.add_keeper(self._pack, tree, facts, time_s=time_s, also=also, after=after)
-        opened.intake.publish(self._pack)
-        with opened.intake.recording(keeper):
-            if keeper is not None:
+        if self._pack.ids:
+            opened.publisher.publish(self._pack)
+        with opened.publisher.recording():
+            last = opened.journal.last_tree()
+            if last is None or (last.tree, last.facts) != (tree, facts) or also:
                 last = opened.journal.add_tree(
-                    tree=tree, facts=facts, keeper=keeper, files=self.scan.files, time_s=time_s
+                    tree=tree, facts=facts, also=also, files=self.scan.files, time_s=time_s
                 )
-            assert last is not None
             yield last
         try:
-            opened.intake.tidy(has_idle_time=self._site.has_idle_time)
+            opened.publisher.merge()
             settle(self.scan)
             opened.remember(self.scan)
             if self._site.watch is not None:
@@ -180,7 +171,7 @@ def capture(
         refuse_too_big(site, scan)
     if any(scan.changed):
         refuse_full(opened.layout.store, scan.pending_bytes, site.settings)
-    pack = opened.objects.start_pack(shelf_size(scan.pending_bytes // _DEFLATED, opened.limits.packs))
+    pack = opened.objects.start_pack(part_size(scan.pending_bytes // _DEFLATED, opened.limits.packs))
     try:
         read_files(scan, site.worktree, opened.objects, pack, progress)
         tree, facts = build_trees(scan, opened.objects, pack)

@@ -1,6 +1,6 @@
 """An open store: its objects, its timeline and its cache, and the order in which they are written.
 
-    objects published ──▶ rows in the timeline ──▶ files and ref ──▶ cache
+    objects published ──▶ rows in the timeline ──▶ files ──▶ cache
 
 The rows are the moment at which a tree counts, with all its objects (invariant 2). What comes before it is
 not seen without it, and what comes after it can be made again. `timeline/publish` publishes objects.
@@ -9,7 +9,6 @@ not seen without it, and what comes after it can be made again. `timeline/publis
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 from shadowtree.base.errors import StoreDamaged
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
@@ -18,13 +17,11 @@ from shadowtree.capture.recorded_tree import PathSearch
 from shadowtree.capture.scan import Scan
 from shadowtree.capture.stat_cache import StatCache
 from shadowtree.store.directory import StoreLayout
-from shadowtree.store.git_format import MODE_FILE, MODE_TREE, TreeEntry, encode_commit, encode_tree
 from shadowtree.store.objects import Objects, Scratch
-from shadowtree.store.pack_writer import PackWriter
 from shadowtree.system import disk
 from shadowtree.system.syscalls import boot_id
 from shadowtree.timeline.journal import Journal
-from shadowtree.timeline.publish import Intake
+from shadowtree.timeline.publish import Publisher
 
 
 class OpenStore:
@@ -39,8 +36,7 @@ class OpenStore:
         self._boot = boot_id() if limits.boot_id is None else limits.boot_id
         self.journal = Journal(layout.timeline, limits)
         self.objects = self.open_objects()
-        self.intake = Intake(layout, self.objects, self.journal, self._boot, limits.packs)
-        """Through which packs are published, and repacked."""
+        self.publisher = Publisher(layout, self.objects, self.journal, self._boot, limits.packs)
         self.cache = StatCache(layout.cache)
         self._is_at_rest = False
         """Whoever holds the lock next has nothing to make good, if it is this process."""
@@ -82,7 +78,7 @@ class OpenStore:
 
     def rest(self) -> None:
         """Note that something was recorded, and nothing else was begun that may have been interrupted."""
-        self._is_at_rest = self.intake.is_settled and (self._has_resumed or not self.has_to_recover())
+        self._is_at_rest = self.publisher.is_settled and (self._has_resumed or not self.has_to_recover())
 
     def resume(self, *, is_alone: bool) -> bool:
         """Go on as the holder of the lock; False if there may be something to make good before.
@@ -102,8 +98,7 @@ class OpenStore:
     def prepare_to_write(self) -> None:
         """Do the same as the holder of the lock, who also makes good what dead processes left behind."""
         self.abandon()
-        self.objects.pack_set.remove_temporaries()
-        self.intake.recover()
+        self.publisher.recover()
         self._forget_if_damaged()
         self.cache.load()
         if not self._is_cache_sound():
@@ -129,37 +124,14 @@ class OpenStore:
         """Tell whether something was interrupted that the next holder of the lock makes good."""
         return (
             bool(self.journal.open_intents())
-            or self.intake.has_to_recover()
+            or self.publisher.has_to_recover()
             or self.journal.has_unfinished_purge()
         )
 
     def abandon(self) -> None:
         """Throw away what was published and not recorded, and what memory holds of it."""
-        if self.intake.abandon():
+        if self.publisher.abandon():
             self.cache.forget()
-
-    def add_keeper(
-        self,
-        pack: PackWriter,
-        tree: bytes,
-        facts: bytes,
-        *,
-        time_s: int,
-        also: Sequence[bytes] = (),
-        after: bytes | None = None,
-    ) -> bytes:
-        """Add the commit that keeps a tree, its facts and other blobs from `git gc`; give its id.
-
-        It comes `after` another one.
-        """
-        entries = [TreeEntry(b"facts", MODE_TREE, facts), TreeEntry(b"files", MODE_TREE, tree)]
-        if also:
-            others = [TreeEntry(blob.hex().encode(), MODE_FILE, blob) for blob in sorted(set(also))]
-            kept_also = self.objects.put(pack, b"tree", encode_tree(others))
-            entries.append(TreeEntry(b"also", MODE_TREE, kept_also))
-        kept = self.objects.put(pack, b"tree", encode_tree(entries))
-        commit = encode_commit(kept, after, time_s, "tree " + tree.hex())
-        return self.objects.put(pack, b"commit", commit)
 
     def doubt_memory(self, live: set[bytes]) -> None:
         """Let nobody rely on what is about to go: all but what is `live`.
@@ -172,9 +144,11 @@ class OpenStore:
         else:
             self.cache.discard()
 
-    def shelve_idly(self) -> bool:
-        """Put some of what is fresh on a shelf; True if there is more to do."""
-        has_more = self.intake.shelve_some()
+    def tidy(self, seconds: float) -> bool:
+        """Repack for about so many seconds; True if there is more to do."""
+        from shadowtree.timeline.tidy import tidy
+
+        has_more = tidy(self.objects, self.journal, self.publisher, self.limits.packs, seconds)
         if not has_more:
             self.journal.compact()
         self.remember_packs()

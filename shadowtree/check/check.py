@@ -2,7 +2,7 @@
 
 It begins with what everything else depends on, and goes as far as it can:
 
-    files ──▶ timeline ──▶ packs ──▶ trees, facts and keepers that the timeline names ──▶ cache ──▶ ref
+    files ──▶ timeline ──▶ packs ──▶ trees and facts that the timeline names ──▶ cache ──▶ ref
 
 What counts as proof is in docs/decisions/0020-check.md and 0029-seals-alone.md.
 """
@@ -40,12 +40,12 @@ from shadowtree.check.objects import (
 )
 from shadowtree.check.timeline import TimelineRows
 from shadowtree.results.reports import CheckReport, HurtMessage, Problem
-from shadowtree.store.directory import KEEPER_REF, StoreLayout, find_faults, has_other_notes
+from shadowtree.store.directory import HEAD_REF, StoreLayout, find_faults, has_other_notes
 from shadowtree.store.files import StoreFile, find_lone_indexes, list_files
 from shadowtree.store.git_format import PackBytes
-from shadowtree.store.keeper_ref import find_beyond, read_ref, tell_beyond
 from shadowtree.store.objects import Objects
 from shadowtree.store.pack_writer import is_written
+from shadowtree.store.refs import list_refs
 from shadowtree.system import disk
 
 _KINDS = {"shadowtree.json": "identity", "config": "config", "HEAD": "head"}
@@ -123,8 +123,6 @@ class Check:
         """For each live tree, by its number, what it needs and is lost."""
         self.hurt_events: set[int] = set()
         """The events whose trees or changes need something that is lost."""
-        self.beyond: list[int] = []
-        """The times of trees that the ref leads to and the timeline does not hold, the newest first."""
         self._read_copies = 0
         self._damaged: set[bytes] = set()
         """Objects of which a copy does not have the hash of their name, of those that were read."""
@@ -153,7 +151,7 @@ class Check:
         try:
             self._check_ref()
         except StoreFailed as error:
-            self._add("ref", KEEPER_REF, _describe(error))
+            self._add("ref", HEAD_REF, _describe(error))
         if self.timeline is not None:
             for fault in self.timeline.faults:
                 hurt = self.timeline.name_messages([fault.message])
@@ -275,7 +273,7 @@ class Check:
     # Trees
 
     def _check_reach(self, timeline: TimelineRows) -> None:
-        """Find what live trees, keepers and changes need and is lost, and the events that this hurts."""
+        """Find what live trees and changes need and is lost, and the events that this hurts."""
         self.reach = Reach(self.objects, self._damaged)
         events_of_tree: dict[int, set[int]] = {}
         for event in timeline.events.values():
@@ -285,12 +283,10 @@ class Check:
         hurt: dict[bytes, set[int]] = {}
         for record in timeline.live_trees:
             lost = self.reach.lost_of_tree(record.tree) | self.reach.lost_of_tree(record.facts)
+            lost |= set(filter(self.reach.is_lost, record.blobs_beside))
             self.lost_of[record.number] = lost
             for id in lost:
                 hurt.setdefault(id, set()).update(events_of_tree.get(record.number, ()))
-            for id in self.reach.lost_of_keeper(record.keeper, record.tree, record.facts):
-                hurt.setdefault(id, set())
-        self._check_chain(timeline, hurt)
         for number, change in timeline.changes():
             # What an act found as it should be is on the disk; it need not be stored.
             if timeline.is_forgotten(number) or change.old == change.new:
@@ -300,24 +296,6 @@ class Check:
                     hurt.setdefault(state.blob, set()).add(number)
         self.hurt_events = {event for events in hurt.values() for event in events}
         self._add_lost(timeline, hurt)
-
-    def _check_chain(self, timeline: TimelineRows, hurt: dict[bytes, set[int]]) -> None:
-        """Go from the last keeper to the first, as git does; each live tree must be kept by one of them."""
-        live = timeline.live_trees
-        keeper: bytes | None = live[-1].keeper if live else None
-        chain: set[bytes] = set()
-        while keeper is not None and keeper not in chain:
-            chain.add(keeper)
-            read = self.reach.read_keeper(keeper)
-            if read is None:
-                hurt.setdefault(keeper, set())
-                return
-            keeper = read.parent
-        unkept = [tree for tree in live if tree.keeper not in chain]
-        if unkept:
-            trees = "recorded tree is" if len(unkept) == 1 else "recorded trees are"
-            why = f"{len(unkept):,} {trees} not kept from 'git gc', such as {unkept[0].tree.hex()}"
-            self._add("keeper", unkept[0].keeper.hex(), why)
 
     def _add_lost(self, timeline: TimelineRows, hurt: dict[bytes, set[int]]) -> None:
         """Report objects that hurt the same messages together: a pack may have held thousands."""
@@ -335,23 +313,16 @@ class Check:
     # Ref and cache
 
     def _check_ref(self) -> None:
-        """Compare where git begins with what was recorded last."""
+        """Make sure that git finds where to begin."""
         packed = disk.read_if_there(os.path.join(self.layout.store, "packed-refs")) or b""
         lines = packed.split(b"\n")
         if lines.pop() or not all(_PACKED_REF.fullmatch(line) for line in lines):
             self._add("ref", "packed-refs", "packed-refs holds lines that git cannot read")
-        if self.timeline is None:
-            return
-        last, found = self.timeline.last_keeper, read_ref(self.layout)
-        known = {tree.keeper: tree.time_s for tree in self.timeline.trees.values()}
-        self.beyond = find_beyond(self.objects, found, known, last)
-        if last is not None and found is None:
-            self._add("ref", KEEPER_REF, f"{KEEPER_REF} is missing")
-        elif last is not None and found != last.hex():
-            why = f"names {found!r}, not {last.hex()}, which was recorded last"
-            self._add("ref", KEEPER_REF, f"{KEEPER_REF} {why}")
-        if self.beyond:
-            self._add("ref", KEEPER_REF, f"{KEEPER_REF} leads to {tell_beyond(self.beyond)}")
+        found = list_refs(self.layout.store).get(HEAD_REF.encode())
+        if found is None:
+            self._add("ref", HEAD_REF, f"{HEAD_REF} is missing, or names no object")
+        elif not self.objects.is_listed(found):
+            self._add("ref", HEAD_REF, f"{HEAD_REF} names {found.hex()}, which is missing")
 
     def _is_stored(self, id: bytes) -> bool:
         return id not in self.reach.lost and self.objects.is_listed(id)

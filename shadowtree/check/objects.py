@@ -7,6 +7,7 @@ nothing is passed over.
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Collection, Iterator
 from contextlib import closing
 from hashlib import sha1
@@ -16,20 +17,21 @@ from shadowtree.base.frozen import frozen
 from shadowtree.base.paths import RelPath
 from shadowtree.store.git_format import (
     INDEX_MAGIC,
+    KIND_NAMES,
     MODE_TREE,
+    OFS_DELTA,
     PACK_HEADER_SIZE,
     PACK_INDEX_IDS,
     PACK_INDEX_SIZE,
-    Keeper,
+    REF_DELTA,
     PackEntry,
     TreeEntry,
     encode_pack_index,
     hash_source,
     pack_header,
-    parse_keeper,
 )
 from shadowtree.store.objects import Objects
-from shadowtree.store.packs import Pack, scan_entries
+from shadowtree.store.packs import Pack
 from shadowtree.system import disk
 
 ALTERED = "is not what was written: its checksum differs"
@@ -62,7 +64,7 @@ def list_packs(directory: str) -> list[str]:
 def open_pack(directory: str, name: str) -> Pack | None:
     """Open a pack by its index; None: that cannot be read."""
     try:
-        return Pack(os.path.join(directory, name + ".idx"))
+        return Pack.open(os.path.join(directory, name + ".pack"))
     except (StoreDamaged, StoreFailed):
         return None
 
@@ -123,7 +125,7 @@ def ends_with_checksum(path: str) -> bool:
 def hash_at(pack: Pack, offset: int) -> bytes | None:
     """Give the id of what is at a place in a pack; None: it cannot be read."""
     try:
-        return hash_source(pack.read(offset))
+        return hash_source(pack.read_at(offset))
     except (StoreDamaged, StoreFailed):
         return None
 
@@ -134,13 +136,14 @@ def rebuild_index(directory: str, name: str) -> tuple[bytes, bool]:
     What can be found stands in it: entry by entry from the beginning, as far as they can be inflated, and
     what an old index names that is still whole.
     """
-    path = os.path.join(directory, name + ".idx")
+    path = os.path.join(directory, name + ".pack")
     with closing(Pack.with_index(path, encode_pack_index([], bytes(20)))) as bare:
-        known = _name_entries(path, list(scan_entries(bare)))
+        known = _name_entries(path, list(_scan_entries(bare)))
         for id, offset, _ in list_entries(directory, name):
             if id not in known and hash_at(bare, offset) == id:
-                known[id] = (id, offset, bare.measure(offset)[1])
-        count, end = bare.read_ends()
+                known[id] = (id, offset, _measure(bare, offset)[1])
+        count = int.from_bytes(bare.pread(8, 4), "big")
+        end = bare.pread(max(0, bare.size - 20), 20)
     return encode_pack_index(sorted(known.values()), end), len(known) == count
 
 
@@ -155,6 +158,39 @@ def _name_entries(path: str, found: list[tuple[int, int]]) -> dict[bytes, PackEn
         known.update({id: (id, offset, crc) for id, offset, crc in named if id is not None})
         left = [(offset, crc) for id, offset, crc in named if id is None]
     return known
+
+
+def _scan_entries(pack: Pack) -> Iterator[tuple[int, int]]:
+    """Give where each entry begins, and its CRC, without an index: up to the first damaged one."""
+    offset = PACK_HEADER_SIZE
+    while offset < pack.size - 20:
+        try:
+            end, crc = _measure(pack, offset)
+        except StoreDamaged:
+            return
+        yield offset, crc
+        offset = end
+
+
+def _measure(pack: Pack, offset: int) -> tuple[int, int]:
+    """Tell where the entry at `offset` ends, and its CRC, by inflating it."""
+    entry = pack.read_head(offset)
+    if entry.kind_number not in (*KIND_NAMES, OFS_DELTA, REF_DELTA):
+        raise StoreDamaged(f"{pack.path} has no entry at {offset}")
+    crc = zlib.crc32(pack.pread(offset, entry.start - offset))
+    inflater, end, left = zlib.decompressobj(), entry.start, entry.size
+    while not inflater.eof:
+        piece = pack.pread(end, _CHUNK)
+        if not piece or left < 0:
+            raise StoreDamaged(f"{pack.path} has no whole entry at {offset}")
+        try:
+            left -= len(inflater.decompress(piece))
+        except zlib.error as error:
+            raise StoreDamaged(f"{pack.path} cannot be inflated at {offset}") from error
+        used = piece[: len(piece) - len(inflater.unused_data)]
+        end += len(used)
+        crc = zlib.crc32(used, crc)
+    return end, crc
 
 
 # What is needed
@@ -230,33 +266,6 @@ class Reach:
             return True
         self._whole.add(blob)
         return False
-
-    def lost_of_keeper(self, keeper: bytes, tree: bytes, facts: bytes) -> frozenset[bytes]:
-        """Give what is lost of a keeper: the commit, its tree, and what it keeps beside tree and facts."""
-        read = self.read_keeper(keeper)
-        if read is None:
-            return frozenset([keeper])
-        entries = self._read(read.tree)
-        if entries is None:
-            return frozenset([read.tree])
-        named = {entry.name: entry.id for entry in entries}
-        if (named.get(b"files"), named.get(b"facts")) != (tree, facts):
-            self.lost[keeper] = f"commit {keeper.hex()} keeps another tree"
-            return frozenset([keeper])
-        return self.lost_of_tree(named[b"also"]) if b"also" in named else _NOTHING
-
-    def read_keeper(self, keeper: bytes) -> Keeper | None:
-        """Read a keeper; None: it is lost."""
-        try:
-            content = self._objects.read(b"commit", keeper)
-        except StoreDamaged as error:
-            self.lost[keeper] = error.what
-            return None
-        try:
-            return parse_keeper(content)
-        except StoreDamaged:
-            self.lost[keeper] = f"commit {keeper.hex()} keeps no tree"
-            return None
 
     def paths_of(self, tree: bytes) -> Iterator[tuple[RelPath, bytes]]:
         """Give the paths at which a tree holds lost blobs, with their ids."""

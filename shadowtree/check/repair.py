@@ -18,21 +18,14 @@ from shadowtree.check.check import Check, Subject, check_once, find_hurt
 from shadowtree.check.objects import PackFault, hash_at, open_pack, rebuild_index
 from shadowtree.check.timeline import OF_SQLITE, TimelineRows, rewrite_timeline
 from shadowtree.results.reports import CheckReport
-from shadowtree.store.directory import KEEPER_REF, mend, proves_to_belong
+from shadowtree.store.directory import HEAD_REF, begin_ref, mend, proves_to_belong
 from shadowtree.store.files import QUARANTINE, find_lone_indexes
 from shadowtree.store.git_format import (
-    MODE_TREE,
     PackBytes,
-    TreeEntry,
     deflate,
-    encode_commit,
-    encode_tree,
     object_id,
-    parse_keeper,
 )
-from shadowtree.store.keeper_ref import tell_beyond
-from shadowtree.store.objects import Objects
-from shadowtree.store.pack_writer import PackWriter, write_pack
+from shadowtree.store.pack_writer import PackWriter, name_pack, write_pack
 from shadowtree.store.packs import Pack
 from shadowtree.system import disk
 from shadowtree.system.files import Cursor, TooLong, Unreadable, Vanished, read_file, read_link
@@ -135,8 +128,6 @@ class Repair:
         for id in self._check.named("loose"):
             name = f"objects/{id[:2]}/{id[2:]}"
             self._do(f"the damaged {name} is in quarantine", self._take_away, name)
-        if timeline is not None and self._check.reach.lost:
-            self._make_keepers(timeline)
         self._mend_refs()
         self._clear_away()
 
@@ -231,7 +222,7 @@ class Repair:
             for row in rows:
                 self._copy_whole(self._open_aside(row.name), writer, objects.prove)
         with closing(Journal(self._layout.timeline)) as journal:
-            journal.packs.drop_copies([row.name for row in rows])
+            journal.packs.drop([row.name for row in rows])
         objects.refresh()
 
     def _open_aside(self, name: str) -> Pack | None:
@@ -239,7 +230,7 @@ class Repair:
         directory = os.path.join(self._quarantine, _ROWS)
         index, _ = rebuild_index(directory, name)
         try:
-            return Pack.with_index(os.path.join(directory, name + ".idx"), index)
+            return Pack.with_index(os.path.join(directory, name + ".pack"), index)
         except StoreDamaged:
             return None
 
@@ -273,11 +264,11 @@ class Repair:
 
     def _rewrite(self, names: list[str]) -> None:
         """Copy what is whole in damaged packs and in no sound one, and only then put them aside."""
-        packs = self._check.objects.pack_set
+        others = [pack for pack in self._check.objects.packs() if pack.name not in names]
         with self._new_pack(in_place_of=names) as writer:
             for name in names:
                 pack = open_pack(self._layout.packs, name)
-                self._copy_whole(pack, writer, lambda id: packs.lists_beside(id, names))
+                self._copy_whole(pack, writer, lambda id: any(each.find(id) is not None for each in others))
         for name in names:
             for suffix in _OF_A_PACK:
                 self._take_away(f"objects/pack/{name}{suffix}")
@@ -293,26 +284,11 @@ class Repair:
             for id, offset, _ in pack.entries():
                 if id in writer or hash_at(pack, offset) != id or is_elsewhere(id):
                     continue
-                kind, size, pieces = pack.read(offset)
+                kind, size, pieces = pack.read_at(offset)
                 if kind == b"blob":
                     writer.add_stream(size, pieces, lambda _: False)
                 else:
                     writer.add(kind, id, size, deflate(b"".join(pieces)))
-
-    # Keepers and refs
-
-    def _make_keepers(self, timeline: TimelineRows) -> None:
-        """Make lost keepers again: the timeline holds all that is in them, and the hash proves it."""
-        objects = self._check.objects
-        objects.refresh()
-        made = _make_all_keepers(timeline)
-        # One that kept a forgotten tree is needed only where others are reached through it.
-        chain = _find_chain(objects, timeline, made)
-        pairs = [pair for keeper, content in made.items() if keeper in chain for pair in content]
-        wanted = [pair for pair in pairs if not objects.prove(object_id(*pair))]
-        if wanted:
-            said = f"{len(wanted)} objects that keep trees from 'git gc' were made anew from the timeline"
-            self._do(said, self._store, wanted)
 
     def _store(self, wanted: Iterable[tuple[bytes, bytes]]) -> None:
         with self._new_pack() as writer:
@@ -321,48 +297,34 @@ class Repair:
 
     @contextmanager
     def _new_pack(self, in_place_of: Collection[str] = ()) -> Iterator[PackWriter]:
-        """Make what the body writes durable, and shelve it as any fresh pack; also in place of others."""
-        objects, made = self._check.objects, list[str]()
+        """Make what the body writes durable, in place of other packs, whose rows go."""
+        objects, packs = self._check.objects, self._layout.packs
         objects.refresh()
         writer = objects.start_pack()
         try:
             yield writer
-            objects.publish(writer, made.append)
-            # Without a timeline there is nothing to be put anywhere.
-            with suppress(ShadowError), closing(Journal(self._layout.timeline)) as journal:
-                if in_place_of:
-                    journal.packs.remove(in_place_of, made[0] if made else None)
-                elif made:
-                    journal.packs.add_fresh(made[0], [])
+            for file in writer.complete():
+                name_pack(packs, file)
         except BaseException:
             writer.abandon()
             raise
+        disk.sync_names(packs)
+        if in_place_of:
+            # Without a timeline there is nothing to be done with.
+            with suppress(ShadowError), closing(Journal(self._layout.timeline)) as journal:
+                journal.packs.drop(in_place_of)
 
     def _mend_refs(self) -> None:
-        timeline, damaged = self._check.timeline, self._check.named("ref")
+        damaged = self._check.named("ref")
         if "packed-refs" in damaged:
             self._do("packed-refs is in quarantine", self._take_away, "packed-refs")
-        if timeline is None or not damaged:
-            return
-        keeper, beyond = timeline.last_keeper, self._check.beyond
-        given_up = f"; given up are {tell_beyond(beyond)}" if beyond else ""
-        if keeper is not None:
-            said = f"{KEEPER_REF} ends at the last keeper again{given_up}"
-            self._do(said, self._write_ref, keeper)
-        elif beyond:
-            self._do(f"{KEEPER_REF} is in quarantine{given_up}", self._take_ref_away)
+        if HEAD_REF in damaged:
+            self._do(f"{HEAD_REF} begins anew", self._begin_ref)
 
-    def _take_ref_away(self) -> None:
-        """Put a ref aside of which the timeline knows nothing at all."""
-        for name in ("packed-refs", KEEPER_REF):
-            self._take_away(name)
-        disk.sync_names(os.path.dirname(self._layout.ref))
-
-    def _write_ref(self, keeper: bytes) -> None:
-        for name in ("packed-refs", KEEPER_REF):
-            self._keep(name)
+    def _begin_ref(self) -> None:
+        self._keep(HEAD_REF)
         disk.make_directories(os.path.dirname(self._layout.ref))
-        disk.write_file(self._layout.ref, keeper.hex().encode() + b"\n", beside=self._layout.config)
+        begin_ref(self._layout)
 
     # Quarantine
 
@@ -393,43 +355,6 @@ class Repair:
         place = os.path.join(self._quarantine, name)
         disk.make_directories(os.path.dirname(place))
         return place
-
-
-# Keepers and worktree
-
-
-def _make_all_keepers(timeline: TimelineRows) -> dict[bytes, Made]:
-    """Make each keeper, with the tree that it names, from the timeline's rows; those that fit, by id."""
-    made: dict[bytes, Made] = {}
-    last: bytes | None = None
-    last_live: bytes | None = None
-    for record in timeline.trees.values():
-        entries = [TreeEntry(b"facts", MODE_TREE, record.facts), TreeEntry(b"files", MODE_TREE, record.tree)]
-        kept = encode_tree(entries)
-        # A sweep links live trees only.
-        for parent in {last, last_live}:
-            subject = "tree " + record.tree.hex()
-            commit = encode_commit(object_id(b"tree", kept), parent, record.time_s, subject)
-            if object_id(b"commit", commit) == record.keeper:
-                made[record.keeper] = [(b"commit", commit), (b"tree", kept)]
-        last = record.keeper
-        last_live = record.keeper if record.forgotten_ms is None else last_live
-    return made
-
-
-def _find_chain(objects: Objects, timeline: TimelineRows, made: dict[bytes, Made]) -> set[bytes]:
-    """Find the keepers of live trees, and those before them in the chain."""
-    chain: set[bytes] = set()
-    for record in timeline.live_trees:
-        keeper: bytes | None = record.keeper
-        while keeper is not None and keeper not in chain:
-            chain.add(keeper)
-            try:
-                content = made[keeper][0][1] if keeper in made else objects.read(b"commit", keeper)
-                keeper = parse_keeper(content).parent
-            except StoreDamaged:
-                break
-    return chain
 
 
 def _read_path(cursor: Cursor, path: RelPath) -> bytes | None:

@@ -20,7 +20,7 @@ from shadowtree.store.git_format import PackBytes
 from shadowtree.system import disk
 from shadowtree.timeline import schema
 from shadowtree.timeline.database import Database, has_schema, require_format
-from shadowtree.timeline.pack_rows import decode_pack_name, decode_versions
+from shadowtree.timeline.pack_rows import JOURNALED, ROWS, decode_row, decode_versions, require_name
 from shadowtree.timeline.schema import Event, MessageRow, Table, TreeRecord
 
 TYPE_CHECKING = False
@@ -34,7 +34,8 @@ _SEQUENCE = "sqlite_sequence"
 _COUNTED = schema.CHANGE_COUNTS.replace(
     " FROM", ", (SELECT count(*) FROM changes WHERE event = number) FROM", 1
 )
-_PACKS = "SELECT name, CAST(pack AS BLOB), CAST(pack_index AS BLOB) FROM packs ORDER BY number"
+_PACKS = f"""SELECT name, CAST(pack AS BLOB), CAST(pack_index AS BLOB) FROM packs
+    WHERE state = '{JOURNALED}' ORDER BY number"""
 _MESSAGE_OF_EVENT = schema.EVENTS.columns.index("message")
 
 
@@ -81,11 +82,6 @@ class TimelineRows:
         """The trees that are not forgotten, oldest first."""
         return [tree for tree in self.trees.values() if tree.forgotten_ms is None]
 
-    @property
-    def last_keeper(self) -> bytes | None:
-        """The keeper of the tree that was recorded last; None: nothing was."""
-        return self.trees[max(self.trees)].keeper if self.trees else None
-
     def is_forgotten(self, event: int) -> bool:
         """Whether an event, or its message, was forgotten, so that nothing needs its objects."""
         row = self.events.get(event)
@@ -103,7 +99,7 @@ class TimelineRows:
 
     def packs(self) -> Iterator[PackBytes]:
         """Give every journaled pack, whole or not."""
-        return self._rows(schema.PACKS, lambda row: PackBytes(decode_pack_name(row[:1]), *row[1:]), _PACKS)
+        return self._rows(schema.PACKS, lambda row: PackBytes(require_name(row[0]), *row[1:]), _PACKS)
 
     def _read(self) -> None:
         try:
@@ -122,8 +118,8 @@ class TimelineRows:
         self._check(schema.SKIPS, schema.decode_skips)
         self._check(schema.PINS, schema.PINS.decode)
         self._check(schema.PURGED, schema.PURGED.decode)
-        self._check(schema.FRESH, decode_versions, "SELECT versions FROM fresh")
-        self._check(schema.FRESH, decode_pack_name, "SELECT name FROM fresh")
+        self._check(schema.PACKS, decode_row, ROWS)
+        self._check(schema.PACKS, decode_versions, "SELECT name, versions FROM packs")
         self._find_lost_rows()
         for event in self.events.values():
             for number in {event.before, event.after} & self._damaged_trees:

@@ -247,7 +247,7 @@ class Recorder:
         rewritten = list_rewritten(taken.scan, record.tree, record.facts)
         if rewritten is not None:
             return rewritten
-        root = taken.publish(self.writer.time_s)
+        root = taken.publish()
         return list_changes(open_recorded(self._opened.objects, record.tree, record.facts), root)
 
     def _with_warnings(self, message: Message, taken: Capture, warnings: Sequence[str] = ()) -> Message:

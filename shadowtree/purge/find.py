@@ -18,9 +18,8 @@ from shadowtree.capture.facts import ANYTHING, IGNORE_BLOB, RULES_BLOB, SUBTREE_
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.rules.sources import OWN_IGNORE
 from shadowtree.purge.rewrite import Eraser, Hit
-from shadowtree.store.git_format import MODE_TREE, blob_id, parse_keeper
-from shadowtree.store.objects import Objects, Scratch
-from shadowtree.timeline.schema import TreeRecord
+from shadowtree.store.git_format import MODE_TREE, blob_id
+from shadowtree.store.objects import Scratch
 
 _COMMON = frozenset({blob_id(b""), blob_id(ANYTHING)})
 """Contents that are nobody's secret: that of an empty file, and the rule that stands for purged ones."""
@@ -146,7 +145,7 @@ class _Search:
         self._journal = opened.journal
         self._objects = opened.objects
         self._live = list(opened.journal.live_trees())
-        self._beside = {blob for record in self._live for blob in Kept(self._objects, record).also}
+        self._beside = {blob for record in self._live for blob in record.blobs_beside}
         """What acts kept beside trees."""
 
     def find(self, tombstones: Tombstones) -> set[Hit]:
@@ -221,12 +220,3 @@ class _Search:
     def _find_fact(self, facts: bytes | None, name: bytes) -> bytes | None:
         entries = () if facts is None else self._objects.read_tree(facts)
         return next((entry.id for entry in entries if entry.name == name), None)
-
-
-class Kept:
-    """What a commit keeps: a tree, its facts, and contents beside them."""
-
-    def __init__(self, objects: Objects, record: TreeRecord) -> None:
-        self.commit = parse_keeper(objects.read(b"commit", record.keeper))
-        beside = [entry.id for entry in objects.read_tree(self.commit.tree) if entry.name == b"also"]
-        self.also = [entry.id for tree in beside for entry in objects.read_tree(tree)]

@@ -19,13 +19,15 @@ from shadowtree.base.errors import NotConfirmed, StoreDamaged, StoreFailed, Unkn
 from shadowtree.base.frozen import replace
 from shadowtree.base.paths import to_text
 from shadowtree.capture.open_store import OpenStore
-from shadowtree.purge.find import Find, Kept, Target, find
+from shadowtree.purge.find import Find, Target, find
 from shadowtree.purge.redact import plan_redactions
 from shadowtree.purge.rewrite import Eraser
 from shadowtree.results.reports import Purged
+from shadowtree.store.directory import begin_ref
 from shadowtree.store.files import QUARANTINE, list_files
+from shadowtree.store.refs import list_refs
+from shadowtree.store.walk import Walker
 from shadowtree.system import disk
-from shadowtree.timeline.live_objects import Marking
 from shadowtree.timeline.schema import TreeRecord
 
 TYPE_CHECKING = False
@@ -85,9 +87,7 @@ class _Rewriting:
         self._found = found
         self._pack: PackWriter = opened.objects.start_pack()
         self._rows: list[tuple[int, bytes, bytes, bytes, int]] = []
-        self._last: bytes | None = None
-        self._trees = 0
-        """How many records are others than they were."""
+        """The records that are others than they were."""
         eraser = Eraser(opened.objects, self._pack, found.tombstones)
         for record in opened.journal.live_trees():
             self._rewrite(record, eraser)
@@ -102,23 +102,15 @@ class _Rewriting:
         return self._redactions.is_nothing and not (found.paths or found.also_at or found.unread)
 
     def _rewrite(self, record: TreeRecord, eraser: Eraser) -> None:
-        kept = Kept(self._opened.objects, record)
         erased = eraser.erase(record.tree, record.facts)
         tree, facts = erased.tree, erased.facts
         assert tree is not None
         assert facts is not None
         gone = self._found.blobs - self._found.kept
-        also = [blob for blob in kept.also if blob not in gone]
-        is_same = (tree, facts, also) == (record.tree, record.facts, kept.also)
-        self._trees += not is_same
-        if is_same and kept.commit.parent == self._last:
-            self._last = record.keeper
-            return
-        self._last = self._opened.add_keeper(
-            self._pack, tree, facts, time_s=record.time_s, also=also, after=self._last
-        )
-        files = record.files - sum(1 for _, blob in erased.hits if blob)
-        self._rows.append((record.number, tree, facts, self._last, files))
+        also = b"".join(blob for blob in record.blobs_beside if blob not in gone)
+        if (tree, facts, also) != (record.tree, record.facts, record.also):
+            files = record.files - sum(1 for _, blob in erased.hits if blob)
+            self._rows.append((record.number, tree, facts, also, files))
 
     def foresee(self) -> Purged:
         """Report what recording this would do."""
@@ -130,7 +122,7 @@ class _Rewriting:
         return Purged(
             [to_text(path) for path in found.paths],
             sorted(blob.hex() for blob in found.blobs),
-            self._trees,
+            len(self._rows),
             [(names[row.session], row.id) for row in rows if row.forgotten_ms is None],
             [to_text(path) for path in found.also_at],
             sorted(blob.hex() for blob in found.left),
@@ -143,9 +135,9 @@ class _Rewriting:
     def record(self, time_ms: int) -> None:
         """Record all of it in one transaction."""
         journal = self._opened.journal
-        assert self._last is not None
-        self._opened.intake.publish(self._pack)
-        with self._opened.intake.recording(self._last):
+        if self._pack.ids:
+            self._opened.publisher.publish(self._pack)
+        with self._opened.publisher.recording():
             journal.purges.rewrite_trees(self._rows)
             journal.purges.veil_changes(self._changes, self._found.tombstones)
             journal.purges.replace_texts(self._redactions.texts)
@@ -185,12 +177,14 @@ def _finish_now(opened: OpenStore, sweep: Sweep, target: Target) -> tuple[int, i
 
 def finish(opened: OpenStore, sweep: Sweep) -> tuple[int, int]:
     """Remove from every file of the store what is purged, then note that nothing is left of it."""
-    swept = sweep(opened)
     store = opened.layout.store
     # What processes that died left, what git wrote of older commits, and what a repair set aside.
     for file in list(list_files(store)):
         if not file.is_directory and (file.is_temporary or file.is_derived or file.is_of_commits):
             disk.remove_file(os.path.join(store, file.name))
+    begin_ref(opened.layout)
+    opened.objects.refresh()
+    swept = sweep(opened)
     if os.path.lexists(os.path.join(store, QUARANTINE)):
         disk.remove_tree(os.path.join(store, QUARANTINE))
     _require_nothing_left(opened)
@@ -202,8 +196,10 @@ def finish(opened: OpenStore, sweep: Sweep) -> tuple[int, int]:
 
 def _require_nothing_left(opened: OpenStore) -> None:
     """Raise StoreDamaged if a file or a row holds an object that nothing needs, or cannot be read."""
-    marking = Marking(opened.objects, opened.limits.mark)
-    marking.add(reversed(list(opened.journal.live_trees())))
+    walker = Walker(opened.objects)
+    for record in opened.journal.live_trees():
+        walker.walk_trees((record.tree, record.facts), record.blobs_beside)
+    walker.walk_any(list_refs(opened.layout.store).values())
     opened.objects.refresh()
     packs = opened.objects.packs()
     names = {pack.name for pack in packs}
@@ -212,5 +208,5 @@ def _require_nothing_left(opened: OpenStore) -> None:
     if not named <= names or opened.objects.loose.ids():
         raise StoreDamaged("a pack cannot be read, so that nobody can say whether what was purged is in it")
     for pack in packs:
-        if not marking.live.issuperset(pack.ids()):
+        if not walker.reached.issuperset(pack.ids()):
             raise StoreDamaged(f"{pack.path} still holds what nothing needs")

@@ -49,7 +49,7 @@ def read_keep(
 
 def forget_old(locked: Locked, keep: Keep, keep_sessions: Collection[str], *, frees: bool) -> Forgotten:
     """Forget what is not kept; if it `frees`, remove what only that needed, or forget nothing at all."""
-    sweep = Sweep(is_brief=True)
+    sweep = Sweep()
     with locked() as opened:
         planned = plan_old(opened, keep, keep_sessions)
         if not planned.is_nothing:

@@ -1,13 +1,12 @@
-"""Freeing a store of what no live tree needs, in steps: mark, keep what is live together, remove the rest.
+"""Free a store of what no live tree and no ref needs, in steps: mark, rewrite what is live, remove the rest.
 
     prove     before anything is forgotten: make sure that no damage is in the way of the steps below, and
               that there is room for them; else messages would be gone, and nothing won
-    mark      walk every live record; if an object is missing, or a row of the timeline is not what was
-              written, stop, and remove nothing; what is remembered elsewhere of other objects no longer
-              counts: in the cache, and by processes that watch
-    chain     make the commits that keep live trees anew, without those of forgotten trees
-    shelve    shelf by shelf, write what is live anew and read it back; only then remove the old shelf;
-              a shelf of which nearly all is live stays as it is
+    mark      walk every live record and every ref; if an object is missing, or a row of the timeline is not
+              what was written, stop, and remove nothing; what is remembered elsewhere of other objects no
+              longer counts: in the cache, and by processes that watch
+    rewrite   part by part, write what is live anew and read it back; only then remove the old part; one of
+              which nearly all is live stays as it is
 
 The lock may be let go between two steps, so that others need not wait. What they recorded meanwhile is marked
 before anything else goes: a snapshot may have found in the store what nothing needed before.
@@ -15,17 +14,20 @@ before anything else goes: a snapshot may have found in the store what nothing n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from time import monotonic
 
 from shadowtree.base.errors import OutOfSpace
 from shadowtree.capture.open_store import OpenStore
-from shadowtree.store.git_format import deflate, encode_commit, object_id
+from shadowtree.store.git_format import deflate
+from shadowtree.store.packs import Pack
+from shadowtree.store.refs import list_refs
+from shadowtree.store.repack import Repacker
+from shadowtree.store.walk import Walker
 from shadowtree.system.syscalls import free_bytes
-from shadowtree.timeline.database import RowsStamp
-from shadowtree.timeline.live_objects import Marking
-from shadowtree.timeline.schema import TreeRecord
+from shadowtree.timeline.publish import remove_lists
+from shadowtree.timeline.tidy import run_job
 
 Locked = Callable[[], AbstractContextManager[OpenStore]]
 """Takes the lock of the store."""
@@ -34,16 +36,12 @@ Locked = Callable[[], AbstractContextManager[OpenStore]]
 class Sweep:
     """One sweep of a store. Each step is for the holder of the lock."""
 
-    def __init__(self, *, is_thorough: bool = False, is_brief: bool = False) -> None:
+    def __init__(self, *, is_thorough: bool = False) -> None:
         self._is_thorough = is_thorough
-        """Remove everything that is not needed, however little it is."""
-        self._is_brief = is_brief
-        """Leave what is too little for a shelf fresh."""
-        self._marking: Marking | None = None
-        self._marked: dict[int, bytes] = {}
-        """For each record that is marked, by its number, the commit that keeps it."""
-        self._seen: RowsStamp | None = None
-        """The stamp of the timeline after the last step."""
+        """Remove everything that is not needed, however little it is, and however young."""
+        self._walker: Walker | None = None
+        self._marked: set[int] = set()
+        """The records that are marked, by their numbers."""
         self._before: tuple[frozenset[bytes], int] | None = None
         self.removed = 0
         """How many objects are gone, once the sweep is over."""
@@ -57,9 +55,8 @@ class Sweep:
         what is written before something goes.
         """
         opened.journal.require_sound()
-        self._marking, self._marked = Marking(opened.objects, opened.limits.mark), {}
-        self._add(self._marking, (tree for tree in opened.journal.live_trees() if tree.number not in going))
-        needed = opened.intake.require_shelvable(self._marking, is_brief=self._is_brief)
+        live = self._mark(opened, Walker(opened.objects), set(), going)
+        needed = self._look(opened, live).require_whole(is_thorough=self._is_thorough)
         free = free_bytes(opened.layout.objects)
         if free < needed:
             raise OutOfSpace(opened.layout.store, free=free, needed=needed, min_free=0)
@@ -71,93 +68,95 @@ class Sweep:
             with locked() as opened:
                 limits = opened.limits
                 deadline = monotonic() + limits.sweep_hold_s
-                is_over = False
-                while has_more and not is_over:
-                    has_more = self.step(opened, lambda: monotonic() >= deadline)  # noqa: B023 - called at once
-                    is_over = monotonic() >= deadline
+                while has_more and monotonic() < deadline:
+                    has_more = self.step(opened)
             if has_more:
                 limits.sleep(limits.sweep_pause_s)
 
-    def step(self, opened: OpenStore, is_over: Callable[[], bool] = lambda: True) -> bool:
-        """Do one step, and more of the same until it `is_over`; True if there is more to do."""
+    def step(self, opened: OpenStore) -> bool:
+        """Do one step; True if there is more to do."""
         if self._before is None:
             self._before = _measure(opened)
-        has_more = opened.intake.shelve(
-            self._mark(opened), is_thorough=self._is_thorough, is_brief=self._is_brief, is_over=is_over
-        )
+        if self._walker is None:
+            self._walker, self._marked = Walker(opened.objects), set()
+        opened.journal.require_sound()
+        known = len(self._walker.reached)
+        live = self._mark(opened, self._walker, self._marked)
+        if len(live) != known:
+            opened.doubt_memory(live)
+        has_more = self._take_loose(opened, live) or self._rewrite(opened, live)
         if not has_more:
             opened.journal.compact()
             (ids_before, bytes_before), (ids, bytes_) = self._before, _measure(opened)
             self.removed, self.freed = len(ids_before - ids), max(0, bytes_before - bytes_)
         opened.remember_packs()
-        self._seen = opened.journal.stamp()
         return has_more
 
-    def _mark(self, opened: OpenStore) -> Marking:
-        """Mark what was recorded since the last step, the newest first; the first time, mark everything.
-
-        If another process has swept meanwhile, and made the commits anew, mark everything again. What was
-        recorded and forgotten since is not marked, so it must not be left in the chain.
-        """
-        journal, marking = opened.journal, self._marking
-        is_unchanged = self._seen is not None and (
-            journal.stamp() == self._seen or not any(map(self._is_news, journal.live_trees()))
-        )
-        if marking is not None and is_unchanged:
-            return marking
-        journal.require_sound()
-        marking = self._marking = marking or Marking(opened.objects, opened.limits.mark)
-        marking.refresh()
-        self._rewrite_chain(opened, marking)
-        live = list(journal.live_trees())
-        if any(self._is_news(record) for record in live if record.number in self._marked):
-            marking, self._marked = Marking(opened.objects, opened.limits.mark), {}
-            self._marking = marking
-        self._add(marking, (record for record in live if record.number not in self._marked))
-        opened.doubt_memory(marking.live)
-        return marking
-
-    def _is_news(self, record: TreeRecord) -> bool:
-        """Whether a record is not marked, or another commit keeps it since."""
-        return self._marked.get(record.number) != record.keeper
-
-    def _add(self, marking: Marking, records: Iterable[TreeRecord]) -> None:
-        newest_first = list(records)[::-1]
-        marking.add(newest_first)
-        self._marked.update((record.number, record.keeper) for record in newest_first)
-
-    def _rewrite_chain(self, opened: OpenStore, marking: Marking) -> None:
-        """Make each commit that keeps a live tree the child of the commit that keeps the live tree before it.
-
-        What the commits keep is marked already if the commits that they replace were.
-        """
-        pack = opened.objects.start_pack()
-        replaced: dict[int, tuple[bytes, bytes]] = {}
-        last: bytes | None = None
+    def _mark(
+        self, opened: OpenStore, walker: Walker, marked: set[int], going: Collection[int] = ()
+    ) -> set[bytes]:
+        """Mark what is needed, and was not marked before."""
         for record in opened.journal.live_trees():
-            keeper, read = record.keeper, marking.read_keeper(record)
-            if read.parent != last:
-                commit = encode_commit(read.tree, last, record.time_s, "tree " + record.tree.hex())
-                keeper = object_id(b"commit", commit)
-                # Hardly ever there is one like it, and then it is there twice until the shelves are written.
-                pack.add(b"commit", keeper, len(commit), deflate(commit))
-                replaced[record.number] = record.keeper, keeper
-            last = keeper
-        if replaced:
-            assert last is not None
-            opened.intake.publish(pack)
-            with opened.intake.recording(last):
-                opened.journal.set_keepers({number: keeper for number, (_, keeper) in replaced.items()})
-            marking.note_rewritten(replaced.values())
-        known = {number: pair for number, pair in replaced.items() if self._marked.get(number) == pair[0]}
-        marking.replace_keepers(known.values())
-        self._marked.update((number, keeper) for number, (_, keeper) in known.items())
+            if record.number not in marked and record.number not in going:
+                walker.walk_trees((record.tree, record.facts), record.blobs_beside)
+                marked.add(record.number)
+        walker.walk_any(list_refs(opened.layout.store).values())
+        for pack in self._list_young(opened):
+            walker.walk_any(pack.ids())
+        return walker.reached
+
+    def _list_young(self, opened: OpenStore) -> list[Pack]:
+        """List the packs that others added a short time ago: what is in them stays without a ref to it."""
+        if self._is_thorough:
+            return []
+        since_s = opened.limits.clock_ns() / 1e9 - opened.limits.packs.grace_s
+        packs = opened.objects.packs()
+        return [pack for pack in packs if not pack.is_ours and (pack.stamp or (0,))[0] / 1e9 > since_s]
+
+    def _look(self, opened: OpenStore, live: set[bytes]) -> Repacker:
+        young = self._list_young(opened)
+        return Repacker(
+            opened.objects, opened.journal.packs.versions(), opened.limits.packs, live, left_alone=young
+        )
+
+    def _rewrite(self, opened: OpenStore, live: set[bytes]) -> bool:
+        """Rewrite one part, or remove packs of which nothing is needed; True if there was something to do."""
+        repacker = self._look(opened, live)
+        job = repacker.choose_stale(is_thorough=self._is_thorough)
+        if job is not None:
+            run_job(repacker, job, opened.publisher)
+            return True
+        empty = repacker.find_empty()
+        if empty:
+            with opened.publisher.recording(gone=empty):
+                pass
+        return bool(empty)
+
+    def _take_loose(self, opened: OpenStore, live: set[bytes]) -> bool:
+        """Put live loose objects into a pack, and remove all that are old; True if some were live."""
+        loose, objects = opened.objects.loose, opened.objects
+        since_s = opened.limits.clock_ns() / 1e9 - opened.limits.packs.grace_s
+        ids = loose.ids()
+        kept = [id for id in ids if id in live]
+        if kept:
+            pack = objects.start_pack()
+            for id in kept:
+                kind, content = objects.read_any(id)
+                pack.add(kind, id, len(content), deflate(content))
+            opened.publisher.publish(pack)
+            with opened.publisher.recording():
+                pass
+        old = [id for id in ids if id not in live and (self._is_thorough or loose.written_s(id) < since_s)]
+        if kept or old:
+            remove_lists(opened.layout)
+            objects.remove_loose([*kept, *old])
+        return bool(kept)
 
 
 def sweep_all(opened: OpenStore) -> tuple[int, int]:
     """Remove everything that is not needed, at once; give how many objects and bytes are gone."""
     sweep = Sweep(is_thorough=True)
-    while sweep.step(opened, lambda: False):
+    while sweep.step(opened):
         pass
     return sweep.removed, sweep.freed
 

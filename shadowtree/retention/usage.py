@@ -13,7 +13,7 @@ from shadowtree.base.paths import ROOT, RelPath, join, to_text
 from shadowtree.capture.capture import Site
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.results.reports import PathFigure, SessionFigure, Usage
-from shadowtree.store.git_format import EMPTY_TREE, MODE_TREE, parse_keeper
+from shadowtree.store.git_format import EMPTY_TREE, MODE_TREE
 from shadowtree.store.objects import Objects
 from shadowtree.timeline.schema import TreeRecord
 
@@ -65,7 +65,7 @@ class PathSizes:
         self._seen: set[bytes] = set()
         self._figures: dict[_Place, tuple[int, int]] = {}
         self.total = 0
-        """All of it together, with what facts and keepers take."""
+        """All of it together, with what facts take."""
 
     @property
     def packed(self) -> int:
@@ -75,13 +75,12 @@ class PathSizes:
     def add(self, records: Iterable[TreeRecord]) -> None:
         """Weigh all that recorded trees need; what several need counts where the first one has it."""
         for record in records:
-            kept = _read_kept(self._objects, record)
-            self._add(record.keeper, None)
-            self._add(kept, None)
-            for entry in self._objects.read_tree(kept):
-                is_files = entry.name == b"files"
-                if self._add(entry.id, (ROOT, False) if is_files else None):
-                    self._add_below(entry.id, is_files=is_files)
+            if self._add(record.tree, (ROOT, False)):
+                self._add_below(record.tree, is_files=True)
+            if self._add(record.facts, None):
+                self._add_below(record.facts, is_files=False)
+            for blob in record.blobs_beside:
+                self._add(blob, None)
 
     def _add_below(self, root: bytes, *, is_files: bool) -> None:
         waiting = [(ROOT, root)]
@@ -133,8 +132,9 @@ def measure_claims(
     claimant_of: dict[bytes, Claimant] = {}
     for record, claimants in owned:
         claimant = next(iter(claimants)) if len(claimants) == 1 else _SHARED
-        waiting = [_read_kept(objects, record)]
-        claimant_of[record.keeper] = claimant
+        waiting = [record.tree, record.facts]
+        for blob in record.blobs_beside:
+            _claim(claimant_of, blob, claimant)
         while waiting:
             tree = waiting.pop()
             if not _claim(claimant_of, tree, claimant):
@@ -164,11 +164,6 @@ def _claim(claimant_of: dict[bytes, Claimant], wanted: bytes, claimant: Claimant
 
 def _weigh(objects: Objects, wanted: bytes) -> int:
     return 0 if wanted == EMPTY_TREE else objects.stored_size(wanted)
-
-
-def _read_kept(objects: Objects, record: TreeRecord) -> bytes:
-    """Give the tree of a keeper: of files, facts, and what else is kept with them."""
-    return parse_keeper(objects.read(b"commit", record.keeper)).tree
 
 
 def _places(path: RelPath, top: RelPath, depth: int, *, is_file: bool) -> Iterator[_Place]:

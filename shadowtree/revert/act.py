@@ -129,7 +129,7 @@ def run(act: Act) -> Outcome:
         capture(act.site, act.opened, progress=progress) as taken,
         Writer(act.site.worktree, act.site.limits.unwritten_bytes) as writer,
     ):
-        root = taken.publish(act.session_writer.time_s)
+        root = taken.publish()
         prepared = prepare(act, act.opened.objects, root, taken.scan, writer)
         if prepared.target.is_nothing:
             taken.abandon()

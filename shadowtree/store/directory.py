@@ -19,6 +19,7 @@ from shadowtree.base.errors import (
     UnsafePath,
     WorktreeReplaced,
 )
+from shadowtree.store.git_format import EMPTY_TREE, deflate, encode_commit, object_id
 from shadowtree.store.identity import (
     IDENTITY,
     encode_anchor,
@@ -29,16 +30,19 @@ from shadowtree.store.identity import (
     read_anchor,
     read_identity,
 )
+from shadowtree.store.pack_writer import PackWriter, name_pack
 from shadowtree.system import disk
 from shadowtree.system.syscalls import host_name, is_process_alive
 from shadowtree.system.user_dirs import Places
 
-KEEPER_REF = "refs/heads/shadowtree"
-"""The one ref of a store: a chain of commits that keeps every recorded tree from `git gc`."""
+HEAD_REF = "refs/heads/shadowtree"
+"""What HEAD names: an empty commit, until the conversation is made into commits. Without any ref, git would
+complain of a store."""
 
 _NEW_SUFFIX = ".new"
 _DIRECTORIES = ("objects", "objects/pack", "objects/info", "refs", "refs/heads", "info")
-_HEAD = f"ref: {KEEPER_REF}\n".encode()
+_HEAD = f"ref: {HEAD_REF}\n".encode()
+_ROOT_COMMIT = encode_commit(EMPTY_TREE, (), 0, b"A store of shadowtree\n")
 
 
 class StoreLayout:
@@ -49,7 +53,7 @@ class StoreLayout:
         # Plain text: it is made several times a command, and `os.path.join` takes ten times as long.
         self.objects = f"{store}/objects"
         self.packs = f"{store}/objects/pack"
-        self.ref = f"{store}/{KEEPER_REF}"
+        self.ref = f"{store}/{HEAD_REF}"
         self.config = f"{store}/config"
         self.identity = f"{store}/{IDENTITY}"
         self.timeline = f"{store}/timeline.db"
@@ -202,7 +206,7 @@ def _find_fault(store: str, worktree: str, file: str) -> str | None:
         return None
     if file == "HEAD":
         is_named = disk.read_if_there(os.path.join(store, file)) == _HEAD
-        return None if is_named else f"does not name {KEEPER_REF}"
+        return None if is_named else f"does not name {HEAD_REF}"
     is_told = _is_configured(store, _core_config(worktree))
     return None if is_told else "does not say what git has to know of the store"
 
@@ -263,8 +267,22 @@ def _fill(layout: StoreLayout, worktree: str, prepare: Callable[[StoreLayout], N
     disk.sync_names(layout.objects)
     disk.write_file(os.path.join(layout.store, "HEAD"), _HEAD)
     disk.write_file(layout.config, _git_config(worktree))
+    begin_ref(layout)
     prepare(layout)
     disk.write_file(layout.identity, encode_identity(identify(worktree)))
+
+
+def begin_ref(layout: StoreLayout) -> None:
+    """Let the ref that HEAD names begin at an empty commit, durably."""
+    pack = PackWriter(layout.packs)
+    for kind, content in ((b"tree", b""), (b"commit", _ROOT_COMMIT)):
+        pack.add(kind, object_id(kind, content), len(content), deflate(content))
+    for file in pack.complete():
+        name_pack(layout.packs, file)
+    disk.sync_names(layout.packs)
+    # A temporary among the refs would be a broken one to git.
+    commit = object_id(b"commit", _ROOT_COMMIT).hex().encode() + b"\n"
+    disk.write_file(layout.ref, commit, beside=layout.config)
 
 
 def _publish(building: str, store: str) -> None:

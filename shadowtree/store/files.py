@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from shadowtree.base.errors import StoreFailed
 from shadowtree.base.frozen import frozen
-from shadowtree.store.directory import KEEPER_REF
+from shadowtree.store.directory import HEAD_REF
 from shadowtree.store.git_format import INDEX_SUFFIX, PACK_SUFFIX
 from shadowtree.system import disk
 
@@ -25,7 +25,7 @@ QUARANTINE = "quarantine"
 
 _OURS = r"shadowtree\.json|lock|(timeline|cache)\.db(-wal|-shm|-journal)?|config|HEAD|refs/heads/shadowtree"
 _WRITTEN = re.compile(_OURS)
-_PACKS = r"objects/pack/pack-[0-9a-f]{40}\.(pack|idx)"
+_PACKS = r"objects/pack/pack-[0-9a-f]{40}\.(pack|idx|keep)"
 _LOOSE = r"objects/[0-9a-f]{2}/[0-9a-f]{38}"
 _OF_GIT = (
     r"objects/pack/pack-[0-9a-f]{40}\.(rev|bitmap|mtimes|promisor)|objects/pack/multi-pack-index.*"
@@ -92,9 +92,7 @@ class StoreFile:
         """Whether a process that died left it behind, if nobody is at work."""
         base = os.path.basename(self.name)
         return not self.is_directory and (
-            base.startswith(disk.TEMPORARY_PREFIX)
-            or bool(_GIT_TEMPORARY.fullmatch(self.name))
-            or (self.name.startswith("objects/pack/") and base.endswith(".keep"))
+            base.startswith(disk.TEMPORARY_PREFIX) or bool(_GIT_TEMPORARY.fullmatch(self.name))
         )
 
     @property
@@ -105,7 +103,7 @@ class StoreFile:
     @property
     def is_of_commits(self) -> bool:
         """Whether git noted in it which commits there are, or were; a store does without."""
-        return bool(_OF_COMMITS.fullmatch(self.name)) and self.name != KEEPER_REF
+        return bool(_OF_COMMITS.fullmatch(self.name)) and self.name != HEAD_REF
 
     @property
     def pack(self) -> str | None:

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
 
 _LEVEL = 1
-_QUICK = 0 if _library.__name__.startswith("isal") else 1
-"""isal's lowest level compresses, unlike zlib's: a quarter less, in a fifth of the time."""
 
 PACK_SUFFIX = ".pack"
 INDEX_SUFFIX = ".idx"
@@ -129,11 +127,6 @@ class PackBytes:
             and self.pack[-20:] == checksum == self.index[-40:-20]
             and self.index[-20:] == sha1(self.index[:-20], usedforsecurity=False).digest()
         )
-
-
-def deflate_quickly(content: bytes) -> bytes:
-    """Compress what will soon be compressed once more, or become a delta."""
-    return _library.compress(content, _QUICK)
 
 
 def deflate(content: bytes) -> bytes:
@@ -231,123 +224,22 @@ def _is_possible_name(name: bytes) -> bool:
     return bool(name) and b"/" not in name and name not in (b".", b"..") and not is_forbidden(name)
 
 
-class TreeListing:
-    """The entries of a tree by their places, for who walks a whole store and makes no file of what it finds.
+def list_tree(content: bytes, of: str) -> list[tuple[bool, bytes]]:
+    """List a tree for who walks a whole store and makes no file of what it finds: is it a tree, and its id.
 
-    Nothing is checked but that it is a tree. Two versions of a directory mostly have the same names, and
-    differ in an id or two. So the bytes of both are compared, and where they differ in ids alone, the places
-    of these are all that is looked at:
-
-        known    40000 doc␀ 1f…   100644 a.py␀ 77…   100644 b.py␀ 30…
-        next     40000 doc␀ 1f…   100644 a.py␀ e2…   100644 b.py␀ 30…      another id at place 1
+    Nothing is checked but that it is a tree.
     """
-
-    __slots__ = ("_content", "_ends")
-
-    def __init__(self, content: bytes, alike: TreeListing | None = None) -> None:
-        """List a tree; one that is `alike` has the same names."""
-        self._content = content
-        self._ends: list[int] = _find_ends(content) if alike is None else alike._ends
-        """Where each entry ends, and its id."""
-
-    @property
-    def size(self) -> int:
-        """How many bytes the tree has."""
-        return len(self._content)
-
-    def __len__(self) -> int:
-        return len(self._ends)
-
-    def id(self, place: int) -> bytes:
-        """Give the id in an entry."""
-        end = self._ends[place]
-        return self._content[end - _ID_SIZE : end]
-
-    def is_tree(self, place: int) -> bool:
-        """Tell whether an entry is a subtree."""
-        return self._content.startswith(b"40000 ", self._ends[place - 1] if place else 0)
-
-    def name(self, place: int) -> bytes:
-        """Give the name in an entry."""
-        return self._head(place).partition(b" ")[2].removesuffix(b"\0")
-
-    def _head(self, place: int) -> bytes:
-        """Give what stands before an id."""
-        return self._content[self._ends[place - 1] if place else 0 : self._ends[place] - _ID_SIZE]
-
-    def find_changes(self, content: bytes) -> Sequence[int] | None:
-        """Give the places at which a tree of the same names has other ids; None if names or modes differ."""
-        known, ends = self._content, self._ends
-        if len(content) != len(known):
-            return None
-        first = self._count_alike(content)
-        if first == len(ends):
-            return ()
-        start, end = ends[first - 1] if first else 0, ends[first]
-        id_start = end - _ID_SIZE
-        if known[start:id_start] != content[start:id_start]:
-            return None
-        # Nearly always it is one.
-        if known[end:] == content[end:]:
-            return (first,)
-        other = TreeListing(content, self)
-        places = range(first, len(ends))
-        if any(self._head(place) != other._head(place) for place in places):
-            return None
-        return [place for place in places if self.id(place) != other.id(place)]
-
-    def _count_alike(self, content: bytes) -> int:
-        """Tell how many entries are the same from the first on, by comparing ever fewer of them."""
-        known, ends = self._content, self._ends
-        low, high, start = 0, len(ends), 0
-        while low < high:
-            middle = (low + high) // 2
-            end = ends[middle]
-            if known[start:end] == content[start:end]:
-                low, start = middle + 1, end
-            else:
-                high = middle
-        return low
+    rows = _ENTRY.findall(content)
+    if sum(map(len, rows)) != len(content):
+        raise StoreDamaged(f"tree {of} is none")
+    return [(row.startswith(b"40000 "), row[-_ID_SIZE:]) for row in rows]
 
 
-def _find_ends(content: bytes) -> list[int]:
-    ends = list(itertools.accumulate(map(len, _ENTRY.findall(content))))
-    if (ends[-1] if ends else 0) != len(content):
-        raise StoreDamaged("what should be a tree is none")
-    return ends
-
-
-def encode_commit(tree: bytes, parent: bytes | None, time_s: int, text: str) -> bytes:
-    """Make the commit that keeps a recorded tree from `git gc`."""
+def encode_commit(tree: bytes, parents: Sequence[bytes], time_s: int, text: bytes) -> bytes:
+    """Make a commit; shadowtree itself is its author."""
     who = b"shadowtree <shadowtree@localhost> %d +0000" % time_s
-    lines = [b"tree " + tree.hex().encode()]
-    if parent is not None:
-        lines.append(b"parent " + parent.hex().encode())
-    lines += [b"author " + who, b"committer " + who, b"", text.encode("utf-8", "replace"), b""]
-    return b"\n".join(lines)
-
-
-@frozen
-class Keeper:
-    """What a commit that keeps a recorded tree says."""
-
-    tree: bytes
-    parent: bytes | None
-
-
-def parse_keeper(content: bytes) -> Keeper:
-    """Read a commit that keeps a recorded tree; StoreDamaged if it is none."""
-    lines = content.split(b"\n", 2)
-    try:
-        kind, tree = lines[0].split(b" ")
-        parent = lines[1].removeprefix(b"parent ") if lines[1].startswith(b"parent ") else None
-        if kind != b"tree":
-            raise ValueError(kind)
-        return Keeper(
-            bytes.fromhex(tree.decode()), None if parent is None else bytes.fromhex(parent.decode())
-        )
-    except (IndexError, ValueError) as error:
-        raise StoreDamaged("a commit that should keep a tree is none") from error
+    lines = [b"tree " + tree.hex().encode(), *(b"parent " + parent.hex().encode() for parent in parents)]
+    return b"\n".join([*lines, b"author " + who, b"committer " + who, b"", text])
 
 
 def pack_header(count: int) -> bytes:
@@ -396,17 +288,6 @@ def parse_entry_head(head: bytes, offset: int, of: str) -> EntryHead:
     except IndexError as error:
         raise StoreDamaged(f"{of} ends too early") from error
     return EntryHead(kind_number, size, offset + position, base)
-
-
-def encode_delta_offset(distance: int) -> bytes:
-    """Say how far back the base of a delta is."""
-    encoded = bytearray([distance & 0x7F])
-    distance >>= 7
-    while distance:
-        distance -= 1
-        encoded.append(0x80 | (distance & 0x7F))
-        distance >>= 7
-    return bytes(reversed(encoded))
 
 
 def encode_pack_index(entries: Sequence[PackEntry], pack_checksum: bytes) -> bytes:

@@ -21,14 +21,13 @@ from shadowtree.store.git_format import (
     TreeEntry,
     decode_tree,
     deflate,
-    deflate_quickly,
     hash_source,
     object_header,
     object_id,
 )
 from shadowtree.store.pack_set import PackSet
-from shadowtree.store.pack_writer import PackWriter
-from shadowtree.store.packs import Pack, RawEntry
+from shadowtree.store.pack_writer import PackFile, PackWriter
+from shadowtree.store.packs import Pack
 from shadowtree.system import disk
 
 TYPE_CHECKING = False
@@ -145,9 +144,9 @@ class Objects:
         """Give the copies that the last look found."""
         if self._scratch is not None:
             yield from self._scratch.find(wanted)
-        for pack, offset in self.pack_set.find(wanted):
+        for pack in self.pack_set.find(wanted):
             try:
-                source = pack.read(offset)
+                source = pack.read(wanted)
             except (StoreDamaged, StoreFailed):
                 continue
             yield source
@@ -279,27 +278,11 @@ class Objects:
         total = sum(max(0, pack.size - _PACK_FRAME) for pack in packs)
         return len(packs), total + self.loose.total_bytes()
 
-    def copy_large(self, wanted: bytes, into: PackWriter, limit: int) -> bool:
-        """Copy an object that takes more than `limit` bytes piece by piece; False if it takes less."""
-        for pack in self.pack_set.all_packs():
-            size = pack.stored_size(wanted)
-            found = None if size is None or size <= limit else pack.copy_large(wanted)
-            if found is not None:
-                pieces, crc = found
-                into.copy_entries(pieces, [(wanted, 0, crc)])
-                return True
-        return False
-
-    def find_raw(self, wanted: bytes) -> RawEntry | None:
-        """Give an entry as it stands in some pack, checked by its CRC; None if it is in none."""
-        found = (pack.find_entry(wanted) for pack in self.pack_set.all_packs())
-        return next((entry for entry in found if entry is not None), None)
-
     # Writing
 
-    def start_pack(self, part_size: int | None = None, part_count: int | None = None) -> PackWriter:
+    def start_pack(self, part_size: int | None = None) -> PackWriter:
         """Begin a pack of new objects, of several parts if they are many."""
-        return PackWriter(self._pack_directory, part_size, part_count)
+        return PackWriter(self._pack_directory, part_size)
 
     def put(self, pack: ObjectSink, kind: bytes, content: bytes, before: bytes | None = None) -> bytes:
         """Put a small object into a pack unless it is stored already, and give its id.
@@ -308,9 +291,7 @@ class Objects:
         """
         wanted = object_id(kind, content)
         if wanted not in pack and not self.has(wanted):
-            # Of trees there are most, and nearly all become deltas.
-            quickly = deflate_quickly if kind == b"tree" else deflate
-            pack.add(kind, wanted, len(content), quickly(content))
+            pack.add(kind, wanted, len(content), deflate(content))
             if before is not None:
                 pack.note_version(wanted, before)
         return wanted
@@ -325,21 +306,19 @@ class Objects:
             pack.note_version(wanted, known)
         return wanted
 
-    def publish(self, pack: PackWriter, announce: Callable[[str], None] | None = None) -> bool:
-        """Make a pack durable and visible, so that its objects may be named; False if it is empty.
+    def hold(self, pack: PackWriter, limit: int) -> PackBytes | list[PackFile]:
+        """Let this process read a pack that is not recorded: as bytes if it has up to `limit`, or as files.
 
-        `announce` is called with its name right before it can be seen.
+        Files are complete and durable by then, and have temporary names.
         """
-        names = [os.path.basename(path) for path in pack.finish(announce)]
-        for name in names:
-            self.pack_set.add(name)
-        self._sound.update(pack.proven_ids())
-        return bool(names)
-
-    def hold(self, content: PackBytes, proven: Iterable[bytes]) -> None:
-        """Let this process read a pack that has no files; the objects that are `proven` are sound."""
-        self.pack_set.hold(content)
-        self._sound.update(proven)
+        content = pack.seal(limit)
+        if content is not None:
+            self.pack_set.hold(content)
+        files = [] if content is not None else pack.complete()
+        for file in files:
+            self.pack_set.hold_file(file)
+        self._sound.update(pack.ids - pack.copied)
+        return files if content is None else content
 
     def remove_loose(self, ids: Iterable[bytes]) -> None:
         """Remove loose objects. Only for the holder of the lock."""
@@ -413,6 +392,10 @@ class Loose:
     def size_of(self, wanted: bytes) -> int:
         """Tell how many bytes the file of an object has."""
         return os.path.getsize(self._path_of(wanted))
+
+    def written_s(self, wanted: bytes) -> float:
+        """Tell when the file of an object was written, in seconds since the epoch."""
+        return os.path.getmtime(self._path_of(wanted))
 
     def total_bytes(self) -> int:
         """Tell how many bytes all of them have."""

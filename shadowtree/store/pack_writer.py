@@ -1,29 +1,31 @@
 """Writing packs of git objects, crash-safely.
 
-A pack is written under a temporary name and synced, then its index; only then do both get their names. A
-small one can be had as bytes instead, for the journal, which makes it durable before it has files at all.
-Whatever is found under a temporary name by the holder of the lock belongs to a process that died, and so
-does an index without its pack (invariant 10).
+A small pack is given as bytes, for a row of the timeline, which makes it durable before it has files. A large
+one is written under a temporary name and synced, with its index, before a row names it; its files get their
+names after that (`timeline/publish`). A temporary file that no row names belongs to a process that died
+(invariant 10).
+
+Beside each pack lies a `.keep`, there before the pack is: `git gc` and `git repack` leave such packs alone.
 """
 
 from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha1
 
+from shadowtree.base.frozen import frozen
 from shadowtree.store.git_format import (
     INDEX_SUFFIX,
     KEEP_SUFFIX,
     KIND_NUMBERS,
-    OFS_DELTA,
     PACK_HEADER_SIZE,
     PACK_INDEX_SIZE,
     PACK_SUFFIX,
+    REF_DELTA,
     PackBytes,
     PackEntry,
-    encode_delta_offset,
     encode_pack_index,
     entry_header,
     object_header,
@@ -33,20 +35,29 @@ from shadowtree.store.git_format import (
 from shadowtree.system import disk
 
 _BUFFER_SIZE = 1 << 20
-_GIT_SUFFIXES = (".rev", ".bitmap", ".mtimes")
+_GIT_SUFFIXES = (".rev", ".bitmap", ".mtimes", ".promisor")
 """What real git puts beside the packs that it makes."""
 
 
-class PackWriter:
-    """New objects on their way into a pack, or into several parts of about so many bytes, or objects.
+@frozen
+class PackFile:
+    """A pack that is complete and durable under a temporary name, with its index beside it."""
 
-    Nothing of it can be seen by a reader before `finish`.
+    name: str
+    """`pack-ID`, as its files will be called but for their suffixes."""
+    temporary: str
+    """The name of its file in the directory of packs; that of the index ends with `.idx`."""
+
+
+class PackWriter:
+    """New objects on their way into a pack, or into several parts of about so many bytes.
+
+    Nothing of it can be seen by a reader before it is published.
     """
 
-    def __init__(self, directory: str, part_size: int | None = None, part_count: int | None = None) -> None:
+    def __init__(self, directory: str, part_size: int | None = None) -> None:
         self._directory = directory
         self._part_size = part_size
-        self._part_count = part_count
         self._full: list[_Part] = []
         self._part = _Part(directory)
         self.ids: set[bytes] = set()
@@ -59,10 +70,6 @@ class PackWriter:
     def __contains__(self, object_id: bytes) -> bool:
         return object_id in self.ids
 
-    def proven_ids(self) -> set[bytes]:
-        """Give the id of every object whose content was hashed here, and not copied from another pack."""
-        return self.ids - self.copied
-
     @property
     def size(self) -> int:
         """How many bytes all parts have so far."""
@@ -73,22 +80,25 @@ class PackWriter:
         if object_id in self.ids and any(before):
             self.versions.append((object_id, before))
 
-    def add(self, kind: bytes, object_id: bytes, size: int, deflated: bytes) -> None:
-        """Append an object that is deflated already; one that is there already is passed over."""
-        if object_id not in self.ids:
-            self._next_part().add(object_id, entry_header(KIND_NUMBERS[kind], size), deflated)
-            self.ids.add(object_id)
-
-    def add_delta(self, object_id: bytes, size: int, deflated: bytes) -> None:
-        """Append a delta of `size` bytes, deflated already, whose base is what was appended last."""
-        assert object_id not in self.ids
-        self._part.add_delta(object_id, size, deflated)
-        self.ids.add(object_id)
-
     def takes_file(self, object_id: bytes, size: int) -> bool:
         """Take every file."""
         del object_id, size
         return True
+
+    def add(self, kind: bytes, object_id: bytes, size: int, deflated: bytes) -> None:
+        """Append an object that is deflated already; one that is there already is passed over."""
+        if object_id not in self.ids:
+            part = self._next_part()
+            self._append(part, object_id, entry_header(KIND_NUMBERS[kind], size), deflated)
+
+    def add_delta(self, object_id: bytes, base: bytes, size: int, deflated: bytes) -> None:
+        """Append a delta of `size` bytes, deflated already; its base must be in the same part."""
+        self._append(self._part, object_id, entry_header(REF_DELTA, size) + base, deflated)
+
+    def _append(self, part: _Part, object_id: bytes, header: bytes, deflated: bytes) -> None:
+        offset = part.start()
+        crc = part.put(deflated, part.put(header, 0))
+        self._note(part, object_id, offset, crc)
 
     def add_stream(self, size: int, pieces: Iterator[bytes], is_known: Callable[[bytes], bool]) -> bytes:
         """Append a blob of `size` bytes piece by piece and give its id; a blob that `is_known` is not kept.
@@ -96,98 +106,56 @@ class PackWriter:
         Should `pieces` raise, or give more or less than `size`, the pack is as it was before.
         """
         part = self._next_part()
-        offset = part.start()
-        try:
+        with part.appending() as offset:
             object_id, crc = part.stream(size, pieces)
-        except BaseException:
-            part.cut_back(offset)
-            raise
         if object_id in self.ids or is_known(object_id):
             part.cut_back(offset)
         else:
-            part.entries.append((object_id, offset, crc))
-            self.ids.add(object_id)
+            self._note(part, object_id, offset, crc)
         return object_id
 
-    def copy_entry(self, object_id: bytes, raw: bytes) -> None:
-        """Append an entry exactly as it stands in another pack; it must not be a delta."""
-        if object_id not in self.ids:
-            self.copy_entries([raw], [(object_id, 0, zlib.crc32(raw))])
+    def copy(self, object_id: bytes, pieces: Iterable[bytes], crc: int) -> None:
+        """Append an entry exactly as it stands in another pack; the base of a delta must be in this one.
 
-    def copy_entries(self, pieces: Iterable[bytes], entries: Sequence[PackEntry]) -> None:
-        """Append entries that follow each other in another pack just as they stand there.
-
-        The first byte of the pieces is that of the first entry. A delta among them must have its base there
-        too. Should `pieces` raise, the pack is as it was before.
+        Should `pieces` raise, the pack is as it was before.
         """
-        self._copy(self._next_part(), pieces, entries)
-
-    def copy_deltas(self, pieces: Iterable[bytes], entries: Sequence[PackEntry]) -> None:
-        """Do the same with deltas, each of which has the entry before it as its base, as far back as there.
-
-        The base of the first is what was appended last.
-        """
-        self._copy(self._part, pieces, entries)
-
-    def last_length(self) -> int:
-        """Tell how many bytes the entry has that was appended last."""
-        return self._part.size - self._part.entries[-1][1]
-
-    def _copy(self, part: _Part, pieces: Iterable[bytes], entries: Sequence[PackEntry]) -> None:
-        offset = part.start()
-        try:
+        with self._part.appending() as offset:
             for piece in pieces:
-                part.put(piece)
-        except BaseException:
-            part.cut_back(offset)
-            raise
-        moved = offset - entries[0][1]
-        ids = [object_id for object_id, _, _ in entries]
-        assert self.ids.isdisjoint(ids)
-        part.entries += [(object_id, at + moved, crc) for object_id, at, crc in entries]
-        self.ids.update(ids)
-        self.copied.update(ids)
+                self._part.put(piece, 0)
+        self._note(self._part, object_id, offset, crc)
+        self.copied.add(object_id)
 
-    def seal(self, limit: int) -> PackBytes | None:
-        """Give the whole pack as bytes, and have no files; None if it is empty, or has more than `limit`.
-
-        What is left to do with any other pack is `finish`.
-        """
-        return None if self._full else self._part.seal(limit)
-
-    def finish(self, announce: Callable[[str], None] | None = None) -> list[str]:
-        """Make the pack durable and give each part its name, with its path; none if it is empty.
-
-        Afterwards every object in it is complete and durable (invariant 2). Right before anybody can see a
-        part, `announce` is called with its name.
-        """
-        parts = [part for part in (*self._full, self._part) if part.entries]
-        for part in parts:
-            part.complete()
-        named = []
-        for part in parts:
-            if announce is not None:
-                announce(part.name)
-            part.publish()
-            named.append(os.path.join(self._directory, part.name))
-        if named:
-            disk.sync_names(self._directory)
-        self.abandon()
-        return named
-
-    def abandon(self) -> None:
-        """Throw away what was written and has no name."""
-        for part in (*self._full, self._part):
-            part.abandon()
+    def _note(self, part: _Part, object_id: bytes, offset: int, crc: int) -> None:
+        part.entries.append((object_id, offset, crc))
+        self.ids.add(object_id)
 
     def _next_part(self) -> _Part:
-        """Give the part that the next entry goes to."""
-        is_large = self._part_size is not None and self._part.size >= self._part_size
-        if is_large or (self._part_count is not None and len(self._part.entries) >= self._part_count):
+        """Give the part that the next whole object goes to."""
+        if self._part_size is not None and self._part.size >= self._part_size:
             self._part.flush()
             self._full.append(self._part)
             self._part = _Part(self._directory)
         return self._part
+
+    def seal(self, limit: int) -> PackBytes | None:
+        """Give the whole pack as bytes, and have no files; None if it is empty, or has more than `limit`.
+
+        What is left to do with any other pack is `complete`.
+        """
+        return None if self._full else self._part.seal(limit)
+
+    def complete(self) -> list[PackFile]:
+        """Make every part complete and durable under its temporary name; nothing if there is no object."""
+        parts = [part for part in (*self._full, self._part) if part.entries]
+        finished = [part.complete() for part in parts]
+        if finished:
+            disk.sync_names(self._directory)
+        return finished
+
+    def abandon(self) -> None:
+        """Throw away what was written and is not complete."""
+        for part in (*self._full, self._part):
+            part.abandon()
 
 
 class _Part:
@@ -200,8 +168,6 @@ class _Part:
         self._buffer = bytearray()
         self._flushed = 0
         self.entries: list[PackEntry] = []
-        self.name = ""
-        """`pack-ID`, once it is complete."""
 
     @property
     def size(self) -> int:
@@ -214,45 +180,31 @@ class _Part:
             self._buffer += bytes(PACK_HEADER_SIZE)
         return self.size
 
-    def add(self, object_id: bytes, header: bytes, deflated: bytes) -> None:
-        """Append an entry."""
-        offset = self.start()
-        self._buffer += header
-        self.entries.append((object_id, offset, zlib.crc32(deflated, zlib.crc32(header))))
-        self.put(deflated)
+    def appending(self) -> _Appending:
+        """Give where the next entry begins; if the body raises, the part is as it was before."""
+        return _Appending(self)
 
-    def add_delta(self, object_id: bytes, size: int, deflated: bytes) -> None:
-        """Append a delta whose base is the entry before it."""
-        _, base, _ = self.entries[-1]
-        header = entry_header(OFS_DELTA, size) + encode_delta_offset(self.size - base)
-        self.add(object_id, header, deflated)
-
-    def put(self, raw: bytes) -> None:
-        """Append bytes."""
+    def put(self, raw: bytes, crc: int) -> int:
+        """Append bytes, and give the CRC that goes on from the one before them."""
         self._buffer += raw
         if len(self._buffer) >= _BUFFER_SIZE:
             self.flush()
+        return zlib.crc32(raw, crc)
 
     def stream(self, size: int, pieces: Iterator[bytes]) -> tuple[bytes, int]:
         """Append a blob that comes in pieces; give its id and its CRC."""
-        header = entry_header(KIND_NUMBERS[b"blob"], size)
-        crc = zlib.crc32(header)
-        self._buffer += header
+        crc = self.put(entry_header(KIND_NUMBERS[b"blob"], size), 0)
         digest = sha1(object_header(b"blob", size), usedforsecurity=False)
         deflater = start_deflate()
         seen = 0
         for piece in pieces:
             digest.update(piece)
             seen += len(piece)
-            crc = self._put_deflated(deflater.compress(piece), crc)
-        crc = self._put_deflated(deflater.flush(), crc)
+            crc = self.put(deflater.compress(piece), crc)
+        crc = self.put(deflater.flush(), crc)
         if seen != size:
             raise ValueError(f"{seen} bytes came, {size} were announced")
         return digest.digest(), crc
-
-    def _put_deflated(self, deflated: bytes, crc: int) -> int:
-        self.put(deflated)
-        return zlib.crc32(deflated, crc)
 
     def cut_back(self, offset: int) -> None:
         """Be as before the entry that begins there."""
@@ -281,9 +233,11 @@ class _Part:
         self._buffer[:PACK_HEADER_SIZE] = pack_header(len(self.entries))
         checksum = sha1(self._buffer, usedforsecurity=False).digest()
         pack, self._buffer = bytes(self._buffer) + checksum, bytearray()
-        return PackBytes(f"pack-{checksum.hex()}", pack, self._encode_index(checksum))
+        index = encode_pack_index(sorted(self.entries), checksum)
+        self.entries = []
+        return PackBytes(f"pack-{checksum.hex()}", pack, index)
 
-    def complete(self) -> None:
+    def complete(self) -> PackFile:
         """Write the rest, and make pack and index durable under their temporary names."""
         if self._flushed:
             self.flush()
@@ -297,31 +251,16 @@ class _Part:
         disk.sync(self._fd, self._path)
         os.close(self._fd)
         self._fd = -1
-        self._write_index(checksum)
-        self.name = f"pack-{checksum.hex()}"
-
-    def publish(self) -> None:
-        """Give pack and index their names."""
-        # The index first: without its pack nobody looks at it, and it can be made again. A pack without an
-        # index could be all that is left of somebody's work, so none may ever be taken for rubbish.
-        path = os.path.join(self._directory, self.name)
-        disk.rename(self._path + INDEX_SUFFIX, path + INDEX_SUFFIX)
+        index_path = self._path + INDEX_SUFFIX
+        fd = disk.create_file(index_path)
         try:
-            disk.rename(self._path, path + PACK_SUFFIX)
-        except BaseException:
-            _remove_lone_index(path)
-            raise
-        self._path = ""
-
-    def abandon(self) -> None:
-        """Remove what has no name yet."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-        if self._path:
-            disk.remove_file(self._path)
-            disk.remove_file(self._path + INDEX_SUFFIX)
-            self._path = ""
+            disk.write_all(fd, encode_pack_index(sorted(self.entries), checksum), index_path)
+            disk.sync(fd, index_path)
+        finally:
+            os.close(fd)
+        # From now on they are whoever's that names them.
+        path, self._path = self._path, ""
+        return PackFile(f"pack-{checksum.hex()}", os.path.basename(path))
 
     def _checksum(self) -> bytes:
         """Hash the whole file: the count in its header was not known while it was written."""
@@ -332,62 +271,69 @@ class _Part:
                 digest.update(piece)
         return digest.digest()
 
-    def _write_index(self, checksum: bytes) -> None:
-        path = self._path + INDEX_SUFFIX
-        fd = disk.create_file(path)
-        try:
-            disk.write_all(fd, self._encode_index(checksum), path)
-            disk.sync(fd, path)
-        finally:
-            os.close(fd)
+    def abandon(self) -> None:
+        """Remove its files, unless they are complete."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        if self._path:
+            disk.remove_file(self._path)
+            disk.remove_file(self._path + INDEX_SUFFIX)
+            self._path = ""
 
-    def _encode_index(self, checksum: bytes) -> bytes:
-        return encode_pack_index(sorted(self.entries), checksum)
+
+class _Appending:
+    """An entry on its way into a part, which is as before if that fails."""
+
+    def __init__(self, part: _Part) -> None:
+        self._part = part
+        self._offset = part.start()
+
+    def __enter__(self) -> int:
+        return self._offset
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if kind is not None:
+            self._part.cut_back(self._offset)
+
+
+# The files of packs that a row of the timeline names
 
 
 def write_pack(directory: str, content: PackBytes) -> None:
-    """Give a pack its files, and do not wait until they are durable; for one that is in the journal."""
-    name = os.path.join(directory, content.name)
-    disk.place_file(name + INDEX_SUFFIX, content.index)
-    try:
-        disk.place_file(name + PACK_SUFFIX, content.pack)
-    except BaseException:
-        _remove_lone_index(name)
-        raise
+    """Give a pack its files, and do not wait until they are durable; for one that is in a row."""
+    path = os.path.join(directory, content.name)
+    disk.place_file(path + KEEP_SUFFIX, b"")
+    disk.place_file(path + INDEX_SUFFIX, content.index)
+    disk.place_file(path + PACK_SUFFIX, content.pack)
 
 
-def _remove_lone_index(name: str) -> None:
-    # A pack of this name may be there already, with the same objects: then the index is its own.
-    if not os.path.lexists(name + PACK_SUFFIX):
-        disk.remove_file(name + INDEX_SUFFIX)
+def name_pack(directory: str, pack: PackFile) -> None:
+    """Give a pack that is complete its name; what was interrupted is done once more.
+
+    The index comes before the pack: without it nobody looks at an index, and a pack without its index could
+    be all that is left of somebody's work.
+    """
+    temporary, path = os.path.join(directory, pack.temporary), os.path.join(directory, pack.name)
+    if os.path.lexists(temporary):
+        disk.place_file(path + KEEP_SUFFIX, b"")
+        if os.path.lexists(temporary + INDEX_SUFFIX):
+            disk.rename(temporary + INDEX_SUFFIX, path + INDEX_SUFFIX)
+        disk.rename(temporary, path + PACK_SUFFIX)
+
+
+def remove_pack(directory: str, name: str) -> None:
+    """Remove the files of a pack, those that are there; what keeps it from `git gc` goes last."""
+    path = os.path.join(directory, name)
+    for suffix in (PACK_SUFFIX, INDEX_SUFFIX, *_GIT_SUFFIXES, KEEP_SUFFIX):
+        disk.remove_file(path + suffix)
 
 
 def is_written(directory: str, content: PackBytes) -> bool:
     """Tell whether a pack has its files, and just these bytes in them."""
     name = os.path.join(directory, content.name)
     return (
-        disk.read_if_there(name + INDEX_SUFFIX) == content.index
+        os.path.lexists(name + KEEP_SUFFIX)
+        and disk.read_if_there(name + INDEX_SUFFIX) == content.index
         and disk.read_if_there(name + PACK_SUFFIX) == content.pack
     )
-
-
-def has_pack(directory: str, name: str) -> bool:
-    """Tell whether there is a pack of this name, whatever is in it."""
-    return os.path.lexists(os.path.join(directory, name + PACK_SUFFIX))
-
-
-def guard_pack(directory: str, name: str) -> None:
-    """Keep a pack that is about to come from `git gc`, which may run before the ref leads to it."""
-    disk.place_file(os.path.join(directory, name + KEEP_SUFFIX), b"")
-
-
-def release_pack(directory: str, name: str) -> None:
-    """Let the ref alone decide whether `git gc` may remove a pack."""
-    disk.remove_file(os.path.join(directory, name + KEEP_SUFFIX))
-
-
-def remove_pack(directory: str, name: str) -> None:
-    """Remove the files of a pack, those that are there."""
-    path = os.path.join(directory, name)
-    for suffix in (PACK_SUFFIX, INDEX_SUFFIX, KEEP_SUFFIX, *_GIT_SUFFIXES):
-        disk.remove_file(path + suffix)

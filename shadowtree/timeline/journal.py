@@ -7,7 +7,7 @@ names is complete and durable by then, or becomes so in the same transaction (in
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from shadowtree.base.errors import ForgottenTree, StoreDamaged
 from shadowtree.base.frozen import replace
@@ -130,16 +130,13 @@ class Journal:
             decode_tree, f"{TREES.select} WHERE number > ? AND {IS_LIVE} ORDER BY number", after
         )
 
-    def add_tree(self, *, tree: bytes, facts: bytes, keeper: bytes, files: int, time_s: int) -> TreeRecord:
-        """Record a tree; this is the moment at which it counts."""
-        number = self._db.add(TREES, tree, facts, keeper, files, time_s)
-        return TreeRecord(number, tree, facts, keeper, files, time_s)
-
-    def set_keepers(self, keepers: Mapping[int, bytes]) -> None:
-        """Let trees, by their numbers, be kept by other commits."""
-        with self._db.together():
-            for number, keeper in keepers.items():
-                self._db.change(TREES, number, keeper=keeper)
+    def add_tree(
+        self, *, tree: bytes, facts: bytes, also: Iterable[bytes], files: int, time_s: int
+    ) -> TreeRecord:
+        """Record a tree, and which blobs are needed `also`; this is the moment at which it counts."""
+        beside = b"".join(sorted(set(also)))
+        number = self._db.add(TREES, tree, facts, beside, files, time_s)
+        return TreeRecord(number, tree, facts, beside, files, time_s)
 
     # Sessions
 

@@ -1,156 +1,167 @@
-"""The packs of a timeline: journaled, announced, and fresh. Rows are removed when they are done with."""
+"""The packs of a timeline that something is left to do with, a row each.
+
+    journaled   its bytes are in the row; its files are made again whenever they are not whole
+    placing     complete and durable under a temporary name; it is to get its name
+    fresh       it has its name; what its objects came in place of is noted until it is repacked
+    removing    all that was in it is durable elsewhere; its files are to go
+
+A pack without a row is settled.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from shadowtree.base.frozen import frozen
 from shadowtree.store.git_format import PackBytes
+from shadowtree.store.pack_writer import PackFile
+from shadowtree.system.disk import TEMPORARY_PREFIX
 from shadowtree.timeline.database import Database
-from shadowtree.timeline.schema import ANNOUNCED, FRESH, PACKS
+from shadowtree.timeline.schema import PACKS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-PACK_SIZES = "SELECT number, name, CAST(boot AS BLOB), length(pack), length(pack_index) FROM packs"
-_HEX = set("0123456789abcdef")
+JOURNALED = "journaled"
+PLACING = "placing"
+FRESH = "fresh"
+REMOVING = "removing"
+
+ROWS = (
+    "SELECT number, name, state, CAST(boot AS BLOB), temporary, length(pack), length(pack_index) FROM packs"
+)
+_NAME = re.compile(r"pack-[0-9a-f]{40}")
+_TEMPORARY = re.compile(re.escape(TEMPORARY_PREFIX) + r"[0-9a-f-]+")
+
+Versions = Sequence[tuple[bytes, bytes]]
+"""Of objects that came in place of others: the id, and that of the one before."""
 
 
 @frozen
 class PackRow:
-    """A journaled pack, without its bytes."""
+    """A pack that something is left to do with, without its bytes."""
 
     number: int
     name: str
+    state: str
     boot: str
     """In which time between two starts of the machine its files were known to be whole; may be empty."""
+    temporary: str | None
     pack_size: int
     index_size: int
 
+    @property
+    def file(self) -> PackFile:
+        """The pack under its temporary name, while it is placed."""
+        return PackFile(self.name, self.temporary or "")
+
 
 class PackRows:
-    """The packs of one timeline."""
+    """The packs of one timeline that something is left to do with."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    def rows(self) -> list[PackRow]:
-        """Give every journaled pack, oldest first."""
-        return self._db.read(decode_pack, f"{PACK_SIZES} ORDER BY number")
+    def rows(self, *states: str) -> list[PackRow]:
+        """Give the packs of some states, or every one, oldest first."""
+        found = self._db.read(decode_row, f"{ROWS} ORDER BY number")
+        return [row for row in found if not states or row.state in states]
 
     def count(self) -> int:
         """Tell how many packs are journaled."""
-        return len(self._db.rows("SELECT 1 FROM packs"))
+        ((count,),) = self._db.rows("SELECT count(*) FROM packs WHERE state = ?", JOURNALED)
+        return int(count)
 
     def read(self, row: PackRow) -> PackBytes | None:
         """Read a journaled pack; None if another process has just merged it, or if its row is damaged."""
         select = "SELECT CAST(pack AS BLOB), CAST(pack_index AS BLOB) FROM packs WHERE number = ?"
         for pack, index in self._db.rows(select, row.number):
-            content = PackBytes(row.name, pack, index)
+            content = PackBytes(row.name, pack or b"", index or b"")
             return content if content.is_whole() else None
         return None
 
     def read_all(self) -> Iterator[PackBytes]:
         """Read the journaled packs one by one, newest first."""
-        found = (self.read(row) for row in reversed(self.rows()))
+        found = (self.read(row) for row in reversed(self.rows(JOURNALED)))
         return (content for content in found if content is not None)
 
-    def add(self, content: PackBytes, boot: str) -> int:
+    def versions(self) -> dict[str, list[tuple[bytes, bytes]]]:
+        """Give for each fresh pack, by name, oldest first, which objects came in place of which."""
+        select = "SELECT name, versions FROM packs WHERE state <> ? ORDER BY number"
+        return dict(self._db.read(decode_versions, select, REMOVING))
+
+    # Within a transaction
+
+    def add_journaled(self, content: PackBytes, boot: str, versions: Versions) -> int:
         """Journal a pack: its objects are durable with this transaction, whatever becomes of its files."""
-        return self._db.add(PACKS, content.name, boot, content.pack, content.index)
+        self._forget_removing(content.name)
+        pairs = encode_versions(versions)
+        return self._db.add(PACKS, content.name, JOURNALED, boot, None, pairs, content.pack, content.index)
+
+    def add_placing(self, file: PackFile, boot: str, versions: Versions) -> int:
+        """Note that a pack is to get its name, which it has in effect from this transaction on."""
+        self._forget_removing(file.name)
+        return self._db.add(PACKS, file.name, PLACING, boot, file.temporary, encode_versions(versions))
+
+    def mark_removing(self, names: Iterable[str], boot: str) -> None:
+        """Note that packs are to go: all that is needed of them is durable elsewhere."""
+        for name in names:
+            self._db.execute("DELETE FROM packs WHERE name = ?", name)
+            self._db.add(PACKS, name, REMOVING, boot, None, b"")
+
+    def _forget_removing(self, name: str) -> None:
+        """Let a pack stay that was to go, and came back with just the same objects."""
+        self._db.execute("DELETE FROM packs WHERE name = ? AND state = ?", name, REMOVING)
+
+    # What need not be durable: a power cut brings back rows that are done with once more
 
     def note_boot(self, boot: str) -> None:
         """Note that the files of every journaled pack are whole now."""
         self._db.forget(("UPDATE packs SET boot = ?", (boot,)))
 
-    def announced(self) -> list[str]:
-        """Name the packs that have files, and no record."""
-        return self._db.read(decode_pack_name, "SELECT name FROM announced")
+    def settle(self, placed: Collection[int], removed: Collection[int]) -> None:
+        """Note that packs, by the numbers of their rows, have their names, and that others are gone."""
+        self._db.forget(
+            *(("UPDATE packs SET state = ?, temporary = NULL WHERE number = ?", (FRESH, n)) for n in placed),
+            ("DELETE FROM packs WHERE state = ? AND versions = x''", (FRESH,)),
+            *(("DELETE FROM packs WHERE number = ?", (number,)) for number in removed),
+        )
 
-    def announce(self, name: str) -> None:
-        """Say that a pack is about to have files, to be removed again if its record never comes."""
-        self._db.add(ANNOUNCED, name)
-
-    def confirm_announced(self) -> None:
-        """Say once more which packs have files and no record, by a commit that changes nothing."""
-        self._db.execute("UPDATE announced SET name = name")
-
-    def forget_announced(self) -> None:
-        """Forget the announced packs: they are recorded, in the same transaction, or gone."""
-        self._db.execute("DELETE FROM announced")
-
-    # Fresh packs
-
-    def fresh(self) -> list[str]:
-        """Name the packs whose objects are not on shelves yet, the oldest first."""
-        return self._db.read(decode_pack_name, "SELECT name FROM fresh ORDER BY number")
-
-    def versions(self) -> dict[bytes, bytes]:
-        """Tell of the objects in fresh packs which one each came in place of."""
-        found = self._db.read(decode_versions, "SELECT versions FROM fresh ORDER BY number")
-        return dict(pair for pairs in found for pair in pairs)
-
-    def add_fresh(self, name: str, versions: Collection[tuple[bytes, bytes]]) -> None:
-        """Note that a pack is fresh, and which of its objects came in place of which."""
-        self._db.add(FRESH, name, encode_versions(versions))
-
-    def remove(
-        self, names: Collection[str], merged: str | None = None, held: Container[bytes] | None = None
-    ) -> None:
-        """Forget packs whose objects are durable elsewhere, perhaps `merged` into one that is as fresh.
-
-        If that one holds only some of them, `held` are those.
-        """
-        # Those that come back after a power cut get their files back, and are merged once more.
-        marks = ", ".join("?" * len(names))
-        select = f"SELECT versions FROM fresh WHERE name IN ({marks}) ORDER BY number"
-        pairs = [
-            pair
-            for versions in self._db.read(decode_versions, select, *names)
-            for pair in versions
-            if held is None or pair[0] in held
-        ]
-        changes: list[tuple[str, Sequence[object]]] = [
-            (f"DELETE FROM packs WHERE name IN ({marks})", [*names]),
-            (f"DELETE FROM fresh WHERE name IN ({marks})", [*names]),
-        ]
-        if merged is not None:
-            # At the end: which version is newer is told by the versions, and order only breaks ties.
-            insert = "INSERT INTO fresh (name, versions) VALUES (?, ?)"
-            changes.append((insert, [merged, encode_versions(pairs)]))
-        self._db.forget(*changes)
-
-    def drop_copies(self, names: Collection[str]) -> None:
-        """Forget the bytes of journaled packs whose files are durable; they are as fresh as they were."""
-        marks = ", ".join("?" * len(names))
-        self._db.forget((f"DELETE FROM packs WHERE name IN ({marks})", [*names]))
+    def drop(self, names: Iterable[str]) -> None:
+        """Forget the rows of packs whose files are durable."""
+        self._db.forget(*(("DELETE FROM packs WHERE name = ?", (name,)) for name in names))
 
 
-def decode_pack(row: Any) -> PackRow:  # Any: a row of SQLite
-    """Make a pack of a row of `PACK_SIZES`."""
-    number, name, boot, pack_size, index_size = row
+def decode_row(row: Any) -> PackRow:  # Any: a row of SQLite
+    """Make a pack of a row of `ROWS`."""
+    number, name, state, boot, temporary, pack_size, index_size = row
+    if state not in (JOURNALED, PLACING, FRESH, REMOVING):
+        raise ValueError(state)
+    if state == PLACING and not _TEMPORARY.fullmatch(temporary):
+        raise ValueError(temporary)
     # If the boot is not the one that was written, the files are compared, and it is written anew.
     boot = boot.decode(errors="replace")
-    return PackRow(number, decode_pack_name([name]), boot, int(pack_size), int(index_size))
+    return PackRow(number, require_name(name), state, boot, temporary, pack_size or 0, index_size or 0)
 
 
-def decode_pack_name(row: Any) -> str:  # Any: a row of SQLite
+def require_name(name: Any) -> str:  # Any: a column of SQLite
     """Give a name by which files may be written or removed; ValueError if it is none that a pack has."""
-    (name,) = row
-    if not isinstance(name, str) or len(name) != 45 or set(name[5:]) - _HEX or not name.startswith("pack-"):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(name)
     return name
 
 
-def encode_versions(versions: Iterable[tuple[bytes, bytes]]) -> bytes:
+def encode_versions(versions: Versions) -> bytes:
     """Write which objects came in place of which: ids of 20 bytes, in pairs."""
     return b"".join([new + old for new, old in versions])
 
 
-def decode_versions(row: Any) -> list[tuple[bytes, bytes]]:  # Any: a row of SQLite
-    """Read which objects came in place of which."""
-    (content,) = row
-    if len(content) % 40:
+def decode_versions(row: Any) -> tuple[str, list[tuple[bytes, bytes]]]:  # Any: a row of SQLite
+    """Read the name of a pack, and which of its objects came in place of which."""
+    name, pairs = row
+    if len(pairs) % 40:
         raise ValueError("versions are pairs of ids")
-    return [(content[at : at + 20], content[at + 20 : at + 40]) for at in range(0, len(content), 40)]
+    ids = [pairs[at : at + 20] for at in range(0, len(pairs), 20)]
+    return require_name(name), list(zip(ids[::2], ids[1::2], strict=True))

@@ -279,10 +279,10 @@ class PurgeRows:
             self._db.change(MESSAGES if table == MESSAGES.name else EVENTS, number, **columns)
 
     def rewrite_trees(self, rows: Iterable[tuple[int, bytes, bytes, bytes, int]]) -> None:
-        """Let records, by their numbers, be of other trees, facts, keepers and numbers of files."""
+        """Let records, by their numbers, be of other trees, facts, further blobs and numbers of files."""
         with self._db.together():
-            for number, tree, facts, keeper, files in rows:
-                self._db.change(TREES, number, tree=tree, facts=facts, keeper=keeper, files=files)
+            for number, tree, facts, also, files in rows:
+                self._db.change(TREES, number, tree=tree, facts=facts, also=also, files=files)
 
 
 def _veil_change(change: Change, tombstones: Tombstones) -> Change:

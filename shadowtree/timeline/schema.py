@@ -90,12 +90,17 @@ class TreeRecord:
     """Counts up; order is by number, because clocks go back."""
     tree: bytes
     facts: bytes
-    keeper: bytes
-    """The commit that keeps tree and facts from `git gc`."""
+    also: bytes
+    """The ids, joined, of blobs beside the tree that are needed as long as it is."""
     files: int
     time_s: int
     forgotten_ms: int | None = None
     """When retention took it away; its objects may be gone."""
+
+    @property
+    def blobs_beside(self) -> list[bytes]:
+        """The blobs beside the tree that are needed as long as it is."""
+        return [self.also[at : at + 20] for at in range(0, len(self.also), 20)]
 
 
 @frozen
@@ -247,7 +252,7 @@ class Table:
 
 TREES = Table(
     "trees",
-    "number key, tree bytes!, facts bytes!, keeper bytes!, files number!, time number!, forgotten number",
+    "number key, tree bytes!, facts bytes!, also bytes!, files number!, time number!, forgotten number",
 )
 SESSIONS = Table("sessions", "number key, name text!", "UNIQUE (name)")
 MESSAGES = Table(
@@ -281,12 +286,16 @@ INTENTS = Table("intents", "number counted, content bytes!")
 intent look committed."""
 PINS = Table("pins", "message key, time number!")
 PURGED = Table("purged", "number key, path bytes, blob bytes, time number!, done number")
-PACKS = Table("packs", "number key, name word!, boot word!, pack bytes!, pack_index bytes!", seals=False)
-ANNOUNCED = Table("announced", "number key, name word!", seals=False)
-FRESH = Table("fresh", "number key, name word!, versions bytes!", seals=False)
+PACKS = Table(
+    "packs",
+    "number key, name word!, state word!, boot word!, temporary word, versions bytes!, pack bytes, "
+    "pack_index bytes",
+    seals=False,
+)
+"""Packs on their way: what is left to do with the files of each. Rows are removed when they are done with."""
 
 SEALED = (TREES, SESSIONS, MESSAGES, EVENTS, CHANGES, BRANCHES, INTENTS, PINS, PURGED)
-TABLES = (*SEALED, SKIPS, PACKS, ANNOUNCED, FRESH)
+TABLES = (*SEALED, SKIPS, PACKS)
 WITHOUT_GAPS = (TREES, SESSIONS, MESSAGES, EVENTS, SKIPS)
 """The tables of which no row is ever removed: their numbers count up from 1."""
 

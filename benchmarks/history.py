@@ -1,0 +1,120 @@
+"""Messages one after the other, watched, in one process and without a pause between any two of them."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from benchmarks.area import Area
+from benchmarks.contestants import OURS
+from benchmarks.measure import Effort
+from benchmarks.ours import Ours
+from benchmarks.report import Row, Targets, Unit, at_size
+
+EDITS = 5
+"""How many files a message of a long history edits."""
+SERIES_PART = 0.4
+"""How many of the messages of a long history a series has."""
+SERIES_CHANGES = (10, 100)
+MOST_MEDIANS, MOST_S = 3, 0.02
+"""How long the worst message of a series may take: so many medians or so many seconds, the larger."""
+LISTED = 5
+"""How many of the worst messages are listed."""
+EARLY = "early message"
+EARLY_TARGETS: Targets = {EARLY: {10_000: 1 / 1.2}}
+
+_EARLY_MESSAGE, _AROUND, _MANY = 10, 5, 100
+"""Which message is early, and how many are measured before and after it, or in all for the mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What one message took."""
+
+    begin_s: float
+    end_s: float
+    cpu_s: float
+    """Processor time of both, all threads together. The rest was spent waiting, for the disk above all."""
+
+    @property
+    def seconds(self) -> float:
+        """What a host waited for."""
+        return self.begin_s + self.end_s
+
+
+def measure_series(area: Area, files: int, effort: Effort) -> list[Row]:
+    """Measure the worst of many messages: of few files each, which has a limit, and apart of many files."""
+    return [_measure_series(area, files, effort, changes) for changes in SERIES_CHANGES if changes <= files]
+
+
+def measure_thousandth(area: Area, files: int, effort: Effort) -> list[Row]:
+    """Measure messages at the beginning and at the end of a long history."""
+    samples: dict[str, list[float]] = defaultdict(list)
+    means: dict[str, list[float]] = defaultdict(list)
+    for _ in range(effort.long_runs):
+        recorded = record_edits(area, area.new_store(), effort.messages + _MANY // 2)
+        seconds = [message.seconds for message in recorded]
+        for name, number in ((OURS, effort.messages), (EARLY, _EARLY_MESSAGE)):
+            samples[name] += seconds[max(0, number - _AROUND) : number + _AROUND]
+            means[name].append(statistics.mean(seconds[max(0, number - _MANY // 2) :][:_MANY]))
+    title = f"message {effort.messages:,} of {EDITS} edits, watched"
+    targets = at_size(EARLY_TARGETS, files)
+    return [
+        Row(title, files, Unit.SECONDS, samples, targets),
+        Row(f"{title}: mean of {_MANY}", files, Unit.SECONDS, means, targets),
+    ]
+
+
+def record_edits(area: Area, store: Path, messages: int) -> list[Recorded]:
+    """Record a history of small edits in a new store."""
+    return _record(area, store, messages, partial(area.edit_on, EDITS))
+
+
+def list_worst(recorded: Sequence[Recorded]) -> str:
+    """Say which messages took longest, counted from 1, and for what."""
+    numbered = sorted(enumerate(recorded, start=1), key=lambda one: one[1].seconds, reverse=True)
+    return "\n".join(
+        f"  no. {number:,}: {Unit.SECONDS.show(message.seconds)} (begin {Unit.SECONDS.show(message.begin_s)},"
+        f" end {Unit.SECONDS.show(message.end_s)}, processor {Unit.SECONDS.show(message.cpu_s)})"
+        for number, message in numbered[:LISTED]
+    )
+
+
+def _measure_series(area: Area, files: int, effort: Effort, changes: int) -> Row:
+    messages = max(1, round(SERIES_PART * effort.messages))
+    recorded = _record(area, area.new_store(), messages, partial(area.change_on, changes))
+    seconds = [message.seconds for message in recorded]
+    has_limit = changes == SERIES_CHANGES[0]
+    return Row(
+        f"worst of {messages:,} messages, {changes:,} changed, watched",
+        files,
+        Unit.SECONDS,
+        {OURS: seconds},
+        limit=max(MOST_MEDIANS * statistics.median(seconds), MOST_S) if has_limit else None,
+        note=list_worst(recorded),
+    )
+
+
+def _record(area: Area, store: Path, messages: int, change: Callable[[], None]) -> list[Recorded]:
+    ours = Ours(area.folder, store, watch=True)
+    ours.prime()
+    os.sync()  # what earlier work left to be written is none of the messages' business
+    recorded = []
+    for _ in range(messages):
+        start, start_cpu = time.perf_counter(), time.process_time()
+        ours.begin_message()
+        begun, begun_cpu = time.perf_counter(), time.process_time()
+        change()
+        changed, changed_cpu = time.perf_counter(), time.process_time()
+        ours.end_message()
+        ended, ended_cpu = time.perf_counter(), time.process_time()
+        cpu_s = ended_cpu - changed_cpu + begun_cpu - start_cpu
+        recorded.append(Recorded(begun - start, ended - changed, cpu_s))
+    ours.close()
+    return recorded

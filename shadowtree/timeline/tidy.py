@@ -1,0 +1,57 @@
+"""Tidying: the fresh packs of a store into its parts, a job at a time, for whoever has a moment.
+
+Commands merge rows of the timeline and nothing else (`publish`). What is here is done by `gc`, by the daemon
+in its idle time, by a host that calls `tidy`, and, as long as much waits, by some records for a few
+milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+
+from shadowtree.base.errors import StoreDamaged
+from shadowtree.base.limits import PackLimits
+from shadowtree.store.objects import Objects
+from shadowtree.store.repack import Job, Repacker, verify
+from shadowtree.timeline.journal import Journal
+from shadowtree.timeline.publish import Publisher
+
+
+def tidy(
+    objects: Objects, journal: Journal, publisher: Publisher, limits: PackLimits, seconds: float
+) -> bool:
+    """Repack for about so many seconds; True if there is more to do. Only for the holder of the lock."""
+    deadline = monotonic() + seconds
+    while (left := deadline - monotonic()) > 0:
+        repacker = Repacker(objects, journal.packs.versions(), limits)
+        settled = objects.pack_set.total_bytes() - repacker.fresh_bytes
+        if repacker.fresh_bytes <= max(limits.idle_bytes, settled // limits.idle_part):
+            return False
+        job = repacker.choose(int(left * limits.bytes_a_second))
+        if job is None:
+            return repacker.choose() is not None
+        try:
+            run_job(repacker, job, publisher)
+        except StoreDamaged:
+            # What is damaged is left alone, and found by whoever needs it, or checks.
+            return False
+    return True
+
+
+def run_job(
+    repacker: Repacker, job: Job, publisher: Publisher, before: Callable[[], None] = lambda: None
+) -> None:
+    """Write the packs of a job, read them back, and let them take the place of the old ones."""
+    try:
+        writers = repacker.write(job)
+        for writer in writers:
+            publisher.publish(writer, is_settled=True)
+        verify(publisher.unrecorded(), writers)
+        written = {id for writer in writers for id in writer.ids}
+        before()
+        with publisher.recording(gone=[*job.parts, *repacker.find_empty(written)]):
+            pass
+    except BaseException:
+        publisher.abandon()
+        raise
