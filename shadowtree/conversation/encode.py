@@ -69,7 +69,8 @@ def encode_conversation(database: Database, objects: Objects, sink: ObjectSink) 
         lines = _Lines(rows)
         refs = lines.name_refs(rows["sessions"], rows["branches"])
         for id, content in lines.list_commits(refs):
-            assert objects.put(sink, b"commit", content) == id
+            put = objects.put(sink, b"commit", content)
+            assert put == id
         refs[TIMELINE_REF] = _put_folder(objects, sink, _make_timeline(database, objects, sink, rows))
     return refs
 
@@ -251,8 +252,9 @@ class _Lines:
     def _commit(
         self, line: _Line, session: int, tree: bytes, time_ms: int, said: str, trailers: str = ""
     ) -> _Line:
-        text = f"{said}\n\n{trailers}{_trailer('Session', self._sessions[session])}".rstrip("\n")
-        content = encode_commit(tree, line.commit, max(0, time_ms // 1000), text)
+        text = f"{said}\n\n{trailers}{_trailer('Session', self._sessions[session])}"
+        parents = [] if line.commit is None else [line.commit]
+        content = encode_commit(tree, parents, max(0, time_ms // 1000), text.encode("utf-8", "replace"))
         id = object_id(b"commit", content)
         self._made[id] = line.commit, content
         return _Line(id, tree)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,36 @@ def tell_history(worktree: Path, store: Path) -> None:
         (worktree / "g.txt").write_text("gg\n")
 
 
+class LooseSink:
+    """Writes new objects as files of their own, where objects are found at once."""
+
+    def __init__(self, store: Path) -> None:
+        self._objects = store / "objects"
+        self.ids: set[bytes] = set()
+        self.size_bytes = 0
+
+    def __contains__(self, object_id: bytes) -> bool:
+        return object_id in self.ids
+
+    def add(self, kind: bytes, object_id: bytes, size: int, deflated: bytes) -> None:
+        name = object_id.hex()
+        path = self._objects / name[:2] / name[2:]
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        path.write_bytes(zlib.compress(b"%b %d\0" % (kind, size) + zlib.decompress(deflated)))
+        path.chmod(0o600)
+        self.ids.add(object_id)
+        self.size_bytes += len(deflated)
+
+    def note_version(self, object_id: bytes, before: bytes) -> None:
+        raise NotImplementedError
+
+    def takes_file(self, object_id: bytes, size: int) -> bool:
+        raise NotImplementedError
+
+    def add_stream(self, size: int, pieces: Iterator[bytes], is_known: Callable[[bytes], bool]) -> bytes:
+        raise NotImplementedError
+
+
 def use_store(store: Path, use: Callable[[Database, Objects], Any]) -> Any:  # Any: whatever is made of it
     """Open the rows and the objects of a store that nobody else has open."""
     with (
@@ -91,11 +122,9 @@ def export(store: Path) -> tuple[Refs, int, int]:
     """Export a store into itself, refs too; give these, and how many objects and bytes that added."""
 
     def write(database: Database, objects: Objects) -> tuple[Refs, int, int]:
-        pack = objects.start_pack()
-        refs = encode_conversation(database, objects, pack)
-        added = len(pack.ids), pack.size
-        objects.publish(pack)
-        return refs, *added
+        sink = LooseSink(store)
+        refs = encode_conversation(database, objects, sink)
+        return refs, len(sink.ids), sink.size_bytes
 
     made: tuple[Refs, int, int] = use_store(store, write)
     for area in ("sessions", "undone", "branches"):

@@ -18,7 +18,17 @@ from shadowtree.conversation.rows import TABLES
 from shadowtree.store.git_format import MODE_FILE, MODE_TREE, TreeEntry, encode_tree
 from shadowtree.store.objects import Objects
 from shadowtree.timeline.database import Database
-from tests.conversation.exports import ODD, TEXT, Refs, export, read_rows, rebuild, tell_history, use_store
+from tests.conversation.exports import (
+    ODD,
+    TEXT,
+    LooseSink,
+    Refs,
+    export,
+    read_rows,
+    rebuild,
+    tell_history,
+    use_store,
+)
 from tests.support.memory import make_place
 from tests.support.referee import git
 from tests.support.stores import SETTINGS
@@ -93,10 +103,9 @@ def test_a_rebuilt_timeline_gives_the_same_refs(store: Path, tmp_path: Path) -> 
 
     with closing(Database(str(path))) as database, closing(Objects(str(store / "objects"))) as objects:
         objects.refresh()
-        pack = objects.start_pack()
-        assert encode_conversation(database, objects, pack) == refs
-        assert not pack.ids
-        pack.abandon()
+        sink = LooseSink(store)
+        assert encode_conversation(database, objects, sink) == refs
+        assert not sink.ids
 
 
 def test_refs_alone_carry_all_of_it_to_another_repository(told: Path, store: Path, tmp_path: Path) -> None:
@@ -267,7 +276,7 @@ def alter(store: Path, refs: Refs, place: str, change: Callable[[bytes], bytes |
     """Change one blob below the ref, or with None leave it out, and everything above it so that ids fit."""
 
     def write(_: Database, objects: Objects) -> Refs:
-        pack = objects.start_pack()
+        sink = LooseSink(store)
 
         def visit(tree: bytes, names: list[str]) -> bytes:
             name, *below = names
@@ -278,12 +287,11 @@ def alter(store: Path, refs: Refs, place: str, change: Callable[[bytes], bytes |
                 elif below:
                     entries.append(TreeEntry(entry.name, MODE_TREE, visit(entry.id, below)))
                 elif (content := change(objects.read(b"blob", entry.id))) is not None:
-                    blob = objects.put(pack, b"blob", content)
+                    blob = objects.put(sink, b"blob", content)
                     entries.append(TreeEntry(entry.name, MODE_FILE, blob))
-            return objects.put(pack, b"tree", encode_tree(entries))
+            return objects.put(sink, b"tree", encode_tree(entries))
 
         changed = visit(refs[TIMELINE_REF], place.split("/"))
-        objects.publish(pack)
         return {**refs, TIMELINE_REF: changed}
 
     made: Refs = use_store(store, write)
