@@ -106,7 +106,7 @@ def list_needed(row: Row) -> list[tuple[str, int, bytes]]:
     """Name what a recorded tree needs, with the mode and the id of each; one that is forgotten nothing."""
     if row["forgotten"] is not None:
         return []
-    also: bytes = row.get("also") or b""
+    also: bytes = row["also"]
     blobs = [also[start : start + 20] for start in range(0, len(also), 20)]
     return [
         ("tree", MODE_TREE, row["tree"]),

@@ -18,6 +18,7 @@ from shadowtree.conversation.rows import TABLES
 from shadowtree.store.git_format import MODE_FILE, MODE_TREE, TreeEntry, encode_tree
 from shadowtree.store.objects import Objects
 from shadowtree.timeline.database import Database
+from shadowtree.timeline.schema import TREES as TREES_TABLE
 from tests.conversation.exports import (
     ODD,
     TEXT,
@@ -117,6 +118,26 @@ def test_refs_alone_carry_all_of_it_to_another_repository(told: Path, store: Pat
     (other / "objects" / "pack").mkdir(exist_ok=True)
 
     assert read_rows(rebuild(other, refs, tmp_path / "new")) == read_rows(store / "timeline.db")
+
+
+def test_blobs_that_a_tree_needs_beside_it_travel_too(store: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    git("init", "--quiet", "--bare", other)
+
+    def note(database: Database, objects: Objects) -> bytes:
+        also = objects.put(LooseSink(store), b"blob", b"beside") + objects.put(
+            LooseSink(store), b"blob", b"2nd"
+        )
+        ((number,),) = database.rows("SELECT max(number) FROM trees")
+        database.change(TREES_TABLE, number, also=also)
+        return also
+
+    also = use_store(store, note)
+    refs, _, _ = export(store)
+    git("--git-dir", store, "push", "--quiet", other, f"{TIMELINE_REF}:{TIMELINE_REF}")
+
+    assert read_rows(rebuild(other, refs, tmp_path / "new")) == read_rows(store / "timeline.db")
+    assert git("--git-dir", other, "cat-file", "blob", also[20:].hex()) == "2nd"
 
 
 def test_an_empty_store_has_an_empty_timeline(shadow: Shadow, tmp_path: Path) -> None:
@@ -355,6 +376,8 @@ DAMAGE: dict[str, tuple[str, Callable[[bytes], bytes | None]]] = {
     "a tree that is not there": (TREES, put(tree={"hex": "77" * 20})),
     "facts that are not there": (TREES, put(facts={"hex": "77" * 20})),
     "an id that is none": (TREES, put(tree="short")),
+    "a blob beside that is not there": (TREES, put(also={"hex": "77" * 20})),
+    "half an id beside": (TREES, put(also={"hex": "77" * 10})),
     "a name taken twice": ("rows/sessions/0/00", edit(lambda rows: rows[0].update(name=rows[1]["name"]))),
     "a pin of nothing": ("rows/pins/0/00", put(message=99)),
     "a branch of nothing": ("rows/branches/0/00", put(tip=99)),
