@@ -165,24 +165,35 @@ def test_the_same_timeline_gives_the_same_ids_wherever_it_is(store: Path, tmp_pa
     assert export(store) == (refs, 0, 0)
 
 
-def test_one_more_message_adds_a_few_small_objects(worktree: Path, stores: Path, tmp_path: Path) -> None:
-    store = tmp_path / "store"
+def test_one_more_message_adds_a_few_small_objects(worktree: Path, tmp_path: Path) -> None:
+    """Git sends no more than these: what is in a tree that the other side has stays behind."""
+    store, other = tmp_path / "store", tmp_path / "other"
+    git("init", "--quiet", "--bare", other)
+    git("--git-dir", other, "config", "receive.unpackLimit", "1")
 
     def tell(number: int) -> None:
         with shadow.message(f"m{number}", text=f"do number {number}"):
             (worktree / f"f{number % 40}").write_text(f"{number}\n")
 
+    def push() -> int:
+        git("--git-dir", store, "push", "--quiet", "--force", other, "refs/*:refs/*")
+        count = git("--git-dir", other, "count-objects", "-v")
+        return int(count.partition("in-pack: ")[2].split()[0])
+
     with Shadow(worktree, store=store, settings=SETTINGS) as shadow:
         for number in range(200):
             tell(number)
     _, many, _ = export(store)
+    before = push()
     with Shadow(worktree, store=store, settings=SETTINGS) as shadow:
         tell(200)
     _, count, size_bytes = export(store)
+    sent = push() - before
 
     assert many > 600
     assert count <= 25
     assert size_bytes < 8_000
+    assert sent <= count + 3, "the new file, its tree and nothing else beside them"
 
 
 def test_what_is_forgotten_is_in_no_commit(told: Path, store: Path) -> None:
