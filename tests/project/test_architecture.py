@@ -27,7 +27,7 @@ ROWS = (
     ("store",),
     ("timeline",),
     ("capture",),
-    ("messages", "revert", "retention", "purge", "check"),
+    ("messages", "revert", "retention", "purge", "check", "conversation"),
     ("watching",),
     ("access",),
     ("shadow",),

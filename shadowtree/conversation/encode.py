@@ -1,0 +1,273 @@
+"""The timeline as commits: what `git log` shows of a session, and all rows beside it.
+
+Each line of messages becomes a line of commits, in the order in which things happened:
+
+    State before the first message
+    Fix the login                     a message: its text, and the state after it
+    Edits between messages            what came to be there before the next message or act
+    Restore                           an act that left the head where it was, or left other files there
+    Now the tests
+
+A commit depends on what came before it on its line alone, and on nothing that was exported before: the same
+timeline gives the same ids, and one that was forgotten or purged since gives others. The exact rows are below
+`refs/shadowtree/timeline`, with every recorded tree that is not forgotten.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from functools import partial
+
+from shadowtree.base.errors import StoreDamaged
+from shadowtree.base.frozen import frozen
+from shadowtree.conversation.ref_names import TIMELINE_REF, branch_ref, session_ref, undone_ref
+from shadowtree.conversation.rows import FORMAT, TABLES, encode_row, place_of, split_number
+from shadowtree.store.git_format import (
+    EMPTY_TREE,
+    MODE_FILE,
+    MODE_TREE,
+    TreeEntry,
+    encode_commit,
+    encode_tree,
+    object_id,
+)
+from shadowtree.store.objects import Objects
+from shadowtree.timeline import schema
+from shadowtree.timeline.database import Database
+from shadowtree.timeline.schema import ACTS, BEGIN, CHANGES, END, SNAPSHOT, Table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.conversation.rows import Row
+    from shadowtree.store.objects import ObjectSink
+
+    Folder = dict[str, "Folder | TreeEntry"]
+    """A tree that is being made."""
+
+_SUBJECTS = {kind: kind.capitalize() for kind in ACTS} | {schema.HEAD_ONLY: "Revert without files"}
+_NO_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_PLAIN_VALUE = re.compile('(?!["\\s])[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+(?<!\\s)')
+_LOST = f"SELECT number FROM ({schema.CHANGE_COUNTS.replace(' FROM', ' AS counted FROM', 1)})" + (
+    " WHERE counted <> (SELECT count(*) FROM changes WHERE event = number) LIMIT 1"
+)
+
+
+def encode_conversation(database: Database, objects: Objects, sink: ObjectSink) -> dict[str, bytes]:
+    """Give what each ref names, commits and one tree, and put what is not stored yet into the sink.
+
+    Nothing names these objects before the caller has published them and written the refs. Only for the holder
+    of the lock, so that no tree is forgotten meanwhile. StoreDamaged if a row is not what was written.
+    """
+    with database.reading():
+        database.require_sound()
+        for (event,) in database.rows(_LOST):
+            raise StoreDamaged(f"{database.path} has lost changes of event {event}")
+        rows = {table.name: list(_read_rows(database, table)) for table in TABLES if table is not CHANGES}
+        lines = _Lines(rows)
+        refs = lines.name_refs(rows["sessions"], rows["branches"])
+        for id, content in lines.list_commits(refs):
+            put = objects.put(sink, b"commit", content)
+            assert put == id
+        refs[TIMELINE_REF] = _put_folder(objects, sink, _make_timeline(database, objects, sink, rows))
+    return refs
+
+
+def _read_rows(database: Database, table: Table) -> Iterator[Row]:
+    unseal = table.unseal if table.is_sealed else list
+    for row in database.stream(f"{table.select} ORDER BY 1, 2"):
+        (columns,) = database.decode(unseal, [row])
+        yield dict(zip(table.columns, columns, strict=True))
+
+
+# Rows
+
+
+def _make_timeline(
+    database: Database, objects: Objects, sink: ObjectSink, rows: dict[str, list[Row]]
+) -> Folder:
+    """Put all rows into blobs, and name all that they need."""
+    root: Folder = {}
+    _enter(root, ("format",), MODE_FILE, objects.put(sink, b"blob", b"%d\n" % FORMAT))
+    for table in TABLES:
+        each = rows[table.name] if table.name in rows else _read_rows(database, table)
+        for place, group in itertools.groupby(each, partial(place_of, table)):
+            blob = objects.put(sink, b"blob", b"".join([encode_row(table, row) for row in group]))
+            _enter(root, place, MODE_FILE, blob)
+    for row in rows["trees"]:
+        for name, mode, id in list_needed(row):
+            _enter(root, ("kept", *split_number(row["number"]), name), mode, id)
+    return root
+
+
+def list_needed(row: Row) -> list[tuple[str, int, bytes]]:
+    """Name what a recorded tree needs, with the mode and the id of each; one that is forgotten nothing."""
+    if row["forgotten"] is not None:
+        return []
+    also: bytes = row["also"]
+    blobs = [also[start : start + 20] for start in range(0, len(also), 20)]
+    return [
+        ("tree", MODE_TREE, row["tree"]),
+        ("facts", MODE_TREE, row["facts"]),
+        *[(f"also-{place}", MODE_FILE, blob) for place, blob in enumerate(blobs)],
+    ]
+
+
+def _enter(root: Folder, place: tuple[str, ...], mode: int, id: bytes) -> None:
+    *above, name = place
+    folder = root
+    for each in above:
+        below = folder.setdefault(each, {})
+        assert isinstance(below, dict)
+        folder = below
+    folder[name] = TreeEntry(name.encode(), mode, id)
+
+
+def _put_folder(objects: Objects, sink: ObjectSink, folder: Folder) -> bytes:
+    entries = [
+        TreeEntry(name.encode(), MODE_TREE, _put_folder(objects, sink, entry))
+        if isinstance(entry, dict)
+        else entry
+        for name, entry in folder.items()
+    ]
+    return objects.put(sink, b"tree", encode_tree(entries))
+
+
+# Commits
+
+
+@frozen
+class _Line:
+    """Where a line of commits ends."""
+
+    commit: bytes | None = None
+    tree: bytes = EMPTY_TREE
+
+
+class _Lines:
+    """The lines of commits of all sessions, made of their events one after the other."""
+
+    def __init__(self, rows: dict[str, list[Row]]) -> None:
+        self._trees = {row["number"]: row["tree"] for row in rows["trees"] if row["forgotten"] is None}
+        self._messages = {row["number"]: row for row in rows["messages"]}
+        self._sessions = {row["number"]: _read_text(row["name"]) for row in rows["sessions"]}
+        self._made: dict[bytes, tuple[bytes | None, bytes]] = {}
+        """By the ids of commits the one before each, and its content."""
+        self._lines: dict[tuple[int, int | None], _Line] = {}
+        """By session and message what stands after it, edits and acts included, where it is the head."""
+        self._own: dict[int, _Line] = {}
+        """By message its own commit; while it is open, or if it was forgotten, the one that it came after."""
+        self._times: dict[int, int] = {}
+        self._last: dict[int, Row] = {}
+        """By session the last event."""
+        for event in rows["events"]:
+            if event["kind"] in (BEGIN, SNAPSHOT):
+                self._begin(event)
+            if event["kind"] in (END, SNAPSHOT):
+                self._end(event)
+            if event["kind"] in ACTS:
+                self._act(event)
+            self._last[event["session"]] = event
+
+    def name_refs(self, sessions: list[Row], branches: list[Row]) -> dict[str, bytes]:
+        """Give the last commit of each ref."""
+        found: dict[str, bytes | None] = {}
+        for row in sessions:
+            event, name = self._last.get(row["number"]), self._sessions[row["number"]]
+            if event is not None:
+                found[session_ref(name)] = self._line_of(event).commit
+                if event["tip"] != event["head"] and event["tip"] is not None:
+                    found[undone_ref(name)] = self._own[event["tip"]].commit
+        for row in branches:
+            if row["dropped"] is None:
+                name = self._sessions[row["session"]]
+                ref = branch_ref(name, _read_text(row["name"]), row["number"])
+                found[ref] = self._own[row["tip"]].commit
+        return {ref: commit for ref, commit in found.items() if commit is not None}
+
+    def list_commits(self, refs: dict[str, bytes]) -> Iterator[tuple[bytes, bytes]]:
+        """Give every commit that refs lead to."""
+        seen: set[bytes] = set()
+        for commit in refs.values():
+            at: bytes | None = commit
+            while at is not None and at not in seen:
+                seen.add(at)
+                above, content = self._made[at]
+                yield at, content
+                at = above
+
+    def _line_of(self, event: Row) -> _Line:
+        """Give the line that the head is on after an event."""
+        return self._lines.get((event["session"], event["head"]), _Line())
+
+    def _begin(self, event: Row) -> None:
+        row, session = self._messages[event["message"]], event["session"]
+        above = session, row["parent"]
+        line = self._lines.get(above, _Line())
+        if row["forgotten"] is None:
+            parent = self._messages.get(row["parent"])
+            is_gap = parent is not None and parent["forgotten"] is not None
+            self._lines[above] = line = self._catch_up(line, event, is_gap=is_gap)
+        self._lines[session, row["number"]] = self._own[row["number"]] = line
+        self._times[row["number"]] = event["time"]
+
+    def _end(self, event: Row) -> None:
+        row, tree = self._messages[event["message"]], self._trees.get(event["after_tree"])
+        if row["forgotten"] is not None or tree is None:
+            return
+        number, id = row["number"], _read_text(row["id"])
+        text = _read_text(row["text"] or b"").replace("\r\n", "\n").replace("\r", "\n")
+        subject, _, body = _NO_TEXT.sub("\ufffd", text).strip().partition("\n")
+        trailers = _trailer("Id", id)
+        if row["role"] is not None:
+            trailers += _trailer("Role", _read_text(row["role"]))
+        said = f"{subject.rstrip()}\n\n{body.strip()}".rstrip() if subject else f"message {_as_value(id)}"
+        line = self._commit(self._own[number], event["session"], tree, self._times[number], said, trailers)
+        self._lines[event["session"], number] = self._own[number] = line
+
+    def _act(self, event: Row) -> None:
+        tree, before = self._trees.get(event["after_tree"]), self._last.get(event["session"])
+        if event["forgotten"] is not None or tree is None:
+            return
+        line = self._line_of(event)
+        if before is not None and before["head"] == event["head"]:
+            line = self._catch_up(line, event)
+        if tree != line.tree:
+            trailers = _trailer("Act", event["kind"])
+            said = _SUBJECTS[event["kind"]]
+            line = self._commit(line, event["session"], tree, event["time"], said, trailers)
+        self._lines[event["session"], event["head"]] = line
+
+    def _catch_up(self, line: _Line, event: Row, *, is_gap: bool = False) -> _Line:
+        """Go on to the state before an event, if that is another one."""
+        tree = self._trees.get(event["before_tree"])
+        if tree is None or tree == line.tree:
+            return line
+        said = "Forgotten messages" if is_gap else "Edits between messages"
+        said = said if line.commit is not None else "State before the first message"
+        return self._commit(line, event["session"], tree, event["time"], said)
+
+    def _commit(
+        self, line: _Line, session: int, tree: bytes, time_ms: int, said: str, trailers: str = ""
+    ) -> _Line:
+        text = f"{said}\n\n{trailers}{_trailer('Session', self._sessions[session])}"
+        parents = [] if line.commit is None else [line.commit]
+        content = encode_commit(tree, parents, max(0, time_ms // 1000), text.encode("utf-8", "replace"))
+        id = object_id(b"commit", content)
+        self._made[id] = line.commit, content
+        return _Line(id, tree)
+
+
+def _trailer(name: str, value: str) -> str:
+    return f"Shadowtree-{name}: {_as_value(value)}\n"
+
+
+def _as_value(value: str) -> str:
+    """Write a value on one line: as it is, or as JSON if git or a reader could take it for something else."""
+    return value if _PLAIN_VALUE.fullmatch(value) else json.dumps(value)
+
+
+def _read_text(content: bytes) -> str:
+    return content.decode("utf-8", "surrogatepass")

@@ -1,0 +1,174 @@
+"""The timeline rebuilt from its ref: every row is checked before the first one is written.
+
+What comes from elsewhere is not trusted, because a row decides what is written into a worktree. Each row must
+be one that this version could have written, what it names must be there, down to the last blob, and no path
+may lead out of the worktree.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from operator import itemgetter
+
+from shadowtree.base.errors import InvalidInput, StoreDamaged, StoreTooNew
+from shadowtree.base.paths import Change, PathState, is_forbidden
+from shadowtree.conversation.encode import list_needed
+from shadowtree.conversation.ref_names import TIMELINE_REF
+from shadowtree.conversation.rows import FORMAT, TABLES, decode_row
+from shadowtree.store.git_format import MODE_FILE, MODE_TREE
+from shadowtree.store.objects import Objects
+from shadowtree.timeline import schema
+from shadowtree.timeline.database import Database
+from shadowtree.timeline.schema import CHANGES, EVENTS, MESSAGES, SESSIONS, TREES, Table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.conversation.rows import Row
+
+    Rows = dict[str, list[Row]]
+
+_REFERENCES: dict[str, dict[str, Table]] = {
+    "messages": {"session": SESSIONS, "parent": MESSAGES},
+    "events": {
+        "session": SESSIONS,
+        **dict.fromkeys(("message", "head", "tip", "open"), MESSAGES),
+        **dict.fromkeys(("before_tree", "after_tree"), TREES),
+        **dict.fromkeys(("since", "takes_back"), EVENTS),
+        "skips": schema.SKIPS,
+    },
+    "changes": {"event": EVENTS},
+    "branches": {"session": SESSIONS, "fork": MESSAGES, "tip": MESSAGES, "event": EVENTS},
+    "pins": {"message": MESSAGES},
+}
+"""By table and column which rows the numbers are of."""
+_DECODERS: dict[str, Callable[[list[object]], object]] = {
+    "trees": schema.decode_tree,
+    "events": schema.decode_event,
+    "changes": schema.decode_change,
+    "skips": schema.decode_skips,
+}
+_KINDS = {schema.WRAP, schema.BEGIN, schema.END, schema.SNAPSHOT, schema.STEP, schema.STEP_END, *schema.ACTS}
+
+
+def rebuild_timeline(refs: Mapping[str, bytes], objects: Objects, database: Database) -> None:
+    """Fill an empty timeline from the refs of another one, with all of it or nothing.
+
+    Raises StoreDamaged if anything is malformed or missing, and StoreTooNew if a newer version wrote it.
+    """
+    if any(database.rows(f"SELECT 1 FROM {table.name} LIMIT 1") for table in TABLES):
+        raise InvalidInput("only an empty timeline can be rebuilt")
+    try:
+        rows = _read_rows(refs, objects)
+        _check_rows(rows)
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise StoreDamaged(f"{TIMELINE_REF} cannot be read: {error}") from error
+    _check_objects(rows, objects)
+    with database.transaction():
+        for table in TABLES:
+            database.execute_all(table.insert, [_seal(table, row) for row in rows[table.name]])
+
+
+def _seal(table: Table, row: Row) -> list[object]:
+    return table.seal([row[column] for column in table.columns])
+
+
+# Reading
+
+
+def _read_rows(refs: Mapping[str, bytes], objects: Objects) -> Rows:
+    root = {entry.name: entry.id for entry in objects.read_tree(refs[TIMELINE_REF])}
+    version = int(objects.read(b"blob", root[b"format"]))
+    if version > FORMAT:
+        raise StoreTooNew(TIMELINE_REF, version, FORMAT)
+    if version < 1:
+        raise ValueError(f"format {version}")
+    folders = {entry.name: entry.id for entry in objects.read_tree(root[b"rows"])} if b"rows" in root else {}
+    rows: Rows = {}
+    for table in TABLES:
+        folder = folders.pop(table.name.encode(), None)
+        blobs = () if folder is None else _list_blobs(objects, folder, set())
+        lines = [line for blob in blobs for line in objects.read(b"blob", blob).splitlines()]
+        by_number = itemgetter(*table.columns[:2])
+        rows[table.name] = sorted([decode_row(table, line) for line in lines], key=by_number)
+    if folders:
+        raise ValueError(f"nothing is known of {sorted(folders)}")
+    return rows
+
+
+def _list_blobs(objects: Objects, tree: bytes, seen: set[bytes]) -> Iterator[bytes]:
+    """Give the blobs below a tree, without those in trees that were seen."""
+    waiting = [tree]
+    while waiting:
+        tree = waiting.pop()
+        if tree in seen:
+            continue
+        seen.add(tree)
+        for entry in objects.read_tree(tree):
+            if entry.mode == MODE_TREE:
+                waiting.append(entry.id)
+            else:
+                yield entry.id
+
+
+# Checking
+
+
+def _check_rows(rows: Rows) -> None:
+    """Raise ValueError, or whatever reading them raises, if rows are no timeline."""
+    numbers = {table.name: {row[table.key] for row in rows[table.name]} for table in TABLES}
+    for table in TABLES:
+        _check_table(table, rows[table.name], numbers)
+    for row in rows["messages"]:
+        # So every walk from a message to those above it ends.
+        _require(row["parent"] is None or row["parent"] < row["number"], "a message is above itself")
+        _require(row["meta"] is None or isinstance(json.loads(row["meta"]), dict), "meta is no object")
+    begun = {row["message"] for row in rows["events"] if row["kind"] in (schema.BEGIN, schema.SNAPSHOT)}
+    _require(begun == numbers["messages"], "not every message has begun")
+    _require(all(row["forgotten"] is None for row in rows["trees"][-1:]), "the last tree is forgotten")
+    counts = Counter(row["event"] for row in rows["changes"])
+    for row in rows["events"]:
+        _require(row["kind"] in _KINDS, f"{row['kind']!r} is no kind of event")
+        is_whole = row["forgotten"] is not None or counts[row["number"]] == (row["change_count"] or 0)
+        _require(is_whole, f"changes of event {row['number']} are missing")
+
+
+def _check_table(table: Table, rows: list[Row], numbers: dict[str, set[int]]) -> None:
+    decode: Callable[[list[object]], object] = _DECODERS.get(table.name, table.decode)
+    for row in rows:
+        value = decode(_seal(table, row))
+        if table is CHANGES:
+            _check_path(*value)  # type: ignore[misc]  # a change with its event
+        for column, named in _REFERENCES.get(table.name, {}).items():
+            is_nobody = table is EVENTS and column == "session" and row[column] == 0
+            is_there = row[column] is None or is_nobody or row[column] in numbers[named.name]
+            _require(is_there, f"{column} {row[column]} of {table.name} is missing")
+    known = numbers[table.name]
+    _require(table is CHANGES or len(known) == len(rows), f"a row of {table.name} comes twice")
+    if table in schema.WITHOUT_GAPS and known:
+        _require((min(known), max(known)) == (1, len(known)), f"rows of {table.name} are missing")
+
+
+def _check_path(_: int, change: Change) -> None:
+    """Refuse a path that no snapshot could have; what is unknown may have a name that git forbids."""
+    is_file = any(isinstance(state, PathState) for state in (change.old, change.new))
+    for name in change.path.split(b"/"):
+        is_possible = name not in (b"", b".", b"..") and b"\0" not in name
+        _require(is_possible and not (is_file and is_forbidden(name)), f"{change.path!r} is no path")
+
+
+def _require(is_so: bool, otherwise: str) -> None:
+    if not is_so:
+        raise ValueError(otherwise)
+
+
+def _check_objects(rows: Rows, objects: Objects) -> None:
+    """Read back all that recorded trees need; StoreDamaged if something is missing or damaged."""
+    seen: set[bytes] = set()
+    blobs: set[bytes] = set()
+    for row in rows["trees"]:
+        for _, mode, id in list_needed(row):
+            blobs.update([id] if mode == MODE_FILE else _list_blobs(objects, id, seen))
+    for blob in blobs:
+        objects.require_blob(blob)

@@ -1,0 +1,106 @@
+"""The rows of a timeline as lines of JSON, in blobs that stay the same as the timeline grows. Pure.
+
+A line is one row: its columns by name, without those that are empty. Bytes are written as text where they are
+UTF-8, and as `{"hex": "…"}` where they are not:
+
+    {"number": 3, "session": 1, "kind": "end", "time": 1800000000000, "head": 2, "message": 2, …}
+
+Small rows stand together by 64, what may be large stands alone, so that one more row makes one more blob, or
+replaces a small one. Rows are found by their numbers: number 70 of events is in `rows/events/0/01`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from shadowtree.timeline.schema import (
+    BRANCHES,
+    CHANGES,
+    EVENTS,
+    MESSAGES,
+    PINS,
+    SESSIONS,
+    SKIPS,
+    TREES,
+    Table,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Row = dict[str, Any]  # Any: an int, text or bytes, as the column holds, or None
+    """One row, as it is stored, by the names of its columns."""
+
+FORMAT = 1
+TABLES = (TREES, SESSIONS, MESSAGES, EVENTS, CHANGES, SKIPS, BRANCHES, PINS)
+"""What travels. Packs and intents are of one machine. So are tombstones: the id of a secret would let anybody
+who can read the refs try whether a guess is right."""
+
+_LOCAL = {EVENTS.name: "intent"}
+"""Columns that mean nothing elsewhere, and are left empty."""
+_ALONE = (MESSAGES, CHANGES, SKIPS)
+"""Of these, the rows of one number have a blob to themselves."""
+_COLUMN = re.compile(r"(\w+) (INTEGER|BLOB|TEXT)( NOT NULL| PRIMARY KEY)?")
+_TYPES = {"INTEGER": int, "BLOB": bytes, "TEXT": str}
+_COLUMNS = {
+    table.name: {
+        name: (_TYPES[kind], bool(needed))
+        for name, kind, needed in _COLUMN.findall(table.create)
+        if name in table.columns and name != _LOCAL.get(table.name)
+    }
+    for table in TABLES
+}
+"""By table and column what a value is, and whether there must be one."""
+_MOST = 1 << 63
+
+
+def split_number(number: int) -> tuple[str, ...]:
+    """Give the names on the way to what has a number, so that no directory has more than 64 for long."""
+    return f"{number >> 12:x}", f"{number >> 6 & 63:02x}", f"{number & 63:02x}"
+
+
+def place_of(table: Table, row: Row) -> tuple[str, ...]:
+    """Give the names on the way to the blob that a row is in."""
+    names = split_number(row[table.key])
+    return ("rows", table.name, *(names if table in _ALONE else names[:-1]))
+
+
+def encode_row(table: Table, row: Row) -> bytes:
+    """Write a row as a line."""
+    columns = {name: _encode_value(row[name]) for name in _COLUMNS[table.name] if row[name] is not None}
+    return json.dumps(columns, ensure_ascii=False).encode() + b"\n"
+
+
+def decode_row(table: Table, line: bytes) -> Row:
+    """Read a line; ValueError or RecursionError if it cannot be a row of the table."""
+    found = json.loads(line)
+    columns = _COLUMNS[table.name]
+    if not isinstance(found, dict) or not found.keys() <= columns.keys():
+        raise ValueError(f"{line[:80]!r} has other columns")
+    row: Row = dict.fromkeys(table.columns)
+    for name, (kind, is_needed) in columns.items():
+        if name in found:
+            row[name] = _decode_value(found[name], kind)
+        elif is_needed:
+            raise ValueError(f"{name} is missing")
+    return row
+
+
+def _encode_value(value: object) -> object:
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"hex": value.hex()}
+
+
+def _decode_value(value: Any, kind: type) -> object:  # Any: what JSON holds
+    if kind is bytes and isinstance(value, dict):
+        return bytes.fromhex(str(value["hex"]))
+    is_so = isinstance(value, str if kind is bytes else kind) and not isinstance(value, bool)
+    if not is_so or (kind is int and not -_MOST <= value < _MOST):
+        raise ValueError(f"{value!r} is no {kind.__name__}")
+    return value.encode() if kind is bytes else value

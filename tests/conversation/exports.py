@@ -1,0 +1,165 @@
+"""A rich history, its export into the store's own objects, and timelines rebuilt from it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from shadowtree import Shadow
+from shadowtree.conversation.encode import encode_conversation
+from shadowtree.conversation.rebuild import rebuild_timeline
+from shadowtree.conversation.rows import TABLES
+from shadowtree.store.objects import Objects
+from shadowtree.timeline.database import Database, create_journal
+from shadowtree.timeline.schema import EVENTS, Table
+from tests.support.stores import SETTINGS
+from tests.support.trees import executable, file, link, make_tree
+
+ODD = "Ünï/code ..@{x} 🙂.lock"
+TEXT = 'Fix the login\nas "asked"\r\n\r\nShadowtree-Id: forged\n\0 \x1b[31m\ud800 end\n'
+Refs = dict[str, bytes]
+
+
+def tell_history(worktree: Path, store: Path) -> None:
+    """Record something of everything: see the calls."""
+    make_tree(worktree, {"a.txt": "one\n", "src": {"b.py": "b = 1\n"}, ".gitignore": "*.log\n", "x.log": "-"})
+    settings = {**SETTINGS, "max_file_size": 4096}
+    with Shadow(worktree, store=store, settings=settings) as shadow:
+        shadow.wrap()
+        with shadow.message("old-1", text="soon forgotten", role="user"):
+            (worktree / "a.txt").write_text("older\n")
+        with shadow.message("old-2", text="kept by a pin", meta={"model": "x", "n": [1, None, "é"]}):
+            (worktree / "a.txt").write_text("old\n")
+        shadow.pin("old-2")
+        with shadow.message("old-3", text="soon forgotten too"):
+            (worktree / "a.txt").write_text("one\n")
+        for number in range(3):
+            shadow.snapshot(f"fill-{number}", role="user")
+        shadow.forget(keep_last=3)
+        with shadow.message("m1", text=TEXT, role="user", meta={"a": "\ud83d", "b": {}}):
+            (worktree / "a.txt").write_text("two\n")
+            with shadow.step("write"):
+                make_tree(worktree, {"private": file("key", 0o600), "run.sh": executable("#!"), "empty": {}})
+            with shadow.step("link"):
+                make_tree(worktree, {"ln": link("src/b.py"), os.fsdecode(b"na\xffme\n"): "odd"})
+        (worktree / "large").write_bytes(bytes(5000))
+        (worktree / "src" / "b.py").write_text("b = 2  # by the user\n")
+        with shadow.message("m2", text="   \n", role="assistant"):
+            (worktree / "c.txt").write_text("c\n")
+        shadow.snapshot("m3", text="nothing changed")
+        shadow.revert("m2", only=True)
+        with shadow.message("m4", text="on a line of its own"):
+            (worktree / "d.txt").write_text("d\n")
+        shadow.undo()
+        with shadow.message("m5", text="Another Way", role="user"):
+            (worktree / "e.txt").write_text("e\n")
+        shadow.undo()
+        shadow.redo()
+        shadow.switch("m4")
+        shadow.rename_branch("another-way", "The 2nd/way: 🙂")
+        shadow.switch("m5")
+        with shadow.message("m6", text="undone in the end"):
+            (worktree / "private").chmod(0o640)
+            shutil.rmtree(worktree / "src")
+        (worktree / "f.txt").write_text("by the user\n")
+        shadow.restore("m5", on_conflict="overwrite")
+        shadow.undo(on_conflict="overwrite")
+        shadow.pin("m3")
+    with Shadow(worktree, store=store, session=ODD, settings=settings) as shadow:
+        with shadow.message("m1", text="of another session"):
+            (worktree / "g.txt").write_text("g\n")
+        shadow.begin("open", text="still going on")
+        shadow.begin_step("half")
+        (worktree / "g.txt").write_text("gg\n")
+
+
+class LooseSink:
+    """Writes new objects as files of their own, where objects are found at once."""
+
+    def __init__(self, store: Path) -> None:
+        self._objects = store / "objects"
+        self.ids: set[bytes] = set()
+        self.size_bytes = 0
+
+    def __contains__(self, object_id: bytes) -> bool:
+        return object_id in self.ids
+
+    def add(self, kind: bytes, object_id: bytes, size: int, deflated: bytes) -> None:
+        name = object_id.hex()
+        path = self._objects / name[:2] / name[2:]
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        path.write_bytes(zlib.compress(b"%b %d\0" % (kind, size) + zlib.decompress(deflated)))
+        path.chmod(0o600)
+        self.ids.add(object_id)
+        self.size_bytes += len(deflated)
+
+    def note_version(self, object_id: bytes, before: bytes) -> None:
+        raise NotImplementedError
+
+    def takes_file(self, object_id: bytes, size: int) -> bool:
+        raise NotImplementedError
+
+    def add_stream(self, size: int, pieces: Iterator[bytes], is_known: Callable[[bytes], bool]) -> bytes:
+        raise NotImplementedError
+
+
+def use_store(store: Path, use: Callable[[Database, Objects], Any]) -> Any:  # Any: whatever is made of it
+    """Open the rows and the objects of a store that nobody else has open."""
+    with (
+        closing(Database(str(store / "timeline.db"))) as database,
+        closing(Objects(str(store / "objects"))) as objects,
+    ):
+        objects.refresh()
+        return use(database, objects)
+
+
+def export(store: Path) -> tuple[Refs, int, int]:
+    """Export a store into itself, refs too; give these, and how many objects and bytes that added."""
+
+    def write(database: Database, objects: Objects) -> tuple[Refs, int, int]:
+        sink = LooseSink(store)
+        refs = encode_conversation(database, objects, sink)
+        return refs, len(sink.ids), sink.size_bytes
+
+    made: tuple[Refs, int, int] = use_store(store, write)
+    for area in ("sessions", "undone", "branches"):
+        shutil.rmtree(store / "refs" / "heads" / area, ignore_errors=True)
+    for ref, commit in made[0].items():
+        (store / ref).parent.mkdir(parents=True, exist_ok=True)
+        (store / ref).write_text(commit.hex() + "\n")
+    for path in (store / "refs").rglob("*"):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    return made
+
+
+def rebuild(store: Path, refs: Refs, into: Path) -> Path:
+    """Rebuild a timeline over the objects of a store."""
+    into.mkdir(parents=True)
+    path = into / "timeline.db"
+    create_journal(str(path))
+    with (
+        closing(Database(str(path))) as database,
+        closing(Objects(str(store / "objects"))) as objects,
+    ):
+        objects.refresh()
+        rebuild_timeline(refs, objects, database)
+    return path
+
+
+def read_rows(path: Path) -> dict[str, list[list[object]]]:
+    """Give every row that travels, without what does not, and without the seals."""
+    with closing(Database(str(path))) as database:
+        return {table.name: [_read(table, row) for row in database.rows(table.select)] for table in TABLES}
+
+
+def _read(table: Table, row: Any) -> list[object]:  # Any: a row of SQLite
+    columns = table.unseal(row) if table.is_sealed else [*row]
+    return [
+        None if (table, name) == (EVENTS, "intent") else value
+        for name, value in zip(table.columns, columns, strict=True)
+    ]
