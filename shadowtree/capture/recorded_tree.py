@@ -14,6 +14,7 @@ import stat
 from collections.abc import Iterator
 from functools import cached_property
 
+from shadowtree.base.frozen import replace
 from shadowtree.base.paths import (
     DIRECTORY,
     ROOT,
@@ -21,9 +22,11 @@ from shadowtree.base.paths import (
     PathState,
     RelPath,
     Unknown,
+    from_text,
     is_own_temporary,
     join,
     parent_of,
+    to_text,
 )
 from shadowtree.capture.directories import (
     FORCED,
@@ -270,8 +273,15 @@ def list_changes(before: RecordedDirectory, after: RecordedDirectory) -> list[Ch
 
 
 def diff_patch(patch: Patch, objects: Objects) -> list[FileDiff]:
-    """Show how each path of a patch differs, as text."""
-    return [_diff_path(changed, objects) for changed in patch.files]
+    """Show how each path of a patch differs, as text, and which of them were probably renamed."""
+    diffs = [_diff_path(changed, objects) for changed in patch.files]
+    renames = _find_renames(patch, objects)
+    files = {changed.path: changed for changed in patch.files} if renames else {}
+    for place, new in enumerate(patch.files):
+        if new.path in renames:
+            rename = _diff_rename(files[renames[new.path]], new, objects)
+            diffs[place] = replace(diffs[place], renamed_from=rename.renamed_from, rename=rename)
+    return diffs
 
 
 def _diff_path(changed: ChangedPath, objects: Objects) -> FileDiff:
@@ -287,6 +297,39 @@ def _diff_path(changed: ChangedPath, objects: Objects) -> FileDiff:
         return FileDiff(changed.path, changed.status, 0, 0, False, "")
     text = diff_text(changed.path, old, new, old_mode=changed.old_mode, new_mode=changed.new_mode)
     return FileDiff(changed.path, changed.status, text.additions, text.deletions, text.binary, text.patch)
+
+
+def _find_renames(patch: Patch, objects: Objects) -> dict[str, str]:
+    """Find by the new path the old one of each file that was probably renamed."""
+    statuses = {changed.status for changed in patch.files}
+    if not statuses >= {"added", "deleted"}:
+        return {}
+    from shadowtree.store.renames import TreeFile, find_renames
+
+    deleted, added = [], []
+    for changed in patch.files:
+        path = from_text(changed.path)
+        if changed.new_blob is None and changed.old_blob is not None and changed.old_mode is not None:
+            deleted.append(TreeFile(path, changed.old_mode, bytes.fromhex(changed.old_blob)))
+        elif changed.old_blob is None and changed.new_blob is not None and changed.new_mode is not None:
+            added.append(TreeFile(path, changed.new_mode, bytes.fromhex(changed.new_blob)))
+    renames = find_renames(deleted, added, objects.read_small)
+    return {to_text(new): to_text(old) for new, old in renames.items()}
+
+
+def _diff_rename(old: ChangedPath, new: ChangedPath, objects: Objects) -> FileDiff:
+    """Show how a file differs from the one that it was before."""
+    from shadowtree.text.unified_diff import diff_text
+
+    # The same content may be too large to be read. Others are not, or they would not be known to be alike.
+    blobs = [] if old.old_blob == new.new_blob else [old.old_blob, new.new_blob]
+    contents = [objects.read(b"blob", bytes.fromhex(blob)) for blob in blobs if blob is not None]
+    before, after = contents or (b"", b"")
+    text = diff_text(
+        new.path, before, after, old_mode=old.old_mode, new_mode=new.new_mode, renamed_from=old.path
+    )
+    counts = text.additions, text.deletions
+    return FileDiff(new.path, new.status, *counts, text.binary, text.patch, renamed_from=old.path)
 
 
 def _names_changed(old: RecordedDirectory, new: RecordedDirectory) -> set[bytes]:

@@ -90,6 +90,15 @@ class FileDiff(Result):
     binary: bool
     patch: str
     """A unified diff; empty for binary files and for files too large to compare line by line."""
+    renamed_from: str | None = None
+    """Of an added path: the deleted one that it probably was before. For people; nothing acts on it."""
+    rename: FileDiff | None = None
+    """With it: how the path differs from that one. People see this in place of the two entries."""
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Give the documented JSON, an entry of `diff`."""
+        names = ("path", "status", "additions", "deletions", "binary", "patch")
+        return pick(self, *names, *if_any(self, "renamed_from"))
 
 
 @frozen

@@ -49,16 +49,18 @@ def diff_text(
     *,
     old_mode: int | None,
     new_mode: int | None,
+    renamed_from: str | None = None,
     max_steps: int = MAX_STEPS,
 ) -> TextDiff:
     """Compare two contents of `path`; None is an absent one, and has no mode.
 
-    The content of a link is its target. A mode is written with all its permission bits, though git knows
-    but one of them. A file that became a link is deleted and made anew, as in git.
+    With `renamed_from` the old content is that of another path. The content of a link is its target. A mode
+    is written with all its permission bits, though git knows but one of them. A file that became a link is
+    deleted and made anew, as in git.
     """
     assert (old is None) == (old_mode is None)
     assert (new is None) == (new_mode is None)
-    if (old, old_mode) == (new, new_mode):
+    if (old, old_mode) == (new, new_mode) and renamed_from is None:
         return TextDiff(0, 0, binary=False, patch="")
     if old_mode is not None and new_mode is not None and stat.S_IFMT(old_mode) != stat.S_IFMT(new_mode):
         gone = diff_text(path, old, None, old_mode=old_mode, new_mode=None)
@@ -66,7 +68,8 @@ def diff_text(
         if not (gone.patch and made.patch):
             return TextDiff(0, 0, binary=gone.binary or made.binary, patch="")
         return TextDiff(made.additions, gone.deletions, binary=False, patch=gone.patch + made.patch)
-    header = _format_header(path, old_mode, new_mode)
+    old_path = path if renamed_from is None else renamed_from
+    header = _format_header(old_path, path, old_mode, new_mode)
     if old == new:
         return TextDiff(0, 0, binary=False, patch=header)
     contents = (old or b"", new or b"")
@@ -77,7 +80,7 @@ def diff_text(
     old_text, new_text = split_texts(*contents)
     changes = list_changes(old_text, new_text, max_steps)
     if changes:  # none: an empty file came or went
-        header += _format_names(path, old_mode, new_mode)
+        header += _format_names(old_path, path, old_mode, new_mode)
     hunks = b"".join(_format_hunks(changes, old_text.lines, new_text.lines))
     return TextDiff(
         additions=sum(len(change.new) for change in changes),
@@ -96,23 +99,28 @@ def list_changes(old: Text, new: Text, max_steps: int = MAX_STEPS) -> list[Part]
         return [trim(whole, old.numbers, new.numbers)]
 
 
-def _format_header(path: str, old_mode: int | None, new_mode: int | None) -> str:
-    header = f"diff --git {_quote('a/' + path)} {_quote('b/' + path)}\n"
+def _format_header(old_path: str, path: str, old_mode: int | None, new_mode: int | None) -> str:
+    header = f"diff --git {_quote('a/' + old_path)} {_quote('b/' + path)}\n"
     if old_mode is None:
         return f"{header}new file mode {new_mode:06o}\n"
     if new_mode is None:
         return f"{header}deleted file mode {old_mode:06o}\n"
     if old_mode != new_mode:
-        return f"{header}old mode {old_mode:06o}\nnew mode {new_mode:06o}\n"
+        header += f"old mode {old_mode:06o}\nnew mode {new_mode:06o}\n"
+    if old_path != path:
+        header += f"rename from {_quote(old_path)}\nrename to {_quote(path)}\n"
     return header
 
 
-def _format_names(path: str, old_mode: int | None, new_mode: int | None) -> str:
+def _format_names(old_path: str, path: str, old_mode: int | None, new_mode: int | None) -> str:
+    old_name = "/dev/null" if old_mode is None else _end_name(_quote("a/" + old_path))
+    new_name = "/dev/null" if new_mode is None else _end_name(_quote("b/" + path))
+    return f"--- {old_name}\n+++ {new_name}\n"
+
+
+def _end_name(name: str) -> str:
     # The tab tells `patch` where a name with a blank ends.
-    end = "\t\n" if " " in path else "\n"
-    old_name = "/dev/null\n" if old_mode is None else _quote("a/" + path) + end
-    new_name = "/dev/null\n" if new_mode is None else _quote("b/" + path) + end
-    return f"--- {old_name}+++ {new_name}"
+    return name + "\t" if " " in name else name
 
 
 _ESCAPES = {ord(char): "\\" + name for char, name in zip('\a\b\t\n\v\f\r"\\', 'abtnvfr"\\', strict=True)}

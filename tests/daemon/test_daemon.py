@@ -116,10 +116,15 @@ def test_the_end_of_a_conversation_is_an_error(place: Endpoint) -> None:
         None,
         [make_message(1), make_message(2, meta={"Message": [1], "": {"a": None}})],
         (make_message(), [shadowtree.FileDiff("\udcff", "added", 1, 2, False, "+x\n")]),
+        [
+            shadowtree.FileDiff(
+                "b", "added", 1, 0, False, "", "a", shadowtree.FileDiff("b", "added", 0, 0, False, "", "a")
+            )
+        ],
         make_outcome(conflicts=[ConflictingPath("a", "b", "c", [Hunk(1, "o", "b", "t")])]),
         shadowtree.Plan(make_outcome(), [shadowtree.PlannedChange("a", None, "b" * 40, None, 0o100644)]),
     ],
-    ids=["none", "messages", "show", "outcome", "plan"],
+    ids=["none", "messages", "show", "rename", "outcome", "plan"],
 )
 def test_a_value_comes_out_as_it_went_in(value: object) -> None:
     assert decode(encode(value)) == value

@@ -28,7 +28,13 @@ from shadowtree.cli.views.log import (
     render_log,
     render_message,
 )
-from shadowtree.cli.views.status import render_diff, render_patch, render_status, summarise_skipped
+from shadowtree.cli.views.status import (
+    join_renames,
+    render_diff,
+    render_patch,
+    render_status,
+    summarise_skipped,
+)
 from shadowtree.results.messages import Message
 
 LOGGED = 20
@@ -106,7 +112,7 @@ def show(shared: Shared, id: str) -> None:
     """Show one message and what it changed, line by line
 
     ID is a message's id, the beginning of one, its number as in '#7' (with the quotes), '@' for the last one,
-    or '@~2' for the second before that.
+    or '@~2' for the second before that. A file that was probably renamed is shown once, as 'OLD -> NEW'.
 
     \b
     Examples:
@@ -242,6 +248,6 @@ def _count_lines(shadow: shadowtree.Shadow, messages: Sequence[Message]) -> list
         if time.monotonic() > stop:
             break
         if 0 < len(message.patch.files) <= COUNTED_FILES:
-            diffs = shadow.diff_message(message)
+            diffs = join_renames(shadow.diff_message(message))
             counts[place] = (sum(each.additions for each in diffs), sum(each.deletions for each in diffs))
     return counts

@@ -17,7 +17,7 @@ from shadowtree.cli.output import (
     paint,
 )
 from shadowtree.cli.views.graph import Point, draw_graph
-from shadowtree.cli.views.status import LETTERS, list_skipped, render_diff
+from shadowtree.cli.views.status import LETTERS, describe_diff, join_renames, list_skipped, render_diff
 from shadowtree.results.messages import BlameEntry, Branch, FileDiff, Message
 
 LineCount = tuple[int, int] | None
@@ -178,10 +178,10 @@ def _describe_circumstances(message: Message, now_ms: int) -> Iterator[str]:
 
 
 def _list_files(diffs: Sequence[FileDiff]) -> Iterator[str]:
-    for file_diff in diffs:
-        letter, colour = LETTERS[file_diff.status]
+    for file_diff in join_renames(diffs):
         lines = "" if file_diff.binary else f"  +{file_diff.additions} -{file_diff.deletions}"
-        yield f"{paint(colour, letter)} {escape(file_diff.path)}{lines}"
+        letter, colour, path = describe_diff(file_diff)
+        yield f"{paint(colour, letter)} {path}{lines}"
 
 
 # Branches

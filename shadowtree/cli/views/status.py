@@ -49,7 +49,7 @@ def render_patch(patch: Patch) -> Iterator[str]:
 
 def render_diff(diffs: Sequence[FileDiff], *, escape_content: bool) -> Iterator[str]:
     """Give the patches one after the other; the names in them are escaped in any case."""
-    for file_diff in diffs:
+    for file_diff in join_renames(diffs):
         if not file_diff.patch:
             yield paint("bold", _describe_difference(file_diff))
             continue
@@ -60,6 +60,20 @@ def render_diff(diffs: Sequence[FileDiff], *, escape_content: bool) -> Iterator[
                 is_header = line.startswith("diff ")
             shown = escape_line(line) if is_header or escape_content else line
             yield _paint_diff_line(shown, is_header=is_header)
+
+
+def join_renames(diffs: Sequence[FileDiff]) -> list[FileDiff]:
+    """Let one entry stand for the two paths of a rename."""
+    gone = {file_diff.renamed_from for file_diff in diffs}
+    return [file_diff.rename or file_diff for file_diff in diffs if file_diff.path not in gone]
+
+
+def describe_diff(file_diff: FileDiff) -> tuple[str, str, str]:
+    """Give the letter, its colour, and the path; if it was renamed, after the one that it was before."""
+    path = escape(file_diff.path)
+    if file_diff.renamed_from is None:
+        return *LETTERS[file_diff.status], path
+    return "R", "cyan", f"{escape(file_diff.renamed_from)} -> {path}"
 
 
 def summarise_skipped(skipped: Sequence[Skipped]) -> str:
@@ -111,10 +125,11 @@ def _describe_timeline(status: Status) -> str:
 
 
 def _describe_difference(file_diff: FileDiff) -> str:
-    path = escape(file_diff.path)
     if file_diff.binary:
-        return f"Binary files a/{path} and b/{path} differ"
-    return f"{LETTERS[file_diff.status][0]} {path} (too large to compare line by line)"
+        old = escape(file_diff.renamed_from or file_diff.path)
+        return f"Binary files a/{old} and b/{escape(file_diff.path)} differ"
+    letter, _, path = describe_diff(file_diff)
+    return f"{letter} {path} (too large to compare line by line)"
 
 
 def _paint_diff_line(line: str, *, is_header: bool) -> str:
