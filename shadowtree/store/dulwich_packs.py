@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from struct import error as StructError
+from typing import Protocol
 
 from dulwich.errors import ApplyDeltaError
 from dulwich.object_format import SHA1
@@ -26,9 +27,8 @@ from dulwich.pack import (
     unpack_object_at,
 )
 
-from shadowtree.base.errors import StoreDamaged, StoreFailed
-from shadowtree.store.git_format import KIND_NAMES, parse_entry_head
-from shadowtree.store.packs import Pack
+from shadowtree.base.errors import StoreDamaged
+from shadowtree.store.git_format import KIND_NAMES, PackEntry, parse_entry_head
 
 _FIRST_READ = 4096
 """Most entries have fewer bytes than this."""
@@ -47,6 +47,23 @@ _ERRORS = (
     zlib.error,
 )
 """What dulwich raises when a pack is not what was written."""
+
+
+class Pack(Protocol):
+    """A pack of ours, as far as it is needed here."""
+
+    path: str
+    size: int
+    count: int
+    index: bytes
+
+    def find(self, object_id: bytes) -> int | None: ...
+
+    def ids(self) -> list[bytes]: ...
+
+    def entries(self) -> list[PackEntry]: ...
+
+    def pread(self, offset: int, size: int) -> bytes: ...
 
 
 class DulwichPack(BasePack):
@@ -137,8 +154,3 @@ class _Index(PackIndex):
 
     def close(self) -> None:
         """Hold no file."""
-
-
-def as_key_error(error: StoreDamaged | StoreFailed) -> KeyError:
-    """Turn an error of ours into what callers of dulwich expect of an object that is not there."""
-    return KeyError(str(error))
