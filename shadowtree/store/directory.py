@@ -277,15 +277,14 @@ def _fill(layout: StoreLayout, worktree: str, prepare: Callable[[StoreLayout], N
 
 def begin_ref(layout: StoreLayout) -> None:
     """Let the ref that HEAD names begin at an empty commit, durably."""
-    pack = PackWriter(layout.packs)
-    for kind, content in ((b"tree", b""), (b"commit", _ROOT_COMMIT)):
-        pack.add(kind, object_id(kind, content), len(content), deflate(content))
+    pack, commit = PackWriter(layout.packs), object_id(b"commit", _ROOT_COMMIT)
+    # Its tree, the empty one, git knows without being told.
+    pack.add(b"commit", commit, len(_ROOT_COMMIT), deflate(_ROOT_COMMIT))
     for file in pack.complete():
         name_pack(layout.packs, file)
     disk.sync_names(layout.packs)
     # A temporary among the refs would be a broken one to git.
-    commit = object_id(b"commit", _ROOT_COMMIT).hex().encode() + b"\n"
-    disk.write_file(layout.ref, commit, beside=layout.config)
+    disk.write_file(layout.ref, commit.hex().encode() + b"\n", beside=layout.config)
 
 
 def list_refs(store: str) -> dict[bytes, bytes]:

@@ -57,13 +57,17 @@ class Pack(Protocol):
     count: int
     index: bytes
 
-    def find(self, object_id: bytes) -> int | None: ...
+    def find(self, object_id: bytes) -> int | None:
+        """Give where an object is."""
 
-    def ids(self) -> list[bytes]: ...
+    def ids(self) -> list[bytes]:
+        """Give the id of every object."""
 
-    def entries(self) -> list[PackEntry]: ...
+    def entries(self) -> list[PackEntry]:
+        """Give id, offset and CRC of every entry."""
 
-    def pread(self, offset: int, size: int) -> bytes: ...
+    def pread(self, offset: int, size: int) -> bytes:
+        """Give the bytes at a place, as many as there are."""
 
 
 class DulwichPack(BasePack):

@@ -1,6 +1,8 @@
-"""One pack of git objects: where each object is in it. What an entry comes to is dulwich's to read.
+"""One pack of git objects: where each object is in it, and what it is.
 
-Recording asks only where objects are, and loads no dulwich for that.
+What stands there whole is inflated here, piece by piece, however large it is. What a chain of deltas comes
+to, dulwich works out. Recording mostly meets whole objects, and then does not load dulwich, which would take a
+third of a command's time.
 """
 
 from __future__ import annotations
@@ -46,8 +48,6 @@ _BUFFER_SIZE = 1 << 20
 _CHUNK_SIZE = 1 << 18
 _HEAD_SIZE = 64
 """More than what stands before the deflated content of an entry."""
-_LARGE_BYTES = 1 << 20
-"""A whole object of more bytes than this is inflated piece by piece; dulwich would hold it in memory."""
 
 PackStamp = tuple[int, int, int]
 """What tells that a file has not changed: mtime in ns, size, inode."""
@@ -187,7 +187,7 @@ class Pack:
     def read_at(self, offset: int) -> Source:
         """Read the object at a place, or what a chain of deltas there comes to; its hash is not checked."""
         head = self.read_head(offset)
-        if head.base is None and head.size > _LARGE_BYTES and head.kind_number in KIND_NAMES:
+        if head.base is None and head.kind_number in KIND_NAMES:
             return KIND_NAMES[head.kind_number], head.size, self._inflate(head)
         kind, content = self._reader.read_at(offset)
         return kind, len(content), iter([content])
@@ -244,7 +244,7 @@ class Pack:
         while not inflater.eof:
             piece = inflater.unconsumed_tail
             if not piece:
-                piece = self.pread(position, _CHUNK_SIZE)
+                piece = self.pread(position, min(left + 128, _CHUNK_SIZE))
                 position += len(piece)
             if not piece:
                 raise StoreDamaged(f"{self.path} ends too early")
