@@ -1,8 +1,8 @@
 """One pack of git objects: where each object is in it, and what it is.
 
 What stands there whole is inflated here, piece by piece, however large it is. What a chain of deltas comes
-to, dulwich works out. Recording mostly meets whole objects, and then does not load dulwich, which would take a
-third of a command's time.
+to, dulwich works out. Recording mostly meets whole objects, and then does not load dulwich, which would take
+a third of a command's time.
 """
 
 from __future__ import annotations
