@@ -278,7 +278,7 @@ def _fill(layout: StoreLayout, worktree: str, prepare: Callable[[StoreLayout], N
 def begin_ref(layout: StoreLayout) -> None:
     """Let the ref that HEAD names begin at an empty commit, durably."""
     pack, commit = PackWriter(layout.packs), object_id(b"commit", _ROOT_COMMIT)
-    # Its tree, the empty one, git knows without being told.
+    pack.add(b"tree", EMPTY_TREE, 0, deflate(b""))
     pack.add(b"commit", commit, len(_ROOT_COMMIT), deflate(_ROOT_COMMIT))
     for file in pack.complete():
         name_pack(layout.packs, file)

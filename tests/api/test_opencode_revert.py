@@ -695,7 +695,7 @@ def test_e07_git_gc_prune_now_in_the_store_takes_nothing(repository: Path) -> No
         shadow.redo(None)
 
     assert (repository / "a.txt").read_text() == "9\n" * 100
-    git("--git-dir", shadow.store, "fsck", "--full", "--strict")
+    git("--git-dir", shadow.store, "fsck", "--full", "--strict", "--no-dangling")
 
 
 def test_e08_stale_lock_files_stop_nothing(shadow: Shadow, repository: Path) -> None:

@@ -142,7 +142,7 @@ def test_whatever_happened_in_between_is_noticed(name: str, shadow: Shadow, work
     assert found[:1] == [str(shadow.store)]
     assert tree == track(worktree)
     assert_records_whole(shadow.store)
-    git("fsck", "--full", "--strict", cwd=shadow.store)
+    git("fsck", "--full", "--strict", "--no-dangling", cwd=shadow.store)
 
 
 def test_what_a_killed_process_left_is_made_good_by_one_that_goes_on(worktree: Path, tmp_path: Path) -> None:

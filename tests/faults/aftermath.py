@@ -31,6 +31,6 @@ def assert_ours(hit: Hit) -> None:
 def assert_sound(store: Path, hit: Hit) -> None:
     """Real git finds no fault; what it made itself has modes of its own."""
     if hit.fault == "git gc":
-        git("--git-dir", store, "fsck", "--full", "--strict")
+        git("--git-dir", store, "fsck", "--full", "--strict", "--no-dangling")
     else:
         assert_sound_store(store)

@@ -87,7 +87,7 @@ def assert_survived(sample: Sample, name: str, what: str, flips: int, numbers: l
         is_right = assert_right_or_refused(sample, number, allowed)
         assert is_right or IDS[number] in still_hurt or is_of_all(again) or name in ANSWERS
     if again.ok:
-        fsck = ["git", "--git-dir", str(sample.damaged), "fsck", "--full", "--strict"]
+        fsck = ["git", "--git-dir", str(sample.damaged), "fsck", "--full", "--strict", "--no-dangling"]
         assert subprocess.run(fsck, capture_output=True, check=False).returncode == 0
 
 

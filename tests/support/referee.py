@@ -57,7 +57,7 @@ def git_tree(worktree: Path, scratch: Path) -> str:
 def assert_sound_store(store: Path, *, asks_git: bool = True) -> None:
     """Check a store: real git finds no fault, nobody else can look in, and no temporary is left."""
     if asks_git:
-        git("--git-dir", store, "fsck", "--full", "--strict")
+        git("--git-dir", store, "fsck", "--full", "--strict", "--no-dangling")
     for path in [store, *store.rglob("*")]:
         mode = stat.S_IMODE(path.lstat().st_mode)
         assert mode == (0o700 if path.is_dir() else 0o600), (path, oct(mode))

@@ -109,7 +109,7 @@ class Story:
         if is_ours:
             assert_sound_store(self.store)
         else:
-            git("--git-dir", self.store, "fsck", "--full", "--strict")
+            git("--git-dir", self.store, "fsck", "--full", "--strict", "--no-dangling")
 
     def check_revert(self, shadow: Shadow, id: str) -> None:
         """Go back to before a message and come back."""
