@@ -259,7 +259,9 @@ class Pack:
                 yield content
 
     def pread(self, offset: int, size: int) -> bytes:
-        """Give the bytes at a place, as many as there are."""
+        """Give the bytes at a place, as many as there are: of a pack that was cut short maybe none."""
+        if offset < 0 or size <= 0:
+            return b""
         if self._held is not None:
             return self._held[offset : offset + size]
         try:
