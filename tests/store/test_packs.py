@@ -314,8 +314,8 @@ def test_a_file_cut_short_never_gives_other_content_nor_kills_the_process(
 
     def read() -> int:
         objects = Objects(str(repository / "objects"))
-        objects.refresh()
         if is_open:
+            objects.refresh()
             assert objects.read(b"blob", blob(versions[-1])) == versions[-1]
         length = size if size >= 0 else path.stat().st_size + size
         os.truncate(path, length)
@@ -326,13 +326,10 @@ def test_a_file_cut_short_never_gives_other_content_nor_kills_the_process(
                 found += 1
             except StoreDamaged:
                 assert not objects.prove(blob(version))
-        for known in objects.packs():
-            known.is_whole()
+        assert not any(known.is_whole() for known in objects.packs() if suffix == ".pack")
         return found
 
-    ended = in_child(read)
-
-    assert ended.value() in range(4)
+    assert in_child(read).value() in range(4)
 
 
 def test_an_entry_larger_than_it_claims_is_not_there(objects: Objects, repository: Path) -> None:
