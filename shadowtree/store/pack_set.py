@@ -164,7 +164,7 @@ class PackSet:
     def hold_file(self, file: PackFile) -> None:
         """Let this process read a pack that has a temporary name."""
         path = os.path.join(self._directory, file.temporary)
-        self._hold(file.name, Pack.open(path, path + INDEX_SUFFIX))
+        self._hold(file.name, Pack.open(path, os.path.join(self._directory, file.temporary_index)))
 
     def _hold(self, name: str, pack: Pack) -> None:
         pack.name = name

@@ -35,6 +35,8 @@ from shadowtree.store.git_format import (
 from shadowtree.system import disk
 
 _BUFFER_SIZE = 1 << 20
+_TEMPORARY_INDEX = "-index"
+"""What the temporary name of an index ends with: `git gc` removes a `.idx` that has no pack beside it."""
 _GIT_SUFFIXES = (".rev", ".bitmap", ".mtimes", ".promisor")
 """What real git puts beside the packs that it makes."""
 
@@ -46,7 +48,12 @@ class PackFile:
     name: str
     """`pack-ID`, as its files will be called but for their suffixes."""
     temporary: str
-    """The name of its file in the directory of packs; that of the index ends with `.idx`."""
+    """The name of its file in the directory of packs."""
+
+    @property
+    def temporary_index(self) -> str:
+        """The name of its index there."""
+        return self.temporary + _TEMPORARY_INDEX
 
 
 class PackWriter:
@@ -251,7 +258,7 @@ class _Part:
         disk.sync(self._fd, self._path)
         os.close(self._fd)
         self._fd = -1
-        index_path = self._path + INDEX_SUFFIX
+        index_path = self._path + _TEMPORARY_INDEX
         fd = disk.create_file(index_path)
         try:
             disk.write_all(fd, encode_pack_index(sorted(self.entries), checksum), index_path)
@@ -278,7 +285,7 @@ class _Part:
             self._fd = -1
         if self._path:
             disk.remove_file(self._path)
-            disk.remove_file(self._path + INDEX_SUFFIX)
+            disk.remove_file(self._path + _TEMPORARY_INDEX)
             self._path = ""
 
 
@@ -304,22 +311,23 @@ def write_pack(directory: str, content: PackBytes) -> None:
     """Give a pack its files, and do not wait until they are durable; for one that is in a row."""
     path = os.path.join(directory, content.name)
     disk.place_file(path + KEEP_SUFFIX, b"")
-    disk.place_file(path + INDEX_SUFFIX, content.index)
     disk.place_file(path + PACK_SUFFIX, content.pack)
+    disk.place_file(path + INDEX_SUFFIX, content.index)
 
 
 def name_pack(directory: str, pack: PackFile) -> None:
     """Give a pack that is complete its name; what was interrupted is done once more.
 
-    The index comes before the pack: without it nobody looks at an index, and a pack without its index could
-    be all that is left of somebody's work.
+    The index comes last: until then nobody looks at the pack, and `git gc` removes an index that has none,
+    with the `.keep` beside it.
     """
     temporary, path = os.path.join(directory, pack.temporary), os.path.join(directory, pack.name)
+    temporary_index = os.path.join(directory, pack.temporary_index)
     if os.path.lexists(temporary):
         disk.place_file(path + KEEP_SUFFIX, b"")
-        if os.path.lexists(temporary + INDEX_SUFFIX):
-            disk.rename(temporary + INDEX_SUFFIX, path + INDEX_SUFFIX)
         disk.rename(temporary, path + PACK_SUFFIX)
+    if os.path.lexists(temporary_index):
+        disk.rename(temporary_index, path + INDEX_SUFFIX)
 
 
 def remove_pack(directory: str, name: str) -> None:
