@@ -322,6 +322,13 @@ def name_pack(directory: str, pack: PackFile) -> None:
         disk.rename(temporary, path + PACK_SUFFIX)
 
 
+def remove_temporary(directory: str, pack: PackFile) -> None:
+    """Remove the files of a pack that never got its name."""
+    path = os.path.join(directory, pack.temporary)
+    disk.remove_file(path)
+    disk.remove_file(path + INDEX_SUFFIX)
+
+
 def remove_pack(directory: str, name: str) -> None:
     """Remove the files of a pack, those that are there; what keeps it from `git gc` goes last."""
     path = os.path.join(directory, name)

@@ -154,8 +154,9 @@ class Repacker:
             if self._is_stale(part, is_thorough=is_thorough):
                 return Job((part,), tuple(self._waiting.get(part, ())))
         for target, ids in self._waiting.items():
-            is_foreign = any(not self._fresh_in[id].is_ours for id in ids)
-            if target is None or is_thorough or is_foreign or self._is_due(target):
+            sources = {self._fresh_in[id] for id in ids}
+            has_to_go = any(not pack.is_ours or self._is_stale(pack, is_thorough=False) for pack in sources)
+            if target is None or is_thorough or has_to_go or self._is_due(target):
                 return Job(() if target is None else (target,), tuple(ids))
         tiny = [part for part in self._parts if _TINY * part.size < self._part_size]
         return Job(tuple(tiny), ()) if len(tiny) >= _TINY else None

@@ -13,13 +13,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from shadowtree.base.errors import ShadowError, StoreDamaged, StoreFailed
 from shadowtree.base.limits import DEFAULT_LIMITS, PackLimits
 from shadowtree.store.directory import StoreLayout
 from shadowtree.store.objects import Objects
-from shadowtree.store.pack_writer import PackFile, PackWriter, is_written, name_pack, remove_pack, write_pack
+from shadowtree.store.pack_writer import (
+    PackFile,
+    PackWriter,
+    is_written,
+    name_pack,
+    remove_pack,
+    remove_temporary,
+    write_pack,
+)
 from shadowtree.system import disk
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.pack_rows import FRESH, JOURNALED, PLACING, REMOVING, PackRow, Versions
@@ -135,10 +143,15 @@ class Publisher:
         """Throw away what was published and is not recorded; tell whether there was anything."""
         if not self._small and not self._large:
             return False
-        self._small, self._large = [], []
+        large, self._small, self._large = self._large, [], []
         self._objects.pack_set.drop_held()
-        # Whether it was recorded in the last moment, and what has to go, the rows tell whoever is next.
+        # It may have been recorded in the last moment: then the rows tell whoever is next what is left to do.
         self._has_failed = True
+        with suppress(ShadowError):
+            named = {row.temporary for row in self._journal.packs.rows(PLACING)}
+            for file, _ in large:
+                if file.temporary not in named:
+                    remove_temporary(self._layout.packs, file)
         return True
 
     # After a kill or a power cut
