@@ -147,9 +147,17 @@ class PackWriter:
     def complete(self) -> list[PackFile]:
         """Make every part complete and durable under its temporary name; nothing if there is no object."""
         parts = [part for part in (*self._full, self._part) if part.entries]
-        finished = [part.complete() for part in parts]
-        if finished:
-            disk.sync_names(self._directory)
+        finished: list[PackFile] = []
+        try:
+            for part in parts:
+                finished.append(part.complete())
+            if finished:
+                disk.sync_names(self._directory)
+        except BaseException:
+            for file in finished:
+                remove_temporary(self._directory, file)
+            self.abandon()
+            raise
         return finished
 
     def abandon(self) -> None:
@@ -304,22 +312,21 @@ def write_pack(directory: str, content: PackBytes) -> None:
     """Give a pack its files, and do not wait until they are durable; for one that is in a row."""
     path = os.path.join(directory, content.name)
     disk.place_file(path + KEEP_SUFFIX, b"")
-    disk.place_file(path + INDEX_SUFFIX, content.index)
     disk.place_file(path + PACK_SUFFIX, content.pack)
+    disk.place_file(path + INDEX_SUFFIX, content.index)
 
 
 def name_pack(directory: str, pack: PackFile) -> None:
     """Give a pack that is complete its name; what was interrupted is done once more.
 
-    The index comes before the pack: without it nobody looks at an index, and a pack without its index could
-    be all that is left of somebody's work.
+    The index comes last: nobody looks at a pack without one, and `git gc` removes an index without its pack.
     """
     temporary, path = os.path.join(directory, pack.temporary), os.path.join(directory, pack.name)
     if os.path.lexists(temporary):
         disk.place_file(path + KEEP_SUFFIX, b"")
-        if os.path.lexists(temporary + INDEX_SUFFIX):
-            disk.rename(temporary + INDEX_SUFFIX, path + INDEX_SUFFIX)
         disk.rename(temporary, path + PACK_SUFFIX)
+    if os.path.lexists(temporary + INDEX_SUFFIX):
+        disk.rename(temporary + INDEX_SUFFIX, path + INDEX_SUFFIX)
 
 
 def remove_temporary(directory: str, pack: PackFile) -> None:
@@ -330,9 +337,9 @@ def remove_temporary(directory: str, pack: PackFile) -> None:
 
 
 def remove_pack(directory: str, name: str) -> None:
-    """Remove the files of a pack, those that are there; what keeps it from `git gc` goes last."""
+    """Remove the files of a pack, those that are there: first by what it is found, last what keeps it."""
     path = os.path.join(directory, name)
-    for suffix in (PACK_SUFFIX, INDEX_SUFFIX, *_GIT_SUFFIXES, KEEP_SUFFIX):
+    for suffix in (INDEX_SUFFIX, PACK_SUFFIX, *_GIT_SUFFIXES, KEEP_SUFFIX):
         disk.remove_file(path + suffix)
 
 

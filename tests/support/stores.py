@@ -74,13 +74,10 @@ def assert_records_whole(store: Path) -> None:
 
 def hold_unnamed(objects: Objects, packs: Path, file: PackFile) -> None:
     """Read a pack that a row names, and whose files do not all have their names."""
-    temporary = packs / file.temporary
-    if not temporary.exists():
-        return
-    index = packs / f"{file.temporary}.idx"
-    if not index.exists():
-        index = packs / f"{file.name}.idx"
-    objects.pack_set.hold(PackBytes(file.name, temporary.read_bytes(), index.read_bytes()))
+    pack, index = packs / file.temporary, packs / f"{file.temporary}.idx"
+    if index.exists():
+        content = (pack if pack.exists() else packs / f"{file.name}.pack").read_bytes()
+        objects.pack_set.hold(PackBytes(file.name, content, index.read_bytes()))
 
 
 def recorded_trees(store: Path) -> list[Any]:  # Any: records of the journal
