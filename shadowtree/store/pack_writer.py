@@ -46,7 +46,12 @@ class PackFile:
     name: str
     """`pack-ID`, as its files will be called but for their suffixes."""
     temporary: str
-    """The name of its file in the directory of packs; that of the index ends with `.idx`."""
+    """The name of its file in the directory of packs."""
+
+    @property
+    def index(self) -> str:
+        """The name of its index there; `git gc` removes whatever ends with `.idx` and has no pack."""
+        return f"{self.temporary}-index"
 
 
 class PackWriter:
@@ -259,16 +264,19 @@ class _Part:
         disk.sync(self._fd, self._path)
         os.close(self._fd)
         self._fd = -1
-        index_path = self._path + INDEX_SUFFIX
+        file = PackFile(f"pack-{checksum.hex()}", os.path.basename(self._path))
+        index_path = os.path.join(self._directory, file.index)
         fd = disk.create_file(index_path)
         try:
             disk.write_all(fd, encode_pack_index(sorted(self.entries), checksum), index_path)
             disk.sync(fd, index_path)
         finally:
             os.close(fd)
+        # Before a row names it: to give it its name then takes no room on the disk any more.
+        disk.place_file(os.path.join(self._directory, file.name + KEEP_SUFFIX), b"")
         # From now on they are whoever's that names them.
-        path, self._path = self._path, ""
-        return PackFile(f"pack-{checksum.hex()}", os.path.basename(path))
+        self._path = ""
+        return file
 
     def _checksum(self) -> bytes:
         """Hash the whole file: the count in its header was not known while it was written."""
@@ -285,8 +293,7 @@ class _Part:
             os.close(self._fd)
             self._fd = -1
         if self._path:
-            disk.remove_file(self._path)
-            disk.remove_file(self._path + INDEX_SUFFIX)
+            remove_temporary(self._directory, PackFile("", os.path.basename(self._path)))
             self._path = ""
 
 
@@ -321,19 +328,20 @@ def name_pack(directory: str, pack: PackFile) -> None:
 
     The index comes last: nobody looks at a pack without one, and `git gc` removes an index without its pack.
     """
-    temporary, path = os.path.join(directory, pack.temporary), os.path.join(directory, pack.name)
-    if os.path.lexists(temporary):
+    path, temporary = os.path.join(directory, pack.name), os.path.join(directory, pack.temporary)
+    if not os.path.lexists(path + KEEP_SUFFIX):
         disk.place_file(path + KEEP_SUFFIX, b"")
+    if os.path.lexists(temporary):
         disk.rename(temporary, path + PACK_SUFFIX)
-    if os.path.lexists(temporary + INDEX_SUFFIX):
-        disk.rename(temporary + INDEX_SUFFIX, path + INDEX_SUFFIX)
+    index = os.path.join(directory, pack.index)
+    if os.path.lexists(index):
+        disk.rename(index, path + INDEX_SUFFIX)
 
 
 def remove_temporary(directory: str, pack: PackFile) -> None:
     """Remove the files of a pack that never got its name."""
-    path = os.path.join(directory, pack.temporary)
-    disk.remove_file(path)
-    disk.remove_file(path + INDEX_SUFFIX)
+    for file in (pack.temporary, pack.index):
+        disk.remove_file(os.path.join(directory, file))
 
 
 def remove_pack(directory: str, name: str) -> None:

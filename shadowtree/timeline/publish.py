@@ -167,7 +167,8 @@ class Publisher:
         self._objects.pack_set.drop_held()
         self._objects.refresh()
         rows = self._journal.packs.rows()
-        self._remove_unknown({row.temporary for row in rows if row.state == PLACING})
+        placing = [row.file for row in rows if row.state == PLACING]
+        self._remove_unknown({name for file in placing for name in (file.temporary, file.index)})
         changed = [row for row in rows if not self._is_as_it_was(row)]
         for row in changed:
             self._redo(row)
@@ -199,15 +200,11 @@ class Publisher:
         )
         return has_files and (row.number in self._known or row.boot == self._boot != "")
 
-    def _remove_unknown(self, named: Collection[str | None]) -> None:
+    def _remove_unknown(self, named: Collection[str]) -> None:
         """Remove the files of dead processes: temporary ones that no row names, and what lacks its pack."""
         with disk.store_errors(self._layout.packs):
             files = os.listdir(self._layout.packs)
-        temporary = [
-            file
-            for file in files
-            if file.startswith(disk.TEMPORARY_PREFIX) and file.removesuffix(".idx") not in named
-        ]
+        temporary = [file for file in files if file.startswith(disk.TEMPORARY_PREFIX) and file not in named]
         packs = {file.removesuffix(".pack") for file in files if file.endswith(".pack")}
         journaled = {row.name for row in self._journal.packs.rows()}
         alone = [

@@ -74,7 +74,7 @@ def assert_records_whole(store: Path) -> None:
 
 def hold_unnamed(objects: Objects, packs: Path, file: PackFile) -> None:
     """Read a pack that a row names, and whose files do not all have their names."""
-    pack, index = packs / file.temporary, packs / f"{file.temporary}.idx"
+    pack, index = packs / file.temporary, packs / file.index
     if index.exists():
         content = (pack if pack.exists() else packs / f"{file.name}.pack").read_bytes()
         objects.pack_set.hold(PackBytes(file.name, content, index.read_bytes()))
