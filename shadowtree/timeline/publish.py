@@ -170,7 +170,8 @@ class Publisher:
         placing = [row.file for row in rows if row.state == PLACING]
         self._remove_unknown({name for file in placing for name in (file.temporary, file.index)})
         changed = [row for row in rows if not self._is_as_it_was(row)]
-        for row in changed:
+        # What comes in place of others comes first: git may look at any moment.
+        for row in sorted(changed, key=lambda row: row.state == REMOVING):
             self._redo(row)
         if changed:
             self._objects.refresh()
