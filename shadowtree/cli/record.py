@@ -7,13 +7,7 @@ takes their docstrings as help: `commands/hot` tells it their parameters.
 from __future__ import annotations
 
 from shadowtree.base.errors import InvalidInput
-from shadowtree.cli.find_shadow import (
-    Shared,
-    open_to_read,
-    open_to_record,
-    open_with_root,
-    paths_in_worktree,
-)
+from shadowtree.cli.find_shadow import Shared, absolute_path, open_to_read, open_to_record
 from shadowtree.cli.output import ProgressBar, count, emit, escape
 
 TYPE_CHECKING = False
@@ -57,8 +51,9 @@ def end(shared: Shared, id: str | None = None, paths: tuple[str, ...] = ()) -> N
       shadowtree end msg_01
       shadowtree end msg_01 --path src/login.py --path tests
     """
-    with open_with_root(shared) as (root, shadow), ProgressBar("Reading files") as bar:
-        message = shadow.end(id, paths=paths_in_worktree(root, paths), progress=bar)
+    own = [absolute_path(path) for path in paths] or None
+    with open_to_read(shared) as shadow, ProgressBar("Reading files") as bar:
+        message = shadow.end(id, paths=own, progress=bar)
     _tell_finished(message)
 
 

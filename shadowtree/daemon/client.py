@@ -272,29 +272,25 @@ def connect(endpoint: Endpoint) -> Client | None:
 
 def find_remote(
     environ: Mapping[str, str], start: str, *, store: str | None, session: str
-) -> tuple[str, shadowtree.Shadow] | None:
-    """Find the worktree that a directory is in, if the daemon serves it and sees it as this process does.
+) -> shadowtree.Shadow | None:
+    """Give the shadow of the worktree that a directory is in, if the daemon serves it and sees it as we do.
 
-    Gives its path and what can be used as its shadow; None: the command has to do without.
+    None: the command has to do without.
     """
     client = connect(Endpoint(environ))
     if client is None:
         return None
     given = store or environ.get("SHADOWTREE_STORE") or None
-    found = None
     try:
         if client.greet() is None:
             found = client.find(os.path.realpath(start), given and os.path.realpath(given))
+            if found is not None:
+                return RemoteShadow(client, *found, session)  # type: ignore[return-value]  # answers like one
     except (OSError, ValueError, TypeError):
         # Whatever it is, it is nothing to talk to.
         pass
-    finally:
-        if found is None:
-            client.close()
-    if found is None:
-        return None
-    remote: Any = RemoteShadow(client, *found, session)  # Any: it answers like a Shadow
-    return found[0], remote
+    client.close()
+    return None
 
 
 class RemoteShadow:

@@ -246,7 +246,7 @@ def test_a_path_outside_of_the_worktree_is_wrong_usage(terminal: Terminal, proje
 
     found = terminal.run_json("end", "--path", "../elsewhere", exit_code=2)
 
-    assert found["message"] == f"../elsewhere is outside of {project}"
+    assert found["message"] == f"'{project.parent}/elsewhere' is not in the worktree"
     assert terminal.run_json("status")["open"] == "msg_1"
 
 

@@ -59,7 +59,7 @@ def is_found(worktree: Path) -> bool:
     """Tell whether a command would let the daemon do its work."""
     found = find_remote(os.environ, str(worktree), store=None, session="default")
     if found is not None:
-        found[1].close()
+        found.close()
     return found is not None
 
 
@@ -67,7 +67,7 @@ def require(worktree: Path, session: str = "default") -> Shadow:
     """Give the shadow that a command uses if the daemon does its work."""
     found = find_remote(os.environ, str(worktree), store=None, session=session)
     assert found is not None
-    return found[1]
+    return found
 
 
 @pytest.fixture
@@ -355,7 +355,7 @@ def test_a_store_of_its_own_is_served_to_those_who_name_it(worktree: Path, tmp_p
         assert not is_found(worktree)
         found = find_remote(os.environ, str(worktree), store=str(store), session="s")
         assert found is not None
-        with found[1] as remote:
+        with found as remote:
             assert remote.begin("m1").session == "s"
 
 

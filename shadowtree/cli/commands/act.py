@@ -16,7 +16,7 @@ import click
 from shadowtree.base.errors import Conflict, InvalidInput
 from shadowtree.cli.app import COUNT, PATH, Function, command, complete_message, complete_ref
 from shadowtree.cli.errors import MERGE_WAS_TRIED
-from shadowtree.cli.find_shadow import Shared, open_to_read, open_with_root, paths_in_worktree
+from shadowtree.cli.find_shadow import Shared, absolute_path, open_to_read
 from shadowtree.cli.output import ask, emit, say
 from shadowtree.cli.views.outcome import describe_plan, describe_shortfall, find_way_back, render_outcome
 from shadowtree.results.outcomes import Outcome, Plan
@@ -173,8 +173,8 @@ def revert(
       shadowtree revert msg_01 --path src --on-conflict merge
       shadowtree revert msg_01 --only
     """
-    with open_with_root(shared) as (root, shadow):
-        chosen = paths_in_worktree(root, paths)
+    chosen = [absolute_path(path) for path in paths] or None
+    with open_to_read(shared) as shadow:
         outcome = shadow.revert(id, step=step, paths=chosen, only=is_only, files=not no_files, **manner)
     is_part = chosen is not None or step is not None
     lines = render_outcome(outcome, target=id, is_part=is_part, has_files=not no_files)

@@ -17,7 +17,7 @@ from shadowtree.cli.app import (
     complete_message,
     group,
 )
-from shadowtree.cli.find_shadow import Shared, open_to_read, open_with_root, path_in_worktree
+from shadowtree.cli.find_shadow import Shared, absolute_path, open_to_read
 from shadowtree.cli.output import emit, escape, find_width, now_ms, writes_json
 from shadowtree.cli.views.log import (
     LineCount,
@@ -159,8 +159,8 @@ def blame(shared: Shared, path: str) -> None:
       shadowtree blame src/login.py
       shadowtree blame src/login.py --json
     """
-    with open_with_root(shared) as (root, shadow):
-        found = shadow.blame(path_in_worktree(root, path))
+    with open_to_read(shared) as shadow:
+        found = shadow.blame(absolute_path(path))
     emit(found, render_blame(path, found, session=shared.session, now_ms=now_ms(), width=find_width()))
 
 

@@ -22,12 +22,10 @@ from shadowtree.cli.app import (
 )
 from shadowtree.cli.find_shadow import (
     Shared,
+    absolute_path,
     find_wrapped,
-    open_adopted,
     open_shadow,
     open_to_read,
-    open_with_root,
-    path_in_worktree,
     warning_of_recovery,
 )
 from shadowtree.cli.output import ProgressBar, ask, ask_for, count, emit, escape, now_ms, say, warn
@@ -57,13 +55,9 @@ def wrap(shared: Shared, directory: str | None, adopt: str | None) -> None:
       shadowtree wrap ~/notes
       shadowtree wrap ~/new/place --adopt ~/.local/share/shadowtree/place-0123456789ab
     """
-    if adopt is None:
-        opened = open_shadow(shared, directory or ".")
-    elif shared.store is None:
-        opened = open_adopted(shared, directory or ".", adopt)
-    else:
+    if adopt is not None and shared.store is not None:
         raise InvalidInput("--adopt names the store already, --store cannot be given too")
-    with opened as shadow, ProgressBar("Reading files") as bar:
+    with open_shadow(shared, directory or ".", adopt=adopt) as shadow, ProgressBar("Reading files") as bar:
         snapshot = shadow.wrap(progress=bar)
         worktree, store = str(shadow.worktree), str(shadow.store)
     document = {"worktree": worktree, "store": store, **snapshot.to_dict()}
@@ -115,12 +109,12 @@ def du(shared: Shared, path: str | None, depth: int | None, by_session: bool) ->
     """
     if by_session and (path is not None or depth is not None):
         raise InvalidInput("--by-session tells of the whole store, without PATH and --depth")
-    with open_with_root(shared) as (root, shadow):
+    with open_to_read(shared) as shadow:
         if by_session:
             figures = shadow.du_by_session()
             emit(figures, view.list_figures(figures))
             return
-        usage = shadow.du(path_in_worktree(root, path or "."), depth=1 if depth is None else depth)
+        usage = shadow.du(absolute_path(path or "."), depth=1 if depth is None else depth)
     emit(usage, view.list_figures([*usage.entries, PathFigure(usage.path, usage.bytes, usage.versions)]))
 
 
@@ -406,10 +400,8 @@ def purge(
         raise InvalidInput("--allow cannot be given together with --text, --everywhere or --dry-run")
     if (what is None) == (secret is None):
         raise InvalidInput("say what to purge: a path, the id of a content, or --text SECRET")
-    with open_with_root(shared) as (root, shadow):
-        target = what if what is None or _is_id(what) else path_in_worktree(root, what)
-        # A file may be called like an id.
-        target = f"./{target}" if target is not None and target != what and _is_id(target) else target
+    target = what if what is None or _is_id(what) else absolute_path(what)
+    with open_to_read(shared) as shadow:
         if allow and target is not None:
             allowed = list(shadow.allow(target))
             lines = (f"Covered again from the next snapshot on: {escape(name)}" for name in allowed)
