@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem
 import shadowtree
 from shadowtree.base.errors import InvalidInput
 from shadowtree.cli.find_shadow import read_shared
-from shadowtree.cli.output import first_line
+from shadowtree.cli.format import first_line
 
 Function = Callable[..., int | None]
 """What a command does: called with the values of the shared options, and with its own."""

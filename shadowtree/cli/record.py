@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from shadowtree.base.errors import InvalidInput
 from shadowtree.cli.find_shadow import Shared, absolute_path, open_to_read, open_to_record
-from shadowtree.cli.output import ProgressBar, count, emit, escape
+from shadowtree.cli.format import count, escape
+from shadowtree.cli.output import ProgressBar, emit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

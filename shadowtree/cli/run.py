@@ -14,16 +14,8 @@ from shadowtree.base.frozen import frozen, replace
 from shadowtree.cli.child_process import CannotRun, Relay, die_of, find_program
 from shadowtree.cli.errors import to_document
 from shadowtree.cli.find_shadow import Shared, find_to_record, open_shadow
-from shadowtree.cli.output import (
-    ProgressBar,
-    count,
-    drop_output,
-    say,
-    talk,
-    warn,
-    write_json,
-    writes_json,
-)
+from shadowtree.cli.format import count
+from shadowtree.cli.output import ProgressBar, drop_output, say, talk, warn, write_json, writes_json
 from shadowtree.cli.record import describe_patch, list_warnings, read_description, to_json
 from shadowtree.results.messages import Message, Skipped, Step
 from shadowtree.results.outcomes import Outcome

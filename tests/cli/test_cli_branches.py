@@ -12,7 +12,7 @@ import pytest
 from shadowtree import BlameEntry, Branch, Conflict, ConflictingPath, Hunk, Message, Outcome, Status
 from shadowtree.cli import output
 from shadowtree.cli.errors import report
-from shadowtree.cli.output import measure
+from shadowtree.cli.format import measure
 from shadowtree.cli.views.log import (
     render_blame,
     render_branches,

@@ -9,7 +9,7 @@ import pytest
 
 from shadowtree import FileDiff, Skipped
 from shadowtree.cli import output
-from shadowtree.cli.output import cut, describe_age, measure
+from shadowtree.cli.format import cut, describe_age, measure
 from shadowtree.cli.views.log import render_log, render_message
 from tests.support.terminal import Terminal
 from tests.support.values import NOW_MS, make_message

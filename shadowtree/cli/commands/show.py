@@ -18,7 +18,8 @@ from shadowtree.cli.app import (
     group,
 )
 from shadowtree.cli.find_shadow import Shared, absolute_path, open_to_read
-from shadowtree.cli.output import emit, escape, find_width, now_ms, writes_json
+from shadowtree.cli.format import escape
+from shadowtree.cli.output import emit, find_width, now_ms, writes_json
 from shadowtree.cli.views.log import (
     LineCount,
     render_blame,

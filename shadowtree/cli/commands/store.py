@@ -28,7 +28,8 @@ from shadowtree.cli.find_shadow import (
     open_to_read,
     warning_of_recovery,
 )
-from shadowtree.cli.output import ProgressBar, ask, ask_for, count, emit, escape, now_ms, say, warn
+from shadowtree.cli.format import count, escape
+from shadowtree.cli.output import ProgressBar, ask, ask_for, emit, now_ms, say, warn
 from shadowtree.cli.views import store as view
 from shadowtree.cli.views.status import render_wrap
 from shadowtree.config.settings import read_config

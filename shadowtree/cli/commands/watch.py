@@ -14,17 +14,8 @@ import click
 from shadowtree.base.errors import DaemonFailed, InvalidInput
 from shadowtree.cli.app import command, group
 from shadowtree.cli.find_shadow import Shared, current_directory
-from shadowtree.cli.output import (
-    ProgressBar,
-    count,
-    describe_age,
-    emit,
-    escape,
-    now_ms,
-    say,
-    write_lines,
-    writes_json,
-)
+from shadowtree.cli.format import count, describe_age, escape
+from shadowtree.cli.output import ProgressBar, emit, now_ms, say, write_lines, writes_json
 from shadowtree.config.settings import parse_duration
 from shadowtree.daemon.client import Client, connect
 from shadowtree.daemon.endpoint import Endpoint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from shadowtree.cli.output import (
+from shadowtree.cli.format import (
     GAP,
     align_left,
     align_right,
@@ -14,8 +14,8 @@ from shadowtree.cli.output import (
     escape,
     first_line,
     make_rows,
-    paint,
 )
+from shadowtree.cli.output import paint
 from shadowtree.cli.views.graph import Point, draw_graph
 from shadowtree.cli.views.status import LETTERS, list_skipped, render_diff
 from shadowtree.results.messages import BlameEntry, Branch, FileDiff, Message

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from shadowtree.cli.output import LISTED, count, cut, escape, escape_line, list_first, paint
+from shadowtree.cli.format import LISTED, count, cut, escape, escape_line, list_first
+from shadowtree.cli.output import paint
 from shadowtree.cli.views.status import list_skipped, summarise_skipped
 from shadowtree.results.outcomes import ConflictingPath, Hunk, Outcome
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shadowtree.cli.output import count, escape, escape_line, list_first, paint
+from shadowtree.cli.format import count, escape, escape_line, list_first
+from shadowtree.cli.output import paint
 from shadowtree.results.messages import ChangedPath, FileDiff, Patch, Skipped, Snapshot, Status
 
 LETTERS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shadowtree.cli.output import (
+from shadowtree.cli.format import (
     GAP,
     LISTED,
     align_right,
@@ -13,8 +13,8 @@ from shadowtree.cli.output import (
     describe_bytes,
     escape,
     list_first,
-    paint,
 )
+from shadowtree.cli.output import paint
 from shadowtree.results import reports
 
 _ADOPT = "was only moved, do 'shadowtree wrap NEW --adopt STORE' first."
