@@ -1,6 +1,6 @@
 """The command line as click sees it: the group of all commands, what they share, completion, and the help.
 
-`COMMANDS` names the module of each command; it is imported when the command runs or the help lists it.
+`MODULES` names the module of each command; it is imported when the command runs or the help lists it.
 """
 
 from __future__ import annotations
@@ -24,40 +24,16 @@ from shadowtree.cli.format import first_line
 Function = Callable[..., int | None]
 """What a command does: called with the values of the shared options, and with its own."""
 
-COMMANDS = {
-    "wrap": "store",
-    "status": "show",
-    "begin": "hot",
-    "end": "hot",
-    "snapshot": "hot",
-    "step": "hot",
-    "run": "hot",
-    "log": "show",
-    "show": "show",
-    "undo": "act",
-    "redo": "act",
-    "revert": "act",
-    "switch": "act",
-    "unrevert": "act",
-    "restore": "act",
-    "branches": "show",
-    "diff": "show",
-    "blame": "show",
-    "track": "hot",
-    "patch": "show",
-    "pin": "store",
-    "unpin": "store",
-    "forget": "store",
-    "purge": "store",
-    "watch": "watch",
-    "stats": "store",
-    "du": "store",
-    "gc": "store",
-    "destroy": "store",
-    "config": "config",
-    "check": "store",
+MODULES = {
+    "record": ("wrap", "begin", "end", "snapshot", "step", "run", "track"),
+    "act": ("undo", "redo", "revert", "unrevert", "switch", "restore"),
+    "show": ("status", "log", "show", "diff", "blame", "patch", "branches"),
+    "store": ("stats", "du", "pin", "unpin", "forget", "gc", "purge", "check", "destroy"),
+    "config": ("config",),
+    "watch": ("watch",),
 }
-"""Each command and the module of `commands/` that it stands in, in the order of the help."""
+"""The modules of `commands/` and the commands that stand in each, in the order of the help."""
+COMMANDS = {name: module for module, names in MODULES.items() for name in names}
 
 EPILOG = """\
 \b

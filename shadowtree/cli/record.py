@@ -1,7 +1,7 @@
 """The commands that record: `begin`, `end`, `snapshot`, `step` and `track`.
 
 Hosts of agents call them around every message and every tool call, so that nothing here knows click, which
-takes their docstrings as help: `commands/hot` tells it their parameters.
+takes their docstrings as help: `commands/record` tells it their parameters.
 """
 
 from __future__ import annotations

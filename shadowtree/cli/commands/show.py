@@ -9,14 +9,7 @@ from collections.abc import Sequence
 import click
 
 import shadowtree
-from shadowtree.cli.app import (
-    COUNT_FROM_0,
-    PATH,
-    command,
-    complete_branch,
-    complete_message,
-    group,
-)
+from shadowtree.cli.app import COUNT_FROM_0, PATH, command, complete_branch, complete_message, group
 from shadowtree.cli.find_shadow import Shared, absolute_path, open_to_read
 from shadowtree.cli.format import escape
 from shadowtree.cli.output import emit, find_width, now_ms, writes_json

@@ -11,15 +11,7 @@ import shadowtree
 from shadowtree.all_stores import describe_store, destroy_store, gc_all, remove_orphans
 from shadowtree.base.errors import InvalidInput, NotConfirmed, StoreDamaged
 from shadowtree.base.frozen import frozen
-from shadowtree.cli.app import (
-    COUNT,
-    COUNT_FROM_0,
-    DIRECTORY,
-    PATH,
-    command,
-    complete_message,
-    complete_session,
-)
+from shadowtree.cli.app import COUNT, COUNT_FROM_0, PATH, command, complete_message, complete_session
 from shadowtree.cli.find_shadow import (
     Shared,
     absolute_path,
@@ -31,38 +23,11 @@ from shadowtree.cli.find_shadow import (
 from shadowtree.cli.format import count, escape
 from shadowtree.cli.output import ProgressBar, ask, ask_for, emit, now_ms, say, warn
 from shadowtree.cli.views import store as view
-from shadowtree.cli.views.status import render_wrap
 from shadowtree.config.settings import read_config
 from shadowtree.results.reports import KnownStore, PathFigure
 
 NOT_OK = 15
 """The exit code of a check that found something wrong."""
-
-
-@command()
-@click.argument("directory", required=False, type=DIRECTORY)
-@click.option(
-    "--adopt", metavar="STORE", type=DIRECTORY, help="Go on with STORE, whose worktree was moved here"
-)
-def wrap(shared: Shared, directory: str | None, adopt: str | None) -> None:
-    """Start protecting DIRECTORY, by default the current one
-
-    Makes the store, outside of the directory, and takes the first snapshot. Nothing is written into the
-    directory itself. Done again, it takes one more snapshot.
-
-    \b
-    Examples:
-      shadowtree wrap
-      shadowtree wrap ~/notes
-      shadowtree wrap ~/new/place --adopt ~/.local/share/shadowtree/place-0123456789ab
-    """
-    if adopt is not None and shared.store is not None:
-        raise InvalidInput("--adopt names the store already, --store cannot be given too")
-    with open_shadow(shared, directory or ".", adopt=adopt) as shadow, ProgressBar("Reading files") as bar:
-        snapshot = shadow.wrap(progress=bar)
-        worktree, store = str(shadow.worktree), str(shadow.store)
-    document = {"worktree": worktree, "store": store, **snapshot.to_dict()}
-    emit(document, render_wrap(worktree, store, snapshot), warnings=snapshot.warnings)
 
 
 @command()
