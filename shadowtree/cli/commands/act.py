@@ -6,10 +6,10 @@ The library does it, all or nothing. Here stand the question before it and the r
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import wraps
 from itertools import chain
-from typing import Any, Literal, TypedDict
+from typing import Any
 
 import click
 
@@ -19,19 +19,10 @@ from shadowtree.cli.errors import MERGE_WAS_TRIED
 from shadowtree.cli.find_shadow import Shared, absolute_path, open_to_read
 from shadowtree.cli.output import ask, emit, say
 from shadowtree.cli.views.outcome import describe_plan, describe_shortfall, find_way_back, render_outcome
-from shadowtree.results.outcomes import Outcome, Plan
+from shadowtree.results.outcomes import Outcome
 
-OnConflict = Literal["abort", "keep", "overwrite", "merge"]
-
-
-class Manner(TypedDict):
-    """How an act is to be done, as the library takes it."""
-
-    on_conflict: OnConflict
-    markers: bool
-    dry_run: bool
-    confirm: Callable[[Plan], bool]
-
+Manner = dict[str, Any]  # Any: of several types
+"""How an act is to be done, as the library takes it."""
 
 _MANNER_OPTIONS = (
     click.option("--dry-run", is_flag=True, help="Tell what would be done, and change nothing"),
@@ -57,25 +48,13 @@ def takes_manner(function: Function) -> Function:
     """Add the options that all acts have, and call the command with them as arguments of the library."""
 
     @wraps(function)
-    def call(
-        shared: Shared,
-        *,
-        dry_run: bool,
-        on_conflict: OnConflict,
-        markers: bool,
-        yes: bool,
-        **values: Any,  # Any: of the arguments and other options of the command
-    ) -> int | None:
-        manner: Manner = {
-            "on_conflict": on_conflict,
-            "markers": markers,
-            "dry_run": dry_run,
-            "confirm": lambda plan: yes or ask(f"{describe_plan(plan.outcome)}. Go on?"),
-        }
+    def call(shared: Shared, *, yes: bool, **values: Any) -> int | None:  # Any: of the command's parameters
+        manner = {name: values.pop(name) for name in ("dry_run", "on_conflict", "markers")}
+        manner["confirm"] = lambda plan: yes or ask(f"{describe_plan(plan.outcome)}. Go on?")
         try:
             return function(shared, manner, **values)
         except Conflict as conflict:
-            if on_conflict == "merge" or markers:
+            if manner["on_conflict"] == "merge" or manner["markers"]:
                 # So that nobody proposes it.
                 conflict.add_note(MERGE_WAS_TRIED)
             raise
