@@ -8,7 +8,9 @@ done twice, and nothing is claimed that is not so.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
 
 import shadowtree
 from shadowtree.base.errors import DaemonFailed, PerhapsDone
@@ -71,6 +73,8 @@ class Client:
         self._endpoint = endpoint
         self._connection = connection
         self._is_cancelled = False
+        self._is_asking = False
+        """Somebody is asked, and may answer with Ctrl-C."""
         self.recovered: list[str] = []
         """What was interrupted and has been finished or taken back on the way, a sentence each."""
 
@@ -185,7 +189,7 @@ class Client:
         self._is_cancelled = False
         number = None
         self._connection.settimeout(self._endpoint.timing.silence_s)
-        with _Interrupts(self._cancel) as interrupts:
+        with _calling_on_interrupt(self._interrupt):
             while True:
                 try:
                     kind, *rest = self.receive()
@@ -205,60 +209,46 @@ class Client:
                 elif kind == "recovered":
                     self.recovered.extend(*rest)
                 elif kind == "confirm" and confirm is not None:
-                    self._answer(confirm, wire.decode(rest[0]), interrupts)
+                    self._answer(confirm, wire.decode(rest[0]))
 
-    def _answer(self, confirm: Confirm, plan: shadowtree.Plan, interrupts: _Interrupts) -> None:
+    def _answer(self, confirm: Confirm, plan: shadowtree.Plan) -> None:
         """Let somebody agree to a plan, or not; Ctrl-C is neither."""
+        self._is_asking = True
         try:
-            interrupts.release()
             is_agreed = confirm(plan)
-            interrupts.hold()
         except KeyboardInterrupt:
-            interrupts.hold()
             self._cancel()
             return
+        finally:
+            self._is_asking = False
         self.send("answer", bool(is_agreed))
+
+    def _interrupt(self) -> None:
+        if self._is_asking:
+            raise KeyboardInterrupt
+        self._cancel()
 
     def _cancel(self) -> None:
         self._is_cancelled = True
-        try:
+        with suppress(OSError):  # whoever follows the work is about to notice
             self.send("cancel")
-        except OSError:
-            # Whoever follows the work is about to notice.
-            return
 
 
-class _Interrupts:
-    """Turns Ctrl-C into a call while it is entered; only where Python's own handler is in force.
+@contextmanager
+def _calling_on_interrupt(act: Callable[[], None]) -> Iterator[None]:
+    """Turn Ctrl-C into a call, where Python's own handler is in force.
 
     The work is done in another process, which has to say whether it was in time to stop it.
     """
-
-    def __init__(self, act: Callable[[], None]) -> None:
-        self._act = act
-        self._is_wanted = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-    def __enter__(self) -> _Interrupts:
-        self.hold()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.release()
-
-    def hold(self) -> None:
-        """Let Ctrl-C make the call from now on."""
-        if not self._is_wanted:
-            return
-        try:
-            signal.signal(signal.SIGINT, lambda number, frame: self._act())
-        except ValueError:
-            # Not the main thread: no signal arrives here.
-            self._is_wanted = False
-
-    def release(self) -> None:
-        """Let Ctrl-C interrupt as ever."""
-        if self._is_wanted:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+    usual = None
+    with suppress(ValueError):  # not the main thread: no signal arrives here
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            usual = signal.signal(signal.SIGINT, lambda number, frame: act())
+    try:
+        yield
+    finally:
+        if usual is not None:
+            signal.signal(signal.SIGINT, usual)
 
 
 def connect(endpoint: Endpoint) -> Client | None:
@@ -324,30 +314,23 @@ class RemoteShadow:
     def __getattr__(self, name: str) -> Any:  # Any: whatever a Shadow has
         if name not in wire.METHODS:
             return getattr(self._open_local(), name)
-
-        def call(*arguments: object, **named: Any) -> Any:  # Any: what the method takes and gives
-            return self._call(name, list(arguments), named)
-
-        return call
+        return partial(self._call, name)
 
     def _call(
-        self,
-        method: str,
-        arguments: list[object],
-        named: dict[str, Any],  # Any: what the method takes
-    ) -> Any:  # Any: what the method gives
+        self, method: str, /, *arguments: Any, **named: Any
+    ) -> Any:  # Any: what the method takes and gives
         """Let the daemon call a method; if it does not, call it here."""
         if self._client is not None:
             try:
-                return self._client.call(method, self._session, arguments, named)
+                return self._client.call(method, self._session, list(arguments), named)
             except Without:
                 self._leave()
             except Lost as lost:
                 self._leave()
-                self._require_undone(lost, method, wire.may_repeat(method, arguments, named))
+                self._require_undone(lost, method, is_repeatable=wire.may_repeat(method, arguments, named))
         return getattr(self._open_local(), method)(*arguments, **named)
 
-    def _require_undone(self, lost: Lost, method: str, is_repeatable: bool) -> None:
+    def _require_undone(self, lost: Lost, method: str, *, is_repeatable: bool) -> None:
         """Raise unless the work may be done by this process now."""
         if not is_repeatable and lost.number is not None:
             # A daemon that is only silent may still go on with it.

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 
 import shadowtree
 from shadowtree.base.errors import DaemonFailed, ShadowError
@@ -58,21 +59,19 @@ def find_daemon(environ: Mapping[str, str], *, is_to_oversee: bool = False) -> C
     client = connect(endpoint)
     if client is None:
         return None
-    try:
-        refusal = client.greet()
-        if refusal is None or (is_to_oversee and refusal.is_understood):
-            return client
-    except TimeoutError as error:
-        client.close()
-        raise _make_silence(endpoint) from error
-    except OSError:
-        client.close()
-        return None
-    except BaseException:
-        client.close()
-        raise
-    client.close()
-    raise DaemonFailed(f"that runs, process {refusal.pid}, {refusal.why}; try 'shadowtree watch stop --all'")
+    with ExitStack() as unless_kept:
+        unless_kept.enter_context(client)
+        try:
+            refusal = client.greet()
+        except TimeoutError as error:
+            raise _make_silence(endpoint) from error
+        except OSError:
+            return None
+        if refusal is not None and not (is_to_oversee and refusal.is_understood):
+            why = f"that runs, process {refusal.pid}, {refusal.why}"
+            raise DaemonFailed(f"{why}; try 'shadowtree watch stop --all'")
+        unless_kept.pop_all()
+    return client
 
 
 def find_to_oversee(environ: Mapping[str, str]) -> Client | None:
