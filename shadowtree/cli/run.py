@@ -14,7 +14,6 @@ from shadowtree.base.frozen import frozen, replace
 from shadowtree.cli.child_process import CannotRun, Relay, die_of, find_program
 from shadowtree.cli.errors import to_document
 from shadowtree.cli.find_shadow import Shared, find_to_record, open_shadow
-from shadowtree.cli.format import count
 from shadowtree.cli.output import ProgressBar, drop_output, say, talk, warn, write_json, writes_json
 from shadowtree.cli.record import describe_patch, list_warnings, read_description, to_json
 from shadowtree.results.messages import Message, Skipped, Step
@@ -288,7 +287,12 @@ def _report_to_people(ended: _Ended, *, is_brief: bool) -> None:
 
 
 def _report_undo(record: Record, undo: Outcome | ShadowError, *, is_brief: bool) -> None:
-    from shadowtree.cli.views.outcome import describe_later, describe_shortfall, list_conflicts
+    from shadowtree.cli.views.outcome import (
+        describe_effect,
+        describe_later,
+        describe_shortfall,
+        list_conflicts,
+    )
 
     if isinstance(undo, ShadowError):
         if isinstance(undo, Conflict) and not is_brief:
@@ -299,7 +303,7 @@ def _report_undo(record: Record, undo: Outcome | ShadowError, *, is_brief: bool)
         return
     later = undo.messages[1:]
     undone = f"message {undo.messages[0]} {describe_later(later)} are" if later else f"{_name(record)} is"
-    say(f"{undone} undone: {_describe_files(undo) if undo.complete else describe_shortfall(undo)}")
+    say(f"{undone} undone: {describe_effect(undo) if undo.complete else describe_shortfall(undo)}")
 
 
 def _name(record: Record) -> str:
@@ -308,9 +312,3 @@ def _name(record: Record) -> str:
     else:
         name = f"message {record.id}"
     return name + (", which a later one ended," if record.is_inferred else "")
-
-
-def _describe_files(outcome: Outcome) -> str:
-    deeds = ((outcome.restored, "restored"), (outcome.deleted, "deleted"))
-    told = [f"{count(len(paths), 'file')} {deed}" for paths, deed in deeds if paths]
-    return ", ".join(told) or "no file changed"
