@@ -87,33 +87,34 @@ def list_first(
 # Columns
 
 
-def align_left(cells: Sequence[str]) -> list[str]:
-    """Fill cells up to the widest one, on their right."""
-    width = max(map(measure, cells), default=0)
-    return [cell + " " * (width - measure(cell)) for cell in cells]
+def align_rows(rows: Sequence[Sequence[str]], sides: str, *, width: int | None = None) -> list[list[str]]:
+    """Fill cells up to the widest one of their column, and leave out columns in which there is nothing.
 
-
-def align_right(cells: Sequence[str]) -> list[str]:
-    """Fill cells up to the widest one, on their left."""
-    width = max(map(measure, cells), default=0)
-    return [" " * (width - measure(cell)) + cell for cell in cells]
-
-
-def join_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Make lines of rows that have the same number of cells, aligned on their left."""
-    columns = [align_left(column) for column in zip(*rows, strict=True)]
-    return [GAP.join(cells).rstrip() for cells in zip(*columns, strict=True)]
-
-
-def make_rows(
-    left: Sequence[Sequence[str]], texts: Sequence[str], *right: Sequence[str], width: int | None
-) -> Iterator[tuple[str, ...]]:
-    """Put texts between aligned columns, cut so that a row fits into `width`, if there is one."""
+    `sides` has a character for each column: `<` if its cells begin on the left, `>` if they end on the right,
+    and `~` for texts, which are cut so that a row fits into `width`, if there is one.
+    """
+    every = zip(sides, zip(*rows, strict=True), strict=False)  # of no rows there are no columns
+    columns = [(side, cells) for side, cells in every if any(cells)]
     room = _MAX_TEXT
-    if width is not None and texts:
-        taken = sum(len(GAP) + measure(column[0]) for column in (*left, *right))
+    if width is not None:
+        taken = sum(len(GAP) + max(map(measure, cells)) for side, cells in columns if side != "~")
         room = max(_MIN_TEXT, min(_MAX_TEXT, width - taken))
-    return zip(*left, align_left([cut(text, room) for text in texts]), *right, strict=True)
+    aligned = [_align_cells(side, cells, room) for side, cells in columns]
+    return [list(row) for row in zip(*aligned, strict=True)]
+
+
+def _align_cells(side: str, cells: Sequence[str], room: int) -> list[str]:
+    shown = [cut(cell, room) for cell in cells] if side == "~" else cells
+    width = max(map(measure, shown))
+    blanks = [" " * (width - measure(cell)) for cell in shown]
+    if side == ">":
+        return [blank + cell for blank, cell in zip(blanks, shown, strict=True)]
+    return [cell + blank for blank, cell in zip(blanks, shown, strict=True)]
+
+
+def join_rows(rows: Sequence[Sequence[str]], sides: str, *, width: int | None = None) -> list[str]:
+    """Make lines of rows with the same number of cells."""
+    return [GAP.join(row).rstrip() for row in align_rows(rows, sides, width=width)]
 
 
 def cut(text: str, width: int) -> str:

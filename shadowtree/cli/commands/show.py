@@ -18,7 +18,6 @@ from shadowtree.cli.views.log import (
     render_blame,
     render_branches,
     render_dropped,
-    render_graph,
     render_log,
     render_message,
 )
@@ -89,8 +88,8 @@ def log(shared: Shared, has_graph: bool, all_sessions: bool, last: int | None) -
     if len(shown) < len(found):
         lines.append("Earlier messages are not shown; 'shadowtree log -n 0' lists all")
     if not writes_json():
-        render = render_graph if has_graph else render_log
-        lines += render(shown, counts, now_ms=now_ms(), width=find_width(), has_sessions=all_sessions)
+        options = {"has_sessions": all_sessions, "has_graph": has_graph}
+        lines += render_log(shown, counts, now_ms=now_ms(), width=find_width(), **options)
     emit(shown, lines or ["No message is recorded yet"])
 
 

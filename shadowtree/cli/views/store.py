@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shadowtree.cli.format import (
-    GAP,
-    LISTED,
-    align_right,
-    count,
-    describe_age,
-    describe_bytes,
-    escape,
-    list_first,
-)
+from shadowtree.cli.format import LISTED, count, describe_age, describe_bytes, escape, join_rows, list_first
 from shadowtree.cli.output import paint
 from shadowtree.results import reports
 
@@ -61,8 +52,7 @@ def _describe_budget(stats: reports.Stats) -> str:
 
 def list_figures(figures: Sequence[reports.PathFigure | reports.SessionFigure]) -> list[str]:
     """Give a row for each path or session, with what it takes."""
-    sizes = align_right([describe_bytes(figure.bytes) for figure in figures])
-    return [GAP.join((size, _name_figure(figure))) for size, figure in zip(sizes, figures, strict=True)]
+    return join_rows([(describe_bytes(figure.bytes), _name_figure(figure)) for figure in figures], "><")
 
 
 def _name_figure(figure: reports.PathFigure | reports.SessionFigure) -> str:
@@ -78,12 +68,12 @@ def render_stores(stores: Sequence[reports.KnownStore], *, now_ms: int) -> Itera
     if not stores:
         yield "There is no store"
         return
-    sizes = align_right([describe_bytes(known.bytes) if known.is_trusted else "?" for known in stores])
-    ages = align_right(
-        ["?" if known.used_ms is None else describe_age(now_ms - known.used_ms) for known in stores]
-    )
-    for known, size, age in zip(stores, sizes, ages, strict=True):
-        yield GAP.join((size, age, _describe_store(known)))
+    rows = []
+    for known in stores:
+        size = describe_bytes(known.bytes) if known.is_trusted else "?"
+        age = "?" if known.used_ms is None else describe_age(now_ms - known.used_ms)
+        rows.append((size, age, _describe_store(known)))
+    yield from join_rows(rows, ">><")
     unseen = sum(not known.is_trusted for known in stores)
     but = f"; {unseen:,} of them {'was' if unseen == 1 else 'were'} not looked into" if unseen else ""
     yield f"{count(len(stores), 'store')}, {describe_bytes(sum(known.bytes for known in stores))}{but}"
