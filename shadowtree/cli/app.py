@@ -49,6 +49,7 @@ Settings for --set and 'shadowtree config': {settings}
 
 PATH = click.Path(readable=False)
 DIRECTORY = click.Path(file_okay=False, readable=False)
+flag = partial(click.option, is_flag=True)
 COUNT = click.IntRange(1, 999_999_999)
 COUNT_FROM_0 = click.IntRange(0, 999_999_999)
 

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from shadowtree.base.errors import Conflict, InvalidInput
-from shadowtree.cli.app import COUNT, PATH, Function, command, complete_message, complete_ref
+from shadowtree.cli.app import COUNT, PATH, Function, command, complete_message, complete_ref, flag
 from shadowtree.cli.errors import MERGE_WAS_TRIED
 from shadowtree.cli.find_shadow import Shared, absolute_path, open_to_read
 from shadowtree.cli.output import ask, emit, say
@@ -25,7 +25,7 @@ Manner = dict[str, Any]  # Any: of several types
 """How an act is to be done, as the library takes it."""
 
 _MANNER_OPTIONS = (
-    click.option("--dry-run", is_flag=True, help="Tell what would be done, and change nothing"),
+    flag("--dry-run", help="Tell what would be done, and change nothing"),
     click.option(
         "--on-conflict",
         metavar="HOW",
@@ -35,12 +35,11 @@ _MANNER_OPTIONS = (
         " them too (overwrite), or keep the changes of both where they do not collide (merge); stop by"
         " default",
     ),
-    click.option(
+    flag(
         "--markers",
-        is_flag=True,
         help="Merge, and where texts collide write both versions into the file, between conflict markers",
     ),
-    click.option("--yes", is_flag=True, help="Do not ask, even if much is deleted"),
+    flag("--yes", help="Do not ask, even if much is deleted"),
 )
 
 
@@ -87,7 +86,7 @@ def undo(shared: Shared, manner: Manner, turns: int) -> int:
 
 @command()
 @click.argument("turns", required=False, type=COUNT)
-@click.option("--all", "is_all", is_flag=True, help="Bring back everything that is undone")
+@flag("--all", "is_all", help="Bring back everything that is undone")
 @takes_manner
 def redo(shared: Shared, manner: Manner, turns: int | None, is_all: bool) -> int:
     """Bring back the next turn that is undone
@@ -119,12 +118,8 @@ def redo(shared: Shared, manner: Manner, turns: int | None, is_all: bool) -> int
     help="Only this file or directory; may be repeated",
 )
 @click.option("--step", metavar="NAME", help="Go back to before this step of the message")
-@click.option(
-    "--only", "is_only", is_flag=True, help="Take out this one message, or step, and keep what came after it"
-)
-@click.option(
-    "--no-files", is_flag=True, help="Go back in the timeline alone, and leave all files as they are"
-)
+@flag("--only", "is_only", help="Take out this one message, or step, and keep what came after it")
+@flag("--no-files", help="Go back in the timeline alone, and leave all files as they are")
 @takes_manner
 def revert(
     shared: Shared,

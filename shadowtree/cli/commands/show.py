@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 import shadowtree
-from shadowtree.cli.app import COUNT_FROM_0, PATH, command, complete_branch, complete_message, group
+from shadowtree.cli.app import COUNT_FROM_0, PATH, command, complete_branch, complete_message, flag, group
 from shadowtree.cli.find_shadow import Shared, absolute_path, open_to_read
 from shadowtree.cli.format import escape
 from shadowtree.cli.output import emit, find_width, now_ms, writes_json
@@ -47,8 +47,8 @@ def status(shared: Shared) -> None:
 
 
 @command()
-@click.option("--graph", "has_graph", is_flag=True, help="Draw which message came after which, in lanes")
-@click.option("--all", "all_sessions", is_flag=True, help="Those of all sessions")
+@flag("--graph", "has_graph", help="Draw which message came after which, in lanes")
+@flag("--all", "all_sessions", help="Those of all sessions")
 @click.option(
     "-n",
     "last",

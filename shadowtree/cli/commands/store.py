@@ -11,7 +11,7 @@ import shadowtree
 from shadowtree.all_stores import describe_store, destroy_store, gc_all, remove_orphans
 from shadowtree.base.errors import InvalidInput, NotConfirmed, StoreDamaged
 from shadowtree.base.frozen import frozen
-from shadowtree.cli.app import COUNT, COUNT_FROM_0, PATH, command, complete_message, complete_session
+from shadowtree.cli.app import COUNT, COUNT_FROM_0, PATH, command, complete_message, complete_session, flag
 from shadowtree.cli.find_shadow import (
     Shared,
     absolute_path,
@@ -31,7 +31,7 @@ NOT_OK = 15
 
 
 @command()
-@click.option("--all", "is_all", is_flag=True, help="List all stores, the one that was used last first")
+@flag("--all", "is_all", help="List all stores, the one that was used last first")
 def stats(shared: Shared, is_all: bool) -> None:
     """Show what the store holds and how much space it takes
 
@@ -60,7 +60,7 @@ def stats(shared: Shared, is_all: bool) -> None:
 @command()
 @click.argument("path", required=False, type=PATH)
 @click.option("--depth", metavar="N", type=COUNT_FROM_0, help="Go down so many levels; 1 if it is not given")
-@click.option("--by-session", is_flag=True, help="Tell what each session alone needs")
+@flag("--by-session", help="Tell what each session alone needs")
 def du(shared: Shared, path: str | None, depth: int | None, by_session: bool) -> None:
     """Show how much space the recorded versions of PATH take
 
@@ -85,12 +85,10 @@ def du(shared: Shared, path: str | None, depth: int | None, by_session: bool) ->
 
 
 @command()
-@click.option("--orphans", is_flag=True, help="Remove the stores whose directories are gone for good")
-@click.option(
-    "--all", "is_all", is_flag=True, help="Do it in all stores, each by the settings of its project"
-)
-@click.option("--yes", is_flag=True, help="Answer yes to the question")
-@click.option("--dry-run", is_flag=True, help="Tell what would be removed, and remove nothing")
+@flag("--orphans", help="Remove the stores whose directories are gone for good")
+@flag("--all", "is_all", help="Do it in all stores, each by the settings of its project")
+@flag("--yes", help="Answer yes to the question")
+@flag("--dry-run", help="Tell what would be removed, and remove nothing")
 def gc(shared: Shared, orphans: bool, is_all: bool, yes: bool, dry_run: bool) -> int:
     """Free what the store does not need any more
 
@@ -158,8 +156,8 @@ class _Destroyed:
 
 
 @command()
-@click.option("--yes", is_flag=True, help="Answer yes to the question")
-@click.option("--dry-run", is_flag=True, help="Tell what would be removed, and remove nothing")
+@flag("--yes", help="Answer yes to the question")
+@flag("--dry-run", help="Tell what would be removed, and remove nothing")
 def destroy(shared: Shared, yes: bool, dry_run: bool) -> None:
     """Remove the store of this directory, with all that was recorded
 
@@ -209,12 +207,10 @@ def _destroy(shared: Shared, known: KnownStore) -> None:
 
 
 @command()
-@click.option("--read-data", is_flag=True, help="Read and hash every object, not only what names it")
-@click.option("--repair", is_flag=True, help="Make good what can be, and say what cannot")
-@click.option(
-    "--forget-lost", is_flag=True, help="With --repair: forget the messages that need what stays lost"
-)
-@click.option("--dry-run", is_flag=True, help="Only say what a repair would do")
+@flag("--read-data", help="Read and hash every object, not only what names it")
+@flag("--repair", help="Make good what can be, and say what cannot")
+@flag("--forget-lost", help="With --repair: forget the messages that need what stays lost")
+@flag("--dry-run", help="Only say what a repair would do")
 def check(shared: Shared, read_data: bool, repair: bool, forget_lost: bool, dry_run: bool) -> int:
     """Verify that the store holds what was put there
 
@@ -287,8 +283,8 @@ def unpin(shared: Shared, id: str) -> None:
     shell_complete=complete_session,
     help="Keep all of this session; may be repeated",
 )
-@click.option("--no-gc", is_flag=True, help="Leave freeing the room to a later gc")
-@click.option("--dry-run", is_flag=True, help="Tell what would be forgotten, and forget nothing")
+@flag("--no-gc", help="Leave freeing the room to a later gc")
+@flag("--dry-run", help="Tell what would be forgotten, and forget nothing")
 def forget(
     shared: Shared,
     keep_last: int | None,
@@ -327,12 +323,10 @@ def forget(
 @command()
 @click.argument("what", required=False, type=PATH)
 @click.option("--text", "secret", metavar="SECRET", help="Purge SECRET from what messages say")
-@click.option(
-    "--everywhere", is_flag=True, help="Purge what PATH held wherever it is, under any other name too"
-)
-@click.option("--allow", is_flag=True, help="Cover WHAT again, which was purged, from the next snapshot on")
-@click.option("--dry-run", is_flag=True, help="Tell what would be purged, and purge nothing")
-@click.option("--yes", is_flag=True, help="Answer yes to the question")
+@flag("--everywhere", help="Purge what PATH held wherever it is, under any other name too")
+@flag("--allow", help="Cover WHAT again, which was purged, from the next snapshot on")
+@flag("--dry-run", help="Tell what would be purged, and purge nothing")
+@flag("--yes", help="Answer yes to the question")
 def purge(
     shared: Shared,
     what: str | None,

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from shadowtree.base.errors import DaemonFailed, InvalidInput
-from shadowtree.cli.app import command, group
+from shadowtree.cli.app import command, flag, group
 from shadowtree.cli.find_shadow import Shared, current_directory
 from shadowtree.cli.format import count, describe_age, escape
 from shadowtree.cli.output import ProgressBar, emit, now_ms, say, write_lines, writes_json
@@ -24,9 +24,7 @@ from shadowtree.results.messages import Message
 
 
 @group
-@click.option(
-    "--detach", "is_detached", is_flag=True, help="Return when it is watched, and go on in the background"
-)
+@flag("--detach", "is_detached", help="Return when it is watched, and go on in the background")
 @click.option(
     "--auto",
     metavar="TIME",
@@ -72,7 +70,7 @@ def watch(shared: Shared, is_detached: bool, auto: str | None) -> int:
 
 
 @command(of=watch)
-@click.option("--all", "is_all", is_flag=True, help="Stop watching everything, and end the daemon")
+@flag("--all", "is_all", help="Stop watching everything, and end the daemon")
 def stop(shared: Shared, is_all: bool) -> None:
     """Stop watching this worktree
 
