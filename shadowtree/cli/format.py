@@ -65,16 +65,6 @@ def describe_age(age_ms: int) -> str:
     return f"{age_s // 60} min" if age_s >= 60 else f"{age_s} s"
 
 
-def describe_bytes(number: int) -> str:
-    """Write a size in its largest unit: `512 B`, `1.5 KiB`, `20 MiB`."""
-    size, unit = float(number), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if size < 1023.5:
-            break
-        size, unit = size / 1024, larger
-    return f"{size:.0f} {unit}" if unit == "B" or size >= 99.95 else f"{size:.1f} {unit}"
-
-
 def list_first(
     items: Sequence[T], show: Callable[[T], str], more: str = "  and {:,} more, which --json lists"
 ) -> Iterator[str]:
