@@ -10,7 +10,7 @@ import click
 import shadowtree
 from shadowtree.all_stores import describe_store, destroy_store, gc_all, remove_orphans
 from shadowtree.base.errors import InvalidInput, NotConfirmed, StoreDamaged
-from shadowtree.base.frozen import frozen
+from shadowtree.base.frozen import frozen, replace
 from shadowtree.cli.app import COUNT, COUNT_FROM_0, PATH, command, complete_message, complete_session, flag
 from shadowtree.cli.find_shadow import (
     Shared,
@@ -25,6 +25,7 @@ from shadowtree.cli.output import ProgressBar, ask, ask_for, emit, now_ms, say, 
 from shadowtree.cli.views import store as view
 from shadowtree.config.settings import read_config
 from shadowtree.results.reports import KnownStore, PathFigure
+from shadowtree.results.result import Result
 
 NOT_OK = 15
 """The exit code of a check that found something wrong."""
@@ -143,16 +144,13 @@ def _remove_orphans(*, is_agreed: bool, dry_run: bool) -> int:
 
 
 @frozen
-class _Destroyed:
+class _Destroyed(Result):
     """A store that was destroyed, or would be."""
 
-    known: KnownStore
+    store: str
+    worktree: str | None
+    freed: int
     dry_run: bool
-
-    def to_dict(self) -> dict[str, object]:
-        """Give the documented JSON."""
-        named = {"store": self.known.store, "worktree": self.known.worktree}
-        return {**named, "freed": self.known.bytes, "dry_run": self.dry_run}
 
 
 @command()
@@ -171,17 +169,18 @@ def destroy(shared: Shared, yes: bool, dry_run: bool) -> None:
       shadowtree destroy --store ~/.local/share/shadowtree/shop-549df1e2e63b
     """
     known = _find_store(shared)
+    destroyed = _Destroyed(known.store, known.worktree, known.bytes, dry_run=True)
     if not dry_run:
         folder = os.path.basename(known.worktree or known.store) or os.path.basename(known.store)
         if not yes and not ask_for("\n".join(view.ask_to_destroy(known, folder)), folder):
-            raise NotConfirmed(_Destroyed(known, dry_run=True), view.describe_destroying(known))
+            raise NotConfirmed(destroyed, view.describe_destroying(known))
         if known.worktree is not None:
             from shadowtree.cli.commands.watch import stop_serving
 
             # Or what the daemon records by itself would make a new store at once.
             stop_serving(known.worktree, known.store)
         _destroy(shared, known)
-    emit(_Destroyed(known, dry_run), [view.describe_destroyed(known, dry_run=dry_run)])
+    emit(replace(destroyed, dry_run=dry_run), [view.describe_destroyed(known, dry_run=dry_run)])
 
 
 def _find_store(shared: Shared) -> KnownStore:

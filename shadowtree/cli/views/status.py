@@ -43,9 +43,9 @@ def render_status(status: Status) -> Iterator[str]:
         yield paint("yellow", escape(warning))
 
 
-def render_patch(patch: Patch) -> Iterator[str]:
+def render_patch(patch: Patch) -> list[str]:
     """List the changed paths, each after the letter of its status."""
-    yield from map(_describe_change, patch.files)
+    return [_describe_change(changed) for changed in patch.files]
 
 
 def render_diff(diffs: Sequence[FileDiff], *, escape_content: bool) -> Iterator[str]:
