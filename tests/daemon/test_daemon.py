@@ -709,6 +709,35 @@ def test_a_reader_does_not_wait_for_somebody_who_is_asked(worktree: Path) -> Non
     assert found == [0]
 
 
+@pytest.mark.parametrize("is_waiting", [True, False])
+def test_who_waits_for_others_can_be_cancelled_at_once(worktree: Path, is_waiting: bool) -> None:
+    make_tree(worktree, {"a": "1"})
+    tree = Shadow(worktree).track()
+    make_tree(worktree, {"b": "2"})
+    answers: list[BaseException] = []
+
+    def cancel_another(plan: shadowtree.Plan) -> bool:
+        with greet() as client:
+            assert client.find(str(worktree), None) is not None
+            client.send("call", "take_snapshot", "default", [], {}, [False, False])
+            if is_waiting:
+                client.ask("status")
+            client.send("cancel")
+            kind, content = client.receive()
+            assert kind == "error"
+            answers.append(decode_error(content))
+        return False
+
+    with daemon():
+        serve_kept(worktree)
+        with require(worktree) as remote, pytest.raises(NotConfirmed):
+            remote.restore(tree, confirm=cancel_another)
+        with require(worktree) as remote:
+            assert remote.take_snapshot().files == 2
+
+    assert [type(answer) for answer in answers] == [KeyboardInterrupt]
+
+
 def test_who_records_is_told_that_the_daemon_is_at_work(
     worktree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
