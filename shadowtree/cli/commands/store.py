@@ -9,7 +9,7 @@ import click
 
 import shadowtree
 from shadowtree.all_stores import describe_store, destroy_store, gc_all, remove_orphans
-from shadowtree.base.errors import InvalidInput, NotConfirmed, StoreDamaged
+from shadowtree.base.errors import InvalidInput, NotConfirmed, StoreDamaged, describe_size
 from shadowtree.base.frozen import frozen, replace
 from shadowtree.cli.app import COUNT, COUNT_FROM_0, PATH, command, complete_message, complete_session, flag
 from shadowtree.cli.find_shadow import (
@@ -55,7 +55,8 @@ def stats(shared: Shared, is_all: bool) -> None:
     used = sum(known.bytes for known in stores)
     budget = read_config(os.environ, given=shared.settings).read().total_budget
     if 0 < budget < used:
-        warn(view.describe_excess(used, budget))
+        sizes = f"{describe_size(used)}, and the budget is {describe_size(budget)}"
+        warn(f"all stores together take {sizes}")
 
 
 @command()
@@ -180,7 +181,9 @@ def destroy(shared: Shared, yes: bool, dry_run: bool) -> None:
             # Or what the daemon records by itself would make a new store at once.
             stop_serving(known.worktree, known.store)
         _destroy(shared, known)
-    emit(replace(destroyed, dry_run=dry_run), [view.describe_destroyed(known, dry_run=dry_run)])
+    verb = "would be removed" if dry_run else "is removed"
+    line = f"The store of {escape(known.worktree or known.store)} {verb}, {describe_size(known.bytes)}"
+    emit(replace(destroyed, dry_run=dry_run), [line])
 
 
 def _find_store(shared: Shared) -> KnownStore:

@@ -90,11 +90,6 @@ def _describe_store(known: reports.KnownStore) -> str:
     return f"{where}: {known.state}, {escape(known.doubt or '')}"
 
 
-def describe_excess(used: int, budget: int) -> str:
-    """Say that the stores take more than they may."""
-    return f"all stores together take {describe_size(used)}, and the budget is {describe_size(budget)}"
-
-
 # What was removed
 
 
@@ -112,12 +107,6 @@ def describe_destroying(known: reports.KnownStore) -> str:
     """Say what is about to be removed."""
     what = f"{count(known.messages, 'message')} and {describe_size(known.bytes)}"
     return f"remove all that was recorded of {escape(known.worktree or known.store)}, {what}"
-
-
-def describe_destroyed(known: reports.KnownStore, *, dry_run: bool) -> str:
-    """Say that a store is removed, or would be."""
-    verb = "would be removed" if dry_run else "is removed"
-    return f"The store of {escape(known.worktree or known.store)} {verb}, {describe_size(known.bytes)}"
 
 
 def describe_orphans(orphans: Sequence[reports.KnownStore]) -> str:
