@@ -14,7 +14,6 @@ from functools import partial
 
 import shadowtree
 from shadowtree.base.errors import DaemonFailed, PerhapsDone
-from shadowtree.base.frozen import frozen
 from shadowtree.daemon import wire
 from shadowtree.daemon.endpoint import Endpoint
 
@@ -47,16 +46,6 @@ class Lost(Exception):
         super().__init__("the daemon was lost")
 
 
-@frozen
-class Refusal:
-    """Why a daemon does no work for this command: another version, or other circumstances."""
-
-    why: str
-    pid: int
-    is_understood: bool
-    """It is of this version, and can be asked for what concerns itself."""
-
-
 def identify(*paths: str) -> list[int] | None:
     """Give device and inode of directories; None: one is not there."""
     try:
@@ -75,6 +64,8 @@ class Client:
         self._is_cancelled = False
         self._is_asking = False
         """Somebody is asked, and may answer with Ctrl-C."""
+        self.is_understood = True
+        """The daemon is of this version, so that it can be asked for what concerns itself."""
         self.recovered: list[str] = []
         """What was interrupted and has been finished or taken back on the way, a sentence each."""
 
@@ -110,13 +101,17 @@ class Client:
             view = view[received:]
         return content
 
-    def greet(self) -> Refusal | None:
-        """Ask whether the daemon is like this command; None: it is. Raise OSError if it does not answer."""
+    def greet(self) -> str | None:
+        """Ask whether the daemon is like this command; None: it is, else why it does no work for this one.
+
+        Raise OSError if it does not answer.
+        """
         self.send("hello", wire.PROTOCOL, shadowtree.__version__, self._endpoint.circumstances())
         kind, *rest = self.receive()
         if kind == "other":
-            protocol, version, pid, why = rest
-            return Refusal(why, pid, (protocol, version) == (wire.PROTOCOL, shadowtree.__version__))
+            protocol, version, _, why = rest
+            self.is_understood = (protocol, version) == (wire.PROTOCOL, shadowtree.__version__)
+            return str(why)
         if kind != "welcome":
             raise ConnectionError("the daemon says something else")
         return None

@@ -82,7 +82,7 @@ class Endpoint:
         stores = places.stores
         if stores is None:
             raise InvalidInput("there is no home directory to find the daemon in")
-        self._environ = environ
+        self.environ = environ
         self._places = places
         self._stores = stores
         self.directory = os.path.join(stores, _DIRECTORY)
@@ -109,8 +109,8 @@ class Endpoint:
         umask = os.umask(0o077)
         os.umask(umask)
         return {
-            "HOME": self._environ.get("HOME"),
-            "XDG_CONFIG_HOME": self._environ.get("XDG_CONFIG_HOME"),
+            "HOME": self.environ.get("HOME"),
+            "XDG_CONFIG_HOME": self.environ.get("XDG_CONFIG_HOME"),
             "stores": self._stores,
             "file of settings": self._places.user_config,
             "settings": _find_settings(self._places.variables),

@@ -282,7 +282,7 @@ def test_a_daemon_of_another_version_is_not_talked_to(worktree: Path) -> None:
     with daemon("import shadowtree; shadowtree.__version__ = '0.0.1'"):
         assert not is_found(worktree)
         with pytest.raises(DaemonFailed, match=r"version 0\.0\.1"):
-            find_daemon(os.environ)
+            find_daemon(Endpoint(os.environ))
 
 
 def test_any_version_can_be_ended(place: Endpoint) -> None:

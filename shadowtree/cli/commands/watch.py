@@ -52,7 +52,7 @@ def watch(shared: Shared, is_detached: bool, auto: str | None) -> int:
     auto_s = None if auto is None else parse_duration(auto)
     if shared.settings:
         raise InvalidInput("--set is for one command; what is watched has the usual settings")
-    with reach_daemon(os.environ) as client:
+    with reach_daemon(Endpoint(os.environ)) as client:
         with ProgressBar("Reading files") as bar:
             worktree, store = _find_place(shared)
             wish = {
@@ -102,7 +102,7 @@ def status(shared: Shared) -> None:
       shadowtree watch status
       shadowtree watch status --json
     """
-    client = find_to_oversee(os.environ)
+    client = find_to_oversee(Endpoint(os.environ))
     if client is None:
         nothing: dict[str, Any] = dict.fromkeys(("pid", "version", "since", "socket"))  # Any: JSON
         emit({**nothing, "worktrees": []}, ["No daemon is running"])
@@ -115,7 +115,7 @@ def status(shared: Shared) -> None:
 
 def stop_serving(worktree: str, store: str) -> None:
     """Let a daemon that serves this worktree let go of it."""
-    client = find_daemon(os.environ) if Endpoint.is_used(os.environ) else None
+    client = find_daemon(Endpoint(os.environ)) if Endpoint.is_used(os.environ) else None
     if client is not None:
         with client:
             client.ask("stop", worktree, store)
@@ -152,7 +152,7 @@ def _hold(client: Client, served: dict[str, Any]) -> int:  # Any: JSON
 
 
 def _stop_one(shared: Shared) -> list[str]:
-    client = find_to_oversee(os.environ)
+    client = find_to_oversee(Endpoint(os.environ))
     if client is None:
         return []
     with client:
@@ -164,7 +164,7 @@ def _end_daemon() -> list[str] | None:
     """End the daemon, of whatever version, and name what it says that it served; None: there is none."""
     place = Endpoint(os.environ)
     try:
-        client = find_to_oversee(os.environ)
+        client = find_to_oversee(place)
     except DaemonFailed:
         with connect(place) or nullcontext() as client:
             end_daemon(place, client)
