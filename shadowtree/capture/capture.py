@@ -138,6 +138,8 @@ class Capture:
             yield last
         try:
             opened.publisher.merge()
+            if not self._site.has_idle_time:
+                opened.tidy_a_little(last)
             settle(self.scan)
             opened.remember(self.scan)
             if self._site.watch is not None:

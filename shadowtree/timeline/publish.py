@@ -223,6 +223,12 @@ class Publisher:
 
     # Merging
 
+    def has_much_waiting(self) -> bool:
+        """Tell whether fresh packs have so many bytes that they should not wait for idle time."""
+        names = {row.name for row in self._journal.packs.rows(JOURNALED, FRESH)}
+        fresh = sum(pack.size for pack in self._objects.packs() if pack.name in names)
+        return fresh > self._limits.much_bytes
+
     def merge(self) -> None:
         """Put journaled packs together if there are many: a moment's work, as nothing is inflated.
 
