@@ -147,11 +147,14 @@ class OpenStore:
         else:
             self.cache.discard()
 
-    def tidy_a_little(self, last: TreeRecord) -> None:
+    def tidy_a_little(self, last: TreeRecord, *, has_idle_time: bool) -> None:
         """Repack for a moment after some of the records, if much waits: for hosts that never `tidy`."""
         self._records += 1
-        if last.number % self.limits.packs.slice_records == 0 and self.publisher.has_much_waiting():
-            self.tidy(self.limits.packs.slice_s)
+        is_due = not has_idle_time and last.number % self.limits.packs.slice_records == 0
+        if is_due and self.publisher.has_much_waiting():
+            from shadowtree.timeline.tidy import condense_one
+
+            condense_one(self.objects, self.journal, self.publisher)
 
     @property
     def leaves_much(self) -> bool:

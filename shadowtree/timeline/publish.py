@@ -84,7 +84,8 @@ class Publisher:
 
     def unrecorded(self) -> list[Pack]:
         """Give the packs that were published, and are not recorded yet."""
-        return [self._objects.pack_set.held(file.name) for file, _ in self._large]
+        names = [*(content.name for content, _ in self._small), *(file.name for file, _ in self._large)]
+        return [self._objects.pack_set.held(name) for name in names]
 
     @contextmanager
     def recording(self, gone: Sequence[Pack] = ()) -> Iterator[None]:
@@ -246,13 +247,12 @@ class Publisher:
         names, total = set(), 0
         for row in rows:
             total += row.pack_size + row.index_size
-            if total > self._limits.journaled_bytes:
+            if total > self._limits.merged_bytes:
                 break
             names.add(row.name)
         packs = [pack for pack in self._objects.packs() if pack.name in names]
-        if len(packs) < self._limits.many // 2:
-            return
-        self.join(packs)
+        if len(packs) > 2:
+            self.join(packs)
 
     def join(self, packs: Sequence[Pack]) -> None:
         """Put fresh packs together as their entries stand; one that is damaged is left alone."""
