@@ -21,8 +21,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from shadowtree.base.errors import WorktreeFailed
 from shadowtree.base.frozen import frozen
 from shadowtree.base.limits import DEFAULT_LIMITS
-from shadowtree.base.paths import ROOT, RelPath, ancestors, join, parent_of, to_text
-from shadowtree.capture.directories import FORCED, NORMAL, STAMP_SIZE, Census, Directory, RulesKey
+from shadowtree.base.paths import ROOT, RelPath, ancestors, by_directory, join, parent_of, to_text
+from shadowtree.capture.directories import NORMAL, STAMP_SIZE, Census, Directory, RulesKey, leaves_out
 from shadowtree.capture.list_directory import (
     Lister,
     are_rules_same,
@@ -68,9 +68,9 @@ class Outlook:
         trees: Iterable[RelPath] = (),
         suspects: Iterable[RelPath] = (),
     ) -> None:
-        self.names = _by_directory(paths)
+        self.names = by_directory(paths)
         """In which directories something may have happened, at which names."""
-        self.suspects = _by_directory(suspects)
+        self.suspects = by_directory(suspects)
         """In which directories something may have happened of which nobody tells, at which names."""
         self.directories = frozenset(directories)
         """Which to look at with all files in them."""
@@ -79,13 +79,6 @@ class Outlook:
         ends = {*self.names, *self.suspects, *self.directories, *self.trees}
         self.ways = {ROOT, *ends, *(above for path in ends for above in ancestors(path))}
         """These, and every directory that leads to one of them."""
-
-
-def _by_directory(paths: Iterable[RelPath]) -> dict[RelPath, set[bytes]]:
-    names: dict[RelPath, set[bytes]] = {}
-    for path in paths:
-        names.setdefault(parent_of(path), set()).add(path.rpartition(b"/")[2])
-    return names
 
 
 class Scan:
@@ -287,7 +280,7 @@ class _Scanner:
         status = os.fstat(fd)
         if (status.st_dev, status.st_ino) in self._private:
             return None
-        if self._arm is not None and (mode in (NORMAL, FORCED) or (cached is not None and cached.names)):
+        if self._arm is not None and (not leaves_out(mode) or (cached is not None and cached.names)):
             # Before anything is looked at, so that whatever changes afterwards is told.
             self._arm(path, fd)
             status = os.fstat(fd)
@@ -324,11 +317,11 @@ class _Scanner:
         told, suspects = self._outlook.names.get(path, ()), self._outlook.suspects.get(path, ())
         if not told and not suspects:
             return cached, policy, False
-        looked_at = look_at_names(cached, policy, told, suspects, self._cursor.enter(path))
-        if looked_at is None:
+        fd = self._cursor.enter(path)
+        again = look_at_names(cached, policy, told, suspects, fd)
+        if again is None:
             return None
-        again, aliases = looked_at
-        self._scan.aliases |= aliases
+        self._note_aliases(again, told, fd)
         return again, policy, again is not cached
 
     def _is_in_sight(self, path: RelPath, mode: int) -> bool:
@@ -359,7 +352,7 @@ class _Scanner:
         above, name = self._scan.take(parent_of(path)), path.rpartition(b"/")[2]
         above.subdirectories = [sub for sub in above.subdirectories if sub[0] != name]
         above.skipped = [skip for skip in above.skipped if skip[0] != name]
-        if reason is not None and above.mode in (NORMAL, FORCED) and name not in above.excluded:
+        if reason is not None and not leaves_out(above.mode) and name not in above.excluded:
             above.skipped.append((name, reason))
         above.stamp = None
         above.is_stale = True

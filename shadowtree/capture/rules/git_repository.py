@@ -24,6 +24,7 @@ from shadowtree.capture.rules.git_index import (
     merge_shared,
     parse_index,
 )
+from shadowtree.system.files import stamp_of
 
 MAX_TEXT_BYTES = 1024 * 1024
 """A larger HEAD, config or excludes file counts as unreadable: nobody wrote it by hand."""
@@ -73,11 +74,7 @@ class Tracked:
 
     def has_below(self, path: bytes) -> bool:
         """Tell whether anything below this directory is tracked; the empty path is the top."""
-        if not path:
-            return bool(self.names)
-        prefix = path + b"/"
-        at = bisect_left(self.names, prefix)
-        return at < len(self.names) and self.names[at].startswith(prefix)
+        return bool(self.below(path))
 
     def children(self, path: bytes) -> Iterator[tuple[bytes, bool]]:
         """Give each name directly in this directory with something tracked at or below it; True: below."""
@@ -162,13 +159,11 @@ def index_stamp(repository: Repository) -> tuple[int, ...] | None:
     The files that a split index may link to are described too: which one it is only the content tells.
     """
     try:
-        stamp = _stamp_file(os.path.join(repository.git_dir, b"index"))
         shared = sorted(name for name in os.listdir(repository.git_dir) if name.startswith(_SHARED))
-        for name in shared:
-            stamp += _stamp_file(os.path.join(repository.git_dir, name))
+        paths = [os.path.join(repository.git_dir, name) for name in (b"index", *shared)]
+        return tuple([number for path in paths for number in stamp_of(os.stat(path))])
     except OSError:
         return None
-    return stamp
 
 
 def read_exclude(repository: Repository) -> bytes:
@@ -450,8 +445,3 @@ def _read_path(path: bytes) -> bytes:
     """Read a file that holds a path; one with a NUL is none."""
     content = _read_text(path).rstrip(b"\r\n")
     return b"" if b"\0" in content else content
-
-
-def _stamp_file(path: bytes) -> tuple[int, ...]:
-    found = os.stat(path)
-    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino

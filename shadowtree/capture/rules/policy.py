@@ -20,7 +20,7 @@ from hashlib import blake2b
 
 from shadowtree.base.paths import ROOT, RelPath, join
 from shadowtree.capture.directories import EXCLUDED, FORCED, HEAVY, NORMAL, OWN_EXCLUDED
-from shadowtree.capture.rules.git_repository import Repository, Tracked, index_stamp, read_tracked
+from shadowtree.capture.rules.git_repository import Repository, Tracked, read_tracked
 
 # The verdicts on a file.
 LEFT_OUT = 0
@@ -57,23 +57,16 @@ class TrackedNames:
     """What one repository's index tracks, by paths of the worktree; read when first asked for."""
 
     def __init__(self, repository: Repository, *, outer: bytes, base: RelPath) -> None:
-        self._repository = repository
+        self.repository = repository
         self._outer = outer
         """Where the worktree is in a repository around it, with a slash at the end; empty at its top."""
         self._base = base
         """Where the top of a repository inside the worktree is."""
-        self.key = repository.git_dir
-        """Names the index."""
-
-    @cached_property
-    def stamp(self) -> tuple[int, ...] | None:
-        """Tell cheaply whether the index changed."""
-        return index_stamp(self._repository)
 
     @cached_property
     def tracked(self) -> Tracked:
         """The names, by their paths in the repository."""
-        return read_tracked(self._repository)
+        return read_tracked(self.repository)
 
     def place_of(self, path: RelPath) -> bytes:
         """Give the path in the repository of a path of the worktree."""
@@ -84,21 +77,6 @@ class TrackedNames:
 
 class Policy:
     """The rules inside one directory."""
-
-    __slots__ = (
-        "_matchers",
-        "_root_rules",
-        "above",
-        "exclude_text",
-        "heavy",
-        "ignore_text",
-        "indexes",
-        "mode",
-        "name",
-        "path",
-        "rules_key",
-        "tracked_key",
-    )
 
     def __init__(
         self,

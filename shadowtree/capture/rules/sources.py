@@ -18,6 +18,7 @@ from shadowtree.capture.rules.git_repository import (
     Repository,
     find_around,
     find_at,
+    index_stamp,
     read_exclude,
     read_global_excludes,
 )
@@ -127,14 +128,15 @@ class RuleFiles:
 
     def _note_index(self, index: TrackedNames) -> bytes:
         """Tell which names an index tracks, without reading it again if it has not changed."""
-        stamp, digest, problem = self._known_indexes.get(index.key, (None, b"", None))
+        key = index.repository.git_dir
+        stamp, digest, problem = self._known_indexes.get(key, (None, b"", None))
         # The stamp is taken before the index is read: what comes between shows next time.
-        now = index.stamp
+        now = index_stamp(index.repository)
         if stamp is None or stamp != now:
             digest, problem = index.tracked.digest, index.tracked.problem
         if problem is not None:
-            self.warnings.append(f"{os.fsdecode(index.key)}: {problem}")
-        self.indexes[index.key] = (now, digest, problem)
+            self.warnings.append(f"{os.fsdecode(key)}: {problem}")
+        self.indexes[key] = (now, digest, problem)
         return digest
 
     def _read_rules(self, fd: int, name: bytes) -> bytes:
