@@ -26,13 +26,12 @@ from shadowtree.base.paths import (
     parent_of,
 )
 from shadowtree.capture.directories import (
-    FORCED,
     GIT_IGNORE,
     ID_SIZE,
-    NORMAL,
     STAMP_SIZE,
     Directory,
     join_ids,
+    leaves_out,
 )
 from shadowtree.capture.facts import (
     DIRECTORY_BLOB,
@@ -116,7 +115,7 @@ class RecordedDirectory:
         if (not is_entered and inner.tree is None) or is_own_temporary(name):
             inner.unknown = LEFT_OUT_THEN
             return inner
-        inner._is_left_out = mode not in (NORMAL, FORCED)
+        inner._is_left_out = leaves_out(mode)
         inner._policy = Policy(
             self._policy,
             name,
@@ -138,12 +137,12 @@ class RecordedDirectory:
             return PathState(self.file_mode(entry), entry.id)
         if any(self.ids_of(name)) and self.enter(name).is_there:
             return DIRECTORY
-        reason = self.enter(name).why_unknown_itself() if as_directory else self.why_unknown(name)
+        if as_directory:
+            inner = self.enter(name)
+            reason = inner.unknown or (LEFT_OUT_THEN if inner._is_left_out else None)
+        else:
+            reason = self.why_unknown(name)
         return None if reason is None else Unknown(reason)
-
-    def why_unknown_itself(self) -> str | None:
-        """Say why nobody can tell whether there was such a directory; None if there was none."""
-        return self.unknown or (LEFT_OUT_THEN if self._is_left_out else None)
 
     def find(self, path: RelPath, *, as_directory: bool = False) -> Answer:
         """Tell what was at a path below here."""

@@ -29,6 +29,8 @@ _FINE_WINDOW_NS = 100_000_000
 _COARSE_WINDOW_NS = 2_500_000_000
 _LARGE_SIZE = 1 << 20
 
+KEPT_CHANGING = "kept changing while it was read"
+
 INODE_MASK = (1 << 63) - 1
 """Inode numbers are unsigned; the other numbers of a stamp may be negative."""
 
@@ -198,7 +200,7 @@ def read_file(directory_fd: int, name: bytes, limit: int) -> tuple[FileStamp, by
             os.close(fd)
         if content is not None:
             return content
-    raise Unreadable("kept changing while it was read")
+    raise Unreadable(KEPT_CHANGING)
 
 
 def _read_once(fd: int, before: os.stat_result) -> tuple[FileStamp, bytes] | None:
