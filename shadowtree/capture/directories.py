@@ -267,11 +267,9 @@ class Census:
         top = os.fsencode(root) + b"/"
         return (path for path, stamp in self._bare.items() if _stamp_directory(top + path) != stamp)
 
-    def linked_files(self) -> Iterator[RelPath]:
+    def linked_files(self) -> list[RelPath]:
         """Name the files that have other names too, or had."""
-        for path, names in self._linked.items():
-            for name in names:
-                yield join(path, name)
+        return [join(path, name) for path, names in self._linked.items() for name in names]
 
     def is_checked(self, path: RelPath) -> bool:
         """Tell whether each scan finds out by itself what changed in a directory."""

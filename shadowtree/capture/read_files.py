@@ -264,13 +264,10 @@ def settle(scan: Scan) -> None:
         if not scan.changed[number]:
             continue
         for row in directory.pending:
-            mtime_ns, ctime_ns = directory.stats[row * STAMP_SIZE : row * STAMP_SIZE + 2]
-            if is_young(mtime_ns, ctime_ns, scan.started_ns):
+            if is_young(directory.file_stamp(row), scan.started_ns):
                 directory.smudge(row)
         directory.pending = []
-        if directory.ignore_stamp:
-            mtime_ns, ctime_ns = directory.ignore_stamp[:2]
-            if is_young(mtime_ns, ctime_ns, scan.started_ns):
-                directory.ignore_stamp = ()
+        if directory.ignore_stamp and is_young(directory.ignore_stamp, scan.started_ns):
+            directory.ignore_stamp = ()
         if directory.stamp is not None and is_racy(*directory.stamp[:2], scan.started_ns):
             directory.stamp = None

@@ -30,29 +30,14 @@ ONLY_DIRECTORY = 0x01000000
 NOT_UNLINKED = 0x04000000
 IS_DIRECTORY = 0x40000000
 
-_MASK = (
-    MODIFY
-    | ATTRIB
-    | CLOSE_WRITE
-    | MOVED_FROM
-    | MOVED_TO
-    | CREATE
-    | DELETE
-    | DELETE_SELF
-    | MOVE_SELF
-    | ONLY_DIRECTORY
-    | NOT_UNLINKED
-)
+_CHANGES = MODIFY | ATTRIB | CLOSE_WRITE | MOVED_FROM | MOVED_TO | CREATE | DELETE
 """Opening and reading are not asked for: whoever searches the worktree would fill the queue."""
+_MASK = _CHANGES | DELETE_SELF | MOVE_SELF | ONLY_DIRECTORY | NOT_UNLINKED
 _HEAD = struct.Struct("iIII")
 _READ_SIZE = 1 << 18
 
 Event = tuple[int, int, bytes]
 """The number of the watch, what happened, and to which name in the directory; empty: to itself."""
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import ctypes
 
 
 class Inotify:
@@ -61,7 +46,9 @@ class Inotify:
     def __init__(self) -> None:
         if not IS_LINUX:
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-        self._c = _open_c_library()
+        import ctypes
+
+        self._c = ctypes.CDLL(None, use_errno=True)
         self._fd = self._check(self._c.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
 
     def fileno(self) -> int:
@@ -117,9 +104,3 @@ class Inotify:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
         return answer
-
-
-def _open_c_library() -> ctypes.CDLL:
-    import ctypes
-
-    return ctypes.CDLL(None, use_errno=True)
