@@ -14,14 +14,7 @@ from hashlib import sha1
 from time import sleep, time_ns
 
 from shadowtree.base.tombstones import PURGED
-from shadowtree.capture.directories import (
-    GIT_IGNORE,
-    STAMP_SIZE,
-    Directory,
-    git_mode,
-    join_ids,
-    leaves_out,
-)
+from shadowtree.capture.directories import GIT_IGNORE, STAMP_SIZE, Directory, git_mode, join_ids, leaves_out
 from shadowtree.capture.facts import RULES_BLOB, SUBTREE_PREFIX, encode_blobs, encode_rules
 from shadowtree.capture.scan import CHANGED_TYPE, Scan, is_there
 from shadowtree.store.git_format import (
@@ -70,7 +63,7 @@ def read_files(scan: Scan, root: str, objects: Objects, pack: ObjectSink, progre
 
     Files that are gone by now are dropped; those that cannot be read are listed as skipped.
     """
-    total, done = scan.pending_files, 0
+    total, done = sum(len(directory.pending) for directory in scan.directories), 0
     with Cursor(root) as cursor:
         reader = _Reader(cursor, objects, pack, scan.rule_files.tombstones.blobs)
         for directory in scan.directories:

@@ -25,14 +25,7 @@ from shadowtree.base.paths import (
     join,
     parent_of,
 )
-from shadowtree.capture.directories import (
-    GIT_IGNORE,
-    ID_SIZE,
-    STAMP_SIZE,
-    Directory,
-    join_ids,
-    leaves_out,
-)
+from shadowtree.capture.directories import GIT_IGNORE, ID_SIZE, STAMP_SIZE, Directory, join_ids, leaves_out
 from shadowtree.capture.facts import (
     DIRECTORY_BLOB,
     EXCLUDE_BLOB,
@@ -87,10 +80,8 @@ class RecordedDirectory:
     def subdirectories(self) -> set[bytes]:
         """The names of the directories that the tree or the facts tell of."""
         prefix = len(SUBTREE_PREFIX)
-        return {
-            *self._trees,
-            *[name[prefix:] for name in self._fact_ids if name.startswith(SUBTREE_PREFIX)],
-        }
+        in_facts = [name[prefix:] for name in self._fact_ids if name.startswith(SUBTREE_PREFIX)]
+        return {*self._trees, *in_facts}
 
     def ids_of(self, name: bytes) -> tuple[bytes | None, bytes | None]:
         """Give tree and facts of the directory `name` in here; with equal ids, all below is equal."""
@@ -116,12 +107,9 @@ class RecordedDirectory:
             inner.unknown = LEFT_OUT_THEN
             return inner
         inner._is_left_out = leaves_out(mode)
+        exclude_text = inner.read_fact(EXCLUDE_BLOB)
         inner._policy = Policy(
-            self._policy,
-            name,
-            mode,
-            ignore_text=inner.read_gitignore(),
-            exclude_text=inner.read_fact(EXCLUDE_BLOB),
+            self._policy, name, mode, ignore_text=inner.read_gitignore(), exclude_text=exclude_text
         )
         return inner
 

@@ -160,11 +160,6 @@ class Scan:
         return sum(sum(directory.stats[2::STAMP_SIZE]) for directory in self.directories)
 
     @property
-    def pending_files(self) -> int:
-        """How many files have to be read."""
-        return sum(len(directory.pending) for directory in self.directories)
-
-    @property
     def pending_bytes(self) -> int:
         """How many bytes have to be read."""
         return sum(d.file_size(row) for d in self.directories for row in d.pending)

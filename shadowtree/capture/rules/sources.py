@@ -56,7 +56,7 @@ class RuleFiles:
         self._surroundings = surroundings
         self._known_indexes = known
         self._root_rules: RootRules | None = None
-        self._root_indexes: list[tuple[TrackedNames, bytes]] = []
+        self._root_indexes: list[TrackedNames] = []
         self.tombstones = surroundings.tombstones
         self.indexes: dict[bytes, IndexState] = {}
         """For each repository what is known of its index."""
@@ -82,7 +82,7 @@ class RuleFiles:
         )
         for repository in repositories:
             index = TrackedNames(repository, outer=_place_in(repository, worktree), base=ROOT)
-            self._root_indexes.append((index, self._note_index(index)))
+            self._root_indexes.append(self._note_index(index))
 
     def read_gitignore(self, directory: Directory, fd: int) -> None:
         """Read the `.gitignore` of a directory that has one."""
@@ -99,22 +99,14 @@ class RuleFiles:
                 indexes=self._root_indexes,
                 purged_key=self.tombstones.key(),
             )
-        index, digest, exclude_text = None, b"", None
+        index = exclude_text = None
         if directory.has_repository:
             repository = find_at(os.path.join(self._worktree, directory.path))
             if repository is not None:
-                index = TrackedNames(repository, outer=b"", base=directory.path)
-                digest = self._note_index(index)
+                index = self._note_index(TrackedNames(repository, outer=b"", base=directory.path))
                 exclude_text = read_exclude(repository) or None
-        return Policy(
-            above,
-            directory.name,
-            directory.mode,
-            ignore_text=directory.ignore_text,
-            exclude_text=exclude_text,
-            index=index,
-            index_digest=digest,
-        )
+        name, mode, ignore_text = directory.name, directory.mode, directory.ignore_text
+        return Policy(above, name, mode, ignore_text=ignore_text, exclude_text=exclude_text, index=index)
 
     def root_rules(self) -> RootRules:
         """Give what has to be recorded beside the tree."""
@@ -126,8 +118,8 @@ class RuleFiles:
         texts = (directory.ignore_text, directory.exclude_text)
         return any(text is not None and veil(text, self.tombstones.blobs) != text for text in texts)
 
-    def _note_index(self, index: TrackedNames) -> bytes:
-        """Tell which names an index tracks, without reading it again if it has not changed."""
+    def _note_index(self, index: TrackedNames) -> TrackedNames:
+        """Give an index its digest, without reading it again if it has not changed."""
         key = index.repository.git_dir
         stamp, digest, problem = self._known_indexes.get(key, (None, b"", None))
         # The stamp is taken before the index is read: what comes between shows next time.
@@ -137,7 +129,8 @@ class RuleFiles:
         if problem is not None:
             self.warnings.append(f"{os.fsdecode(key)}: {problem}")
         self.indexes[key] = (now, digest, problem)
-        return digest
+        index.digest = digest
+        return index
 
     def _read_rules(self, fd: int, name: bytes) -> bytes:
         try:
