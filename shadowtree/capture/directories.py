@@ -141,11 +141,6 @@ class Directory:
         """Name what is left out here, directories among them."""
         return [*self.excluded, *(name for name, _ in self.skipped if name)]
 
-    def set_file(self, row: int, stamp: tuple[int, ...], object_id: bytes) -> None:
-        """Note what a covered file holds, and with which stamp."""
-        self.set_stamp(row, stamp)
-        self.set_id(row, object_id)
-
     def set_stamp(self, row: int, stamp: tuple[int, ...]) -> None:
         """Note with which stamp a covered file was seen."""
         if stamp[4] != self.file_mode(row):
@@ -153,10 +148,9 @@ class Directory:
         self.stats[row * STAMP_SIZE : (row + 1) * STAMP_SIZE] = array("q", stamp)
 
     def set_id(self, row: int, object_id: bytes) -> None:
-        """Note what a covered file holds; its stamp is known already."""
-        if object_id == self.file_id(row):
-            return
-        self.is_stale = True
+        """Note what a covered file holds."""
+        if object_id != self.file_id(row):
+            self.is_stale = True
         self.ids[row * ID_SIZE : (row + 1) * ID_SIZE] = object_id
 
     def drop_files(self, rows: set[int]) -> None:
@@ -219,12 +213,14 @@ class Census:
         self.rules: dict[RelPath, RulesKey] = {}
         """What was in force at the root and at the top of each repository."""
 
-    def __len__(self) -> int:
-        return len(self._directories)
-
     def get(self, path: RelPath) -> Directory | None:
         """Give a directory as it was last recorded."""
         return self._directories.get(path)
+
+    def has(self, path: RelPath, mode: int) -> bool:
+        """Tell whether a directory was recorded under the same rules."""
+        known = self._directories.get(path)
+        return known is not None and known.mode == mode
 
     def paths(self) -> Collection[RelPath]:
         """Name every directory."""
@@ -270,10 +266,6 @@ class Census:
     def linked_files(self) -> list[RelPath]:
         """Name the files that have other names too, or had."""
         return [join(path, name) for path, names in self._linked.items() for name in names]
-
-    def is_checked(self, path: RelPath) -> bool:
-        """Tell whether each scan finds out by itself what changed in a directory."""
-        return path in self.restless or path in self.unwatched
 
     def is_linked(self, path: RelPath) -> bool:
         """Tell whether a file has other names too, or had."""

@@ -112,7 +112,8 @@ class _Reader:
         except Unreadable as error:
             directory.skipped.append((name, error.reason))
             return False
-        directory.set_file(row, stamp, found)
+        directory.set_stamp(row, stamp)
+        directory.set_id(row, found)
         return True
 
     def _read_regular(self, directory_fd: int, name: bytes, known: bytes) -> tuple[FileStamp, bytes]:

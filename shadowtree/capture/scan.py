@@ -99,9 +99,11 @@ class Scan:
         """What is in force at the root and at the top of each repository."""
         self.aliases: set[int] = set()
         """The inodes of files with several names that something may have happened to by an uncovered one."""
+        self.is_whole = rest is None
+        """Whether every directory was passed by."""
         self._numbers: dict[RelPath, int] = {}
-        self._rest = rest
-        """What was not passed by is as it is there; None: there is nothing else."""
+        self._rest = Census() if rest is None else rest
+        """What was not passed by is as it is there."""
 
     def add(self, directory: Directory, *, is_changed: bool) -> None:
         """Take in a directory; the one above it was taken in before."""
@@ -114,11 +116,11 @@ class Scan:
         number = self._numbers.get(path)
         if number is not None:
             return self.directories[number]
-        return None if self._rest is None or path in self.gone else self._rest.get(path)
+        return None if path in self.gone else self._rest.get(path)
 
     def known(self, path: RelPath) -> Directory | None:
         """Give a directory as it was last recorded, if the scan was made on top of a census."""
-        return None if self._rest is None else self._rest.get(path)
+        return self._rest.get(path)
 
     def take(self, path: RelPath) -> Directory:
         """Give a directory that was passed by, to change it."""
@@ -143,16 +145,10 @@ class Scan:
             yield child
 
     @property
-    def is_whole(self) -> bool:
-        """Whether every directory was passed by."""
-        return self._rest is None
-
-    @property
     def files(self) -> int:
         """How many files and links are covered."""
-        rest = 0 if self._rest is None else self._rest.files
         replaced = sum(len(d.names) for d in self._replaced())
-        return rest + sum(len(d.names) for d in self.directories) - replaced
+        return self._rest.files + sum(len(d.names) for d in self.directories) - replaced
 
     @property
     def bytes(self) -> int:
@@ -167,9 +163,8 @@ class Scan:
     @property
     def ignored(self) -> int:
         """How many files and directories the rules leave out."""
-        rest = 0 if self._rest is None else self._rest.ignored
         replaced = sum(len(d.excluded) for d in self._replaced())
-        return rest + sum(len(d.excluded) for d in self.directories) - replaced
+        return self._rest.ignored + sum(len(d.excluded) for d in self.directories) - replaced
 
     def skipped(self) -> list[tuple[str, str]]:
         """List the paths that the rules would have covered, with the reason why they are not, sorted.
@@ -184,11 +179,10 @@ class Scan:
 
     def _replaced(self) -> Iterator[Directory]:
         """Give what the rest says of directories that were passed by, or are gone."""
-        if self._rest is not None:
-            for path in (*self._numbers, *self.gone):
-                known = self._rest.get(path)
-                if known is not None:
-                    yield known
+        for path in (*self._numbers, *self.gone):
+            known = self._rest.get(path)
+            if known is not None:
+                yield known
 
 
 def scan_worktree(
@@ -321,10 +315,8 @@ class _Scanner:
 
     def _is_in_sight(self, path: RelPath, mode: int) -> bool:
         """Tell whether a directory was watched since it was recorded, so that every name was told."""
-        if self._census is None or path in self._census.unwatched:
-            return False
-        known = self._census.get(path)
-        return known is not None and known.mode == mode
+        census = self._census
+        return census is not None and path not in census.unwatched and census.has(path, mode)
 
     def _note_aliases(self, directory: Directory, names: Collection[bytes], fd: int) -> None:
         """Note what may have changed by uncovered names; a whole scan looks at all files anyway."""
@@ -358,8 +350,7 @@ class _Scanner:
         """Tell whether a directory has to be passed by: for what is in it, or because it is new."""
         if self._census is None or self._outlook is None or path in self._outlook.ways:
             return True
-        known = self._census.get(path)
-        return known is None or known.mode != mode
+        return not self._census.has(path, mode)
 
     def is_unsure_below(self, directory: Directory) -> bool:
         """Tell whether other directories may be in a directory by the same names, of which nobody told."""

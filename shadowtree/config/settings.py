@@ -106,8 +106,7 @@ class Settings:
 
 def read_setting(key: str, value: object) -> object:
     """Read the value of a setting, which may be text; raise InvalidInput, with its key."""
-    if key not in Settings.__match_args__:
-        raise InvalidInput(f"no setting is called {key!r}")
+    require_known(key)
     default = getattr(Settings(), key)
     if isinstance(default, tuple):
         return _read_names(key, value)
@@ -118,6 +117,12 @@ def read_setting(key: str, value: object) -> object:
             raise InvalidInput(f"{key} must be one of {', '.join(_WATCHERS)}, not {value!r}")
         return value
     return _read_number(key, value)
+
+
+def require_known(key: str) -> None:
+    """Refuse the name of a setting that does not exist."""
+    if key not in Settings.__match_args__:
+        raise InvalidInput(f"no setting is called {key!r}")
 
 
 def read_seconds(key: str, value: object) -> float:
@@ -247,10 +252,8 @@ class Config:
 
     def get(self, key: str) -> Setting:
         """Give one setting with its origin."""
-        found = [each for each in self.list_settings() if each.key == key]
-        if not found:
-            raise InvalidInput(f"no setting is called {key!r}")
-        return found[0]
+        require_known(key)
+        return next(each for each in self.list_settings() if each.key == key)
 
     @property
     def unknown_variables(self) -> list[str]:
@@ -321,8 +324,8 @@ def unset_setting(environ: Mapping[str, str], key: str) -> str:
 
     def drop_key(before: str) -> str:
         after = drop(before, key)
-        if after == before and key not in Settings.__match_args__:
-            raise InvalidInput(f"no setting is called {key!r}")
+        if after == before:
+            require_known(key)
         return after
 
     return _edit_user_file(environ, drop_key)

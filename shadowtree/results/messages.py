@@ -330,11 +330,6 @@ def _changed_path(path: bytes, old: PathState | None, new: PathState | None) -> 
     status: ChangeStatus = "added" if before is None else "deleted" if after is None else "modified"
     if before is not None and after is not None and stat.S_IFMT(before.mode) != stat.S_IFMT(after.mode):
         status = "type"
-    return ChangedPath(
-        to_text(path),
-        status,
-        None if before is None else before.blob.hex(),
-        None if after is None else after.blob.hex(),
-        None if before is None else before.mode,
-        None if after is None else after.mode,
-    )
+    old_blob, old_mode = (None, None) if before is None else (before.blob.hex(), before.mode)
+    new_blob, new_mode = (None, None) if after is None else (after.blob.hex(), after.mode)
+    return ChangedPath(to_text(path), status, old_blob, new_blob, old_mode, new_mode)

@@ -65,7 +65,10 @@ class Inotify:
 
     def read(self) -> Iterator[Event]:
         """Give all that happened until now, in order; of what goes on happening no more than has to be."""
-        left = self._count_waiting()
+        from fcntl import ioctl
+        from termios import FIONREAD
+
+        left = int.from_bytes(ioctl(self._fd, FIONREAD, bytes(4)), sys.byteorder)
         while left > 0:
             try:
                 content = os.read(self._fd, _READ_SIZE)
@@ -79,12 +82,6 @@ class Inotify:
                 at += _HEAD.size
                 yield watch, mask, content[at : at + size].rstrip(b"\0")
                 at += size
-
-    def _count_waiting(self) -> int:
-        from fcntl import ioctl
-        from termios import FIONREAD
-
-        return int.from_bytes(ioctl(self._fd, FIONREAD, bytes(4)), sys.byteorder)
 
     def close(self) -> None:
         """Let go of the queue, and of every watch with it."""

@@ -193,14 +193,6 @@ class Watch:
                 self._epoll.unregister(fd)
         watcher.close()
 
-    def directories(self) -> list[str]:
-        """List the directories that are watched, by their full paths."""
-        census, watcher = self._census, self._watcher
-        if census is None or watcher is None:
-            return []
-        root = os.fsencode(self._worktree)
-        return [os.fsdecode(os.path.join(root, path)) for path in census.paths() if watcher.is_armed(path)]
-
     def _listen(self, token: bytes | None) -> None:
         """Take in what the watcher tells, and find out whether it can be relied on."""
         if self._watcher is None:
@@ -317,10 +309,11 @@ class Watch:
             return
         for directory, is_changed in zip(scan.directories, scan.changed, strict=True):
             known = census.get(directory.path)
-            if known is None or not is_changed or census.is_checked(known.path):
+            if known is None or not is_changed:
                 continue
-            if (known.rules_key, known.tracked_key) != (directory.rules_key, directory.tracked_key):
-                # Each scan finds out by itself that the rules are others.
+            rules, rules_now = ((each.rules_key, each.tracked_key) for each in (known, directory))
+            if known.path in census.restless or known.path in census.unwatched or rules != rules_now:
+                # Each scan finds out by itself what changed there, and that the rules are others.
                 continue
             for name in _list_differing(known, directory):
                 path = join(known.path, name)

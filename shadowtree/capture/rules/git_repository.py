@@ -125,15 +125,14 @@ def _is_trusted(*paths: bytes) -> bool:
         return False
 
 
-def find_around(start: bytes) -> Repository | None:
-    """Find the nearest repository at or above the absolute path `start`."""
-    top = start
-    while (repository := find_at(top)) is None:
-        parent = os.path.dirname(top)
-        if parent == top or not parent:
-            return None
-        top = parent
-    return repository
+def find_around(start: bytes) -> Iterator[Repository]:
+    """Find the repositories at and above an absolute path, the nearest first."""
+    top, below = start, b""
+    while top not in (below, b""):
+        repository = find_at(top)
+        if repository is not None:
+            yield repository
+        top, below = os.path.dirname(top), top
 
 
 def read_tracked(repository: Repository) -> Tracked:
@@ -195,7 +194,7 @@ def read_global_excludes(
 
 def find_head(worktree: str) -> str | None:
     """Find the commit that the user's repository around a worktree stands at, if there is one."""
-    repository = find_around(os.fsencode(worktree))
+    repository = next(find_around(os.fsencode(worktree)), None)
     return None if repository is None else read_head(repository)
 
 

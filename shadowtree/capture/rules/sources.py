@@ -65,7 +65,7 @@ class RuleFiles:
     def read_root(self, fd: int) -> None:
         """Read the rules that no directory below the root has; before any policy is made."""
         worktree, home, config_home = self._worktree, self._surroundings.home, self._surroundings.config_home
-        repositories = _list_repositories(worktree)
+        repositories = list(find_around(worktree))
         nearest = repositories[0] if repositories else None
         heavy_dirs = sorted({*HEAVY_DIRS, *self._settings.heavy_dirs})
         self._root_rules = RootRules(
@@ -151,17 +151,6 @@ def stamp_gitignore(fd: int) -> tuple[int, ...] | None:
         return stamp_of(os.stat(GIT_IGNORE, dir_fd=fd, follow_symlinks=False))
     except OSError:
         return None
-
-
-def _list_repositories(root: bytes) -> list[Repository]:
-    """List the repositories at and above a worktree, the nearest first."""
-    found = []
-    repository = find_around(root)
-    while repository is not None:
-        found.append(repository)
-        above = os.path.dirname(repository.top)
-        repository = find_around(above) if above != repository.top else None
-    return found
 
 
 def _place_in(repository: Repository, root: bytes) -> bytes:
