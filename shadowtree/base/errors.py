@@ -262,22 +262,19 @@ class UnsafePath(ShadowError):
         super().__init__(f"{path} is not safe to use: {why}")
 
 
-class StoreFailed(ShadowError):
+class _FileFailed(ShadowError):
+    def __init__(self, path: str, why: str) -> None:
+        self.path = path
+        self.why = why
+        super().__init__(f"{path}: {why}")
+
+
+class StoreFailed(_FileFailed):
     """Reading or writing a file of the store failed."""
 
-    def __init__(self, path: str, why: str) -> None:
-        self.path = path
-        self.why = why
-        super().__init__(f"{path}: {why}")
 
-
-class WorktreeFailed(ShadowError):
+class WorktreeFailed(_FileFailed):
     """Reading or writing the worktree itself failed."""
-
-    def __init__(self, path: str, why: str) -> None:
-        self.path = path
-        self.why = why
-        super().__init__(f"{path}: {why}")
 
 
 class DaemonFailed(ShadowError):
