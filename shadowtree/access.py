@@ -248,6 +248,13 @@ class Access:
             # What is purged is in no tree any more; who does something else may go on.
             self.recovered.append(f"a purge is not finished yet: {error}")
 
+    def tidy_before_close(self) -> None:
+        """Repack for a moment, if this process leaves much of it to do and nobody else is at work."""
+        if self._opened is None or self.has_idle_time or not self._opened.leaves_much:
+            return
+        with suppress(ShadowError), self.locked(timeout_s=0) as opened:
+            opened.tidy(self.limits.packs.close_s)
+
     def keep_budget(self) -> list[str]:
         """Free or forget what the budget has no room for. It comes after a record, so it can only warn."""
         budget = self.settings.store_budget

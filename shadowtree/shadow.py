@@ -129,7 +129,11 @@ class Shadow:
         self.close()
 
     def close(self) -> None:
-        """Let go of every file and every watch. The shadow can be used again and opens what it needs."""
+        """Let go of every file and every watch. The shadow can be used again and opens what it needs.
+
+        After many records it may repack the store for a tenth of a second.
+        """
+        self._access.tidy_before_close()
         self._access.close()
 
     def cancel(self) -> None:

@@ -163,8 +163,8 @@ class PackSet:
 
     def hold_file(self, file: PackFile) -> None:
         """Let this process read a pack that has a temporary name."""
-        path = os.path.join(self._directory, file.temporary)
-        self._hold(file.name, Pack.open(path, os.path.join(self._directory, file.temporary_index)))
+        paths = (os.path.join(self._directory, name) for name in (file.temporary, file.index))
+        self._hold(file.name, Pack.open(*paths))
 
     def _hold(self, name: str, pack: Pack) -> None:
         pack.name = name

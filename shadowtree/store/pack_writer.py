@@ -35,8 +35,6 @@ from shadowtree.store.git_format import (
 from shadowtree.system import disk
 
 _BUFFER_SIZE = 1 << 20
-_TEMPORARY_INDEX = "-index"
-"""What the temporary name of an index ends with: `git gc` removes a `.idx` that has no pack beside it."""
 _GIT_SUFFIXES = (".rev", ".bitmap", ".mtimes", ".promisor")
 """What real git puts beside the packs that it makes."""
 
@@ -51,9 +49,9 @@ class PackFile:
     """The name of its file in the directory of packs."""
 
     @property
-    def temporary_index(self) -> str:
-        """The name of its index there."""
-        return self.temporary + _TEMPORARY_INDEX
+    def index(self) -> str:
+        """The name of its index there; `git gc` removes whatever ends with `.idx` and has no pack."""
+        return f"{self.temporary}-index"
 
 
 class PackWriter:
@@ -154,9 +152,17 @@ class PackWriter:
     def complete(self) -> list[PackFile]:
         """Make every part complete and durable under its temporary name; nothing if there is no object."""
         parts = [part for part in (*self._full, self._part) if part.entries]
-        finished = [part.complete() for part in parts]
-        if finished:
-            disk.sync_names(self._directory)
+        finished: list[PackFile] = []
+        try:
+            for part in parts:
+                finished.append(part.complete())
+            if finished:
+                disk.sync_names(self._directory)
+        except BaseException:
+            for file in finished:
+                remove_temporary(self._directory, file)
+            self.abandon()
+            raise
         return finished
 
     def abandon(self) -> None:
@@ -258,16 +264,19 @@ class _Part:
         disk.sync(self._fd, self._path)
         os.close(self._fd)
         self._fd = -1
-        index_path = self._path + _TEMPORARY_INDEX
+        file = PackFile(f"pack-{checksum.hex()}", os.path.basename(self._path))
+        index_path = os.path.join(self._directory, file.index)
         fd = disk.create_file(index_path)
         try:
             disk.write_all(fd, encode_pack_index(sorted(self.entries), checksum), index_path)
             disk.sync(fd, index_path)
         finally:
             os.close(fd)
+        # Before a row names it: to give it its name then takes no room on the disk any more.
+        disk.place_file(os.path.join(self._directory, file.name + KEEP_SUFFIX), b"")
         # From now on they are whoever's that names them.
-        path, self._path = self._path, ""
-        return PackFile(f"pack-{checksum.hex()}", os.path.basename(path))
+        self._path = ""
+        return file
 
     def _checksum(self) -> bytes:
         """Hash the whole file: the count in its header was not known while it was written."""
@@ -284,8 +293,7 @@ class _Part:
             os.close(self._fd)
             self._fd = -1
         if self._path:
-            disk.remove_file(self._path)
-            disk.remove_file(self._path + _TEMPORARY_INDEX)
+            remove_temporary(self._directory, PackFile("", os.path.basename(self._path)))
             self._path = ""
 
 
@@ -312,28 +320,39 @@ def write_pack(directory: str, content: PackBytes) -> None:
     path = os.path.join(directory, content.name)
     disk.place_file(path + KEEP_SUFFIX, b"")
     disk.place_file(path + PACK_SUFFIX, content.pack)
-    disk.place_file(path + INDEX_SUFFIX, content.index)
+    try:
+        disk.place_file(path + INDEX_SUFFIX, content.index)
+    except BaseException:
+        if not os.path.lexists(path + INDEX_SUFFIX):
+            disk.remove_file(path + PACK_SUFFIX)
+        raise
 
 
 def name_pack(directory: str, pack: PackFile) -> None:
     """Give a pack that is complete its name; what was interrupted is done once more.
 
-    The index comes last: until then nobody looks at the pack, and `git gc` removes an index that has none,
-    with the `.keep` beside it.
+    The index comes last: nobody looks at a pack without one, and `git gc` removes an index without its pack.
     """
-    temporary, path = os.path.join(directory, pack.temporary), os.path.join(directory, pack.name)
-    temporary_index = os.path.join(directory, pack.temporary_index)
-    if os.path.lexists(temporary):
+    path, temporary = os.path.join(directory, pack.name), os.path.join(directory, pack.temporary)
+    if not os.path.lexists(path + KEEP_SUFFIX):
         disk.place_file(path + KEEP_SUFFIX, b"")
+    if os.path.lexists(temporary):
         disk.rename(temporary, path + PACK_SUFFIX)
-    if os.path.lexists(temporary_index):
-        disk.rename(temporary_index, path + INDEX_SUFFIX)
+    index = os.path.join(directory, pack.index)
+    if os.path.lexists(index):
+        disk.rename(index, path + INDEX_SUFFIX)
+
+
+def remove_temporary(directory: str, pack: PackFile) -> None:
+    """Remove the files of a pack that never got its name."""
+    for file in (pack.temporary, pack.index):
+        disk.remove_file(os.path.join(directory, file))
 
 
 def remove_pack(directory: str, name: str) -> None:
-    """Remove the files of a pack, those that are there; what keeps it from `git gc` goes last."""
+    """Remove the files of a pack, those that are there: first by what it is found, last what keeps it."""
     path = os.path.join(directory, name)
-    for suffix in (PACK_SUFFIX, INDEX_SUFFIX, *_GIT_SUFFIXES, KEEP_SUFFIX):
+    for suffix in (INDEX_SUFFIX, PACK_SUFFIX, *_GIT_SUFFIXES, KEEP_SUFFIX):
         disk.remove_file(path + suffix)
 
 

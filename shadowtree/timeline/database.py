@@ -192,6 +192,8 @@ class Database:
         if free * size > self._free_bytes and free * 4 > pages:
             disk.before_write("compact", self.path)
             self.rows("VACUUM")
+            # The file itself gets shorter only when its log is put into it.
+            self.rows("PRAGMA wal_checkpoint(PASSIVE)")
 
     def scrub(self) -> None:
         """Write the file anew, so that nothing is left in it, or in its log, of rows that are gone."""

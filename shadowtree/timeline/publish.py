@@ -13,13 +13,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from shadowtree.base.errors import ShadowError, StoreDamaged, StoreFailed
 from shadowtree.base.limits import DEFAULT_LIMITS, PackLimits
 from shadowtree.store.directory import StoreLayout
 from shadowtree.store.objects import Objects
-from shadowtree.store.pack_writer import PackFile, PackWriter, is_written, name_pack, remove_pack, write_pack
+from shadowtree.store.pack_writer import (
+    PackFile,
+    PackWriter,
+    is_written,
+    name_pack,
+    remove_pack,
+    remove_temporary,
+    write_pack,
+)
 from shadowtree.system import disk
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.pack_rows import FRESH, JOURNALED, PLACING, REMOVING, PackRow, Versions
@@ -76,7 +84,8 @@ class Publisher:
 
     def unrecorded(self) -> list[Pack]:
         """Give the packs that were published, and are not recorded yet."""
-        return [self._objects.pack_set.held(file.name) for file, _ in self._large]
+        names = [*(content.name for content, _ in self._small), *(file.name for file, _ in self._large)]
+        return [self._objects.pack_set.held(name) for name in names]
 
     @contextmanager
     def recording(self, gone: Sequence[Pack] = ()) -> Iterator[None]:
@@ -108,9 +117,8 @@ class Publisher:
 
     def _require_files(self) -> None:
         """Raise if somebody who took us for dead, by a new lock file, removed what is about to be named."""
-        names = [name for file, _ in self._large for name in (file.temporary, file.temporary_index)]
-        for name in names:
-            if not os.path.exists(os.path.join(self._layout.packs, name)):
+        for file, _ in self._large:
+            if not os.path.exists(os.path.join(self._layout.packs, file.temporary)):
                 why = "another process removed what was being recorded"
                 raise StoreFailed(self._layout.store, why)
 
@@ -136,10 +144,15 @@ class Publisher:
         """Throw away what was published and is not recorded; tell whether there was anything."""
         if not self._small and not self._large:
             return False
-        self._small, self._large = [], []
+        large, self._small, self._large = self._large, [], []
         self._objects.pack_set.drop_held()
-        # Whether it was recorded in the last moment, and what has to go, the rows tell whoever is next.
+        # It may have been recorded in the last moment: then the rows tell whoever is next what is left to do.
         self._has_failed = True
+        with suppress(ShadowError):
+            named = {row.temporary for row in self._journal.packs.rows(PLACING)}
+            for file, _ in large:
+                if file.temporary not in named:
+                    remove_temporary(self._layout.packs, file)
         return True
 
     # After a kill or a power cut
@@ -155,10 +168,11 @@ class Publisher:
         self._objects.pack_set.drop_held()
         self._objects.refresh()
         rows = self._journal.packs.rows()
-        files = [row.file for row in rows if row.state == PLACING]
-        self._remove_unknown({name for file in files for name in (file.temporary, file.temporary_index)})
+        placing = [row.file for row in rows if row.state == PLACING]
+        self._remove_unknown({name for file in placing for name in (file.temporary, file.index)})
         changed = [row for row in rows if not self._is_as_it_was(row)]
-        for row in changed:
+        # What comes in place of others comes first: git may look at any moment.
+        for row in sorted(changed, key=lambda row: row.state == REMOVING):
             self._redo(row)
         if changed:
             self._objects.refresh()
@@ -192,9 +206,7 @@ class Publisher:
         """Remove the files of dead processes: temporary ones that no row names, and what lacks its pack."""
         with disk.store_errors(self._layout.packs):
             files = os.listdir(self._layout.packs)
-        temporary = [
-            file for file in files if file.startswith(disk.TEMPORARY_PREFIX) and file not in named
-        ]
+        temporary = [file for file in files if file.startswith(disk.TEMPORARY_PREFIX) and file not in named]
         packs = {file.removesuffix(".pack") for file in files if file.endswith(".pack")}
         journaled = {row.name for row in self._journal.packs.rows()}
         alone = [
@@ -211,6 +223,12 @@ class Publisher:
                     disk.remove_file(os.path.join(self._layout.packs, file))
 
     # Merging
+
+    def has_much_waiting(self) -> bool:
+        """Tell whether fresh packs have so many bytes that they should not wait for idle time."""
+        names = {row.name for row in self._journal.packs.rows(JOURNALED, FRESH)}
+        fresh = sum(pack.size for pack in self._objects.packs() if pack.name in names)
+        return fresh > self._limits.much_bytes
 
     def merge(self) -> None:
         """Put journaled packs together if there are many: a moment's work, as nothing is inflated.
@@ -229,13 +247,12 @@ class Publisher:
         names, total = set(), 0
         for row in rows:
             total += row.pack_size + row.index_size
-            if total > self._limits.journaled_bytes:
+            if total > self._limits.merged_bytes:
                 break
             names.add(row.name)
         packs = [pack for pack in self._objects.packs() if pack.name in names]
-        if len(packs) < self._limits.many // 2:
-            return
-        self.join(packs)
+        if len(packs) > 2:
+            self.join(packs)
 
     def join(self, packs: Sequence[Pack]) -> None:
         """Put fresh packs together as their entries stand; one that is damaged is left alone."""

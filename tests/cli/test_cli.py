@@ -16,8 +16,9 @@ from shadowtree.base import errors
 from shadowtree.cli import app, fast
 from shadowtree.cli.app import COMMANDS, cli
 from shadowtree.cli.errors import ANSWERS, explain
+from shadowtree.cli.format import escape
 from shadowtree.cli.main import main
-from shadowtree.cli.output import ProgressBar, escape
+from shadowtree.cli.output import ProgressBar
 from tests.support.processes import COMMAND
 from tests.support.terminal import Terminal, run_on_terminal
 

@@ -185,7 +185,7 @@ def test_every_sync_of_the_store_that_is_announced_is_made(
     assert all(calls.list[place + 1][0] == SYNC for place in announced)
 
 
-def test_a_large_pack_is_on_the_disk_before_it_has_its_name(
+def test_a_large_pack_is_on_the_disk_before_a_row_names_it(
     shadow: Shadow, worktree: Path, calls: Calls
 ) -> None:
     make_tree(worktree, {"a": "1"})
@@ -197,8 +197,10 @@ def test_a_large_pack_is_on_the_disk_before_it_has_its_name(
 
     (pack,) = (path for path in shadow.store.rglob("*.pack") if path.stat().st_size > 300_000)
     named = calls.list.index(("before rename", str(pack)))
-    assert calls.are_synced([pack], 0, named)
-    assert calls.are_synced([pack.parent], named, calls.last("before commit"))
+    recorded = calls.last("before commit")
+    assert recorded < named
+    assert calls.are_synced([pack, pack.parent], 0, recorded)
+    assert calls.are_synced([pack.parent], named, len(calls.list))
 
 
 # The timeline

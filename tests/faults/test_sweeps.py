@@ -9,10 +9,8 @@ import pytest
 from shadowtree.system import disk
 from tests.faults.engine import FAULTS, KILL, OFTEN, Hit, Scene, choose_points, strike, sweep_all, sweep_some
 from tests.faults.scenes import SCENES, make_scene
-from tests.faults.upkeep import leave_little_fresh
 from tests.support.limits import TINY, use_limits
-from tests.support.stores import read_timeline
-from tests.support.stories import Told, sweep, sweep_briefly
+from tests.support.stories import Told, sweep
 from tests.support.sweeps import armed
 from tests.support.trees import make_tree
 
@@ -65,23 +63,6 @@ def test_a_gc_does_all_that_it_is_about(told: Told) -> None:
 
     assert acts >= {"commit", "compact", "forget", "rename .pack", "unlink .pack", "unlink .idx"}
     assert len(list((told.store / "objects" / "pack").glob("*.pack"))) >= 2
-
-
-def test_a_brief_sweep_leaves_fresh_what_it_is_about(told: Told) -> None:
-    """Or else the kills would not hit what puts it together."""
-    leave_little_fresh(told)
-    before = fresh_packs(told)
-    with told.open() as shadow:
-        sweep_briefly(shadow)
-    after = fresh_packs(told)
-
-    # Beside what was fresh there are the commits that keep what is left.
-    assert len(before) == len(after) == 1
-    assert after.isdisjoint(before)
-
-
-def fresh_packs(told: Told) -> set[str]:
-    return set(read_timeline(told.store, lambda journal: journal.packs.fresh()))
 
 
 # The engine itself

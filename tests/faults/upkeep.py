@@ -109,8 +109,8 @@ def kill_twice(told: Told) -> None:
         with told.open() as shadow:
             sweep(shadow)
 
-    assert kill_at(act, 90).signal
-    assert kill_at(act, 45).signal
+    assert kill_at(act, 40).signal
+    assert kill_at(act, 20).signal
 
 
 def leave_fresh(told: Told) -> None:

@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 from shadowtree import Shadow
 from shadowtree.store.git_format import MODE_TREE, PackBytes
 from shadowtree.store.objects import Objects
+from shadowtree.store.pack_writer import PackFile
 from shadowtree.timeline.journal import Journal
+from shadowtree.timeline.pack_rows import PLACING
 from tests.support.memory import make_place
 
 Read = TypeVar("Read")
@@ -52,12 +54,15 @@ def assert_records_whole(store: Path) -> None:
     """
     if not (store / "timeline.db").exists():
         return
-    packs, records = read_timeline(
-        store, lambda journal: (list(journal.packs.read_all()), journal.live_trees())
+    packs, placing, records = read_timeline(
+        store,
+        lambda journal: (list(journal.packs.read_all()), journal.packs.rows(PLACING), journal.live_trees()),
     )
     objects = Objects(str(store / "objects"), journaled=lambda: packs)
     seen: set[bytes] = set()
     try:
+        for row in placing:
+            hold_unnamed(objects, store / "objects" / "pack", row.file)
         for record in records:
             for tree in (record.tree, record.facts):
                 read_below(objects, tree, seen)
@@ -65,6 +70,14 @@ def assert_records_whole(store: Path) -> None:
                 objects.read(b"blob", blob)
     finally:
         objects.close()
+
+
+def hold_unnamed(objects: Objects, packs: Path, file: PackFile) -> None:
+    """Read a pack that a row names, and whose files do not all have their names."""
+    pack, index = packs / file.temporary, packs / file.index
+    if index.exists():
+        content = (pack if pack.exists() else packs / f"{file.name}.pack").read_bytes()
+        objects.pack_set.hold(PackBytes(file.name, content, index.read_bytes()))
 
 
 def recorded_trees(store: Path) -> list[Any]:  # Any: records of the journal
