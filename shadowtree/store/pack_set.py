@@ -181,6 +181,7 @@ class PackSet:
             path = os.path.join(self._directory, file)
             with disk.store_errors(path):
                 self._stamps[file] = stamp_of(os.stat(path))
+        self._close(name)
         pack = self._held.pop(name)
         pack.move(self.path_of(name), self._stamps[name + INDEX_SUFFIX])
         self._packs[name] = pack
@@ -188,12 +189,15 @@ class PackSet:
     def drop(self, names: Iterable[str]) -> None:
         """Forget packs whose files are gone; all that was in them and is needed is elsewhere."""
         for name in names:
-            pack = self._packs.pop(name, None)
-            if pack is not None:
-                pack.close()
+            self._close(name)
             for suffix in _SUFFIXES:
                 self._stamps.pop(name + suffix, None)
         self._tables = None
+
+    def _close(self, name: str) -> None:
+        pack = self._packs.pop(name, None)
+        if pack is not None:
+            pack.close()
 
     def drop_held(self) -> None:
         """Forget the packs that are not recorded, and those that were recalled."""
