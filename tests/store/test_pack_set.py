@@ -230,7 +230,8 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[bytes, by
         writers = repacker.write(next(job for job in [repacker.choose()] if job is not None))
         for writer in writers:
             store.opened.publisher.publish(writer, is_settled=True)
-        with store.opened.publisher.recording(gone=repacker.find_empty({id for w in writers for id in w.ids})):
+        written = {id for writer in writers for id in writer.ids}
+        with store.opened.publisher.recording(gone=repacker.find_empty(written)):
             pass
         blobs.update({blob(version): version for version in versions})
     for number in range(FRESH):

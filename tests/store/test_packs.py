@@ -1,4 +1,4 @@
-"""Packs and objects on disk: what was written is read, damage is never other content, git's packs are read."""
+"""Packs and objects on disk: what we and git wrote is read, and damage never gives other content."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,7 @@ def write_chain(directory: Path, versions: list[bytes]) -> Pack:
 
     writer = PackWriter(str(directory))
     add(writer, versions[-1])
-    for older, newer in reversed(list(zip(versions, versions[1:], strict=False))):
+    for older, newer in reversed(list(pairwise(versions))):
         delta = b"".join(create_delta(newer, older))
         writer.add_delta(blob(older), blob(newer), len(delta), deflate(delta))
     return finish(writer, directory)

@@ -7,6 +7,7 @@ import subprocess
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def test_older_versions_become_deltas_of_newer_ones(store: PackStore) -> None:
 def test_a_pack_of_versions_takes_little_more_than_one_of_them(store: PackStore) -> None:
     versions = [text("a", version) for version in range(30)]
     alone = store.settle(versions[0]).size
-    for older, newer in zip(versions, versions[1:], strict=False):
+    for older, newer in pairwise(versions):
         store.record(newer, before={newer: older})
     store.repack()
 
@@ -327,9 +328,10 @@ def test_what_is_written_otherwise_than_it_stood_is_found(
             wrong[len(wrong) // 2] ^= 1
         real(fd, wrong, path)
 
-    with monkeypatch.context() as patch, pytest.raises(StoreDamaged):
+    with monkeypatch.context() as patch:
         patch.setattr(disk, "write_all", write_wrong)
-        store.repack()
+        with pytest.raises(StoreDamaged):
+            store.repack()
 
     store.reopen()
     assert names(store) == before
@@ -502,7 +504,9 @@ def test_versions_of_one_file_stay_in_one_part(store: PackStore) -> None:
 def test_tiny_parts_are_joined(store: PackStore) -> None:
     store.limits = replace(WORTH_ALL, part_bytes=100_000)
     contents = [noise(500, seed) for seed in range(6)]
-    live = {id for pack in store.objects.packs() for id in pack.ids()} | {blob(content) for content in contents}
+    live = {id for pack in store.objects.packs() for id in pack.ids()} | {
+        blob(content) for content in contents
+    }
     for content in contents:
         store.settle(content)
     many = len(store.objects.packs())
@@ -590,7 +594,7 @@ def test_packs_of_git_are_taken_apart(store: PackStore) -> None:
     [foreign] = [pack for pack in store.objects.packs() if not pack.is_ours]
     root = [id for pack in store.objects.packs() if pack is not foreign for id in pack.ids()]
     was = depths_in(Path(foreign.path))
-    while (job := (repacker := store.look({*map(blob, versions), *root})).choose_stale(is_thorough=False)):
+    while job := (repacker := store.look({*map(blob, versions), *root})).choose_stale(is_thorough=False):
         run_job(repacker, job, store.opened.publisher)
 
     assert max(was.values()) > 1
@@ -639,7 +643,11 @@ def test_git_reads_every_version_whatever_was_recorded_and_repacked(
                 store.repack()
             elif then == "join":
                 store.opened.publisher.join(
-                    [pack for pack in store.objects.packs() if pack.name in store.opened.journal.packs.versions()]
+                    [
+                        pack
+                        for pack in store.objects.packs()
+                        if pack.name in store.opened.journal.packs.versions()
+                    ]
                 )
         assert_read(store, *everything)
         root = set(read_all(store.path)) - {blob(content).hex() for content in everything}

@@ -185,9 +185,7 @@ class PackStore:
     def sweep(self, live: Iterable[bytes], *, is_thorough: bool = True) -> int:
         """Keep the blobs of some contents alone; give how many jobs that took."""
         wanted, count = {blob(content) for content in live}, 0
-        while (
-            job := (repacker := self.look(wanted)).choose_stale(is_thorough=is_thorough)
-        ) is not None:
+        while (job := (repacker := self.look(wanted)).choose_stale(is_thorough=is_thorough)) is not None:
             run_job(repacker, job, self.opened.publisher)
             count += 1
             assert count < 100, "it does not end"

@@ -14,6 +14,7 @@ from shadowtree import Shadow, StoreFailed
 from shadowtree.base.frozen import replace
 from shadowtree.base.limits import Limits, PackLimits
 from shadowtree.store.repack import has_deltas
+from shadowtree.system import disk
 from shadowtree.timeline.pack_rows import JOURNALED
 from shadowtree.timeline.tidy import condense_one, tidy
 from tests.support.limits import LARGE_PACKS, TINY
@@ -195,12 +196,8 @@ def test_a_list_that_git_made_of_packs_goes_with_them(store: PackStore) -> None:
 
 
 @pytest.mark.parametrize("act", ["create", "write", "fsync", "fsync directory", "commit"])
-def test_a_disk_that_fails_costs_nothing(
-    store: PackStore, act: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fails_costs_nothing(store: PackStore, act: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is left open, or lies about after the next command."""
-    from shadowtree.system import disk
-
     versions = [text("a", number) for number in range(6)]
     store.record(*versions, before=dict(zip(versions[1:], versions, strict=False)))
     names = {pack.name for pack in store.objects.packs()}
@@ -212,9 +209,10 @@ def test_a_disk_that_fails_costs_nothing(
         if done == act:
             raise StoreFailed(path, "no more")
 
-    with monkeypatch.context() as patch, pytest.raises(StoreFailed):
+    with monkeypatch.context() as patch:
         patch.setattr(disk, "before_write", fail)
-        tidy_store(store)
+        with pytest.raises(StoreFailed):
+            tidy_store(store)
 
     assert len(os.listdir("/proc/self/fd")) <= open_files
     store.reopen()
@@ -301,7 +299,12 @@ def test_a_store_that_nobody_tidies_stays_small(shadow: Shadow, worktree: Path) 
     story.check(most=4)
 
 
-@pytest.mark.limits(Limits(packs=replace(LARGE_PACKS, much_bytes=2_000, slice_records=2, idle_bytes=0)))
+AT_CLOSE = replace(
+    LARGE_PACKS, much_bytes=2_000, slice_records=2, idle_bytes=0, worth_part=1 << 40, close_s=30
+)
+
+
+@pytest.mark.limits(Limits(packs=AT_CLOSE))
 def test_a_host_that_closes_a_store_leaves_less(worktree: Path, tmp_path: Path) -> None:
     with Shadow(worktree, store=tmp_path / "s", settings={"min_free": 0}) as shadow:
         for number in range(30):
