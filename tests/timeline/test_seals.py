@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from shadowtree import OutOfSpace, Shadow, StoreDamaged
+from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.schema import PINS, SEALED, seal_of
 from tests.support.trees import make_tree
 
