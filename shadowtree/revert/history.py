@@ -73,14 +73,9 @@ class History:
     """The history of one session; a message that is open counts as ended now."""
 
     def __init__(
-        self,
-        journal: Journal,
-        objects: Objects,
-        session: Session,
-        root: RecordedDirectory,
-        ending: Ending | None,
+        self, objects: Objects, session: Session, root: RecordedDirectory, ending: Ending | None
     ) -> None:
-        self.journal = journal
+        self.journal = session.journal
         self._objects = objects
         self.session = session
         self.root = root

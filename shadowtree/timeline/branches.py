@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from shadowtree.base.frozen import frozen
 from shadowtree.timeline.position import FindMessage, first_line, walk_back
@@ -52,7 +52,11 @@ def archive(left: list[MessageRow], branches: list[BranchRow], find: FindMessage
 
 def find_owners(branches: list[BranchRow], first: int, find: FindMessage) -> dict[int, BranchRow]:
     """Tell on which branch each message is, from the one with the number `first` on."""
-    return {row.number: branch for branch in branches for row in _walk_to(branch, first, find)}
+    return {
+        row.number: branch
+        for branch in branches
+        for row in walk_back(branch.tip, find, branch.fork, first=first)
+    }
 
 
 def find_own(line: Iterable[MessageRow], owners: Mapping[int, BranchRow]) -> BranchRow | None:
@@ -67,15 +71,6 @@ def find_branches(rows: list[MessageRow], branches: list[BranchRow], find: FindM
     """Tell on which branch each of some archived messages is."""
     owners = find_owners(branches, min((row.number for row in rows), default=0), find)
     return {row.number: owners[row.number].name for row in rows if row.number in owners}
-
-
-def _walk_to(branch: BranchRow, first: int, find: FindMessage) -> Iterator[MessageRow]:
-    """Give the messages of a branch, newest first, down to one of this number."""
-    for row in walk_back(branch.tip, find, branch.fork):
-        # A message is always younger than the one above it.
-        if row.number < first:
-            return
-        yield row
 
 
 def _is_as_it_was(kept: Archive) -> bool:

@@ -5,21 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
-from shadowtree.base.errors import (
-    ForgottenMessage,
-    StoreDamaged,
-    UnknownBranch,
-)
+from shadowtree.base.errors import ForgottenMessage, StoreDamaged, UnknownBranch
 from shadowtree.base.paths import Change
 from shadowtree.results.messages import Branch, Message, Patch, Skipped, Step, make_patch
 from shadowtree.timeline.branches import find_branches, find_own, find_owners
 from shadowtree.timeline.journal import Journal
-from shadowtree.timeline.position import (
-    first_line,
-    in_force,
-    state_of,
-    walk_back,
-)
+from shadowtree.timeline.position import first_line, state_of, walk_back
 from shadowtree.timeline.schema import (
     BEGIN,
     END,
@@ -160,12 +151,6 @@ class Session:
     # Values
 
     @property
-    def head(self) -> MessageRow | None:
-        """The last finished message in force."""
-        rows = in_force(self.position, self.find)
-        return next((row for row in rows if row.number != self.position.open), None)
-
-    @property
     def open(self) -> MessageRow | None:
         """The message that has begun and not ended."""
         return None if self.position.open is None else self.find(self.position.open)
@@ -181,17 +166,14 @@ class Session:
         pins = self.journal.pins()
         on_line = {row.number for row in self._walk_to(self.position.tip, first)}
         active = {row.number for row in self._walk_to(self.position.head, first)}
-        undone = on_line - active
-        branches = {}
         archived = [row for row in rows if row.number not in on_line]
-        if self.number is not None and archived:
-            branches = find_branches(archived, self.journal.branches(self.number), self.find)
+        branches = find_branches(archived, self.branch_rows(), self.find) if archived else {}
         return [
             self._make_message(
                 row,
                 events,
                 changes,
-                state=state_of(row, self.position, active, undone),
+                state=state_of(row, self.position, active, on_line - active),
                 branch=branches.get(row.number),
                 is_pinned=row.number in pins,
             )
@@ -203,13 +185,10 @@ class Session:
         return self.read_messages([require_live(row)])[0]
 
     def _walk_to(self, number: int | None, first: int) -> Iterable[MessageRow]:
-        """Go back until before `first`: a message is always younger than the one above it."""
+        """Give messages from one back to `first`, or to where that would be."""
         if number is not None and number > first:
             self.load_line(number, first)
-        while number is not None and number >= first:
-            row = self.find(number)
-            yield row
-            number = row.parent
+        return walk_back(number, self.find, first=first)
 
     def _make_message(
         self,
@@ -224,7 +203,6 @@ class Session:
         begin, end = events.begins[row.number], events.ends.get(row.number)
         before = self.tree_id(begin.before)
         patch = make_patch(before, changes.get(end.number, ()) if end else ())
-        said = end or begin
         return Message(
             id=row.id,
             session=self.name,
@@ -236,7 +214,7 @@ class Session:
             after=self.tree_id(end.after) if end else None,
             state=state,  # type: ignore[arg-type]  # one of the four words
             branch=branch,
-            skipped=self.read_skipped(said, patch),
+            skipped=self._read_skipped(end or begin, patch),
             patch=patch,
             number=row.ordinal,
             is_inferred=end is not None and end.is_inferred,
@@ -260,14 +238,13 @@ class Session:
             before=before,
             after=self.tree_id(end.after) if end else None,
             patch=patch,
-            skipped=self.read_skipped(end or begin, patch),
+            skipped=self._read_skipped(end or begin, patch),
             is_inferred=end is not None and end.is_inferred,
         )
 
-    def read_skipped(self, event: Event, patch: Patch) -> list[Skipped]:
+    def _read_skipped(self, event: Event, patch: Patch) -> list[Skipped]:
         """List what a snapshot left out, and what a patch says nothing of."""
-        pairs = self.journal.skips(event.skips) if event.skips is not None else []
-        reasons = dict(pairs)
+        reasons = {} if event.skips is None else dict(self.journal.skips(event.skips))
         reasons.update((skipped.path, skipped.reason) for skipped in patch.skipped)
         return [Skipped(path, reasons[path]) for path in sorted(reasons)]
 
