@@ -136,10 +136,10 @@ class RetentionRows:
         found = rows[0][0] if rows else 0
         return BEYOND if found is None else int(found)
 
-    def sessions_of_trees(self) -> dict[int, set[int]]:
+    def sessions_of_trees(self) -> dict[int, set[int | None]]:
         """Tell, by their numbers, which trees messages and acts name, and in which sessions."""
         select = f"SELECT session, before_tree, after_tree FROM events WHERE NOT {IS_WRAP} AND {IS_LIVE}"
-        found: dict[int, set[int]] = {}
+        found: dict[int, set[int | None]] = {}
         for session, *numbers in self._db.rows(select):
             for number in numbers:
                 if number is not None:
@@ -162,10 +162,8 @@ class RetentionRows:
         """Mark messages as forgotten, and forget what was said in them."""
         self._mark(MESSAGES, "number", numbers, forgotten=time_ms, text=b"", meta=None)
         self._mark(EVENTS, "message", numbers, forgotten=time_ms)
-        steps = "SELECT number FROM events WHERE kind = ? AND message = ?"
-        self._db.execute_all(
-            f"DELETE FROM changes WHERE event IN ({steps})", [(STEP_END, number) for number in numbers]
-        )
+        steps = f"SELECT number FROM events WHERE kind = '{STEP_END}' AND message = ?"
+        self._db.execute_all(f"DELETE FROM changes WHERE event IN ({steps})", [(n,) for n in numbers])
         self._db.execute_all("DELETE FROM pins WHERE message = ?", [(number,) for number in numbers])
 
     def forget_acts(self, events: Collection[int], time_ms: int) -> None:
