@@ -22,7 +22,7 @@ from shadowtree.capture.recorded_tree import list_changes, list_rewritten, open_
 from shadowtree.capture.rules.git_repository import find_head
 from shadowtree.capture.scan import Scan
 from shadowtree.results.messages import Message, Snapshot, Step
-from shadowtree.timeline.append import Said, SessionWriter
+from shadowtree.timeline.append import Ending, Said, SessionWriter
 from shadowtree.timeline.schema import BEGIN, SNAPSHOT, STEP, Event, MessageRow, TreeRecord
 from shadowtree.timeline.session import MessageEvents, require_live
 
@@ -133,12 +133,7 @@ class Recorder:
                 else:
                     before = self._journal.tree(since.after)
                     changes = self.writer.without_acts(self._changes_since(taken, before), since.number)
-            with taken.record(self.writer.time_s) as record:
-                if ending is not None:
-                    since = self.writer.add_ending(ending, record, taken.scan.skipped(), is_inferred=True)
-                trees = before or record, record
-                message = self._add_snapshot(said, taken, trees, since, changes, is_inferred=is_inferred)
-        return self._with_warnings(message, taken)
+            return self._record_snapshot(said, taken, before, since, changes, ending, is_inferred=is_inferred)
 
     def record_burst(self, said: Said) -> Message | None:
         """Record what nobody announced as a message: what is different from the last tree of all sessions.
@@ -156,39 +151,43 @@ class Recorder:
             if not any(change.is_known for change in changes):
                 taken.abandon()
                 return None
-            with taken.record(self.writer.time_s) as record:
-                message = self._add_snapshot(said, taken, (last, record), latest, changes, is_inferred=True)
-        return self._with_warnings(message, taken)
+            return self._record_snapshot(said, taken, last, latest, changes, None, is_inferred=True)
 
     def _require_new(self, said: Said) -> None:
         if self._session.find_id(said.id) is not None:
             raise DuplicateMessage(said.id, self._session.name)
 
-    def _add_snapshot(
+    def _record_snapshot(
         self,
         said: Said,
         taken: Capture,
-        trees: tuple[TreeRecord, TreeRecord],
+        before: TreeRecord | None,
         since: Event | None,
         changes: list[Change],
+        ending: Ending | None,
         *,
         is_inferred: bool,
     ) -> Message:
-        """Add a message that is over; `trees` are those before and after it."""
-        row, (before, after) = self.writer.add_message(said), trees
-        event = Event(
-            0,
-            0,
-            SNAPSHOT,
-            message=row.number,
-            before=before.number,
-            after=after.number,
-            since=None if since is None else since.number,
-            is_inferred=is_inferred,
-            git_head=find_head(self._site.worktree),
-        )
-        self.writer.add(event, taken.scan.skipped(), changes)
-        return self._session.read_message(row)
+        """Record a message that is over, after the `ending` of an open one; None before it: as now."""
+        skipped = taken.scan.skipped()
+        with taken.record(self.writer.time_s) as record:
+            if ending is not None:
+                since = self.writer.add_ending(ending, record, skipped, is_inferred=True)
+            row = self.writer.add_message(said)
+            event = Event(
+                0,
+                0,
+                SNAPSHOT,
+                message=row.number,
+                before=(before or record).number,
+                after=record.number,
+                since=None if since is None else since.number,
+                is_inferred=is_inferred,
+                git_head=find_head(self._site.worktree),
+            )
+            self.writer.add(event, skipped, changes)
+            message = self._session.read_message(row)
+        return self._with_warnings(message, taken)
 
     # Steps
 

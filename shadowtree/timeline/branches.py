@@ -45,7 +45,7 @@ def archive(left: list[MessageRow], branches: list[BranchRow], find: FindMessage
     for row in reversed(left):
         branch = owners.get(row.number, branch)
         tip = left[-1].number if branch is None or branch is own else branch.tip
-        fork = row.parent if branch is None else _older(branch.fork, row.parent)
+        fork = row.parent if branch is None else min(branch.fork or 0, row.parent or 0) or None
         found[None if branch is None else branch.number] = Archive(branch, fork, tip)
     return [kept for kept in found.values() if kept.branch is own or not _is_as_it_was(kept)]
 
@@ -75,10 +75,6 @@ def find_branches(rows: list[MessageRow], branches: list[BranchRow], find: FindM
 
 def _is_as_it_was(kept: Archive) -> bool:
     return kept.branch is not None and (kept.branch.fork, kept.branch.tip) == (kept.fork, kept.tip)
-
-
-def _older(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else min(one, other)
 
 
 # Names

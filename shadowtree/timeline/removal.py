@@ -59,13 +59,7 @@ _BARE_TREES = f"""SELECT number, time FROM trees WHERE {IS_LIVE} AND number NOT 
     SELECT before_tree FROM events WHERE before_tree IS NOT NULL
     UNION SELECT after_tree FROM events WHERE after_tree IS NOT NULL AND NOT ({IS_WRAP})) ORDER BY number"""
 _REPLACE_CHANGE = CHANGES.insert.replace("INSERT", "INSERT OR REPLACE", 1)
-_TEXTS = (
-    ("messages", "text"),
-    ("messages", "meta"),
-    ("messages", "role"),
-    ("events", "step"),
-    ("events", "open_step"),
-)
+_TEXTS = {"messages": ("text", "meta", "role"), "events": ("step", "open_step")}
 """The columns that hold what callers said. Names of branches are made of it."""
 
 Place = tuple[str, str, int]
@@ -255,10 +249,11 @@ class PurgeRows:
     def texts(self) -> list[tuple[Place, str]]:
         """Give all that callers said, and where it stands."""
         found: list[tuple[Place, str]] = []
-        for table, column in _TEXTS:
-            select = f"SELECT number, {column} FROM {table} WHERE {column} IS NOT NULL AND {column} <> x''"
-            texts = self._db.read(lambda row: (int(row[0]), str(decode_text(row[1]))), select)
-            found += [((table, column, number), text) for number, text in texts]
+        for table, columns in _TEXTS.items():
+            for column in columns:
+                select = f"SELECT number, {column} FROM {table} WHERE {column} <> x''"
+                texts = self._db.read(lambda row: (int(row[0]), str(decode_text(row[1]))), select)
+                found += [((table, column, number), text) for number, text in texts]
         return found
 
     def message_ids(self) -> list[str]:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from shadowtree.base.errors import ForgottenMessage, StoreDamaged, UnknownBranch
-from shadowtree.base.paths import Change
 from shadowtree.results.messages import Branch, Message, Patch, Skipped, Step, make_patch
 from shadowtree.timeline.branches import find_branches, find_own, find_owners
 from shadowtree.timeline.journal import Journal
@@ -166,19 +165,37 @@ class Session:
         pins = self.journal.pins()
         on_line = {row.number for row in self._walk_to(self.position.tip, first)}
         active = {row.number for row in self._walk_to(self.position.head, first)}
+        undone = on_line - active
         archived = [row for row in rows if row.number not in on_line]
         branches = find_branches(archived, self.branch_rows(), self.find) if archived else {}
-        return [
-            self._make_message(
-                row,
-                events,
-                changes,
-                state=state_of(row, self.position, active, on_line - active),
+        found = []
+        for row in rows:
+            begin, end = events.begins[row.number], events.ends.get(row.number)
+            before = self.tree_id(begin.before)
+            patch = make_patch(before, changes.get(end.number, ()) if end else ())
+            message = Message(
+                id=row.id,
+                session=self.name,
+                role=row.role,
+                text=row.text,
+                meta=_read_meta(row.meta),
+                time_ms=begin.time_ms,
+                before=before,
+                after=self.tree_id(end.after) if end else None,
+                state=state_of(row, self.position, active, undone),
                 branch=branches.get(row.number),
+                skipped=self._read_skipped(end or begin, patch),
+                patch=patch,
+                number=row.ordinal,
+                is_inferred=end is not None and end.is_inferred,
+                is_burst=end is not None and end.is_inferred and end.kind == SNAPSHOT,
+                git_head=begin.git_head,
+                parent=None if row.parent is None else self.find(row.parent).id,
+                is_out=self.position.is_out(row.number),
                 is_pinned=row.number in pins,
             )
-            for row in rows
-        ]
+            found.append(message)
+        return found
 
     def read_message(self, row: MessageRow) -> Message:
         """Make the value of one message; ForgottenMessage if it was forgotten."""
@@ -189,41 +206,6 @@ class Session:
         if number is not None and number > first:
             self.load_line(number, first)
         return walk_back(number, self.find, first=first)
-
-    def _make_message(
-        self,
-        row: MessageRow,
-        events: MessageEvents,
-        changes: dict[int, list[Change]],
-        *,
-        state: str,
-        branch: str | None,
-        is_pinned: bool,
-    ) -> Message:
-        begin, end = events.begins[row.number], events.ends.get(row.number)
-        before = self.tree_id(begin.before)
-        patch = make_patch(before, changes.get(end.number, ()) if end else ())
-        return Message(
-            id=row.id,
-            session=self.name,
-            role=row.role,
-            text=row.text,
-            meta=_read_meta(row.meta),
-            time_ms=begin.time_ms,
-            before=before,
-            after=self.tree_id(end.after) if end else None,
-            state=state,  # type: ignore[arg-type]  # one of the four words
-            branch=branch,
-            skipped=self._read_skipped(end or begin, patch),
-            patch=patch,
-            number=row.ordinal,
-            is_inferred=end is not None and end.is_inferred,
-            is_burst=end is not None and end.is_inferred and end.kind == SNAPSHOT,
-            git_head=begin.git_head,
-            parent=None if row.parent is None else self.find(row.parent).id,
-            is_out=self.position.is_out(row.number),
-            is_pinned=is_pinned,
-        )
 
     def read_step(self, row: MessageRow, begin: Event, end: Event | None) -> Step:
         """Make the value of a step."""
