@@ -75,11 +75,6 @@ class Act:
     """Where the user's repository stands now."""
     cancellation: Cancellation
 
-    @property
-    def has_files(self) -> bool:
-        """Whether files change; otherwise only the head moves."""
-        return not isinstance(self.request, Revert) or self.request.files
-
 
 @frozen
 class Prepared:
@@ -114,9 +109,8 @@ def start_act(
 
 def run(act: Act) -> Outcome:
     """Do an act, all of it or nothing. Only for the holder of the lock."""
-    progress = act.cancellation.heed()
     with (
-        capture(act.site, act.opened, progress=progress) as taken,
+        capture(act.site, act.opened, progress=act.cancellation.heed()) as taken,
         Writer(act.site.worktree, act.site.limits.unwritten_bytes) as writer,
     ):
         root = taken.publish(act.session_writer.time_s)
@@ -167,7 +161,7 @@ def prepare(act: Act, objects: Objects, root: RecordedDirectory, scan: Scan, wri
     target = find_target(act.request, History(objects, session_writer.session, root, ending))
     target = replace(target, notes=[*target.notes, *_note_head(act, target)])
     present = DiskState(root, writer, scan.rule_files.tombstones)
-    if act.has_files:
+    if act.options.files:
         merger = Merger(contents, theirs_label=target.kind if act.options.markers else None)
         plan = make_plan(target.wanted, present, merger, act.options.on_conflict)
     else:
@@ -202,8 +196,8 @@ def _record(act: Act, prepared: Prepared, done: list[Move], before: TreeRecord, 
     touched |= {move.path for move in done if DIRECTORY in (move.old, move.new)}
     with capture(act.site, act.opened, only=touched) as taken:
         # What the act put where no rule covers it is in no tree, but part of what it changed.
-        written = ((move.path, move.new) for move in done if isinstance(move.new, PathState))
-        also = [new.blob for path, new in written if new.blob and not _is_covered(taken.scan, path)]
+        uncovered = [move.new for move in done if not _is_covered(taken.scan, move.path)]
+        also = [state.blob for state in uncovered if state is not None and state.blob]
         with taken.record(act.session_writer.time_s, also=also) as record:
             _add_event(act, prepared, done, before, record, intent)
     return taken.tree.hex()
@@ -224,7 +218,7 @@ def _add_event(
     event = Event(
         0,
         0,
-        prepared.target.kind if act.has_files else HEAD_ONLY,
+        prepared.target.kind if act.options.files else HEAD_ONLY,
         position=prepared.target.position,
         before=before.number,
         after=after.number,

@@ -31,10 +31,7 @@ class DiskState:
     """The present state of a worktree, recorded a moment ago."""
 
     def __init__(
-        self,
-        root: RecordedDirectory,
-        writer: Writer,
-        tombstones: Tombstones = NO_TOMBSTONES,
+        self, root: RecordedDirectory, writer: Writer, tombstones: Tombstones = NO_TOMBSTONES
     ) -> None:
         self._root = root
         self._tombstones = tombstones

@@ -62,13 +62,9 @@ class Move:
     @property
     def is_mode_only(self) -> bool:
         """Whether nothing but the permission bits differs."""
-        return (
-            self.old is not None
-            and self.new is not None
-            and stat.S_ISREG(self.old.mode)
-            and stat.S_ISREG(self.new.mode)
-            and self.old.blob == self.new.blob
-        )
+        if self.old is None or self.new is None or self.old.blob != self.new.blob:
+            return False
+        return stat.S_ISREG(self.old.mode) and stat.S_ISREG(self.new.mode)
 
     @property
     def is_leaving(self) -> bool:
@@ -110,8 +106,15 @@ def carry_out(
     Conflict if somebody changed a path meanwhile. The caller takes back then. `pause` is called between two
     moves and may raise.
     """
+    staged: dict[RelPath, FileId] = {}
+    waiting = [move for move in moves if move.new is not None and not move.is_mode_only]
+    for move in waiting:
+        pause()
+        assert move.new is not None
+        pieces = read_blob(move.new.blob) if move.new.blob else ()
+        staged[move.path] = writer.stage(move.temporary, move.new, pieces, instead_of=move.path)
+    writer.sync_files([move.temporary for move in waiting])
     own = {move.temporary.rpartition(b"/")[2] for move in moves}
-    staged = _stage_all(moves, writer, read_blob, pause)
     done: list[Move] = []
     for move in moves:
         pause()
@@ -123,20 +126,6 @@ def carry_out(
     gone = {move.path for move in done if move.old == DIRECTORY}
     writer.sync_directories({path for path in touched if not is_among(path, gone)})
     return done
-
-
-def _stage_all(
-    moves: Sequence[Move], writer: Writer, read_blob: ReadBlob, pause: Callable[[], None]
-) -> dict[RelPath, FileId]:
-    waiting = [move for move in moves if move.new is not None and not move.is_mode_only]
-    staged = {}
-    for move in waiting:
-        pause()
-        assert move.new is not None
-        pieces = read_blob(move.new.blob) if move.new.blob else ()
-        staged[move.path] = writer.stage(move.temporary, move.new, pieces, instead_of=move.path)
-    writer.sync_files([move.temporary for move in waiting])
-    return staged
 
 
 def _do(move: Move, writer: Writer, own: Collection[bytes]) -> bool:
