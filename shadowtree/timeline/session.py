@@ -159,10 +159,9 @@ class Session:
         if not rows:
             return []
         self._rows.update((row.number, row) for row in rows)
-        first = min(row.number for row in rows)
+        pins, first = self.journal.pins(), min(row.number for row in rows)
         events = MessageEvents(self.journal.events_of([row.number for row in rows]))
         changes = self.journal.changes_of([event.number for event in events.ends.values()])
-        pins = self.journal.pins()
         on_line = {row.number for row in self._walk_to(self.position.tip, first)}
         active = {row.number for row in self._walk_to(self.position.head, first)}
         undone = on_line - active
