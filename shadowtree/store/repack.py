@@ -28,7 +28,9 @@ from shadowtree.store.pack_writer import PackWriter
 from shadowtree.store.packs import Pack
 
 _PARTS = 8
-"""About how many parts there are."""
+"""About how many parts there are..."""
+_LARGEST_PART = 16 << 20
+"""...unless that makes them larger than this: to rewrite one takes half a second."""
 _TINY = 4
 """A part with less than one part in so many of the usual bytes is tiny; so many of them become one."""
 _OBJECT_WEIGHT = 500
@@ -53,7 +55,7 @@ _TREE_ENTRY = re.compile(rb"[0-7]+ [^\0]+\0.{20}", re.DOTALL)
 
 def part_size(total: int, limits: PackLimits) -> int:
     """Tell how many bytes a part should have where all together have `total`."""
-    return max(limits.part_bytes, total // _PARTS)
+    return max(limits.part_bytes, min(total // _PARTS, _LARGEST_PART))
 
 
 def weigh(pack: Pack) -> int:
