@@ -129,10 +129,7 @@ class Shadow:
         self.close()
 
     def close(self) -> None:
-        """Let go of every file and every watch. The shadow can be used again and opens what it needs.
-
-        After many records it may repack the store for a tenth of a second.
-        """
+        """Close every file and every watch, after repacking for 0.1 s at most. What is needed is reopened."""
         self._access.tidy_before_close()
         self._access.close()
 

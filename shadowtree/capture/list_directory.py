@@ -151,7 +151,10 @@ def _note_files(
     cached: Directory | None,
     purged: Collection[bytes],
 ) -> None:
-    """Put the covered files in order; those that are as they were when last read keep their id."""
+    """Put the covered files in order; those that are as they were when last read keep their id.
+
+    The others have it too until they are read, and the directory its tree: what is new comes in their place.
+    """
     files.sort(key=itemgetter(0))
     directory.names = [name for name, _ in files]
     directory.linked = [name for name, status in files if status.st_nlink > 1]
@@ -159,12 +162,14 @@ def _note_files(
         directory.stats.extend(stamp_of(status))
     directory.ids = bytearray(ID_SIZE * len(files))
     known = cached or Directory(directory.path, directory.mode)
+    directory.tree, directory.facts = known.tree, known.facts
     for row, name in enumerate(directory.names):
         old = known.find_file(name)
         is_same = old is not None and known.file_stamp(old) == directory.file_stamp(row)
-        if old is not None and is_same and known.file_id(old) not in purged:
+        is_purged = old is not None and known.file_id(old) in purged
+        if old is not None and not is_purged:
             directory.set_id(row, known.file_id(old))
-        else:
+        if not is_same or is_purged:
             directory.pending.append(row)
 
 

@@ -181,23 +181,27 @@ class PackSet:
             path = os.path.join(self._directory, file)
             with disk.store_errors(path):
                 self._stamps[file] = stamp_of(os.stat(path))
-        self._close(name)
         pack = self._held.pop(name)
         pack.move(self.path_of(name), self._stamps[name + INDEX_SUFFIX])
+        if name in self._packs:
+            # Somebody looked in between.
+            self._packs[name].close()
         self._packs[name] = pack
 
     def drop(self, names: Iterable[str]) -> None:
         """Forget packs whose files are gone; all that was in them and is needed is elsewhere."""
+        ids: set[bytes] = set()
         for name in names:
-            self._close(name)
+            pack = self._packs.pop(name, None)
+            if pack is not None:
+                ids.update(pack.ids())
+                pack.close()
             for suffix in _SUFFIXES:
                 self._stamps.pop(name + suffix, None)
         self._tables = None
-
-    def _close(self, name: str) -> None:
-        pack = self._packs.pop(name, None)
-        if pack is not None:
-            pack.close()
+        if not all(map(self.lists, ids)):
+            # What was not needed may be met again, and has to be stored again.
+            self._lose()
 
     def drop_held(self) -> None:
         """Forget the packs that are not recorded, and those that were recalled."""

@@ -29,7 +29,9 @@ from shadowtree.store.pack_writer import PackWriter
 from shadowtree.store.packs import Pack
 
 _PARTS = 8
-"""About how many parts there are."""
+"""About how many parts there are..."""
+_LARGEST_PART = 16 << 20
+"""...unless that makes them larger than this: to rewrite one takes half a second."""
 _TINY = 4
 """A part with less than one part in so many of the usual bytes is tiny; so many of them become one."""
 _OBJECT_WEIGHT = 500
@@ -54,7 +56,7 @@ _TREE_ENTRY = re.compile(rb"[0-7]+ [^\0]+\0.{20}", re.DOTALL)
 
 def part_size(total: int, limits: PackLimits) -> int:
     """Tell how many bytes a part should have where all together have `total`."""
-    return max(limits.part_bytes, total // _PARTS)
+    return max(limits.part_bytes, min(total // _PARTS, _LARGEST_PART))
 
 
 def weigh(pack: Pack) -> int:
@@ -142,8 +144,13 @@ class Repacker:
             weight = sizes[part] + (weigh(part) if part is not None else 0)
             is_worth = part is None or self._is_due(part)
             if is_worth and (most is None or weight <= most):
-                return Job(() if part is None else (part,), tuple(self._waiting[part]))
+                return self._make_job(part)
         return None
+
+    def _make_job(self, part: Pack | None) -> Job:
+        """Take what waits for a part, the oldest of it if that is too much at once."""
+        waiting = self._waiting.get(part, [])
+        return Job(() if part is None else (part,), tuple(waiting[-self._limits.job_objects :]))
 
     def _weigh_waiting(self, part: Pack | None) -> int:
         """Tell how many bytes wait for a part."""
@@ -153,12 +160,12 @@ class Repacker:
         """Choose a part that holds what is not live, or what waits; or tiny parts to be joined."""
         for part in self._parts:
             if self._is_stale(part, is_thorough=is_thorough):
-                return Job((part,), tuple(self._waiting.get(part, ())))
+                return self._make_job(part)
         for target, ids in self._waiting.items():
             sources = {self._fresh_in[id] for id in ids}
             has_to_go = any(not pack.is_ours or self._is_stale(pack, is_thorough=False) for pack in sources)
             if target is None or is_thorough or has_to_go or self._is_due(target):
-                return Job(() if target is None else (target,), tuple(ids))
+                return self._make_job(target)
         tiny = [part for part in self._parts if _TINY * part.size < self._part_size]
         return Job(tuple(tiny), ()) if len(tiny) >= _TINY else None
 
