@@ -182,7 +182,7 @@ def test_a_damaged_earlier_tree_covers_what_it_may_have_covered(worktree: Path) 
 def damage_tree(store: Path, tree: str) -> None:
     """Overwrite some bytes of a tree in its pack."""
     for index in store.glob("objects/pack/*.idx"):
-        pack = Pack(str(index))
+        pack = Pack.open(str(index.with_suffix(".pack")))
         offset = pack.find(bytes.fromhex(tree))
         pack.close()
         if offset is not None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from shadowtree import AsyncShadow, InvalidInput, Shadow, StoreDamaged, UnknownName
+from shadowtree.store.git_format import deflate
 from tests.support.referee import assert_sound_store
 from tests.support.terminal import Terminal
 from tests.support.trees import make_tree
@@ -23,7 +24,8 @@ def _git_sizes(store: Path) -> dict[str, int]:
         ["git", "--git-dir", str(store), *ask], capture_output=True, text=True, check=True
     )
     pairs = (line.split() for line in listed.stdout.splitlines())
-    return {name: int(size) for name, size in pairs}
+    # Git knows the empty tree by heart, and does not look where it is.
+    return {name: int(size) or 1 + len(deflate(b"")) for name, size in pairs}
 
 
 def _git_id(store: Path, tree: str, path: str) -> str:
@@ -190,10 +192,15 @@ def test_what_the_settings_do_not_keep_would_be_freed(worktree: Path) -> None:
     assert_sound_store(shadow.store)
 
 
-def test_after_git_gc_the_figures_are_those_of_its_pack(rough: Shadow) -> None:
+def test_after_a_repack_the_figures_are_those_of_git(rough: Shadow, worktree: Path) -> None:
     """Deltas count with what they take."""
-    subprocess.run(["git", "--git-dir", rough.store, "gc", "-q", "--prune=now"], check=True)
+    for number in range(5):
+        (worktree / "text").write_text("".join(f"line {line} {line == number}\n" for line in range(200)))
+        rough.track()
+    whole = rough.stats().object_bytes
+    rough.gc()
     stats = rough.stats()
+    assert stats.object_bytes < whole
 
     assert stats.object_bytes == sum(_git_sizes(rough.store).values())
     assert stats.free_bytes == 0

@@ -63,13 +63,13 @@ def test_to_ask_for_the_status_is_no_use(worktree: Path) -> None:
     tell(worktree, story)
 
 
-@pytest.mark.limits(Limits(packs=PackLimits(many=2)))
+@pytest.mark.limits(Limits(packs=PackLimits(many=2, much_bytes=0, slice_records=1)))
 def test_no_command_pays_for_repacking_while_idle_time_is_to_come(
     worktree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(served: Served) -> None:
         with monkeypatch.context() as patched:
-            patched.delattr("shadowtree.store.repack.Shelving.shelve_due")
+            patched.delattr("shadowtree.timeline.tidy.condense_one")
             for number in range(5):
                 make_tree(worktree, {"file": f"{number}"})
                 served.shadow.snapshot(f"m{number}")

@@ -170,9 +170,10 @@ def test_garbage_is_a_tree_or_damage(content: bytes) -> None:
 
 def test_a_commit_is_one_to_git(tmp_path: Path) -> None:
     git("init", "--quiet", "--bare", tmp_path / "git")
-    commit = encode_commit(EMPTY_TREE, None, 1_700_000_000, "tree \udcff\u00e9")
-    child = encode_commit(EMPTY_TREE, object_id(b"commit", commit), 1_700_000_001, "x")
-    for content in (commit, child):
+    commit = encode_commit(EMPTY_TREE, (), 1_700_000_000, b"tree \xff\xc3\xa9")
+    child = encode_commit(EMPTY_TREE, [object_id(b"commit", commit)], 1_700_000_001, b"x")
+    merge = encode_commit(EMPTY_TREE, [object_id(b"commit", each) for each in (commit, child)], 0, b"")
+    for content in (commit, child, merge):
         written = subprocess.run(
             ["git", "hash-object", "-t", "commit", "-w", "--stdin"],
             cwd=tmp_path / "git",
@@ -212,12 +213,14 @@ def test_an_index_is_byte_for_byte_the_one_that_git_makes(tmp_path: Path) -> Non
     for number in range(700):
         content = b"%d" % number * (number % 7)
         writer.add(b"blob", object_id(b"blob", content), len(content), deflate(content))
-    [name] = writer.finish()
+    sealed = writer.seal(1 << 20)
+    assert sealed is not None
+    (tmp_path / "ours.pack").write_bytes(sealed.pack)
 
     git("init", "--quiet", tmp_path / "repository")
-    git("index-pack", "-o", tmp_path / "of-git.idx", f"{name}.pack", cwd=tmp_path / "repository")
+    git("index-pack", "-o", tmp_path / "of-git.idx", tmp_path / "ours.pack", cwd=tmp_path / "repository")
 
-    assert Path(f"{name}.idx").read_bytes() == (tmp_path / "of-git.idx").read_bytes()
+    assert sealed.index == (tmp_path / "of-git.idx").read_bytes()
 
 
 def test_an_index_tells_how_the_ids_in_it_begin() -> None:
