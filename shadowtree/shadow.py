@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from shadowtree.results.outcomes import Outcome, Plan
     from shadowtree.results.reports import CheckReport, Forgotten, Purged, SessionFigure, Stats, Swept, Usage
     from shadowtree.revert.requests import ActOptions, Options, Request, RevertOptions
+    from shadowtree.store.repo import ShadowRepo
 
     Recorded = TypeVar("Recorded", Message, Snapshot, Step, Message | None)
 
@@ -101,6 +102,15 @@ class Shadow:
         from pathlib import Path
 
         return Path(self._access.store)
+
+    @property
+    def repo(self) -> ShadowRepo:
+        """The store as a bare dulwich `Repo` with each session's messages as commits. Raises NotWrapped.
+
+        Opened anew each time: keep it while you use it. What is written through it is durable; every ref in
+        it is a root for `gc`, and what no ref leads to stays 14 days. Nothing touches the worktree.
+        """
+        return self._access.open_repo()
 
     @property
     def session(self) -> str:

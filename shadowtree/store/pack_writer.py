@@ -35,6 +35,8 @@ from shadowtree.store.git_format import (
 from shadowtree.system import disk
 
 _BUFFER_SIZE = 1 << 20
+FROM_OUTSIDE = b"written through Shadow.repo\n"
+"""What the `.keep` of a pack says that holds what is the user's; that of ours is empty."""
 _GIT_SUFFIXES = (".rev", ".bitmap", ".mtimes", ".promisor")
 """What real git puts beside the packs that it makes."""
 
@@ -323,19 +325,23 @@ def write_pack(directory: str, content: PackBytes) -> None:
     disk.place_file(path + INDEX_SUFFIX, content.index)
 
 
-def name_pack(directory: str, pack: PackFile) -> None:
+def name_pack(directory: str, pack: PackFile, keep: bytes = b"", *, has_row: bool = True) -> None:
     """Give a pack that is complete its name; what was interrupted is done once more.
 
     The index comes last: nobody looks at a pack without one, and `git gc` removes an index without its pack.
+    Of a pack that no row names it comes first: the next holder of the lock removes it if no pack follows.
+    What the `.keep` says is durable before both.
     """
-    path, temporary = os.path.join(directory, pack.name), os.path.join(directory, pack.temporary)
-    if not os.path.lexists(path + KEEP_SUFFIX):
+    path = os.path.join(directory, pack.name)
+    if keep:
+        disk.write_file(path + KEEP_SUFFIX, keep)
+    elif not os.path.lexists(path + KEEP_SUFFIX):
         disk.place_file(path + KEEP_SUFFIX, b"")
-    if os.path.lexists(temporary):
-        disk.rename(temporary, path + PACK_SUFFIX)
-    index = os.path.join(directory, pack.index)
-    if os.path.lexists(index):
-        disk.rename(index, path + INDEX_SUFFIX)
+    files = [(pack.temporary, PACK_SUFFIX), (pack.index, INDEX_SUFFIX)]
+    for file, suffix in files if has_row else reversed(files):
+        temporary = os.path.join(directory, file)
+        if os.path.lexists(temporary):
+            disk.rename(temporary, path + suffix)
 
 
 def remove_temporary(directory: str, pack: PackFile) -> None:
