@@ -78,8 +78,7 @@ class Shadow:
     def for_session(self, session: str) -> Self:
         """Give the same shadow for another session: both share the store, the watcher and the memory."""
         other = type(self).__new__(type(self))
-        other._session = check_name(session, "session")
-        other._access = self._access
+        other._session, other._access = check_name(session, "session"), self._access
         other._cancellation = Cancellation()
         other._news = None if self._access.watch is None else self._access.watch.news
         return other
@@ -105,11 +104,7 @@ class Shadow:
 
     @property
     def repo(self) -> ShadowRepo:
-        """The store as a bare dulwich `Repo` with each session's messages as commits. Raises NotWrapped.
-
-        Opened anew each time: keep it while you use it. What is written through it is durable; every ref in
-        it is a root for `gc`, and what no ref leads to stays 14 days. Nothing touches the worktree.
-        """
+        """The store as a bare dulwich `Repo`, each time opened anew, with the messages so far as commits."""
         return self._access.open_repo()
 
     @property
@@ -367,11 +362,10 @@ class Shadow:
 
     def tidy(self, seconds: float) -> bool:
         """Spend idle time on repacking; True when all is done. From then on records leave more to it."""
-        has_more = True
         self._access.has_idle_time = True
         with suppress(Locked), self._access.locked(timeout_s=0) as opened:
-            has_more = opened.tidy(seconds)
-        return not has_more
+            return not opened.tidy(seconds)
+        return False
 
     def pin(self, id: str) -> Message:
         """Keep a message from being forgotten."""
@@ -428,8 +422,7 @@ class Shadow:
         access.require_store()
         with suppress(ShadowError):  # What is wrong with a store that cannot be opened is found below.
             access.open()
-        subject = Subject(access.store, access.worktree, access.held, progress)
-        return check_store(subject, read_data=read_data)
+        return check_store(Subject(access.store, access.worktree, access.held, progress), read_data=read_data)
 
     def repair(
         self, *, dry_run: bool = False, forget_lost: bool = False, progress: Progress | None = None

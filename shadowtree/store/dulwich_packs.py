@@ -2,7 +2,7 @@
 
 As it comes, dulwich maps packs into memory, where a file that is cut short kills the process, and checks no
 hash. Here each entry is read by itself, and what it comes to is hashed by `Objects`. Private names of dulwich
-are used here, and three in `repo`; the tests fail when a release changes what is relied upon.
+are used here, and a few in `repo`; the tests fail when a release changes what is relied upon.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dulwich.pack import (
     unpack_object_at,
 )
 
-from shadowtree.base.errors import StoreDamaged
+from shadowtree.base.errors import InvalidInput, StoreDamaged
 from shadowtree.store.git_format import KIND_NAMES, KIND_NUMBERS, PackEntry, list_tree, parse_entry_head
 
 _FIRST_READ = 4096
@@ -87,6 +87,14 @@ class DulwichPack(BasePack):
             return KIND_NAMES[kind_number], b"".join(chunks)  # type: ignore[arg-type]  # no deltas are left
         except _ERRORS as error:
             raise StoreDamaged(f"{self._data_path} has no whole object at {offset}") from error
+
+    def keep(self, msg: bytes | None = None) -> str:
+        """Refuse to say something else of whose the pack is."""
+        raise InvalidInput(f"{self._data_path} is kept already; Shadow.gc removes it when nothing needs it")
+
+    def unkeep(self) -> bool:
+        """Refuse to leave the pack to `git gc`."""
+        return bool(self.keep())
 
     def close(self) -> None:
         """Leave the file to the pack that has it."""

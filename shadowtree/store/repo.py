@@ -5,8 +5,8 @@ into memory, checks few hashes, writes what a power cut takes, and waits for eve
 process left. Here objects are read by `Objects`: checked, and from the next copy if one is damaged. What is
 written is durable before the call returns. What would lose something is refused.
 
-Beside the one in `dulwich_packs`, these private names of dulwich are used: `_bound_read_callables`,
-`_put_named_file`, `_remove_pack`, `_update_pack_cache`.
+Beside those in `dulwich_packs`, these private names of dulwich are used: `_bound_read_callables`,
+`_check_refname`, `_put_named_file`, `_remove_pack`, `_update_pack_cache`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from io import BufferedRandom, FileIO
+from io import BytesIO
 from typing import Any, BinaryIO, NoReturn
 
 from dulwich.attrs import GitAttributes
 from dulwich.config import ConfigFile, StackedConfig
-from dulwich.errors import NoIndexPresent
+from dulwich.errors import NoIndexPresent, RefFormatError
 from dulwich.object_format import SHA1
 from dulwich.object_store import (
     BaseObjectStore,
@@ -28,7 +28,7 @@ from dulwich.object_store import (
     PackCapableObjectStore,
     _bound_read_callables,
 )
-from dulwich.objects import ObjectID, RawObjectID, ShaFile, hex_to_sha, sha_to_hex
+from dulwich.objects import ZERO_SHA, ObjectID, RawObjectID, ShaFile, hex_to_sha, sha_to_hex, valid_hexsha
 from dulwich.pack import (
     Pack,
     PackStreamCopier,
@@ -37,10 +37,10 @@ from dulwich.pack import (
     extend_pack,
     full_unpacked_object,
 )
-from dulwich.refs import DiskRefsContainer, Ref, SymrefLoop, refname_is_safe
+from dulwich.refs import SYMREF, DiskRefsContainer, Ref, SymrefLoop, refname_is_safe, write_packed_refs
 from dulwich.repo import Repo
 
-from shadowtree.base.errors import InvalidInput, StoreDamaged, StoreFailed
+from shadowtree.base.errors import InvalidInput, ShadowError, StoreDamaged, StoreFailed
 from shadowtree.store.directory import StoreLayout, begin_ref, list_own_refs
 from shadowtree.store.dulwich_packs import Indexer
 from shadowtree.store.git_format import (
@@ -50,18 +50,17 @@ from shadowtree.store.git_format import (
     PACK_SUFFIX,
     PackBytes,
     deflate,
-    encode_pack_index,
     list_tree,
     object_id,
 )
 from shadowtree.store.objects import Objects
 from shadowtree.store.pack_writer import (
     FROM_OUTSIDE,
+    IncomingPack,
     PackFile,
     PackWriter,
     name_pack,
     remove_pack,
-    remove_temporary,
 )
 from shadowtree.store.packs import Pack as OurPack
 from shadowtree.system import disk
@@ -69,9 +68,6 @@ from shadowtree.system import disk
 Locked = Callable[[], AbstractContextManager[object]]
 """Takes the lock of the store."""
 
-INCOMING_PREFIX = "tmp_pack_"
-"""What the name of a pack begins with while it comes in: no row ever has such a name, and no holder of the
-lock takes it for one of a dead process before it is old."""
 _MANY = 16
 """With so many small packs, these are joined: each object that is added alone is a pack."""
 _SMALL_BYTES = 1 << 20
@@ -126,7 +122,10 @@ class _Config(ConfigFile):
 
 
 class ShadowRefs(DiskRefsContainer):
-    """The refs of a store, written durably by the holder of its lock; no reflog is written."""
+    """The refs of a store, written durably by the holder of its lock; no reflog is written.
+
+    dulwich's own files would be open to others for a moment, and a kill in it would leave them so.
+    """
 
     def __init__(self, store: str, locked: Locked = nullcontext) -> None:
         super().__init__(store)
@@ -135,81 +134,116 @@ class ShadowRefs(DiskRefsContainer):
 
     def update(self, refs: Mapping[bytes, bytes | None]) -> None:
         """Let refs name these objects, by their raw ids; None: let there be no such ref."""
-        with self._writing(*map(Ref, refs)):
-            for ref, id in refs.items():
+        with self._writing():
+            for name, id in refs.items():
                 if id is None:
-                    super().remove_if_equals(Ref(ref), None)
+                    self._remove(Ref(name))
                 else:
-                    super().set_if_equals(Ref(ref), None, sha_to_hex(RawObjectID(id)))
+                    self._write(Ref(name), sha_to_hex(RawObjectID(id)))
 
-    # Any: what dulwich takes, passed on as it comes
+    # Any: who did it when and why, which only a reflog would tell
 
-    def set_if_equals(self, name: Ref, *args: Any, **named: Any) -> bool:
-        """Do as dulwich does, durably."""
-        with self._writing(name):
-            return super().set_if_equals(name, *args, **named)
+    def set_if_equals(self, name: Ref, old_ref: Any, new_ref: Any, *rest: Any, **named: Any) -> bool:
+        """Let a ref, or the one that it leads to, name an object, if it names `old_ref` or that is None."""
+        with self._writing():
+            ref = self._resolve(name)
+            if old_ref is not None and (self.read_ref(ref) or ZERO_SHA) != old_ref:
+                return False
+            self._write(ref, new_ref)
+            return True
 
-    def add_if_new(self, name: Ref, *args: Any, **named: Any) -> bool:
-        """Do as dulwich does, durably."""
-        with self._writing(name):
-            return super().add_if_new(name, *args, **named)
+    def add_if_new(self, name: Ref, ref: ObjectID, *rest: Any, **named: Any) -> bool:
+        """Let a ref name an object, unless it names one."""
+        with self._writing():
+            resolved = self._resolve(name)
+            if self.read_ref(resolved):
+                return False
+            self._write(resolved, ref)
+            return True
 
-    def remove_if_equals(self, name: Ref, *args: Any, **named: Any) -> bool:
-        """Do as dulwich does, durably."""
-        with self._writing(name):
-            return super().remove_if_equals(name, *args, **named)
+    def set_symbolic_ref(self, name: Ref, other: Ref, *rest: Any, **named: Any) -> None:
+        """Let a ref lead to another one."""
+        for each in (name, other):
+            self._check_refname(each)
+        with self._writing():
+            self._write(name, SYMREF + other)
 
-    def set_symbolic_ref(self, name: Ref, *args: Any, **named: Any) -> None:
-        """Do as dulwich does, durably."""
-        with self._writing(name):
-            super().set_symbolic_ref(name, *args, **named)
+    def remove_if_equals(self, name: Ref, old_ref: ObjectID | None, *rest: Any, **named: Any) -> bool:
+        """Remove a ref, if it names `old_ref` or that is None."""
+        self._check_refname(name)
+        with self._writing():
+            if old_ref is not None and (self.read_ref(name) or ZERO_SHA) != old_ref:
+                return False
+            self._remove(name)
+            return True
 
     def add_packed_refs(self, new_refs: Mapping[Ref, ObjectID | None]) -> None:
-        """Do as dulwich does, durably."""
-        with self._writing(*new_refs):
-            super().add_packed_refs(new_refs)
+        """Put refs into `packed-refs`, or take them from there, and leave no file of theirs."""
+        for ref in new_refs:
+            self._check_refname(ref)
+        with self._writing():
+            packed = {**self.get_packed_refs(), **new_refs}
+            self._write_packed({ref: id for ref, id in packed.items() if id is not None})
+            for ref in new_refs:
+                self._remove_file(ref)
 
     @contextmanager
-    def _writing(self, *names: Ref) -> Iterator[None]:
-        """Let dulwich write refs, private and durable whatever it makes of them."""
+    def _writing(self) -> Iterator[None]:
+        """Hold the lock, and remove the lock files of processes that died: nobody else writes refs now."""
         with self._locked():
-            self._remove_locks()
-            files = {os.fsdecode(self.refpath(ref)) for name in names for ref in self._follow(name)}
-            for file in files:
-                disk.make_directories(os.path.dirname(file))
-            yield
-            # dulwich removes directories that are empty, and this one is needed.
-            disk.make_directories(os.path.dirname(StoreLayout(self._store).ref))
-            for file in (*files, os.path.join(self._store, "packed-refs")):
-                if os.path.isfile(file):
-                    disk.set_mode(file, 0o600)
-            above = {above for file in files for above in self._list_above(file)}
-            for directory in sorted(above, reverse=True):
-                disk.sync_names(directory)
-
-    def _follow(self, name: Ref) -> list[Ref]:
-        """Name the refs that are meant, as far as they can be paths; dulwich refuses all others."""
-        try:
-            names, _ = self.follow(name)
-        except SymrefLoop:
-            names = [name]
-        return [name for name in names if refname_is_safe(name)]
-
-    def _list_above(self, file: str) -> Iterator[str]:
-        """List the directories above a file that are there, up to the store; empty ones may be gone."""
-        while file != self._store:
-            file = os.path.dirname(file)
-            if os.path.isdir(file):
-                yield file
-
-    def _remove_locks(self) -> None:
-        """Remove what processes left that died: nobody writes refs without the lock of the store."""
-        found = [os.path.join(self._store, f"{name}.lock") for name in ("HEAD", "packed-refs")]
-        for directory, _, files in os.walk(os.path.join(self._store, "refs")):
-            found += [os.path.join(directory, name) for name in files if name.endswith(".lock")]
-        for path in found:
-            if os.path.lexists(path):
+            found = [os.path.join(self._store, f"{name}.lock") for name in ("HEAD", "packed-refs")]
+            for directory, _, files in os.walk(os.path.join(self._store, "refs")):
+                found += [os.path.join(directory, name) for name in files if name.endswith(".lock")]
+            for path in filter(os.path.lexists, found):
                 disk.remove_file(path)
+            yield
+
+    def _resolve(self, name: Ref) -> Ref:
+        """Name the ref that one leads to; RefFormatError if it could be no file among the refs."""
+        self._check_refname(name)
+        with suppress(SymrefLoop):
+            name = self.follow(name)[0][-1]
+        if not refname_is_safe(name):
+            raise RefFormatError(name)
+        return name
+
+    def _write(self, ref: Ref, content: bytes) -> None:
+        if not (valid_hexsha(content) or content.startswith(SYMREF)):
+            raise ValueError(f"{content!r} is neither an id nor a symbolic ref")
+        path = os.fsdecode(self.refpath(ref))
+        if any(each.startswith(ref + b"/") or ref.startswith(each + b"/") for each in self.get_packed_refs()):
+            raise StoreFailed(path, "another ref is in its way")
+        above = os.path.dirname(path)
+        is_new = not os.path.isdir(above)
+        disk.make_directories(above)
+        disk.write_file(path, content + b"\n", beside=StoreLayout(self._store).config)
+        while is_new and above != self._store:
+            above = os.path.dirname(above)
+            disk.sync_names(above)
+
+    def _remove(self, ref: Ref) -> None:
+        # The file last, so that what was packed before does not come back.
+        packed = self.get_packed_refs()
+        if ref in packed:
+            self._write_packed({each: id for each, id in packed.items() if each != ref})
+        self._remove_file(ref)
+
+    def _remove_file(self, ref: Ref) -> None:
+        """Remove the file of a ref, and the directories that are empty then, but for git's own."""
+        path = os.fsdecode(self.refpath(ref))
+        disk.remove_file(path)
+        above, own = os.path.dirname(path), os.path.dirname(StoreLayout(self._store).ref)
+        with suppress(OSError):
+            while len(above) > len(own):
+                os.rmdir(above)
+                above = os.path.dirname(above)
+        if os.path.isdir(above):
+            disk.sync_names(above)
+
+    def _write_packed(self, refs: Mapping[Ref, ObjectID]) -> None:
+        content = BytesIO()
+        write_packed_refs(content, refs)
+        disk.write_file(os.path.join(self._store, "packed-refs"), content.getvalue())
 
 
 def drop_own_refs(layout: StoreLayout) -> None:
@@ -336,9 +370,7 @@ class ShadowObjectStore(DiskObjectStore):
         self.add_objects([(obj, None)])
 
     def add_objects(
-        self,
-        objects: Sequence[tuple[ShaFile, str | None]],
-        progress: Callable[..., None] | None = None,
+        self, objects: Sequence[tuple[ShaFile, str | None]], progress: Callable[..., None] | None = None
     ) -> Pack | None:
         """Write objects into a pack of their own, durably."""
         del progress
@@ -355,12 +387,14 @@ class ShadowObjectStore(DiskObjectStore):
                 writer.abandon()
                 raise
             pack = self._publish(file)
-            self._join_small()
+            # It is written, so nothing after it can fail (invariant 11).
+            with suppress(ShadowError):
+                self._join_small()
         return pack
 
     def add_pack(self) -> tuple[BinaryIO, Callable[[], None], Callable[[], None]]:
         """Give a file to write a pack to, what publishes it durably, and what throws it away."""
-        file = _Incoming(self._packs)
+        file = IncomingPack(self._packs)
 
         def commit() -> Pack | None:
             if not file.tell():
@@ -387,14 +421,14 @@ class ShadowObjectStore(DiskObjectStore):
         """Read a pack from a stream, add what its deltas are made of, and publish it durably."""
         if max_input_size:
             read_all, read_some = _bound_read_callables(read_all, read_some, max_input_size)
-        file = _Incoming(self._packs)
+        file = IncomingPack(self._packs)
         with file.abandoned_if_it_fails():
             indexer = Indexer(file, SHA1.hash_func, resolve_ext_ref=self.get_raw)
             copier = PackStreamCopier(SHA1.hash_func, read_all, read_some, file, delta_iter=indexer)  # type: ignore[arg-type]  # as in dulwich
             copier.verify(progress)
             return self._complete(file, indexer)
 
-    def _complete(self, file: _Incoming, indexer: Indexer) -> Pack:
+    def _complete(self, file: IncomingPack, indexer: Indexer) -> Pack:
         """List what came in by what it hashes to, read it back, and publish it."""
         file.flush()
         entries = [(id, offset, crc or 0) for id, offset, crc in indexer]
@@ -425,9 +459,6 @@ class ShadowObjectStore(DiskObjectStore):
                     if id not in writer:
                         writer.copy(id, [pack.read_entry(id)[0]], crc)
             (file,) = writer.complete()
-        except StoreDamaged:
-            writer.abandon()
-            return
         except BaseException:
             writer.abandon()
             raise
@@ -447,56 +478,6 @@ class ShadowObjectStore(DiskObjectStore):
     add_alternate_path = generate_pack_bitmaps = write_midx = write_commit_graph = _refuse
 
 
-class _Incoming(BufferedRandom):
-    """The file of a pack that comes in, which takes long: the lock is not held meanwhile."""
-
-    def __init__(self, directory: str) -> None:
-        self._directory = directory
-        self._path = os.path.join(directory, f"{INCOMING_PREFIX}{os.getpid()}-{os.urandom(6).hex()}")
-        super().__init__(_StoreFile(self._path, "x+b", opener=lambda path, _: disk.create_file(path)))
-
-    @contextmanager
-    def abandoned_if_it_fails(self) -> Iterator[None]:
-        """If the body raises, leave nothing."""
-        try:
-            yield
-        except BaseException:
-            self.abandon()
-            raise
-
-    def abandon(self) -> None:
-        """Remove it, and its index."""
-        with suppress(StoreFailed):
-            self.close()
-        remove_temporary(self._directory, PackFile("", os.path.basename(self._path)))
-
-    def complete(self, entries: Sequence[tuple[bytes, int, int]], checksum: bytes) -> PackFile:
-        """Make it durable, with an index of these entries, and read all of it back."""
-        self.flush()
-        disk.sync(self.fileno(), self._path)
-        self.close()
-        index = encode_pack_index(entries, checksum)
-        file = PackFile(f"pack-{checksum.hex()}", os.path.basename(self._path))
-        disk.write_file(os.path.join(self._directory, file.index), index)
-        pack = OurPack.with_index(self._path, index)
-        try:
-            for id in pack.ids():
-                for _ in pack.stream_entry(id):
-                    pass
-        finally:
-            pack.close()
-        return file
-
-
-class _StoreFile(FileIO):
-    """A file whose errors are ours."""
-
-    def write(self, content: Any) -> int:  # Any: a buffer
-        disk.before_write("write", str(self.name))
-        with disk.store_errors(str(self.name)):
-            return super().write(content)
-
-
 def _as_raw(name: bytes) -> bytes:
     return name if len(name) == 20 else hex_to_sha(ObjectID(name))
 
@@ -512,4 +493,6 @@ def _deflate(obj: ShaFile) -> tuple[bytes, bytes, int, bytes]:
 def _is_plain(pack: OurPack) -> bool:
     """Tell whether a pack was written here, object by object, and has no deltas."""
     keep = disk.read_if_there(pack.path.removesuffix(PACK_SUFFIX) + KEEP_SUFFIX)
-    return keep == FROM_OUTSIDE and all(pack.read_head(offset).base is None for _, offset, _ in pack.entries())
+    return keep == FROM_OUTSIDE and all(
+        pack.read_head(offset).base is None for _, offset, _ in pack.entries()
+    )
