@@ -218,7 +218,7 @@ def test_every_object_is_read_as_git_reads_it(repo: ShadowRepo, shadow: Shadow) 
         id, kind, size = line.split()
         found = repo[id.encode()]
         assert (found.type_name.decode(), found.raw_length(), found.id) == (kind, int(size), id.encode())
-        assert id.encode() in repo.object_store
+        assert ObjectID(id.encode()) in repo.object_store
         assert repo.object_store.contains_packed(ObjectID(id.encode()))
         assert list(repo.object_store.iter_prefix(id[:10].encode())) == [id.encode()]
 
