@@ -250,6 +250,25 @@ class Access:
             # What is purged is in no tree any more; who does something else may go on.
             self.recovered.append(f"a purge is not finished yet: {error}")
 
+    def tidy_before_close(self) -> None:
+        """Repack for a moment, if this process leaves much of it to do and nobody else is at work."""
+        if self._opened is None or self.has_idle_time or not self._opened.leaves_much:
+            return
+        with suppress(ShadowError), self.locked(timeout_s=0) as opened:
+            opened.tidy(self.limits.packs.close_s)
+
+    def keep_budget(self) -> list[str]:
+        """Free or forget what the budget has no room for. It comes after a record, so it can only warn."""
+        budget = self.settings.store_budget
+        try:
+            if not budget or self._opened is None or not self._opened.exceeds(budget):
+                return []
+            from shadowtree.retention.budget import keep_budget
+
+            return keep_budget(self.locked, self.settings)
+        except ShadowError as error:
+            return [f"the store could not be kept within its budget: {error}"]
+
     # As a repository
 
     def open_repo(self) -> ShadowRepo:
@@ -266,18 +285,6 @@ class Access:
     def _read_journaled(self) -> list[PackBytes]:
         with self.mutex:
             return list(self._open_store().journal.packs.read_all())
-
-    def keep_budget(self) -> list[str]:
-        """Free or forget what the budget has no room for. It comes after a record, so it can only warn."""
-        budget = self.settings.store_budget
-        try:
-            if not budget or self._opened is None or not self._opened.exceeds(budget):
-                return []
-            from shadowtree.retention.budget import keep_budget
-
-            return keep_budget(self.locked, self.settings)
-        except ShadowError as error:
-            return [f"the store could not be kept within its budget: {error}"]
 
     # A store that may be damaged
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, suppress
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -36,7 +36,7 @@ def in_thread(
     @wraps(method)
     async def call(self: AsyncShadow, /, *args: P.args, **named: P.kwargs) -> Result:
         call_it: Callable[P, Result] = getattr(self._shadow, method.__name__)
-        return await _finish_in_thread(partial(call_it, *args, **named))
+        return await _finish_in_thread(call_it, *args, **named)
 
     return call
 
@@ -54,9 +54,9 @@ def around(
         try:
             yield handle
         except BaseException as error:
-            await _finish_in_thread(partial(_leave_with, recording, error))
+            await _finish_in_thread(recording.__exit__, type(error), error, error.__traceback__)
             raise
-        await _finish_in_thread(partial(recording.__exit__, None, None, None))
+        await _finish_in_thread(recording.__exit__, None, None, None)
 
     return enter
 
@@ -193,9 +193,9 @@ class AsyncShadow:
     wrap = in_thread(Shadow.wrap)
 
 
-async def _finish_in_thread(call: Callable[[], Result]) -> Result:
+async def _finish_in_thread(call: Callable[P, Result], *args: P.args, **named: P.kwargs) -> Result:
     """Run a call in a thread, and wait for its end even when cancelled: it cannot be stopped halfway."""
-    task = asyncio.ensure_future(asyncio.to_thread(call))
+    task = asyncio.ensure_future(asyncio.to_thread(call, *args, **named))
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
@@ -206,12 +206,3 @@ async def _finish_in_thread(call: Callable[[], Result]) -> Result:
         if not task.cancelled():
             task.exception()
         raise
-
-
-def _leave_with(recording: AbstractContextManager[object], error: BaseException) -> None:
-    """Pass an error to a context manager; that it raises the same one again is no news."""
-    try:
-        recording.__exit__(type(error), error, error.__traceback__)
-    except BaseException as again:
-        if again is not error:
-            raise

@@ -140,7 +140,10 @@ def remove_orphans(
             removed.append(known)
         else:
             kept.append(replace(known, doubt=doubt))
-    remove_remains(environ)
+    directory = Places(environ).stores
+    if directory is not None:
+        # What is left of stores whose making or removing was interrupted.
+        stores.remove_all_unfinished(directory)
     return Removal([known.store for known in removed], sum(each.bytes for each in removed), kept)
 
 
@@ -155,13 +158,6 @@ def destroy_store(store: str | os.PathLike[str], *, timeout_s: float) -> None:
             raise StoreFailed(path, "an act was interrupted in it, and cannot be made good here")
         refuse_foreign(path)
         stores.remove(path)
-
-
-def remove_remains(environ: Mapping[str, str]) -> None:
-    """Remove what is left of stores whose making or removing was interrupted."""
-    directory = Places(environ).stores
-    if directory is not None:
-        stores.remove_all_unfinished(directory)
 
 
 def _require_store(store: str | os.PathLike[str]) -> str:

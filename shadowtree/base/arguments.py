@@ -90,11 +90,16 @@ def parse_path(given: str | os.PathLike[str], worktree: str) -> RelPath:
 
 
 def _make_relative(path: str, worktree: str) -> str:
-    """Follow links on the way to a path, as the worktree's own path is real; what is there may be a link."""
-    path = path.rstrip(os.sep) or os.sep
-    if os.path.realpath(path) == worktree:
+    """Follow links on the way to the worktree, whose own path is real, but none inside of it.
+
+    What is recorded below a directory that has become a link since is meant by its name.
+    """
+    written = os.path.normpath(path)
+    if os.path.commonpath([worktree, written]) == worktree:
+        return os.path.relpath(written, worktree)
+    if os.path.realpath(written) == worktree:
         return "."
-    real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    real = os.path.join(os.path.realpath(os.path.dirname(written)), os.path.basename(written))
     return os.path.relpath(real, worktree)
 
 

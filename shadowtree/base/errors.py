@@ -54,15 +54,13 @@ def _count(number: int, noun: str) -> str:
 
 
 def describe_size(size_bytes: int) -> str:
-    """Write a number of bytes as people do: `512 bytes`, `2.0 GiB`."""
-    if size_bytes < 1024:
-        return _count(size_bytes, "byte")
-    size, unit = size_bytes / 1024, "KiB"
-    for larger in ("MiB", "GiB", "TiB"):
-        if size < 1024:
+    """Write a size in its largest unit: `512 B`, `1.5 KiB`, `20 MiB`."""
+    size, unit = float(size_bytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size < 1023.5:
             break
         size, unit = size / 1024, larger
-    return f"{size:,.1f} {unit}"
+    return f"{size:.0f} {unit}" if unit == "B" or size >= 99.95 else f"{size:.1f} {unit}"
 
 
 def _tell_forgetting(forgotten_ms: int) -> str:
@@ -264,22 +262,19 @@ class UnsafePath(ShadowError):
         super().__init__(f"{path} is not safe to use: {why}")
 
 
-class StoreFailed(ShadowError):
+class _FileFailed(ShadowError):
+    def __init__(self, path: str, why: str) -> None:
+        self.path = path
+        self.why = why
+        super().__init__(f"{path}: {why}")
+
+
+class StoreFailed(_FileFailed):
     """Reading or writing a file of the store failed."""
 
-    def __init__(self, path: str, why: str) -> None:
-        self.path = path
-        self.why = why
-        super().__init__(f"{path}: {why}")
 
-
-class WorktreeFailed(ShadowError):
+class WorktreeFailed(_FileFailed):
     """Reading or writing the worktree itself failed."""
-
-    def __init__(self, path: str, why: str) -> None:
-        self.path = path
-        self.why = why
-        super().__init__(f"{path}: {why}")
 
 
 class DaemonFailed(ShadowError):

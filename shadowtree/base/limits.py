@@ -19,13 +19,13 @@ class PackLimits:
     journaled_bytes: int = 256 << 10
     """A pack of at most this many bytes, with its index, is journaled in the timeline."""
     many: int = 16
-    """With this many journaled packs a command merges them."""
+    """With this many journaled packs a command merges some of them..."""
+    merged_bytes: int = 128 << 10
+    """...into one of at most this many bytes, which takes a few milliseconds."""
     much_bytes: int = 4 << 20
-    """If fresh packs have more bytes than this, records repack some of them."""
+    """If fresh packs have more bytes than this, records write some of them anew, with deltas."""
     slice_records: int = 10
     """One record in so many does that."""
-    slice_s: float = 0.01
-    """For how long, about."""
     close_s: float = 0.1
     """For how long a host that closes a store does."""
     bytes_a_second: int = 40 << 20

@@ -8,7 +8,7 @@ knows which names git forbids in a tree.
 from __future__ import annotations
 
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from shadowtree.base.frozen import frozen
 
@@ -46,6 +46,14 @@ def ancestors(path: RelPath) -> Iterator[RelPath]:
         directory = parent_of(directory)
 
 
+def by_directory(paths: Iterable[RelPath]) -> dict[RelPath, set[bytes]]:
+    """Sort paths by the directory that each is in."""
+    names: dict[RelPath, set[bytes]] = {}
+    for path in paths:
+        names.setdefault(parent_of(path), set()).add(path.rpartition(b"/")[2])
+    return names
+
+
 def is_among(path: RelPath, paths: Collection[RelPath]) -> bool:
     """Tell whether a path is one of these, or below one; the root has all below it."""
     return path in paths or ROOT in paths or any(above in paths for above in ancestors(path))
@@ -59,11 +67,6 @@ def to_text(path: bytes) -> str:
 def from_text(text: str) -> RelPath:
     """Turn text back into a path."""
     return RelPath(text.encode("utf-8", "surrogateescape"))
-
-
-def is_dot_git(name: bytes) -> bool:
-    """Tell whether this is the entry of a repository's own files, which are never covered."""
-    return name == b".git"
 
 
 TEMPORARY_PREFIX = b".shadowtree-tmp-"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shadowtree.base.frozen import frozen
-from shadowtree.base.paths import RelPath, is_among, parent_of
+from shadowtree.base.paths import RelPath, is_among
 
 PURGED = "purged"
 """Why nothing is known of a path that was purged."""
@@ -27,18 +27,10 @@ class Tombstones:
         start = directory + b"/" if directory else b""
         return bool(self.blobs) or any(path.startswith(start) for path in self.paths)
 
-    def names_by_directory(self) -> dict[RelPath, set[bytes]]:
-        """Give the names of purged paths by the directories that they are in."""
-        names: dict[RelPath, set[bytes]] = {}
-        for path in self.paths:
-            names.setdefault(parent_of(path), set()).add(path.rpartition(b"/")[2])
-        return names
-
     def key(self) -> bytes:
         """Tell these tombstones from others; empty if there are none."""
-        return (
-            b"\0".join([*sorted(self.paths), b"", *sorted(self.blobs)]) if self.paths or self.blobs else b""
-        )
+        parts = [*sorted(self.paths), b"", *sorted(self.blobs)]
+        return b"\0".join(parts) if len(parts) > 1 else b""
 
 
 NO_TOMBSTONES = Tombstones()

@@ -131,13 +131,16 @@ class Capture:
             opened.publisher.publish(self._pack)
         with opened.publisher.recording():
             last = opened.journal.last_tree()
-            if last is None or (last.tree, last.facts) != (tree, facts) or also:
+            is_new = last is None or (last.tree, last.facts) != (tree, facts) or bool(also)
+            if last is None or is_new:
                 last = opened.journal.add_tree(
                     tree=tree, facts=facts, also=also, files=self.scan.files, time_s=time_s
                 )
             yield last
         try:
-            opened.publisher.merge()
+            if is_new:
+                opened.publisher.merge()
+                opened.tidy_a_little(last, has_idle_time=self._site.has_idle_time)
             settle(self.scan)
             opened.remember(self.scan)
             if self._site.watch is not None:

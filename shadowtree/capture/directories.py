@@ -11,8 +11,6 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from functools import cache
-from itertools import repeat
-from operator import attrgetter
 from stat import S_ISLNK
 
 from shadowtree.base.paths import RelPath, join, parent_of
@@ -22,8 +20,6 @@ STAMP_SIZE = 5
 """How many numbers make a file's stamp: mtime, ctime, size, inode, mode."""
 ID_SIZE = 20
 NO_ID = bytes(ID_SIZE)
-SMUDGED = (0, 0, 0, 0, 0)
-"""The stamp of a file that has to be read again: no file has it."""
 
 DirectoryStamp = tuple[int, int, int]
 """What tells that no name came or went: mtime and ctime in ns, inode."""
@@ -40,34 +36,13 @@ OWN_EXCLUDED = 4
 """`.shadowtreeignore` excludes it: only what a `!` rule brings back is covered."""
 
 
+def leaves_out(mode: int) -> bool:
+    """Tell whether what is in a directory is left out, unless a rule or an index names it."""
+    return mode not in (NORMAL, FORCED)
+
+
 class Directory:
     """What a scan found in one directory; `tree` and `facts` are filled in by the snapshot."""
-
-    __slots__ = (
-        "below_ids",
-        "exclude_text",
-        "excluded",
-        "facts",
-        "has_repository",
-        "ids",
-        "ignore_stamp",
-        "ignore_text",
-        "is_stale",
-        "linked",
-        "missing",
-        "mode",
-        "names",
-        "path",
-        "pending",
-        "rules_key",
-        "skipped",
-        "stamp",
-        "stats",
-        "subdirectories",
-        "tracked",
-        "tracked_key",
-        "tree",
-    )
 
     def __init__(self, path: RelPath, mode: int) -> None:
         self.path = path
@@ -114,9 +89,7 @@ class Directory:
         What is changed in place, stamps and ids of files, is still shared.
         """
         other = Directory.__new__(Directory)
-        # Twice as fast as a loop that gets and sets each of them.
-        for _ in map(setattr, repeat(other), Directory.__slots__, _values_of(self)):
-            pass
+        vars(other).update(vars(self))
         return other
 
     def with_stats(self, stats: array[int]) -> Directory:
@@ -168,39 +141,32 @@ class Directory:
         """Name what is left out here, directories among them."""
         return [*self.excluded, *(name for name, _ in self.skipped if name)]
 
-    def set_file(self, row: int, stamp: tuple[int, ...], object_id: bytes) -> None:
-        """Note what a covered file holds, and with which stamp."""
+    def set_stamp(self, row: int, stamp: tuple[int, ...]) -> None:
+        """Note with which stamp a covered file was seen."""
         if stamp[4] != self.file_mode(row):
             self.is_stale = True
         self.stats[row * STAMP_SIZE : (row + 1) * STAMP_SIZE] = array("q", stamp)
-        self.set_id(row, object_id)
 
     def set_id(self, row: int, object_id: bytes) -> None:
-        """Note what a covered file holds; its stamp is known already."""
-        if object_id == self.file_id(row):
-            return
-        self.is_stale = True
+        """Note what a covered file holds."""
+        if object_id != self.file_id(row):
+            self.is_stale = True
         self.ids[row * ID_SIZE : (row + 1) * ID_SIZE] = object_id
 
     def drop_files(self, rows: set[int]) -> None:
         """Forget covered files that went away while they were read."""
         keep = [row for row in range(len(self.names)) if row not in rows]
         self.names = [self.names[row] for row in keep]
-        size = STAMP_SIZE
-        self.stats = array("q", [n for row in keep for n in self.stats[row * size : (row + 1) * size]])
-        self.ids = bytearray(b"".join([self.ids[row * ID_SIZE : (row + 1) * ID_SIZE] for row in keep]))
+        self.stats = array("q", [number for row in keep for number in self.file_stamp(row)])
+        self.ids = bytearray(b"".join([self.file_id(row) for row in keep]))
         places = {row: place for place, row in enumerate(keep)}
         self.pending = [places[row] for row in self.pending if row in places]
         self.stamp = None
         self.is_stale = True
 
     def smudge(self, row: int) -> None:
-        """Have a covered file read again next time; its mode stays known."""
-        mode = self.file_mode(row)
-        self.stats[row * STAMP_SIZE : (row + 1) * STAMP_SIZE] = array("q", (*SMUDGED[:4], mode))
-
-
-_values_of = attrgetter(*Directory.__slots__)
+        """Have a covered file read again next time: no file has this stamp. Its mode stays known."""
+        self.set_stamp(row, (0, 0, 0, 0, self.file_mode(row)))
 
 
 def join_ids(directories: Iterable[Directory]) -> bytes:
@@ -247,12 +213,14 @@ class Census:
         self.rules: dict[RelPath, RulesKey] = {}
         """What was in force at the root and at the top of each repository."""
 
-    def __len__(self) -> int:
-        return len(self._directories)
-
     def get(self, path: RelPath) -> Directory | None:
         """Give a directory as it was last recorded."""
         return self._directories.get(path)
+
+    def has(self, path: RelPath, mode: int) -> bool:
+        """Tell whether a directory was recorded under the same rules."""
+        known = self._directories.get(path)
+        return known is not None and known.mode == mode
 
     def paths(self) -> Collection[RelPath]:
         """Name every directory."""
@@ -269,12 +237,13 @@ class Census:
         # What could not be read may be readable by now; the files of a repository lie where nobody watches;
         # rules that changed a moment ago may have changed once more behind the same stamp.
         is_doubtful = bool(directory.skipped) or directory.has_repository or directory.ignore_stamp == ()
-        if not is_watched and not is_doubtful and _is_bare(directory) and directory.stamp is not None:
+        is_bare = leaves_out(directory.mode) and not directory.names and directory.ignore_stamp is None
+        if not is_watched:
+            self.unwatched.add(path)
+        if is_bare and not is_watched and not is_doubtful and directory.stamp is not None:
             self._bare[path] = directory.stamp
         elif is_doubtful or not is_watched:
             self.restless.add(path)
-        if not is_watched:
-            self.unwatched.add(path)
         if linked:
             self._linked[path] = linked
 
@@ -292,24 +261,11 @@ class Census:
     def find_stirred(self, root: str) -> Iterator[RelPath]:
         """Name the ignored directories in which names came or went since, by a glance at each."""
         top = os.fsencode(root) + b"/"
-        for path, stamp in self._bare.items():
-            try:
-                status = os.stat(top + path, follow_symlinks=False)
-            except OSError:
-                yield path
-                continue
-            if (status.st_mtime_ns, status.st_ctime_ns, status.st_ino) != stamp:
-                yield path
+        return (path for path, stamp in self._bare.items() if _stamp_directory(top + path) != stamp)
 
-    def linked_files(self) -> Iterator[RelPath]:
+    def linked_files(self) -> list[RelPath]:
         """Name the files that have other names too, or had."""
-        for path, names in self._linked.items():
-            for name in names:
-                yield join(path, name)
-
-    def is_checked(self, path: RelPath) -> bool:
-        """Tell whether each scan finds out by itself what changed in a directory."""
-        return path in self.restless or path in self.unwatched
+        return [join(path, name) for path, names in self._linked.items() for name in names]
 
     def is_linked(self, path: RelPath) -> bool:
         """Tell whether a file has other names too, or had."""
@@ -335,7 +291,9 @@ class Census:
                 waiting += [join(known.path, name) for name, _ in known.subdirectories]
 
 
-def _is_bare(directory: Directory) -> bool:
-    """Tell whether the listing of a directory is all that matters of it."""
-    is_ignored = directory.mode not in (NORMAL, FORCED)
-    return is_ignored and not directory.names and directory.ignore_stamp is None
+def _stamp_directory(path: bytes) -> DirectoryStamp | None:
+    try:
+        status = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_ino

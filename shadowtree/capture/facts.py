@@ -19,13 +19,14 @@ Equal subtrees have equal ids, so comparing and storing facts costs what changed
 
 from __future__ import annotations
 
+import stat
 from collections import Counter
 from collections.abc import Collection
 
 from shadowtree.base.errors import StoreDamaged
 from shadowtree.base.frozen import field, frozen, replace
 from shadowtree.base.paths import from_text, to_text
-from shadowtree.capture.directories import Directory
+from shadowtree.capture.directories import GIT_IGNORE, Directory
 from shadowtree.store.git_format import blob_id
 
 DIRECTORY_BLOB = b"%directory"
@@ -86,6 +87,27 @@ class RootRules:
 def veil(text: bytes, purged: Collection[bytes]) -> bytes:
     """Give the text of rules as it may be recorded: if it was purged, it is not said what it was."""
     return ANYTHING if purged and blob_id(text) in purged else text
+
+
+def encode_blobs(directory: Directory, purged: Collection[bytes], *, has_entry: bool) -> dict[bytes, bytes]:
+    """Give the blobs that tell of one directory, by their names; the rules of the root are not among them."""
+    blobs = {}
+    records = encode_directory(directory, has_entry=has_entry)
+    if records:
+        blobs[DIRECTORY_BLOB] = records
+    if not _holds_rules(directory):
+        blobs[IGNORE_BLOB] = veil(directory.ignore_text or b"", purged)
+    if directory.exclude_text:
+        blobs[EXCLUDE_BLOB] = veil(directory.exclude_text, purged)
+    return blobs
+
+
+def _holds_rules(directory: Directory) -> bool:
+    """Tell whether the tree holds the `.gitignore` that was in force; it may have changed since."""
+    row = directory.find_file(GIT_IGNORE)
+    if row is None or stat.S_ISLNK(directory.file_mode(row)):
+        return not directory.ignore_text
+    return directory.file_id(row) == blob_id(directory.ignore_text or b"")
 
 
 def encode_directory(directory: Directory, *, has_entry: bool) -> bytes:

@@ -11,24 +11,24 @@ from array import array
 from collections.abc import Callable, Collection
 from operator import itemgetter
 
-from shadowtree.base.paths import ROOT, RelPath, is_dot_git, is_forbidden, is_own_temporary, join
+from shadowtree.base.paths import ROOT, RelPath, by_directory, is_forbidden, is_own_temporary, join
 from shadowtree.base.tombstones import PURGED
 from shadowtree.capture.directories import (
     EXCLUDED,
-    FORCED,
     GIT_IGNORE,
     HEAVY,
     ID_SIZE,
-    NORMAL,
     STAMP_SIZE,
     Directory,
     DirectoryStamp,
+    leaves_out,
 )
 from shadowtree.capture.rules.policy import COVERED, LEFT_OUT, TRACKED, Policy
 from shadowtree.capture.rules.sources import RuleFiles, stamp_gitignore
 from shadowtree.system.files import INODE_MASK, stamp_of, why_unreadable
 
-TOO_BIG = "too big"
+DOT_GIT = b".git"
+"""The entry of a repository's own files, which are never covered. Other spellings are `FORBIDDEN_NAME`."""
 FORBIDDEN_NAME = "git forbids the name"
 NO_FILE = "neither file nor link"
 
@@ -42,7 +42,7 @@ class Lister:
         self._max_file_size = max_file_size
         self._rule_files = rule_files
         self._was_covered = was_covered
-        self._purged = rule_files.tombstones.names_by_directory()
+        self._purged = by_directory(rule_files.tombstones.paths)
 
     def list_directory(
         self, path: RelPath, mode: int, above: Policy | None, fd: int, cached: Directory | None
@@ -52,7 +52,7 @@ class Lister:
         with os.scandir(fd) as entries:
             listed = [(os.fsencode(entry.name), entry) for entry in entries]
         names = {name for name, _ in listed}
-        directory.has_repository = b".git" in names and path != ROOT
+        directory.has_repository = DOT_GIT in names and path != ROOT
         if GIT_IGNORE in names:
             self._rule_files.read_gitignore(directory, fd)
         policy = self._rule_files.make_policy(above, directory)
@@ -62,7 +62,7 @@ class Lister:
         files: list[tuple[bytes, os.stat_result]] = []
         purged = self._purged.get(path, ())
         for name, entry in listed:
-            if is_dot_git(name) or is_own_temporary(name):
+            if name == DOT_GIT or is_own_temporary(name):
                 continue
             is_directory = entry.is_dir(follow_symlinks=False)
             if name in purged:
@@ -106,7 +106,7 @@ class Lister:
         elif verdict == COVERED and kind == stat.S_IFREG and status.st_size > self._max_file_size:
             path = join(directory.path, name)
             if not policy.is_tracked(name) and not self._was_covered(path):
-                problem = f"{TOO_BIG}: {status.st_size} bytes"
+                problem = f"too big: {status.st_size} bytes"
         if problem is not None:
             directory.skipped.append((name, problem))
             return None
@@ -117,14 +117,14 @@ class Lister:
 
 def _exclude(directory: Directory, name: bytes) -> None:
     """Note what the rules leave out, unless they leave out all that is here."""
-    if directory.mode in (NORMAL, FORCED):
+    if not leaves_out(directory.mode):
         directory.excluded.append(name)
 
 
 def _leave_purged(directory: Directory, policy: Policy, name: bytes, *, is_directory: bool) -> None:
     """Leave out what was purged; if the rules would have covered it, it is listed as skipped."""
     if is_directory:
-        is_left_out = policy.judge_directory(name)[0] not in (NORMAL, FORCED)
+        is_left_out = leaves_out(policy.judge_directory(name)[0])
     else:
         is_left_out = policy.judge_file(name) == LEFT_OUT
     if is_left_out:
@@ -136,10 +136,10 @@ def _leave_purged(directory: Directory, policy: Policy, name: bytes, *, is_direc
 def _judge_directory(directory: Directory, policy: Policy, name: bytes) -> None:
     mode, is_entered = policy.judge_directory(name)
     if is_entered and is_forbidden(name, is_directory=True):
-        if mode in (NORMAL, FORCED):
+        if not leaves_out(mode):
             directory.skipped.append((name, FORBIDDEN_NAME))
         return
-    if mode not in (NORMAL, FORCED):
+    if leaves_out(mode):
         _exclude(directory, name)
     if is_entered:
         directory.subdirectories.append((name, mode))
@@ -151,29 +151,26 @@ def _note_files(
     cached: Directory | None,
     purged: Collection[bytes],
 ) -> None:
-    """Put the covered files in order; those that are as they were when last read keep their id."""
+    """Put the covered files in order; those that are as they were when last read keep their id.
+
+    The others have it too until they are read, and the directory its tree: what is new comes in their place.
+    """
     files.sort(key=itemgetter(0))
     directory.names = [name for name, _ in files]
     directory.linked = [name for name, status in files if status.st_nlink > 1]
     for _, status in files:
         directory.stats.extend(stamp_of(status))
     directory.ids = bytearray(ID_SIZE * len(files))
-    known = {} if cached is None else {name: row for row, name in enumerate(cached.names)}
+    known = cached or Directory(directory.path, directory.mode)
+    directory.tree, directory.facts = known.tree, known.facts
     for row, name in enumerate(directory.names):
-        old = known.get(name)
-        if (
-            cached is not None
-            and old is not None
-            and _stamp_at(cached, old) == _stamp_at(directory, row)
-            and cached.file_id(old) not in purged
-        ):
-            directory.set_id(row, cached.file_id(old))
-        else:
+        old = known.find_file(name)
+        is_same = old is not None and known.file_stamp(old) == directory.file_stamp(row)
+        is_purged = old is not None and known.file_id(old) in purged
+        if old is not None and not is_purged:
+            directory.set_id(row, known.file_id(old))
+        if not is_same or is_purged:
             directory.pending.append(row)
-
-
-def _stamp_at(directory: Directory, row: int) -> array[int]:
-    return directory.stats[row * STAMP_SIZE : (row + 1) * STAMP_SIZE]
 
 
 def is_listing_good(cached: Directory, stamp: DirectoryStamp, mode: int, fd: int) -> bool:
@@ -228,11 +225,7 @@ def _find_linked_rules(directory: Directory, fd: int) -> list[bytes]:
     """Name the rules of a directory that have other names too, if they are not among the covered files."""
     if directory.ignore_stamp is None or directory.find_file(GIT_IGNORE) is not None:
         return []
-    try:
-        status = os.stat(GIT_IGNORE, dir_fd=fd, follow_symlinks=False)
-    except OSError:
-        return []
-    return [GIT_IGNORE] if _has_other_names(status) else []
+    return [GIT_IGNORE] if _find_shared_inodes([GIT_IGNORE], fd) else []
 
 
 def find_aliases(directory: Directory, names: Collection[bytes], fd: int) -> set[int]:
@@ -240,21 +233,19 @@ def find_aliases(directory: Directory, names: Collection[bytes], fd: int) -> set
 
     A covered file may be one of them, and change by such a name.
     """
+    return _find_shared_inodes([name for name in names if directory.find_file(name) is None], fd)
+
+
+def _find_shared_inodes(names: Collection[bytes], fd: int) -> set[int]:
     inodes = set()
     for name in names:
-        if directory.find_file(name) is not None:
-            continue
         try:
             status = os.stat(name, dir_fd=fd, follow_symlinks=False)
         except OSError:
             continue
-        if _has_other_names(status):
+        if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
             inodes.add(status.st_ino & INODE_MASK)
     return inodes
-
-
-def _has_other_names(status: os.stat_result) -> bool:
-    return status.st_nlink > 1 and stat.S_ISREG(status.st_mode)
 
 
 def _note_changes(cached: Directory, stats: array[int]) -> Directory | None:
@@ -271,16 +262,15 @@ def _note_changes(cached: Directory, stats: array[int]) -> Directory | None:
 
 def look_at_names(
     cached: Directory, policy: Policy, told: Collection[bytes], suspects: Collection[bytes], fd: int
-) -> tuple[Directory, set[int]] | None:
-    """Look at some names only, and find the aliases among them; None: the directory has to be listed.
+) -> Directory | None:
+    """Look at some names only; None: the directory has to be listed.
 
     Files of which something was `told` have to be read, whatever their stamps say. Of `suspects` nothing was
     told, and their stamps count.
     """
     found: dict[int, os.stat_result] = {}
-    aliases = set()
     for name in {*told, *suspects}:
-        if is_own_temporary(name) or (is_dot_git(name) and not cached.path):
+        if is_own_temporary(name) or (name == DOT_GIT and not cached.path):
             continue
         try:
             status = os.stat(name, dir_fd=fd, follow_symlinks=False)
@@ -295,24 +285,22 @@ def look_at_names(
         if row is None:
             if not _is_no_matter(cached, policy, name, status):
                 return None
-            if status is not None and name in told and _has_other_names(status):
-                aliases.add(status.st_ino & INODE_MASK)
         elif status is None or stat.S_IFMT(cached.file_mode(row)) != stat.S_IFMT(status.st_mode):
             return None
-        elif name in told or stamp_of(status) != tuple(_stamp_at(cached, row)):
+        elif name in told or stamp_of(status) != cached.file_stamp(row):
             found[row] = status
-    return _with_found(cached, found) if found else cached, aliases
+    return _with_found(cached, found) if found else cached
 
 
 def _with_found(cached: Directory, found: dict[int, os.stat_result]) -> Directory:
-    stats = cached.stats[:]
+    directory, linked = cached.with_stats(cached.stats[:]), set(cached.linked)
     for row, status in found.items():
-        stats[row * STAMP_SIZE : (row + 1) * STAMP_SIZE] = array("q", stamp_of(status))
-    directory = cached.with_stats(stats)
+        directory.set_stamp(row, stamp_of(status))
+        linked.discard(cached.names[row])
+        if status.st_nlink > 1:
+            linked.add(cached.names[row])
     directory.pending = sorted(found)
-    looked_at = {cached.names[row] for row in found}
-    linked = [cached.names[row] for row in sorted(found) if found[row].st_nlink > 1]
-    directory.linked = sorted([*linked, *(name for name in cached.linked if name not in looked_at)])
+    directory.linked = sorted(linked)
     return directory
 
 
@@ -321,7 +309,7 @@ def _is_no_matter(cached: Directory, policy: Policy, name: bytes, status: os.sta
     if status is not None:
         is_left_out = cached.is_excluded(name) and not _is_looked_into(cached, name)
         return is_left_out and not stat.S_ISDIR(status.st_mode) and policy.judge_file(name) == LEFT_OUT
-    if cached.mode not in (NORMAL, FORCED):
+    if leaves_out(cached.mode):
         # What is left out there is not listed: it may have been there, and an index may track it.
         return False
     # It came and went; what an index tracks and is missing is missing still.

@@ -22,6 +22,7 @@ from shadowtree.system import disk
 from shadowtree.system.syscalls import boot_id
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.publish import Publisher
+from shadowtree.timeline.schema import TreeRecord
 
 
 class OpenStore:
@@ -38,6 +39,8 @@ class OpenStore:
         self.objects = self.open_objects()
         self.publisher = Publisher(layout, self.objects, self.journal, self._boot, limits.packs)
         self.cache = StatCache(layout.cache)
+        self._records = 0
+        """How often something was recorded by those who have no idle time."""
         self._is_at_rest = False
         """Whoever holds the lock next has nothing to make good, if it is this process."""
         self._has_resumed = False
@@ -145,6 +148,20 @@ class OpenStore:
             self.cache.renew_token()
         else:
             self.cache.discard()
+
+    def tidy_a_little(self, last: TreeRecord, *, has_idle_time: bool) -> None:
+        """Repack for a moment after some of the records, if much waits: for hosts that never `tidy`."""
+        self._records += 1
+        is_due = not has_idle_time and last.number % self.limits.packs.slice_records == 0
+        if is_due and self.publisher.has_much_waiting():
+            from shadowtree.timeline.tidy import condense_one
+
+            condense_one(self.objects, self.journal, self.publisher)
+
+    @property
+    def leaves_much(self) -> bool:
+        """Whether this process recorded more than a few times, and much waits to be repacked."""
+        return self._records >= self.limits.packs.slice_records and self.publisher.has_much_waiting()
 
     def tidy(self, seconds: float) -> bool:
         """Repack for about so many seconds; True if there is more to do."""

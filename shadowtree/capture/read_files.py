@@ -14,25 +14,8 @@ from hashlib import sha1
 from time import sleep, time_ns
 
 from shadowtree.base.tombstones import PURGED
-from shadowtree.capture.directories import (
-    FORCED,
-    GIT_IGNORE,
-    NORMAL,
-    STAMP_SIZE,
-    Directory,
-    git_mode,
-    join_ids,
-)
-from shadowtree.capture.facts import (
-    DIRECTORY_BLOB,
-    EXCLUDE_BLOB,
-    IGNORE_BLOB,
-    RULES_BLOB,
-    SUBTREE_PREFIX,
-    encode_directory,
-    encode_rules,
-    veil,
-)
+from shadowtree.capture.directories import GIT_IGNORE, STAMP_SIZE, Directory, git_mode, join_ids, leaves_out
+from shadowtree.capture.facts import RULES_BLOB, SUBTREE_PREFIX, encode_blobs, encode_rules
 from shadowtree.capture.scan import CHANGED_TYPE, Scan, is_there
 from shadowtree.store.git_format import (
     MODE_FILE,
@@ -42,10 +25,10 @@ from shadowtree.store.git_format import (
     encode_rows,
     encode_tree,
     object_header,
-    object_id,
 )
 from shadowtree.store.objects import Objects
 from shadowtree.system.files import (
+    KEPT_CHANGING,
     Cursor,
     FileStamp,
     TooLong,
@@ -70,7 +53,6 @@ _STREAM_SIZE = 2 << 20
 _STREAM_TRIES = 10
 _REST_S = 0.05
 """How long a large file must have rested: a single call may still be writing one that looks finished."""
-_KEPT_CHANGING = "kept changing while it was read"
 
 Progress = Callable[[int, int], None]
 """Called with how many files were read, and how many have to be."""
@@ -81,16 +63,13 @@ def read_files(scan: Scan, root: str, objects: Objects, pack: ObjectSink, progre
 
     Files that are gone by now are dropped; those that cannot be read are listed as skipped.
     """
-    total, done = scan.pending_files, 0
+    total, done = sum(len(directory.pending) for directory in scan.directories), 0
     with Cursor(root) as cursor:
         reader = _Reader(cursor, objects, pack, scan.rule_files.tombstones.blobs)
         for directory in scan.directories:
             if not directory.pending:
                 continue
-            lost = set()
-            for row in directory.pending:
-                if not reader.read(directory, row):
-                    lost.add(row)
+            lost = {row for row in directory.pending if not reader.read(directory, row)}
             done += len(directory.pending)
             if lost:
                 directory.drop_files(lost)
@@ -133,7 +112,8 @@ class _Reader:
         except Unreadable as error:
             directory.skipped.append((name, error.reason))
             return False
-        directory.set_file(row, stamp, found)
+        directory.set_stamp(row, stamp)
+        directory.set_id(row, found)
         return True
 
     def _read_regular(self, directory_fd: int, name: bytes, known: bytes) -> tuple[FileStamp, bytes]:
@@ -169,7 +149,7 @@ class _Reader:
                 raise Unreadable(why_unreadable(error)) from error
             finally:
                 os.close(fd)
-        raise Unreadable(_KEPT_CHANGING)
+        raise Unreadable(KEPT_CHANGING)
 
     def _refuse_purged(self, content: bytes) -> None:
         if self._purged and blob_id(content) in self._purged:
@@ -258,17 +238,9 @@ def _build_facts(
     directory: Directory, subdirectories: list[Directory], scan: Scan, objects: Objects, pack: ObjectSink
 ) -> bytes | None:
     """Build the facts of a directory; None if there is nothing to tell."""
-    purged = scan.rule_files.tombstones.blobs
     is_root = not directory.path
-    has_entry = is_root or directory.tree is not None or directory.mode not in (NORMAL, FORCED)
-    blobs = {}
-    records = encode_directory(directory, has_entry=has_entry)
-    if records:
-        blobs[DIRECTORY_BLOB] = records
-    if not _holds_rules(directory):
-        blobs[IGNORE_BLOB] = veil(directory.ignore_text or b"", purged)
-    if directory.exclude_text:
-        blobs[EXCLUDE_BLOB] = veil(directory.exclude_text, purged)
+    has_entry = is_root or directory.tree is not None or leaves_out(directory.mode)
+    blobs = encode_blobs(directory, scan.rule_files.tombstones.blobs, has_entry=has_entry)
     if is_root:
         blobs[RULES_BLOB] = encode_rules(scan.rule_files.root_rules())
     entries = [
@@ -280,27 +252,16 @@ def _build_facts(
     return objects.put(pack, b"tree", encode_tree(entries), directory.facts) if entries else None
 
 
-def _holds_rules(directory: Directory) -> bool:
-    """Tell whether the tree holds the `.gitignore` that was in force; it may have changed since."""
-    row = directory.find_file(GIT_IGNORE)
-    if row is None or stat.S_ISLNK(directory.file_mode(row)):
-        return not directory.ignore_text
-    return directory.file_id(row) == object_id(b"blob", directory.ignore_text or b"")
-
-
 def settle(scan: Scan) -> None:
     """Make the directories fit to be remembered: what a change could hide behind has to be read again."""
     for number, directory in enumerate(scan.directories):
         if not scan.changed[number]:
             continue
         for row in directory.pending:
-            mtime_ns, ctime_ns = directory.stats[row * STAMP_SIZE : row * STAMP_SIZE + 2]
-            if is_young(mtime_ns, ctime_ns, scan.started_ns):
+            if is_young(directory.file_stamp(row), scan.started_ns):
                 directory.smudge(row)
         directory.pending = []
-        if directory.ignore_stamp:
-            mtime_ns, ctime_ns = directory.ignore_stamp[:2]
-            if is_young(mtime_ns, ctime_ns, scan.started_ns):
-                directory.ignore_stamp = ()
+        if directory.ignore_stamp and is_young(directory.ignore_stamp, scan.started_ns):
+            directory.ignore_stamp = ()
         if directory.stamp is not None and is_racy(*directory.stamp[:2], scan.started_ns):
             directory.stamp = None

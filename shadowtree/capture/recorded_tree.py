@@ -28,15 +28,7 @@ from shadowtree.base.paths import (
     parent_of,
     to_text,
 )
-from shadowtree.capture.directories import (
-    FORCED,
-    GIT_IGNORE,
-    ID_SIZE,
-    NORMAL,
-    STAMP_SIZE,
-    Directory,
-    join_ids,
-)
+from shadowtree.capture.directories import GIT_IGNORE, ID_SIZE, STAMP_SIZE, Directory, join_ids, leaves_out
 from shadowtree.capture.facts import (
     DIRECTORY_BLOB,
     EXCLUDE_BLOB,
@@ -91,10 +83,8 @@ class RecordedDirectory:
     def subdirectories(self) -> set[bytes]:
         """The names of the directories that the tree or the facts tell of."""
         prefix = len(SUBTREE_PREFIX)
-        return {
-            *self._trees,
-            *[name[prefix:] for name in self._fact_ids if name.startswith(SUBTREE_PREFIX)],
-        }
+        in_facts = [name[prefix:] for name in self._fact_ids if name.startswith(SUBTREE_PREFIX)]
+        return {*self._trees, *in_facts}
 
     def ids_of(self, name: bytes) -> tuple[bytes | None, bytes | None]:
         """Give tree and facts of the directory `name` in here; with equal ids, all below is equal."""
@@ -119,13 +109,10 @@ class RecordedDirectory:
         if (not is_entered and inner.tree is None) or is_own_temporary(name):
             inner.unknown = LEFT_OUT_THEN
             return inner
-        inner._is_left_out = mode not in (NORMAL, FORCED)
+        inner._is_left_out = leaves_out(mode)
+        exclude_text = inner.read_fact(EXCLUDE_BLOB)
         inner._policy = Policy(
-            self._policy,
-            name,
-            mode,
-            ignore_text=inner.read_gitignore(),
-            exclude_text=inner.read_fact(EXCLUDE_BLOB),
+            self._policy, name, mode, ignore_text=inner.read_gitignore(), exclude_text=exclude_text
         )
         return inner
 
@@ -141,12 +128,12 @@ class RecordedDirectory:
             return PathState(self.file_mode(entry), entry.id)
         if any(self.ids_of(name)) and self.enter(name).is_there:
             return DIRECTORY
-        reason = self.enter(name).why_unknown_itself() if as_directory else self.why_unknown(name)
+        if as_directory:
+            inner = self.enter(name)
+            reason = inner.unknown or (LEFT_OUT_THEN if inner._is_left_out else None)
+        else:
+            reason = self.why_unknown(name)
         return None if reason is None else Unknown(reason)
-
-    def why_unknown_itself(self) -> str | None:
-        """Say why nobody can tell whether there was such a directory; None if there was none."""
-        return self.unknown or (LEFT_OUT_THEN if self._is_left_out else None)
 
     def find(self, path: RelPath, *, as_directory: bool = False) -> Answer:
         """Tell what was at a path below here."""

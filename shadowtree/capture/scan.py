@@ -21,8 +21,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from shadowtree.base.errors import WorktreeFailed
 from shadowtree.base.frozen import frozen
 from shadowtree.base.limits import DEFAULT_LIMITS
-from shadowtree.base.paths import ROOT, RelPath, ancestors, join, parent_of, to_text
-from shadowtree.capture.directories import FORCED, NORMAL, STAMP_SIZE, Census, Directory, RulesKey
+from shadowtree.base.paths import ROOT, RelPath, ancestors, by_directory, join, parent_of, to_text
+from shadowtree.capture.directories import NORMAL, STAMP_SIZE, Census, Directory, RulesKey, leaves_out
 from shadowtree.capture.list_directory import (
     Lister,
     are_rules_same,
@@ -68,9 +68,9 @@ class Outlook:
         trees: Iterable[RelPath] = (),
         suspects: Iterable[RelPath] = (),
     ) -> None:
-        self.names = _by_directory(paths)
+        self.names = by_directory(paths)
         """In which directories something may have happened, at which names."""
-        self.suspects = _by_directory(suspects)
+        self.suspects = by_directory(suspects)
         """In which directories something may have happened of which nobody tells, at which names."""
         self.directories = frozenset(directories)
         """Which to look at with all files in them."""
@@ -79,13 +79,6 @@ class Outlook:
         ends = {*self.names, *self.suspects, *self.directories, *self.trees}
         self.ways = {ROOT, *ends, *(above for path in ends for above in ancestors(path))}
         """These, and every directory that leads to one of them."""
-
-
-def _by_directory(paths: Iterable[RelPath]) -> dict[RelPath, set[bytes]]:
-    names: dict[RelPath, set[bytes]] = {}
-    for path in paths:
-        names.setdefault(parent_of(path), set()).add(path.rpartition(b"/")[2])
-    return names
 
 
 class Scan:
@@ -106,9 +99,11 @@ class Scan:
         """What is in force at the root and at the top of each repository."""
         self.aliases: set[int] = set()
         """The inodes of files with several names that something may have happened to by an uncovered one."""
+        self.is_whole = rest is None
+        """Whether every directory was passed by."""
         self._numbers: dict[RelPath, int] = {}
-        self._rest = rest
-        """What was not passed by is as it is there; None: there is nothing else."""
+        self._rest = Census() if rest is None else rest
+        """What was not passed by is as it is there."""
 
     def add(self, directory: Directory, *, is_changed: bool) -> None:
         """Take in a directory; the one above it was taken in before."""
@@ -121,11 +116,11 @@ class Scan:
         number = self._numbers.get(path)
         if number is not None:
             return self.directories[number]
-        return None if self._rest is None or path in self.gone else self._rest.get(path)
+        return None if path in self.gone else self._rest.get(path)
 
     def known(self, path: RelPath) -> Directory | None:
         """Give a directory as it was last recorded, if the scan was made on top of a census."""
-        return None if self._rest is None else self._rest.get(path)
+        return self._rest.get(path)
 
     def take(self, path: RelPath) -> Directory:
         """Give a directory that was passed by, to change it."""
@@ -150,26 +145,15 @@ class Scan:
             yield child
 
     @property
-    def is_whole(self) -> bool:
-        """Whether every directory was passed by."""
-        return self._rest is None
-
-    @property
     def files(self) -> int:
         """How many files and links are covered."""
-        rest = 0 if self._rest is None else self._rest.files
         replaced = sum(len(d.names) for d in self._replaced())
-        return rest + sum(len(d.names) for d in self.directories) - replaced
+        return self._rest.files + sum(len(d.names) for d in self.directories) - replaced
 
     @property
     def bytes(self) -> int:
         """How many bytes are covered where it was looked."""
         return sum(sum(directory.stats[2::STAMP_SIZE]) for directory in self.directories)
-
-    @property
-    def pending_files(self) -> int:
-        """How many files have to be read."""
-        return sum(len(directory.pending) for directory in self.directories)
 
     @property
     def pending_bytes(self) -> int:
@@ -179,9 +163,8 @@ class Scan:
     @property
     def ignored(self) -> int:
         """How many files and directories the rules leave out."""
-        rest = 0 if self._rest is None else self._rest.ignored
         replaced = sum(len(d.excluded) for d in self._replaced())
-        return rest + sum(len(d.excluded) for d in self.directories) - replaced
+        return self._rest.ignored + sum(len(d.excluded) for d in self.directories) - replaced
 
     def skipped(self) -> list[tuple[str, str]]:
         """List the paths that the rules would have covered, with the reason why they are not, sorted.
@@ -196,11 +179,10 @@ class Scan:
 
     def _replaced(self) -> Iterator[Directory]:
         """Give what the rest says of directories that were passed by, or are gone."""
-        if self._rest is not None:
-            for path in (*self._numbers, *self.gone):
-                known = self._rest.get(path)
-                if known is not None:
-                    yield known
+        for path in (*self._numbers, *self.gone):
+            known = self._rest.get(path)
+            if known is not None:
+                yield known
 
 
 def scan_worktree(
@@ -287,7 +269,7 @@ class _Scanner:
         status = os.fstat(fd)
         if (status.st_dev, status.st_ino) in self._private:
             return None
-        if self._arm is not None and (mode in (NORMAL, FORCED) or (cached is not None and cached.names)):
+        if self._arm is not None and (not leaves_out(mode) or (cached is not None and cached.names)):
             # Before anything is looked at, so that whatever changes afterwards is told.
             self._arm(path, fd)
             status = os.fstat(fd)
@@ -324,19 +306,17 @@ class _Scanner:
         told, suspects = self._outlook.names.get(path, ()), self._outlook.suspects.get(path, ())
         if not told and not suspects:
             return cached, policy, False
-        looked_at = look_at_names(cached, policy, told, suspects, self._cursor.enter(path))
-        if looked_at is None:
+        fd = self._cursor.enter(path)
+        again = look_at_names(cached, policy, told, suspects, fd)
+        if again is None:
             return None
-        again, aliases = looked_at
-        self._scan.aliases |= aliases
+        self._note_aliases(again, told, fd)
         return again, policy, again is not cached
 
     def _is_in_sight(self, path: RelPath, mode: int) -> bool:
         """Tell whether a directory was watched since it was recorded, so that every name was told."""
-        if self._census is None or path in self._census.unwatched:
-            return False
-        known = self._census.get(path)
-        return known is not None and known.mode == mode
+        census = self._census
+        return census is not None and path not in census.unwatched and census.has(path, mode)
 
     def _note_aliases(self, directory: Directory, names: Collection[bytes], fd: int) -> None:
         """Note what may have changed by uncovered names; a whole scan looks at all files anyway."""
@@ -359,7 +339,7 @@ class _Scanner:
         above, name = self._scan.take(parent_of(path)), path.rpartition(b"/")[2]
         above.subdirectories = [sub for sub in above.subdirectories if sub[0] != name]
         above.skipped = [skip for skip in above.skipped if skip[0] != name]
-        if reason is not None and above.mode in (NORMAL, FORCED) and name not in above.excluded:
+        if reason is not None and not leaves_out(above.mode) and name not in above.excluded:
             above.skipped.append((name, reason))
         above.stamp = None
         above.is_stale = True
@@ -370,8 +350,7 @@ class _Scanner:
         """Tell whether a directory has to be passed by: for what is in it, or because it is new."""
         if self._census is None or self._outlook is None or path in self._outlook.ways:
             return True
-        known = self._census.get(path)
-        return known is None or known.mode != mode
+        return not self._census.has(path, mode)
 
     def is_unsure_below(self, directory: Directory) -> bool:
         """Tell whether other directories may be in a directory by the same names, of which nobody told."""

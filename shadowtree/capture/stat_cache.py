@@ -71,15 +71,7 @@ class StatCache:
     def __init__(self, path: str) -> None:
         self._path = path
         self._connection: sqlite3.Connection | None = None
-        self._seen_version = -1
-        self._has_rows = False
-        """Whether the directories were read from the database since `load`."""
-        self._rows: dict[RelPath, bytes] = {}
-        """As they are in the database, not yet decoded."""
-        self._directories: dict[RelPath, Directory] = {}
-        self._unbuilt: set[RelPath] = set()
-        """Directories whose rows in the database tell of no tree; in memory they may have one."""
-        self._info: dict[str, Any] = {}  # Any: plain values, each known to who asks for it
+        self.forget()
 
     def close(self) -> None:
         """Let go of the file and of what is in memory."""
@@ -92,10 +84,13 @@ class StatCache:
         """Drop what is in memory, which may be ahead of the database after a failure."""
         self._seen_version = -1
         self._has_rows = False
-        self._rows = {}
-        self._directories = {}
-        self._unbuilt = set()
-        self._info = {}
+        """Whether the directories were read from the database since `load`."""
+        self._rows: dict[RelPath, bytes] = {}
+        """As they are in the database, not yet decoded."""
+        self._directories: dict[RelPath, Directory] = {}
+        self._unbuilt: set[RelPath] = set()
+        """Directories whose rows in the database tell of no tree; in memory they may have one."""
+        self._info: dict[str, Any] = {}  # Any: plain values, each known to who asks for it
 
     def load(self) -> None:
         """See whether the database is another than it was; the directories are read when one is asked for."""
@@ -111,6 +106,9 @@ class StatCache:
             self.discard()
 
     def _load_rows(self) -> None:
+        """Read the directories, unless that is done."""
+        if self._has_rows:
+            return
         self._has_rows = True
         try:
             rows = self._connect().execute("SELECT path, row FROM directories")
@@ -122,8 +120,8 @@ class StatCache:
     @property
     def token(self) -> bytes | None:
         """What tells this database from any other that was or will be in its place; None: there is none."""
-        token = self._info.get(_TOKEN)
-        return token if isinstance(token, bytes) else None
+        token: bytes | None = self._info.get(_TOKEN)
+        return token
 
     def renew_token(self) -> None:
         """Let what others have in memory count no longer; the rows do."""
@@ -132,14 +130,12 @@ class StatCache:
 
     def paths(self) -> list[RelPath]:
         """Name every directory that is remembered."""
-        if not self._has_rows:
-            self._load_rows()
+        self._load_rows()
         return [*self._rows, *self._directories]
 
     def get(self, path: RelPath) -> Directory | None:
         """Give what is remembered of a directory."""
-        if not self._has_rows:
-            self._load_rows()
+        self._load_rows()
         known = self._directories.get(path)
         if known is None and path in self._rows:
             known = _decode(path, self._rows.pop(path))

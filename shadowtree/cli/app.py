@@ -1,13 +1,11 @@
 """The command line as click sees it: the group of all commands, what they share, completion, and the help.
 
-`COMMANDS` names the module of each command; it is imported when the command runs or the help lists it.
+`MODULES` names the module of each command; it is imported when the command runs or the help lists it.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
-from dataclasses import fields
 from difflib import get_close_matches
 from functools import partial, wraps
 from importlib import import_module
@@ -18,47 +16,24 @@ from click.shell_completion import CompletionItem
 
 import shadowtree
 from shadowtree.base.errors import InvalidInput
-from shadowtree.cli.find_shadow import read_shared
-from shadowtree.cli.output import first_line
+from shadowtree.cli.find_shadow import find_wrapped, open_shadow, read_shared
+from shadowtree.cli.format import first_line
 
 Function = Callable[..., int | None]
 """What a command does: called with the values of the shared options, and with its own."""
 
-COMMANDS = {
-    "wrap": "store",
-    "status": "show",
-    "begin": "hot",
-    "end": "hot",
-    "snapshot": "hot",
-    "step": "hot",
-    "run": "hot",
-    "log": "show",
-    "show": "show",
-    "undo": "act",
-    "redo": "act",
-    "revert": "act",
-    "switch": "act",
-    "unrevert": "act",
-    "restore": "act",
-    "branches": "show",
-    "diff": "show",
-    "blame": "show",
-    "track": "hot",
-    "patch": "show",
-    "pin": "store",
-    "unpin": "store",
-    "forget": "store",
-    "purge": "store",
-    "watch": "watch",
-    "stats": "store",
-    "du": "store",
-    "gc": "store",
-    "destroy": "store",
-    "config": "config",
-    "check": "store",
+MODULES = {
+    "record": ("wrap", "begin", "end", "snapshot", "step", "run", "track"),
+    "act": ("undo", "redo", "revert", "unrevert", "switch", "restore"),
+    "show": ("status", "log", "show", "diff", "blame", "patch", "branches"),
+    "store": ("stats", "du", "pin", "unpin", "forget", "gc", "purge", "check", "destroy"),
+    "config": ("config",),
+    "watch": ("watch",),
 }
-"""Each command and the module of `commands/` that it stands in, in the order of the help."""
+"""The modules of `commands/` and the commands that stand in each, in the order of the help."""
+COMMANDS = {name: module for module, names in MODULES.items() for name in names}
 
+SETTINGS: tuple[str, ...] = shadowtree.Settings.__match_args__
 EPILOG = """\
 \b
 Environment:
@@ -74,6 +49,7 @@ Settings for --set and 'shadowtree config': {settings}
 
 PATH = click.Path(readable=False)
 DIRECTORY = click.Path(file_okay=False, readable=False)
+flag = partial(click.option, is_flag=True)
 COUNT = click.IntRange(1, 999_999_999)
 COUNT_FROM_0 = click.IntRange(0, 999_999_999)
 
@@ -94,25 +70,14 @@ def _completes(read: Callable[[shadowtree.Shadow], Named]) -> Callable[..., list
 
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         try:
-            with _open(context) as shadow:
-                named = list(read(shadow))
+            shared = read_shared(context.ensure_object(dict))
+            with open_shadow(shared, find_wrapped(shared)) as shadow:
+                named = list(read(shadow.only_look()))
         except Exception:  # noqa: BLE001  # nothing that goes wrong here may disturb the line being typed
             return []
         return [CompletionItem(name, help=about) for name, about in named if name.startswith(incomplete)]
 
     return complete
-
-
-def _open(context: click.Context) -> shadowtree.Shadow:
-    """Open the shadow that the options typed so far lead to."""
-    given = context.ensure_object(dict)
-    start = os.path.join(os.getcwd(), given.get("start", "."))
-    store = given.get("store") and os.path.join(start, given["store"])
-    worktree = shadowtree.find_worktree(start, store=store)
-    if worktree is None:
-        raise LookupError(start)
-    session = given.get("session") or os.environ.get("SHADOWTREE_SESSION") or "default"
-    return shadowtree.Shadow(worktree, store=store, session=session).only_look()
 
 
 def _messages(shadow: shadowtree.Shadow) -> Named:
@@ -135,7 +100,7 @@ complete_session = _completes(_sessions)
 
 def complete_setting(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Name the settings."""
-    return [each.name for each in fields(shadowtree.Settings) if each.name.startswith(incomplete)]
+    return [name for name in SETTINGS if name.startswith(incomplete)]
 
 
 def _remember(context: click.Context, option: click.Parameter, value: Any) -> None:  # Any: of any option
@@ -270,7 +235,7 @@ def _pass_shared(function: Function) -> Function:
     invoke_without_command=True,
     subcommand_metavar="COMMAND [ARGUMENTS]",
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=EPILOG.format(settings=", ".join(field.name for field in fields(shadowtree.Settings))),
+    epilog=EPILOG.format(settings=", ".join(SETTINGS)),
 )
 @click.version_option(shadowtree.__version__, message="%(prog)s %(version)s", help="Show the version")
 @click.pass_context

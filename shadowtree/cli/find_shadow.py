@@ -7,7 +7,7 @@ way in warns when the shadow had to finish or take back what an earlier process 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import shadowtree
@@ -19,6 +19,7 @@ from shadowtree.daemon.endpoint import Endpoint
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+    from typing import Any
 
 
 @frozen
@@ -31,52 +32,50 @@ class Shared:
     allow_broad: bool
 
 
-def read_shared(given: Mapping[str, object]) -> Shared:
+def read_shared(given: Mapping[str, Any]) -> Shared:  # Any: of the options' own types
     """Read the shared options that were given, by name, and put them into force.
 
     `-C` changes the directory of the process, so that everything later, the library included, is as if
     started there; `--json` decides how the result is written.
     """
-    choose_format(as_json=bool(given.get("as_json")))
-    if given.get("start") is not None:
-        _change_directory(str(given["start"]))
-    store, settings = given.get("store"), given.get("settings", ())
-    assert isinstance(settings, tuple)
+    choose_format(as_json="as_json" in given)
+    if "start" in given:
+        _change_directory(given["start"])
+    settings = {}
+    for setting in given.get("settings", ()):
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise InvalidInput(f"--set takes KEY=VALUE, not {setting!r}")
+        settings[key.strip()] = value
     return Shared(
-        store=None if store is None else str(store),
-        session=str(given.get("session") or os.environ.get("SHADOWTREE_SESSION") or "default"),
-        settings=dict(map(_read_setting, settings)),
-        allow_broad=bool(given.get("allow_broad")),
+        store=given.get("store"),
+        session=given.get("session") or os.environ.get("SHADOWTREE_SESSION") or "default",
+        settings=settings,
+        allow_broad="allow_broad" in given,
     )
 
 
 def open_to_read(shared: Shared) -> AbstractContextManager[shadowtree.Shadow]:
     """Open the shadow that the current directory is in; raise `NotWrapped` if there is none."""
-    return warning_of_recovery(_find(shared)[1])
-
-
-@contextmanager
-def open_with_root(shared: Shared) -> Iterator[tuple[str, shadowtree.Shadow]]:
-    """Do the same, and name the wrapped directory too."""
-    root, shadow = _find(shared)
-    with warning_of_recovery(shadow):
-        yield root, shadow
+    return _open_around(shared, wraps=False)
 
 
 def open_to_record(shared: Shared) -> AbstractContextManager[shadowtree.Shadow]:
     """Open the shadow that the current directory is in; recording wraps this one if there is none."""
-    return warning_of_recovery(_find(shared, is_wrapping=True)[1])
+    return _open_around(shared, wraps=True)
 
 
-def open_shadow(shared: Shared, worktree: str) -> AbstractContextManager[shadowtree.Shadow]:
-    """Open the shadow of exactly this directory, in this process."""
-    return warning_of_recovery(_open_here(shared, worktree))
-
-
-def open_adopted(shared: Shared, worktree: str, store: str) -> AbstractContextManager[shadowtree.Shadow]:
-    """Open the shadow of a directory that was moved, with the store that it had."""
-    shadow = shadowtree.Shadow.adopt(
-        worktree, store, session=shared.session, settings=shared.settings, allow_broad=shared.allow_broad
+def open_shadow(
+    shared: Shared, worktree: str, *, adopt: str | None = None
+) -> AbstractContextManager[shadowtree.Shadow]:
+    """Open the shadow of exactly this directory, in this process; a moved one can `adopt` its store."""
+    make: Callable[..., shadowtree.Shadow] = shadowtree.Shadow if adopt is None else shadowtree.Shadow.adopt
+    shadow = make(
+        worktree,
+        store=shared.store if adopt is None else adopt,
+        session=shared.session,
+        settings=shared.settings,
+        allow_broad=shared.allow_broad,
     )
     return warning_of_recovery(shadow)
 
@@ -118,58 +117,24 @@ def current_directory() -> str:
         raise WorktreeFailed(".", "the current directory no longer exists") from error
 
 
-def paths_in_worktree(worktree: str, paths: Sequence[str]) -> list[str] | None:
-    """Make paths that are relative to the current directory relative to the worktree; none: None."""
-    return [path_in_worktree(worktree, path) for path in paths] or None
+def absolute_path(path: str) -> str:
+    """Make a path absolute, as the library takes one that is not relative to the worktree."""
+    return os.path.normpath(os.path.join(current_directory(), path))
 
 
-def path_in_worktree(worktree: str, path: str) -> str:
-    """Make a path relative to the worktree, as it is written if that leads into the worktree.
-
-    What is recorded below a directory that has become a link since is meant by its name, so links inside
-    the worktree are not followed; those on the way to it are.
-    """
-    written = os.path.normpath(os.path.join(current_directory(), path))
-    real = os.path.join(os.path.realpath(os.path.dirname(written)), os.path.basename(written))
-    for candidate in (written, real):
-        if os.path.commonpath([worktree, candidate]) == worktree:
-            return os.path.relpath(candidate, worktree)
-    raise InvalidInput(f"{path} is outside of {worktree}")
-
-
-def _find(shared: Shared, *, is_wrapping: bool = False) -> tuple[str, shadowtree.Shadow]:
-    """Find the wrapped directory that the current one is in, and its shadow.
-
-    If the daemon has that, it is one with the usual settings.
-    """
+def _open_around(shared: Shared, *, wraps: bool) -> AbstractContextManager[shadowtree.Shadow]:
     here = current_directory()
+    # The daemon's shadows have the usual settings.
     if not shared.settings and not shared.allow_broad and Endpoint.is_used(os.environ):
         from shadowtree.daemon.client import find_remote
 
         served = find_remote(os.environ, here, store=shared.store, session=shared.session)
         if served is not None:
-            return served
+            return warning_of_recovery(served)
     worktree = shadowtree.find_worktree(here, store=shared.store)
-    if worktree is None and not is_wrapping:
+    if worktree is None and not wraps:
         raise NotWrapped(here)
-    return worktree or here, _open_here(shared, worktree or here)
-
-
-def _open_here(shared: Shared, worktree: str) -> shadowtree.Shadow:
-    return shadowtree.Shadow(
-        worktree,
-        store=shared.store,
-        session=shared.session,
-        settings=shared.settings,
-        allow_broad=shared.allow_broad,
-    )
-
-
-def _read_setting(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise InvalidInput(f"--set takes KEY=VALUE, not {text!r}")
-    return key.strip(), value
+    return open_shadow(shared, worktree or here)
 
 
 def _change_directory(path: str) -> None:

@@ -1,32 +1,22 @@
 """What the command line writes: results on standard output, talk on standard error.
 
-Results come as one JSON document or as lines for people, and `emit` writes whichever was asked for. Names of
-files, and whatever else the user did not type, come out escaped: they must not be able to steer the terminal.
+Results come as one JSON document or as lines for people, and `emit` writes whichever was asked for.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from time import monotonic, time_ns
+
+from shadowtree.cli.format import escape
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import TextIO, TypeVar
-
-    T = TypeVar("T")
+    from typing import TextIO
 
 COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
-GAP = "  "
-"""What stands between two columns."""
-LISTED = 10
-"""How many paths or messages are listed; JSON has all."""
-
-_MIN_TEXT, _MAX_TEXT = 20, 100
-"""How many columns of a text are shown: on a narrow terminal lines break rather than leave less."""
-_UNITS = (("year", 365 * 86400), ("month", 30 * 86400), ("day", 86400))
 _BAR_AFTER_S = 1.0
 """Work that takes less shows no progress bar."""
 _REDRAW_S = 0.1
@@ -142,9 +132,7 @@ class ProgressBar:
     def __enter__(self) -> ProgressBar:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         if self._is_drawn:
             self._draw("\r\x1b[K")
 
@@ -194,9 +182,6 @@ def _make_encodable(stream: TextIO) -> None:
         reconfigure(errors="backslashreplace")
 
 
-# Text
-
-
 def paint(colour: str, text: str) -> str:
     """Colour a text of the result, if that is wanted."""
     if os.environ.get("NO_COLOR") or not can_steer(sys.stdout):
@@ -204,126 +189,6 @@ def paint(colour: str, text: str) -> str:
     return f"\x1b[{COLOURS[colour]}m{text}\x1b[0m"
 
 
-def escape(text: str) -> str:
-    r"""Write what is not printable as `\x1b`, `\u202e` or `\udcff`.
-
-    That is control and bidirectional characters, line breaks, invisible ones, and the surrogates that
-    stand for bytes of a name that is no UTF-8.
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
-    )
-
-
-def escape_line(line: str) -> str:
-    """Do the same with a line of a file, where tabs are welcome."""
-    return "\t".join(escape(part) for part in line.split("\t"))
-
-
-def first_line(text: str) -> str:
-    """Give the first line of a text that has anything in it, safe to show; none: nothing."""
-    lines = (" ".join(line.split()) for line in text.splitlines())
-    return escape(next((line for line in lines if line), ""))
-
-
-def count(number: int, noun: str) -> str:
-    """Write a number with its noun: `1 file`, `1,204 files`."""
-    plural = noun if number == 1 else f"{noun}s"
-    return f"{number:,} {plural}"
-
-
-def describe_age(age_ms: int) -> str:
-    """Say how long ago something was, in its largest unit; a clock that was put back gives 0 s."""
-    age_s = max(0, age_ms) // 1000
-    for unit, size_s in _UNITS:
-        if age_s >= size_s:
-            return count(age_s // size_s, unit)
-    if age_s >= 3600:
-        return f"{age_s // 3600} h"
-    return f"{age_s // 60} min" if age_s >= 60 else f"{age_s} s"
-
-
-def describe_bytes(number: int) -> str:
-    """Write a size in its largest unit: `512 B`, `1.5 KiB`, `20 MiB`."""
-    size, unit = float(number), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if size < 1023.5:
-            break
-        size, unit = size / 1024, larger
-    return f"{size:.0f} {unit}" if unit == "B" or size >= 99.95 else f"{size:.1f} {unit}"
-
-
 def now_ms() -> int:
     """Give the time, for ages."""
     return time_ns() // 1_000_000
-
-
-def list_first(
-    items: Sequence[T], show: Callable[[T], str], more: str = "  and {:,} more, which --json lists"
-) -> Iterator[str]:
-    """Give a line for each of the first items, and say how many more there are."""
-    yield from map(show, items[:LISTED])
-    if len(items) > LISTED:
-        yield more.format(len(items) - LISTED)
-
-
-# Columns
-
-
-def align_left(cells: Sequence[str]) -> list[str]:
-    """Fill cells up to the widest one, on their right."""
-    width = max(map(measure, cells), default=0)
-    return [cell + " " * (width - measure(cell)) for cell in cells]
-
-
-def align_right(cells: Sequence[str]) -> list[str]:
-    """Fill cells up to the widest one, on their left."""
-    width = max(map(measure, cells), default=0)
-    return [" " * (width - measure(cell)) + cell for cell in cells]
-
-
-def join_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Make lines of rows that have the same number of cells, aligned on their left."""
-    columns = [align_left(column) for column in zip(*rows, strict=True)]
-    return [GAP.join(cells).rstrip() for cells in zip(*columns, strict=True)]
-
-
-def make_rows(
-    left: Sequence[Sequence[str]], texts: Sequence[str], *right: Sequence[str], width: int | None
-) -> Iterator[tuple[str, ...]]:
-    """Put texts between aligned columns, cut so that a row fits into `width`, if there is one."""
-    room = _MAX_TEXT
-    if width is not None and texts:
-        taken = sum(len(GAP) + measure(column[0]) for column in (*left, *right))
-        room = max(_MIN_TEXT, min(_MAX_TEXT, width - taken))
-    return zip(*left, align_left([cut(text, room) for text in texts]), *right, strict=True)
-
-
-def cut(text: str, width: int) -> str:
-    """Shorten a text to what fits into `width` columns of a terminal."""
-    if measure(text) <= width:
-        return text
-    kept, room = "", width - 1
-    for char in text:
-        room -= measure(char)
-        if room < 0:
-            break
-        kept += char
-    return kept.rstrip() + "…"
-
-
-def measure(text: str) -> int:
-    """Count the columns that a text takes on a terminal."""
-    if text.isascii():
-        return len(text)
-    return sum(_measure_char(char) for char in text)
-
-
-def _measure_char(char: str) -> int:
-    import unicodedata
-
-    if unicodedata.category(char) in ("Mn", "Me"):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in ("W", "F") else 1

@@ -1,20 +1,15 @@
 """The commands that record: `begin`, `end`, `snapshot`, `step` and `track`.
 
 Hosts of agents call them around every message and every tool call, so that nothing here knows click, which
-takes their docstrings as help: `commands/hot` tells it their parameters.
+takes their docstrings as help: `commands/record` tells it their parameters.
 """
 
 from __future__ import annotations
 
 from shadowtree.base.errors import InvalidInput
-from shadowtree.cli.find_shadow import (
-    Shared,
-    open_to_read,
-    open_to_record,
-    open_with_root,
-    paths_in_worktree,
-)
-from shadowtree.cli.output import ProgressBar, count, emit, escape
+from shadowtree.cli.find_shadow import Shared, absolute_path, open_to_read, open_to_record
+from shadowtree.cli.format import count, escape
+from shadowtree.cli.output import ProgressBar, emit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,8 +52,9 @@ def end(shared: Shared, id: str | None = None, paths: tuple[str, ...] = ()) -> N
       shadowtree end msg_01
       shadowtree end msg_01 --path src/login.py --path tests
     """
-    with open_with_root(shared) as (root, shadow), ProgressBar("Reading files") as bar:
-        message = shadow.end(id, paths=paths_in_worktree(root, paths), progress=bar)
+    own = [absolute_path(path) for path in paths] or None
+    with open_to_read(shared) as shadow, ProgressBar("Reading files") as bar:
+        message = shadow.end(id, paths=own, progress=bar)
     _tell_finished(message)
 
 
@@ -157,11 +153,8 @@ def _tell_finished(message: Message) -> None:
 def _read_meta(text: str) -> dict[str, Any]:  # Any: the caller's JSON
     import json
 
-    def refuse_constant(name: str) -> None:
-        raise ValueError(f"{name} is no value of JSON")
-
     try:
-        meta = json.loads(text, parse_constant=refuse_constant)
+        meta = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"the value of --meta is no JSON: {error}") from error
     if not isinstance(meta, dict):

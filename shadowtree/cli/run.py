@@ -14,16 +14,7 @@ from shadowtree.base.frozen import frozen, replace
 from shadowtree.cli.child_process import CannotRun, Relay, die_of, find_program
 from shadowtree.cli.errors import to_document
 from shadowtree.cli.find_shadow import Shared, find_to_record, open_shadow
-from shadowtree.cli.output import (
-    ProgressBar,
-    count,
-    drop_output,
-    say,
-    talk,
-    warn,
-    write_json,
-    writes_json,
-)
+from shadowtree.cli.output import ProgressBar, drop_output, say, talk, warn, write_json, writes_json
 from shadowtree.cli.record import describe_patch, list_warnings, read_description, to_json
 from shadowtree.results.messages import Message, Skipped, Step
 from shadowtree.results.outcomes import Outcome
@@ -34,6 +25,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     Record = Message | Step
+    Undone = Outcome | ShadowError | None
+    """What came of taking it back, or why it could not be; None: it was not to be taken back."""
 
 AROUND = "SHADOWTREE_RUN"
 """The variable by which a command knows in which run it is: worktree, session and message, as JSON."""
@@ -55,25 +48,6 @@ class _Begun:
     worktree: str
     name: str
     is_step: bool
-
-
-@frozen
-class _Ended:
-    """How a run came to its end."""
-
-    code: int
-    """The exit code of the command; minus the signal that it died of."""
-    failure: CannotRun | None
-    """Why the command could not even be started."""
-    record: Record | ShadowError
-    """What is recorded of it, or why nothing is."""
-    undo: Outcome | ShadowError | None
-    """What came of taking it back; None: it was not to be taken back."""
-
-    @property
-    def exit_code(self) -> int:
-        """The exit code of the command, as a shell gives it."""
-        return self.code if self.code >= 0 else _SIGNALLED - self.code
 
 
 def run(
@@ -111,26 +85,21 @@ def run(
     words = read_description(" ".join(command) if text is None else text, role, meta)
     try:
         path = find_program(command[0], os.environ.get("PATH", os.defpath))
-    except CannotRun as failure:
-        return _refuse(failure)
+    except CannotRun as error:
+        say(str(error))
+        if writes_json():
+            write_json({"error": "CannotRun", "message": str(error)})
+        return error.exit_code
     begun = _begin(shared, _make_id() if id is None else id, words, undoes=undo_on_fail)
     with Relay() as relay:
-        failed = None
+        failure = None
         try:
             output_fd = 2 if writes_json() else 1
             code = relay.run(path, command, _make_environment(begun), output_fd=output_fd)
-        except CannotRun as failure:
-            code, failed = failure.exit_code, failure
-        ended = _Ended(code, failed, *_end(begun, undoes=undo_on_fail and code != 0))
-    return _report(ended)
-
-
-def _refuse(failure: CannotRun) -> int:
-    """Tell that a command cannot be run, of which nothing is recorded."""
-    say(str(failure))
-    if writes_json():
-        write_json({"error": "CannotRun", "message": str(failure)})
-    return failure.exit_code
+        except CannotRun as error:
+            code, failure = error.exit_code, error
+        record, undo = _end(begun, undoes=undo_on_fail and code != 0)
+    return _report(code, failure, record, undo)
 
 
 def _make_id() -> str:
@@ -194,7 +163,7 @@ def _make_environment(begun: _Begun) -> dict[str, str]:
     return environment
 
 
-def _end(begun: _Begun, *, undoes: bool) -> tuple[Record | ShadowError, Outcome | ShadowError | None]:
+def _end(begun: _Begun, *, undoes: bool) -> tuple[Record | ShadowError, Undone]:
     """Record where it ends, and take it back if that is wanted."""
     try:
         with open_shadow(begun.shared, begun.worktree) as shadow, ProgressBar("Reading files") as bar:
@@ -252,37 +221,38 @@ def _find_first(shadow: shadowtree.Shadow, run: Message) -> str:
 # Reporting
 
 
-def _report(ended: _Ended) -> int:
-    """Tell what is recorded, and end as the command did; but what is not recorded is no success."""
+def _report(code: int, failure: CannotRun | None, record: Record | ShadowError, undo: Undone) -> int:
+    """Tell what is recorded, and end as the command did; but what is not recorded is no success.
+
+    `code` is the exit code of the command, or minus the signal that it died of; `failure` says why it could
+    not even be started.
+    """
+    exit_code = code if code >= 0 else _SIGNALLED - code
     if writes_json():
-        write_json(_to_json(ended))
+        write_json(_to_json(exit_code, record, undo))
     try:
-        _report_to_people(ended, is_brief=writes_json())
+        if failure is not None:
+            say(str(failure))
+        _report_to_people(record, undo, is_brief=writes_json())
     except OSError:
         # Who reads what the command says has gone; how it ended is told all the same.
         drop_output()
-    if ended.code < 0:
-        die_of(-ended.code)
-    if ended.code == 0 and isinstance(ended.record, ShadowError):
-        return _NOT_RECORDED
-    return ended.exit_code
+    if code < 0:
+        die_of(-code)
+    return _NOT_RECORDED if code == 0 and isinstance(record, ShadowError) else exit_code
 
 
-def _to_json(ended: _Ended) -> dict[str, Any]:  # Any: JSON
-    record, undo = ended.record, ended.undo
+def _to_json(exit_code: int, record: Record | ShadowError, undo: Undone) -> dict[str, Any]:  # Any: JSON
     if isinstance(record, Message):
         document = to_json(record)
     else:
         document = to_document(record) if isinstance(record, ShadowError) else record.to_dict()
     outcome = to_document(undo) if isinstance(undo, ShadowError) else undo
-    return {**document, "exit_code": ended.exit_code, "undo": outcome}
+    return {**document, "exit_code": exit_code, "undo": outcome}
 
 
-def _report_to_people(ended: _Ended, *, is_brief: bool) -> None:
-    """Say why it was not run, what is recorded, what was taken back, or which paths are in conflict."""
-    record, undo = ended.record, ended.undo
-    if ended.failure is not None:
-        say(str(ended.failure))
+def _report_to_people(record: Record | ShadowError, undo: Undone, *, is_brief: bool) -> None:
+    """Say what is recorded, what was taken back, or which paths are in conflict."""
     if isinstance(record, ShadowError):
         consequence = "" if undo is None else ", and so not undone"
         say(f"what the command changed is not recorded{consequence}: {record}")
@@ -296,7 +266,12 @@ def _report_to_people(ended: _Ended, *, is_brief: bool) -> None:
 
 
 def _report_undo(record: Record, undo: Outcome | ShadowError, *, is_brief: bool) -> None:
-    from shadowtree.cli.views.outcome import describe_later, describe_shortfall, list_conflicts
+    from shadowtree.cli.views.outcome import (
+        describe_effect,
+        describe_later,
+        describe_shortfall,
+        list_conflicts,
+    )
 
     if isinstance(undo, ShadowError):
         if isinstance(undo, Conflict) and not is_brief:
@@ -307,7 +282,7 @@ def _report_undo(record: Record, undo: Outcome | ShadowError, *, is_brief: bool)
         return
     later = undo.messages[1:]
     undone = f"message {undo.messages[0]} {describe_later(later)} are" if later else f"{_name(record)} is"
-    say(f"{undone} undone: {_describe_files(undo) if undo.complete else describe_shortfall(undo)}")
+    say(f"{undone} undone: {describe_effect(undo) if undo.complete else describe_shortfall(undo)}")
 
 
 def _name(record: Record) -> str:
@@ -316,9 +291,3 @@ def _name(record: Record) -> str:
     else:
         name = f"message {record.id}"
     return name + (", which a later one ended," if record.is_inferred else "")
-
-
-def _describe_files(outcome: Outcome) -> str:
-    deeds = ((outcome.restored, "restored"), (outcome.deleted, "deleted"))
-    told = [f"{count(len(paths), 'file')} {deed}" for paths, deed in deeds if paths]
-    return ", ".join(told) or "no file changed"

@@ -103,23 +103,10 @@ class Settings:
     watcher: str = "auto"
     """What watches: inotify, watchfiles, or auto for inotify on Linux and watchfiles elsewhere."""
 
-    @classmethod
-    def of(cls, given: Mapping[str, object] | Settings | None) -> Settings:
-        """Make settings of a mapping; values may be text, as on a command line."""
-        if given is None:
-            return cls()
-        if isinstance(given, Settings):
-            return given
-        read: Any = {
-            key: read_setting(key, value) for key, value in given.items()
-        }  # Any: of the fields' own types
-        return cls(**read)
-
 
 def read_setting(key: str, value: object) -> object:
     """Read the value of a setting, which may be text; raise InvalidInput, with its key."""
-    if key not in Settings.__match_args__:
-        raise InvalidInput(f"no setting is called {key!r}")
+    require_known(key)
     default = getattr(Settings(), key)
     if isinstance(default, tuple):
         return _read_names(key, value)
@@ -130,6 +117,12 @@ def read_setting(key: str, value: object) -> object:
             raise InvalidInput(f"{key} must be one of {', '.join(_WATCHERS)}, not {value!r}")
         return value
     return _read_number(key, value)
+
+
+def require_known(key: str) -> None:
+    """Refuse the name of a setting that does not exist."""
+    if key not in Settings.__match_args__:
+        raise InvalidInput(f"no setting is called {key!r}")
 
 
 def read_seconds(key: str, value: object) -> float:
@@ -259,10 +252,8 @@ class Config:
 
     def get(self, key: str) -> Setting:
         """Give one setting with its origin."""
-        found = [each for each in self.list_settings() if each.key == key]
-        if not found:
-            raise InvalidInput(f"no setting is called {key!r}")
-        return found[0]
+        require_known(key)
+        return next(each for each in self.list_settings() if each.key == key)
 
     @property
     def unknown_variables(self) -> list[str]:
@@ -292,28 +283,20 @@ class Config:
         return reading
 
     def _read_user(self) -> dict[str, Setting]:
-        content = _read_user_file(self._user_file)
-        if self._user_file is None or content is None:
+        file = self._user_file
+        if file is None:
             return {}
-        statements = _parse(self._user_file, content)
-        return {each.key: _read_statement(self._user_file, each, "user") for each in statements}
+        return {each.key: _read_statement(file, each, "user") for each in _parse(file, _read_user_file(file))}
 
     def _read_project(self, warnings: list[str]) -> dict[str, Setting]:
         """Take from the project's files what they may set; of anything else is warned."""
         if self._worktree is None:
             return {}
-        contents: dict[str, bytes | str | None] = {}
-        try:
-            with Cursor(self._worktree) as cursor:
-                fd = cursor.enter(ROOT)
-                contents[PYPROJECT] = _read_small(fd, PYPROJECT, _MOST_PYPROJECT_BYTES)
-                contents[OWN_FILE] = _read_small(fd, OWN_FILE, _MOST_BYTES)
-        except WorktreeFailed as error:
-            contents[OWN_FILE] = str(error)
         found = {}
-        for name, content in contents.items():
+        for name, limit in ((PYPROJECT, _MOST_PYPROJECT_BYTES), (OWN_FILE, _MOST_BYTES)):
             file = os.path.join(self._worktree, name)
             with _warning(warnings):
+                content = _read_project_file(self._worktree, name, limit)
                 for statement in _parse(file, content, is_section=name == PYPROJECT):
                     with _warning(warnings):
                         found[statement.key] = _read_statement(file, statement, "project")
@@ -332,40 +315,36 @@ def set_setting(environ: Mapping[str, str], key: str, value: str) -> str:
     read = read_setting(key, value)
     text = value.strip()
     written = read if isinstance(read, tuple) else int(text) if text.isdecimal() else text
-    file, before = _read_to_edit(environ)
-    with _naming(file):
-        after = put(before, key, written)
-    _write(file, before, after)
-    return file
+    return _edit_user_file(environ, lambda before: put(before, key, written))
 
 
 def unset_setting(environ: Mapping[str, str], key: str) -> str:
     """Remove a key from the user's file, and name the file; also what is no setting, if it is there."""
     from shadowtree.config.settings_file import drop
 
-    file, before = _read_to_edit(environ)
-    with _naming(file):
+    def drop_key(before: str) -> str:
         after = drop(before, key)
-    if after == before and key not in Settings.__match_args__:
-        raise InvalidInput(f"no setting is called {key!r}")
-    _write(file, before, after)
-    return file
+        if after == before:
+            require_known(key)
+        return after
+
+    return _edit_user_file(environ, drop_key)
 
 
-def _read_to_edit(environ: Mapping[str, str]) -> tuple[str, str]:
-    """Name the user's file, and give its text."""
+def _edit_user_file(environ: Mapping[str, str], edit: Callable[[str], str]) -> str:
+    """Give the user's file another text, and name the file."""
     file = Places(environ).user_config
     if file is None:
         raise InvalidInput("there is no home directory to keep settings in")
-    return file, _decode(file, _read_user_file(file) or b"")
-
-
-def _write(file: str, before: str, after: str) -> None:
+    before = _decode(file, _read_user_file(file) or b"")
+    with _naming(file):
+        after = edit(before)
     if after != before:
         # A link to a file elsewhere stays one.
         target = os.path.realpath(file)
         disk.make_directories(os.path.dirname(target))
         disk.write_file(target, after.encode())
+    return file
 
 
 @contextmanager
@@ -405,9 +384,9 @@ def _read_environment(variables: Mapping[str, str]) -> Iterator[tuple[str, Setti
                 raise InvalidInput(f"{variable}: {error}") from error
 
 
-def _parse(file: str, content: bytes | str | None, *, is_section: bool = False) -> list[Statement]:
-    """Read the statements of a file's content; None: there is no file, a text: why it cannot be read."""
-    if content is None or (is_section and isinstance(content, bytes) and b"shadowtree" not in content):
+def _parse(file: str, content: bytes | None, *, is_section: bool = False) -> list[Statement]:
+    """Read the statements of a file's content; None: there is no file."""
+    if content is None or (is_section and b"shadowtree" not in content):
         # As with most; then nothing has to be loaded that reads it.
         return []
     from shadowtree.config.settings_file import read_section, read_statements
@@ -417,9 +396,7 @@ def _parse(file: str, content: bytes | str | None, *, is_section: bool = False) 
         return read_section(text, _SECTION) if is_section else read_statements(text)
 
 
-def _decode(file: str, content: bytes | str) -> str:
-    if isinstance(content, str):
-        raise InvalidInput(f"{file}: {content}")
+def _decode(file: str, content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -436,12 +413,13 @@ def _read_statement(file: str, statement: Statement, origin: str) -> Setting:
     return Setting(statement.key, value, origin, file)
 
 
-def _read_small(directory_fd: int, name: str, limit: int) -> bytes | str | None:
-    """Read a file of the project; None: there is none, a text: why it cannot be read."""
+def _read_project_file(worktree: str, name: str, limit: int) -> bytes | None:
+    """Read a file of the project; None: there is none."""
     try:
-        found = read_small_file(directory_fd, name.encode(), limit)
-    except Unreadable as error:
-        return error.reason
+        with Cursor(worktree) as cursor:
+            found = read_small_file(cursor.enter(ROOT), name.encode(), limit)
+    except (Unreadable, WorktreeFailed) as error:
+        raise InvalidInput(f"{os.path.join(worktree, name)}: {error}") from error
     return None if found is None else found[1]
 
 
@@ -453,22 +431,19 @@ def _stamp(path: str) -> tuple[int, ...] | None:
         return None
 
 
-def _read_user_file(file: str | None) -> bytes | None:
-    if file is None:
-        return None
+def _read_user_file(file: str) -> bytes | None:
+    """Read the user's file; None: there is none."""
     try:
-        is_file = stat.S_ISREG(os.stat(file).st_mode)
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        # If not even its directory may be looked into, that is the home of somebody else.
-        return None
-    except OSError as error:
-        raise InvalidInput(f"{file}: {describe(error)}") from error
-    if not is_file:
-        raise InvalidInput(f"{file}: it is no file")
-    try:
+        try:
+            mode = os.stat(file).st_mode
+        except PermissionError:
+            # If not even its directory may be looked into, that is the home of somebody else.
+            return None
+        if not stat.S_ISREG(mode):
+            raise InvalidInput(f"{file}: it is no file")
         with open(file, "rb") as opened:
             content = opened.read(_MOST_BYTES + 1)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise InvalidInput(f"{file}: {describe(error)}") from error

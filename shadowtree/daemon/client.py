@@ -8,11 +8,12 @@ done twice, and nothing is claimed that is not so.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
 
 import shadowtree
 from shadowtree.base.errors import DaemonFailed, PerhapsDone
-from shadowtree.base.frozen import frozen
 from shadowtree.daemon import wire
 from shadowtree.daemon.endpoint import Endpoint
 
@@ -45,16 +46,6 @@ class Lost(Exception):
         super().__init__("the daemon was lost")
 
 
-@frozen
-class Refusal:
-    """Why a daemon does no work for this command: another version, or other circumstances."""
-
-    why: str
-    pid: int
-    is_understood: bool
-    """It is of this version, and can be asked for what concerns itself."""
-
-
 def identify(*paths: str) -> list[int] | None:
     """Give device and inode of directories; None: one is not there."""
     try:
@@ -71,6 +62,10 @@ class Client:
         self._endpoint = endpoint
         self._connection = connection
         self._is_cancelled = False
+        self._is_asking = False
+        """Somebody is asked, and may answer with Ctrl-C."""
+        self.is_understood = True
+        """The daemon is of this version, so that it can be asked for what concerns itself."""
         self.recovered: list[str] = []
         """What was interrupted and has been finished or taken back on the way, a sentence each."""
 
@@ -106,13 +101,17 @@ class Client:
             view = view[received:]
         return content
 
-    def greet(self) -> Refusal | None:
-        """Ask whether the daemon is like this command; None: it is. Raise OSError if it does not answer."""
+    def greet(self) -> str | None:
+        """Ask whether the daemon is like this command; None: it is, else why it does no work for this one.
+
+        Raise OSError if it does not answer.
+        """
         self.send("hello", wire.PROTOCOL, shadowtree.__version__, self._endpoint.circumstances())
         kind, *rest = self.receive()
         if kind == "other":
-            protocol, version, pid, why = rest
-            return Refusal(why, pid, (protocol, version) == (wire.PROTOCOL, shadowtree.__version__))
+            protocol, version, _, why = rest
+            self.is_understood = (protocol, version) == (wire.PROTOCOL, shadowtree.__version__)
+            return str(why)
         if kind != "welcome":
             raise ConnectionError("the daemon says something else")
         return None
@@ -185,7 +184,7 @@ class Client:
         self._is_cancelled = False
         number = None
         self._connection.settimeout(self._endpoint.timing.silence_s)
-        with _Interrupts(self._cancel) as interrupts:
+        with _calling_on_interrupt(self._interrupt):
             while True:
                 try:
                     kind, *rest = self.receive()
@@ -205,60 +204,46 @@ class Client:
                 elif kind == "recovered":
                     self.recovered.extend(*rest)
                 elif kind == "confirm" and confirm is not None:
-                    self._answer(confirm, wire.decode(rest[0]), interrupts)
+                    self._answer(confirm, wire.decode(rest[0]))
 
-    def _answer(self, confirm: Confirm, plan: shadowtree.Plan, interrupts: _Interrupts) -> None:
+    def _answer(self, confirm: Confirm, plan: shadowtree.Plan) -> None:
         """Let somebody agree to a plan, or not; Ctrl-C is neither."""
+        self._is_asking = True
         try:
-            interrupts.release()
             is_agreed = confirm(plan)
-            interrupts.hold()
         except KeyboardInterrupt:
-            interrupts.hold()
             self._cancel()
             return
+        finally:
+            self._is_asking = False
         self.send("answer", bool(is_agreed))
+
+    def _interrupt(self) -> None:
+        if self._is_asking:
+            raise KeyboardInterrupt
+        self._cancel()
 
     def _cancel(self) -> None:
         self._is_cancelled = True
-        try:
+        with suppress(OSError):  # whoever follows the work is about to notice
             self.send("cancel")
-        except OSError:
-            # Whoever follows the work is about to notice.
-            return
 
 
-class _Interrupts:
-    """Turns Ctrl-C into a call while it is entered; only where Python's own handler is in force.
+@contextmanager
+def _calling_on_interrupt(act: Callable[[], None]) -> Iterator[None]:
+    """Turn Ctrl-C into a call, where Python's own handler is in force.
 
     The work is done in another process, which has to say whether it was in time to stop it.
     """
-
-    def __init__(self, act: Callable[[], None]) -> None:
-        self._act = act
-        self._is_wanted = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-    def __enter__(self) -> _Interrupts:
-        self.hold()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.release()
-
-    def hold(self) -> None:
-        """Let Ctrl-C make the call from now on."""
-        if not self._is_wanted:
-            return
-        try:
-            signal.signal(signal.SIGINT, lambda number, frame: self._act())
-        except ValueError:
-            # Not the main thread: no signal arrives here.
-            self._is_wanted = False
-
-    def release(self) -> None:
-        """Let Ctrl-C interrupt as ever."""
-        if self._is_wanted:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+    usual = None
+    with suppress(ValueError):  # not the main thread: no signal arrives here
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            usual = signal.signal(signal.SIGINT, lambda number, frame: act())
+    try:
+        yield
+    finally:
+        if usual is not None:
+            signal.signal(signal.SIGINT, usual)
 
 
 def connect(endpoint: Endpoint) -> Client | None:
@@ -272,29 +257,25 @@ def connect(endpoint: Endpoint) -> Client | None:
 
 def find_remote(
     environ: Mapping[str, str], start: str, *, store: str | None, session: str
-) -> tuple[str, shadowtree.Shadow] | None:
-    """Find the worktree that a directory is in, if the daemon serves it and sees it as this process does.
+) -> shadowtree.Shadow | None:
+    """Give the shadow of the worktree that a directory is in, if the daemon serves it and sees it as we do.
 
-    Gives its path and what can be used as its shadow; None: the command has to do without.
+    None: the command has to do without.
     """
     client = connect(Endpoint(environ))
     if client is None:
         return None
     given = store or environ.get("SHADOWTREE_STORE") or None
-    found = None
     try:
         if client.greet() is None:
             found = client.find(os.path.realpath(start), given and os.path.realpath(given))
+            if found is not None:
+                return RemoteShadow(client, *found, session)  # type: ignore[return-value]  # answers like one
     except (OSError, ValueError, TypeError):
         # Whatever it is, it is nothing to talk to.
         pass
-    finally:
-        if found is None:
-            client.close()
-    if found is None:
-        return None
-    remote: Any = RemoteShadow(client, *found, session)  # Any: it answers like a Shadow
-    return found[0], remote
+    client.close()
+    return None
 
 
 class RemoteShadow:
@@ -328,30 +309,23 @@ class RemoteShadow:
     def __getattr__(self, name: str) -> Any:  # Any: whatever a Shadow has
         if name not in wire.METHODS:
             return getattr(self._open_local(), name)
-
-        def call(*arguments: object, **named: Any) -> Any:  # Any: what the method takes and gives
-            return self._call(name, list(arguments), named)
-
-        return call
+        return partial(self._call, name)
 
     def _call(
-        self,
-        method: str,
-        arguments: list[object],
-        named: dict[str, Any],  # Any: what the method takes
-    ) -> Any:  # Any: what the method gives
+        self, method: str, /, *arguments: Any, **named: Any
+    ) -> Any:  # Any: what the method takes and gives
         """Let the daemon call a method; if it does not, call it here."""
         if self._client is not None:
             try:
-                return self._client.call(method, self._session, arguments, named)
+                return self._client.call(method, self._session, list(arguments), named)
             except Without:
                 self._leave()
             except Lost as lost:
                 self._leave()
-                self._require_undone(lost, method, wire.may_repeat(method, arguments, named))
+                self._require_undone(lost, method, is_repeatable=wire.may_repeat(method, arguments, named))
         return getattr(self._open_local(), method)(*arguments, **named)
 
-    def _require_undone(self, lost: Lost, method: str, is_repeatable: bool) -> None:
+    def _require_undone(self, lost: Lost, method: str, *, is_repeatable: bool) -> None:
         """Raise unless the work may be done by this process now."""
         if not is_repeatable and lost.number is not None:
             # A daemon that is only silent may still go on with it.

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from shadowtree.base.errors import InvalidInput, ShadowError
 from shadowtree.base.frozen import frozen
@@ -82,7 +82,7 @@ class Endpoint:
         stores = places.stores
         if stores is None:
             raise InvalidInput("there is no home directory to find the daemon in")
-        self._environ = environ
+        self.environ = environ
         self._places = places
         self._stores = stores
         self.directory = os.path.join(stores, _DIRECTORY)
@@ -109,8 +109,8 @@ class Endpoint:
         umask = os.umask(0o077)
         os.umask(umask)
         return {
-            "HOME": self._environ.get("HOME"),
-            "XDG_CONFIG_HOME": self._environ.get("XDG_CONFIG_HOME"),
+            "HOME": self.environ.get("HOME"),
+            "XDG_CONFIG_HOME": self.environ.get("XDG_CONFIG_HOME"),
             "stores": self._stores,
             "file of settings": self._places.user_config,
             "settings": _find_settings(self._places.variables),
@@ -150,54 +150,47 @@ class Endpoint:
 
         try:
             disk.require_private(self.directory)
-            connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+            with ExitStack() as unless_kept, self._address() as address:
+                connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+                unless_kept.callback(connection.close)
+                connection.settimeout(self.timing.hello_s)
+                connection.connect(address)
+                if not self.is_own_user(connection):
+                    return None
+                unless_kept.pop_all()
+                return connection
         except (OSError, ShadowError):
             return None
-        try:
-            connection.settimeout(self.timing.hello_s)
-            with self._address() as address:
-                connection.connect(address)
-            if self.is_own_user(connection):
-                return connection
-        except OSError:
-            pass
-        connection.close()
-        return None
 
     def listen(self) -> Listening | None:
         """Become the daemon here; None: another process is. Refuse a directory that others can write to."""
         disk.make_directories(self.directory)
         disk.require_trusted_parent(os.path.dirname(self.directory))
         disk.require_private(self.directory)
-        with disk.store_errors(self.lock):
+        with ExitStack() as unless_kept, disk.store_errors(self.lock):
             fd = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            with disk.store_errors(self.lock):
-                disk.make_private(fd)
-                if try_lock(fd):
-                    os.pwrite(fd, str(os.getpid()).encode().ljust(20), 0)
-                    return Listening(self, fd, self._bind())
-        except BaseException:
-            os.close(fd)
-            raise
-        os.close(fd)
-        return None
+            unless_kept.callback(os.close, fd)
+            disk.make_private(fd)
+            if not try_lock(fd):
+                return None
+            os.pwrite(fd, str(os.getpid()).encode().ljust(20), 0)
+            listening = Listening(self, fd, self._bind())
+            unless_kept.pop_all()
+            return listening
 
     def _bind(self) -> socket:
         """Make the socket, in place of one that a dead daemon left. Only for the holder of the lock."""
         import socket
 
         disk.remove_file(self.socket)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            with disk.store_errors(self.socket), self._address() as address:
-                listener.bind(address)
-                os.chmod(self.socket, 0o600)
-                listener.listen(_BACKLOG)
-        except BaseException:
-            listener.close()
-            raise
-        return listener
+        with ExitStack() as unless_kept, disk.store_errors(self.socket), self._address() as address:
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            unless_kept.callback(listener.close)
+            listener.bind(address)
+            os.chmod(self.socket, 0o600)
+            listener.listen(_BACKLOG)
+            unless_kept.pop_all()
+            return listener
 
     @contextmanager
     def _address(self) -> Iterator[str]:

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 
 import shadowtree
 from shadowtree.base.errors import DaemonFailed, ShadowError
@@ -30,15 +31,14 @@ _NOT_ITS_OWN = ("SHADOWTREE_STORE", "SHADOWTREE_SESSION")
 """Variables that are for the command alone that started it."""
 
 
-def reach_daemon(environ: Mapping[str, str]) -> Client:
+def reach_daemon(endpoint: Endpoint) -> Client:
     """Give a conversation with the daemon, which is started if none runs; raise DaemonFailed."""
-    endpoint = Endpoint(environ)
     deadline = time.monotonic() + _PATIENCE_S
     while True:
-        client = find_daemon(environ)
+        client = find_daemon(endpoint)
         if client is not None:
             return client
-        answer = _start(environ)
+        answer = _start(endpoint.environ)
         if answer not in ("ready", "taken"):
             raise DaemonFailed(f"did not start: {answer or 'nobody knows why'}")
         if time.monotonic() > deadline:
@@ -48,39 +48,35 @@ def reach_daemon(environ: Mapping[str, str]) -> Client:
             time.sleep(_PAUSE_S)
 
 
-def find_daemon(environ: Mapping[str, str], *, is_to_oversee: bool = False) -> Client | None:
+def find_daemon(endpoint: Endpoint, *, is_to_oversee: bool = False) -> Client | None:
     """Give a conversation with the daemon that runs; None: none does, or it is ending.
 
     Raise DaemonFailed if it hangs, or is not like this command. To oversee it, which is to ask for `status`
     and `stop` alone, it only has to be of this version.
     """
-    endpoint = Endpoint(environ)
     client = connect(endpoint)
     if client is None:
         return None
-    try:
-        refusal = client.greet()
-        if refusal is None or (is_to_oversee and refusal.is_understood):
-            return client
-    except TimeoutError as error:
-        client.close()
-        raise _make_silence(endpoint) from error
-    except OSError:
-        client.close()
-        return None
-    except BaseException:
-        client.close()
-        raise
-    client.close()
-    raise DaemonFailed(f"that runs, process {refusal.pid}, {refusal.why}; try 'shadowtree watch stop --all'")
+    with ExitStack() as unless_kept:
+        unless_kept.enter_context(client)
+        try:
+            why = client.greet()
+        except TimeoutError as error:
+            raise _make_silence(endpoint) from error
+        except OSError:
+            return None
+        if why is not None and not (is_to_oversee and client.is_understood):
+            running = f"that runs, process {endpoint.read_owner()}, {why}"
+            raise DaemonFailed(f"{running}; try 'shadowtree watch stop --all'")
+        unless_kept.pop_all()
+    return client
 
 
-def find_to_oversee(environ: Mapping[str, str]) -> Client | None:
+def find_to_oversee(endpoint: Endpoint) -> Client | None:
     """Give a conversation to oversee the daemon with; raise DaemonFailed also if its socket is gone."""
-    endpoint = Endpoint(environ)
     deadline = time.monotonic() + _MOMENT_S
     while True:
-        client = find_daemon(environ, is_to_oversee=True)
+        client = find_daemon(endpoint, is_to_oversee=True)
         owner = endpoint.find_owner() if client is None else None
         if owner is None:
             return client

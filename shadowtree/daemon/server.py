@@ -265,7 +265,7 @@ class Conversation:
             return "result", await (self.call if kind == "call" else self._serve)(work, *rest)
         except Gone as error:
             return "without", str(error)
-        except Cancelled:
+        except (Cancelled, asyncio.CancelledError):
             return "error", wire.encode_error(KeyboardInterrupt())
         except (ShadowError, OSError) as error:
             return "error", wire.encode_error(error)
@@ -284,8 +284,12 @@ class Conversation:
             raise Gone("no worktree was asked for")
         is_reading = method in wire.READING
         wait_s = self.timing.reading_s if is_reading else served.shadow.settings.lock_timeout
+        if work.is_cancelled:
+            raise Cancelled
+        work.waiting = asyncio.current_task()
         try:
-            async with served.in_use(wait_s, lambda: work.is_cancelled):
+            async with served.in_use(wait_s):
+                work.waiting = None
                 served.note_request(session)
                 work.shadow = served.shadow.for_session(session)
                 return await in_thread(work.call, work.shadow, method, *how)
@@ -307,6 +311,8 @@ class Work:
         self.is_cancelled = False
         self.is_asking = False
         """It waits for a person."""
+        self.waiting: asyncio.Task[object] | None = None
+        """Waits for those who have the shadow, and can be cancelled at once."""
         self.shadow: Shadow | None = None
         """Whose method is called."""
 
@@ -314,6 +320,8 @@ class Work:
         """Let it stop where that does no harm."""
         self.is_cancelled = True
         self.answers.put(None)
+        if self.waiting is not None:
+            self.waiting.cancel()
         if self.shadow is not None:
             self.shadow.cancel()
 

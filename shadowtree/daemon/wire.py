@@ -26,6 +26,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
 PROTOCOL = 1
@@ -49,7 +50,7 @@ _TUPLE = ""
 """Stands for the class of what is a tuple itself."""
 
 
-def may_repeat(method: str, arguments: list[object], named: dict[str, object]) -> bool:
+def may_repeat(method: str, arguments: Sequence[object], named: Mapping[str, object]) -> bool:
     """Tell whether a call may be made again if its answer was lost."""
     if method == "end":
         # Without a name it means the open message, which would be another one, or none.

@@ -39,7 +39,7 @@ _LAST_BURST_S = 5.0
 _AGAIN_S = 60.0
 """After how long recording is tried again that a bug has ended."""
 _GLANCE_S = 0.1
-"""How often a request that waits for others looks whether it is still wanted."""
+"""How long `watch status` waits for a worktree that is in use."""
 
 
 class Gone(Exception):
@@ -142,19 +142,13 @@ class Served:
         return self._lock.locked()
 
     @asynccontextmanager
-    async def alone(
-        self, timeout_s: float, is_unwanted: Callable[[], bool] = lambda: False
-    ) -> AsyncIterator[None]:
-        """Have the shadow alone; Gone if others have it for so long, or if it is dropped meanwhile.
-
-        Cancelled if nobody wants it any more while others are waited for.
-        """
-        deadline = time.monotonic() + timeout_s
-        while not await self._try_lock(min(_GLANCE_S, deadline - time.monotonic())):
-            if is_unwanted():
-                raise Cancelled
-            if time.monotonic() >= deadline:
-                raise Gone(f"{self.worktree} is in use")
+    async def alone(self, timeout_s: float) -> AsyncIterator[None]:
+        """Have the shadow alone; Gone if others have it for so long, or if it is dropped meanwhile."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._lock.acquire()
+        except TimeoutError as error:
+            raise Gone(f"{self.worktree} is in use") from error
         try:
             if self.is_dropped:
                 raise Gone(f"{self.worktree} is no longer served")
@@ -165,11 +159,9 @@ class Served:
             self._lock.release()
 
     @asynccontextmanager
-    async def in_use(
-        self, timeout_s: float, is_unwanted: Callable[[], bool] = lambda: False
-    ) -> AsyncIterator[None]:
+    async def in_use(self, timeout_s: float) -> AsyncIterator[None]:
         """Have the shadow alone for what somebody asked for, after which idle time begins anew."""
-        async with self.alone(timeout_s, is_unwanted):
+        async with self.alone(timeout_s):
             self.is_tidy = False
             try:
                 yield
@@ -183,13 +175,6 @@ class Served:
         await self.record_as_wished()
         if not self.is_in_use:
             self.shadow.close()
-
-    async def _try_lock(self, timeout_s: float) -> bool:
-        try:
-            async with asyncio.timeout(max(0.0, timeout_s)):
-                return await self._lock.acquire()
-        except TimeoutError:
-            return False
 
     def require_session(self, wish: Wish) -> None:
         """Raise DaemonFailed if what somebody wants to be recorded is recorded in another session."""

@@ -19,7 +19,7 @@ from shadowtree.capture.recorded_tree import (
 from shadowtree.results.messages import Branch, ChangedPath, FileDiff, Message, Patch, Status, make_patch
 from shadowtree.store.objects import Objects
 from shadowtree.timeline.journal import Journal
-from shadowtree.timeline.position import redoable_messages
+from shadowtree.timeline.position import last_finished, redoable_messages
 from shadowtree.timeline.resolve import resolve_message, resolve_tree
 from shadowtree.timeline.schema import TreeRecord
 from shadowtree.timeline.session import NOBODY, Session
@@ -35,20 +35,21 @@ if TYPE_CHECKING:
 
 def read_patch(opened: OpenStore, site: Site, session: str, name: str) -> Patch:
     """List what changed from a recorded tree to the present state."""
-    before = _find_tree(opened, session, name)
+    before = resolve_tree(Session(opened.journal, session), name)
     with look(site, opened) as (objects, after):
         return compare(_open(objects, before), after)
 
 
 def read_diff(
-    opened: OpenStore, site: Site, session: str, a: str | None, b: str | None, most_bytes: int
+    opened: OpenStore, site: Site, session_name: str, a: str | None, b: str | None, most_bytes: int
 ) -> list[FileDiff]:
     """Show how two states differ; of files beyond `most_bytes` in all only that they do."""
-    before = _last_tree(opened, session) if a is None else _find_tree(opened, session, a)
+    session = Session(opened.journal, session_name)
+    before = _last_tree(opened, session) if a is None else resolve_tree(session, a)
     if before is None:
         raise NotWrapped(site.worktree, "nothing is recorded of it")
     if b is not None:
-        after = _open(opened.objects, _find_tree(opened, session, b))
+        after = _open(opened.objects, resolve_tree(session, b))
         return diff_patch(compare(_open(opened.objects, before), after), opened.objects)
     with look(site, opened, file_bytes=most_bytes) as (objects, present):
         return diff_patch(compare(_open(objects, before), present), objects)
@@ -58,7 +59,8 @@ def read_status(opened: OpenStore, site: Site, session_name: str, warn: Warn) ->
     """Say where a session stands, what is not protected, and what else to `warn` of."""
     opened.refresh()
     session = Session(opened.journal, session_name)
-    last = _last_tree(opened, session_name)
+    head = last_finished(session.position, session.find)
+    last = _last_tree(opened, session)
     scan = scan_site(site, opened)
     changed = scan.files
     outside: list[ChangedPath] = []
@@ -70,7 +72,7 @@ def read_status(opened: OpenStore, site: Site, session_name: str, warn: Warn) ->
         worktree=site.worktree,
         store=opened.layout.store,
         session=session_name,
-        head=None if session.head is None else session.head.id,
+        head=None if head is None else head.id,
         open=None if session.open is None else session.open.id,
         undone=[row.id for row in redoable_messages(session.position, session.find)],
         changed=changed,
@@ -122,13 +124,9 @@ def list_branches(opened: OpenStore, site: Site, session: str) -> list[Branch]:
     return Session(opened.journal, session).read_branches()
 
 
-def _find_tree(opened: OpenStore, session: str, name: str) -> TreeRecord:
-    return resolve_tree(Session(opened.journal, session), name)
-
-
-def _last_tree(opened: OpenStore, session: str) -> TreeRecord | None:
+def _last_tree(opened: OpenStore, session: Session) -> TreeRecord | None:
     """Give what the session recorded last, or else what anybody did."""
-    number = _tree_of(opened.journal, Session(opened.journal, session).last_event)
+    number = _tree_of(opened.journal, session.last_event)
     return opened.journal.last_tree() if number is None else opened.journal.tree(number)
 
 

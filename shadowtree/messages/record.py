@@ -6,8 +6,9 @@ and what it means. What it returns is read before that counts: a record that can
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 
 from shadowtree.base.arguments import check_name, encode_meta, refuse_unknown
 from shadowtree.base.errors import DuplicateMessage, InvalidInput, UnknownMessage
@@ -90,7 +91,7 @@ class Recorder:
                 raise DuplicateMessage(said.id, self._session.name)
             return self._session.read_message(known)
         with self._take() as taken:
-            ending = self._prepare_ending(taken)
+            ending = self.writer.prepare_ending(partial(self._changes_since, taken))
             skipped = taken.scan.skipped()
             with taken.record(self.writer.time_s) as record:
                 if ending is not None:
@@ -110,7 +111,7 @@ class Recorder:
         if require_live(row).number != self._session.position.open:
             return self._session.read_message(row)
         with self._take() as taken:
-            ending = self._prepare_ending(taken, paths)
+            ending = self.writer.prepare_ending(partial(self._changes_since, taken), paths)
             assert ending is not None
             with taken.record(self.writer.time_s) as record:
                 self.writer.add_ending(ending, record, taken.scan.skipped(), is_inferred=False)
@@ -122,21 +123,17 @@ class Recorder:
         self._require_new(said)
         since = self._session.last_event or self._journal.last_wrap()
         with self._take() as taken:
-            ending = self._prepare_ending(taken)
-            before, changes, warnings = None, [], []
+            ending = self.writer.prepare_ending(partial(self._changes_since, taken))
+            before, changes = None, []
             if ending is None and since is not None:
                 assert since.after is not None, "a session in which no message is open knows its last tree"
                 if self._journal.is_forgotten_tree(since.after):
-                    warnings.append("the state before it is forgotten: what changed since is nobody's")
+                    forgotten = "the state before it is forgotten: what changed since is nobody's"
+                    self.writer.warnings.append(forgotten)
                 else:
                     before = self._journal.tree(since.after)
-                    changes = self.writer.without_acts(self._changes_since(before, taken), since.number)
-            with taken.record(self.writer.time_s) as record:
-                if ending is not None:
-                    since = self.writer.add_ending(ending, record, taken.scan.skipped(), is_inferred=True)
-                event = self._snapshot_event(before or record, record, since, is_inferred=is_inferred)
-                message = self._add_snapshot(said, event, changes, taken)
-        return self._with_warnings(message, taken, warnings)
+                    changes = self.writer.without_acts(self._changes_since(taken, before), since.number)
+            return self._record_snapshot(said, taken, before, since, changes, ending, is_inferred=is_inferred)
 
     def record_burst(self, said: Said) -> Message | None:
         """Record what nobody announced as a message: what is different from the last tree of all sessions.
@@ -146,44 +143,51 @@ class Recorder:
         """
         self._require_new(said)
         last, latest = self._journal.last_tree(), self._journal.latest_event()
-        if last is None or self._is_any_open():
+        events = [self._journal.last_event(session) for session in self._journal.session_names()]
+        if last is None or any(event is not None and event.position.open is not None for event in events):
             return None
         with self._take() as taken:
-            changes = self._changes_since(last, taken)
+            changes = self._changes_since(taken, last)
             if not any(change.is_known for change in changes):
                 taken.abandon()
                 return None
-            with taken.record(self.writer.time_s) as record:
-                event = self._snapshot_event(last, record, latest, is_inferred=True)
-                message = self._add_snapshot(said, event, changes, taken)
-        return self._with_warnings(message, taken)
+            return self._record_snapshot(said, taken, last, latest, changes, None, is_inferred=True)
 
     def _require_new(self, said: Said) -> None:
         if self._session.find_id(said.id) is not None:
             raise DuplicateMessage(said.id, self._session.name)
 
-    def _is_any_open(self) -> bool:
-        last = (self._journal.last_event(session) for session in self._journal.session_names())
-        return any(event is not None and event.position.open is not None for event in last)
-
-    def _snapshot_event(
-        self, before: TreeRecord, after: TreeRecord, since: Event | None, *, is_inferred: bool
-    ) -> Event:
-        return Event(
-            0,
-            0,
-            SNAPSHOT,
-            before=before.number,
-            after=after.number,
-            since=None if since is None else since.number,
-            is_inferred=is_inferred,
-            git_head=find_head(self._site.worktree),
-        )
-
-    def _add_snapshot(self, said: Said, event: Event, changes: list[Change], taken: Capture) -> Message:
-        row = self.writer.add_message(said)
-        self.writer.add(replace(event, message=row.number), taken.scan.skipped(), changes)
-        return self._session.read_message(row)
+    def _record_snapshot(
+        self,
+        said: Said,
+        taken: Capture,
+        before: TreeRecord | None,
+        since: Event | None,
+        changes: list[Change],
+        ending: Ending | None,
+        *,
+        is_inferred: bool,
+    ) -> Message:
+        """Record a message that is over, after the `ending` of an open one; None before it: as now."""
+        skipped = taken.scan.skipped()
+        with taken.record(self.writer.time_s) as record:
+            if ending is not None:
+                since = self.writer.add_ending(ending, record, skipped, is_inferred=True)
+            row = self.writer.add_message(said)
+            event = Event(
+                0,
+                0,
+                SNAPSHOT,
+                message=row.number,
+                before=(before or record).number,
+                after=record.number,
+                since=None if since is None else since.number,
+                is_inferred=is_inferred,
+                git_head=find_head(self._site.worktree),
+            )
+            self.writer.add(event, skipped, changes)
+            message = self._session.read_message(row)
+        return self._with_warnings(message, taken)
 
     # Steps
 
@@ -196,7 +200,7 @@ class Recorder:
         if (row.number, name) in events.steps:
             raise InvalidInput(f"step {name!r} is already recorded in message {row.id!r}")
         with self._take() as taken:
-            ending = self._prepare_step_ending(taken)
+            ending = self.writer.prepare_step_ending(partial(self._changes_since, taken))
             skipped = taken.scan.skipped()
             with taken.record(self.writer.time_s) as record:
                 if ending is not None:
@@ -215,7 +219,7 @@ class Recorder:
         if end is not None:
             return self._session.read_step(row, begin, end)
         with self._take() as taken:
-            ending = self._prepare_step_ending(taken)
+            ending = self.writer.prepare_step_ending(partial(self._changes_since, taken))
             assert ending is not None
             with taken.record(self.writer.time_s) as record:
                 end = self.writer.add_ending(ending, record, taken.scan.skipped(), is_inferred=False)
@@ -229,18 +233,7 @@ class Recorder:
             raise UnknownMessage("", f"no message is open in session {self._session.name!r}")
         return row
 
-    def _prepare_ending(self, taken: Capture, paths: Collection[RelPath] | None = None) -> Ending | None:
-        """Work out what the open message changed, and its open step; None if no message is open."""
-        begun = self.writer.read_open()
-        changes = [self._changes_since(each.tree, taken) for each in begun]
-        return self.writer.prepare_ending(begun, changes, paths)
-
-    def _prepare_step_ending(self, taken: Capture) -> Ending | None:
-        steps = self.writer.read_open()[1:]
-        changes = [self._changes_since(each.tree, taken) for each in steps]
-        return Ending(self._require_open(), steps[0].event, changes[0]) if steps else None
-
-    def _changes_since(self, record: TreeRecord, taken: Capture) -> list[Change]:
+    def _changes_since(self, taken: Capture, record: TreeRecord) -> list[Change]:
         """List what changed since a record."""
         if (record.tree, record.facts) == (taken.tree, taken.facts):
             return []
@@ -250,6 +243,5 @@ class Recorder:
         root = taken.publish()
         return list_changes(open_recorded(self._opened.objects, record.tree, record.facts), root)
 
-    def _with_warnings(self, message: Message, taken: Capture, warnings: Sequence[str] = ()) -> Message:
-        found = [*taken.warnings, *warnings, *self.writer.warnings]
-        return replace(message, warnings=found) if found else message
+    def _with_warnings(self, message: Message, taken: Capture) -> Message:
+        return replace(message, warnings=[*message.warnings, *taken.warnings, *self.writer.warnings])

@@ -33,7 +33,7 @@ class Target:
     """What the user wants to purge: a path, a content or a text; the other two are None."""
 
     name: str
-    """As it was given; a text is not repeated."""
+    """What messages call it; a text is not repeated."""
     path: RelPath | None = None
     blob: bytes | None = None
     text: str | None = None
@@ -58,7 +58,7 @@ def read_target(what: str | os.PathLike[str] | None, worktree: str, *, text: str
     path = parse_path(name, worktree)
     if path == ROOT:
         raise InvalidInput("that is the whole worktree: 'destroy' removes the store with all that is in it")
-    return Target(name, path=path)
+    return Target(to_text(path), path=path)
 
 
 @frozen

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from shadowtree.base.frozen import field, frozen
 from shadowtree.base.paths import DIRECTORY, Change, PathState, Unknown, is_file, to_text
@@ -265,124 +265,57 @@ class BlameEntry(Result):
         return message | pick(self, "status", "time_ms", "old_blob", "new_blob", "is_forgotten")
 
 
-class MessageHandle:
+class _Handle:
+    """A record in the making, which answers like its value: as begun, and after the body as finished."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:  # Any: a Message or a Step
+        self.value = value
+
+    def finish(self, value: Any) -> None:  # Any: a Message or a Step
+        """Take over what was recorded at the end."""
+        self.value = value
+
+    if not TYPE_CHECKING:  # type checkers read below what there is
+
+        def __getattr__(self, name: str) -> object:
+            if name == "value":
+                # Of a copy in the making, which has none yet.
+                raise AttributeError(name)
+            return getattr(self.value, name)
+
+
+class MessageHandle(_Handle):
     """A message in the making. After the body it answers like the finished `Message`."""
 
-    def __init__(self, message: Message) -> None:
-        self._message = message
-
-    def finish(self, message: Message) -> None:
-        """Take over what was recorded at the end."""
-        self._message = message
-
-    @property
-    def value(self) -> Message:
-        """The message as it is recorded now."""
-        return self._message
-
-    @property
-    def id(self) -> str:
-        """The id that the caller chose."""
-        return self._message.id
-
-    @property
-    def session(self) -> str:
-        """The session that it is part of."""
-        return self._message.session
-
-    @property
-    def role(self) -> str | None:
-        """Whose message it is."""
-        return self._message.role
-
-    @property
-    def text(self) -> str:
-        """What it is about."""
-        return self._message.text
-
-    @property
-    def meta(self) -> dict[str, Any] | None:  # Any: the caller's JSON object
-        """The caller's JSON object."""
-        return self._message.meta
-
-    @property
-    def time(self) -> datetime:
-        """When it began."""
-        return self._message.time
-
-    @property
-    def before(self) -> str | None:
-        """The tree before it."""
-        return self._message.before
-
-    @property
-    def after(self) -> str | None:
-        """The tree after it; None while it is open."""
-        return self._message.after
-
-    @property
-    def state(self) -> MessageState:
-        """Whether it is open, active, undone or archived."""
-        return self._message.state
-
-    @property
-    def branch(self) -> str | None:
-        """The branch that it is archived on."""
-        return self._message.branch
-
-    @property
-    def skipped(self) -> list[Skipped]:
-        """What of it is not protected."""
-        return self._message.skipped
-
-    @property
-    def patch(self) -> Patch:
-        """What it changed; empty while it is open."""
-        return self._message.patch
-
-    def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON."""
-        return self._message.to_dict()
+    __slots__ = ()
+    value: Message
+    id: str
+    session: str
+    role: str | None
+    text: str
+    meta: dict[str, Any] | None  # Any: the caller's JSON object
+    time: datetime
+    before: str
+    after: str | None
+    state: MessageState
+    branch: str | None
+    skipped: list[Skipped]
+    patch: Patch
+    to_dict: Callable[[], dict[str, Any]]  # Any: JSON
 
 
-class StepHandle:
+class StepHandle(_Handle):
     """A step in the making. After the body it answers like the finished `Step`."""
 
-    def __init__(self, step: Step) -> None:
-        self._step = step
-
-    def finish(self, step: Step) -> None:
-        """Take over what was recorded at the end."""
-        self._step = step
-
-    @property
-    def value(self) -> Step:
-        """The step as it is recorded now."""
-        return self._step
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self._step.name
-
-    @property
-    def before(self) -> str:
-        """The tree before it."""
-        return self._step.before
-
-    @property
-    def after(self) -> str | None:
-        """The tree after it; None while it is open."""
-        return self._step.after
-
-    @property
-    def patch(self) -> Patch:
-        """What it changed; empty while it is open."""
-        return self._step.patch
-
-    def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON."""
-        return self._step.to_dict()
+    __slots__ = ()
+    value: Step
+    name: str
+    before: str
+    after: str | None
+    patch: Patch
+    to_dict: Callable[[], dict[str, Any]]  # Any: JSON
 
 
 def make_patch(tree: str, changes: Iterable[Change]) -> Patch:
@@ -406,11 +339,6 @@ def _changed_path(path: bytes, old: PathState | None, new: PathState | None) -> 
     status: ChangeStatus = "added" if before is None else "deleted" if after is None else "modified"
     if before is not None and after is not None and stat.S_IFMT(before.mode) != stat.S_IFMT(after.mode):
         status = "type"
-    return ChangedPath(
-        to_text(path),
-        status,
-        None if before is None else before.blob.hex(),
-        None if after is None else after.blob.hex(),
-        None if before is None else before.mode,
-        None if after is None else after.mode,
-    )
+    old_blob, old_mode = (None, None) if before is None else (before.blob.hex(), before.mode)
+    new_blob, new_mode = (None, None) if after is None else (after.blob.hex(), after.mode)
+    return ChangedPath(to_text(path), status, old_blob, new_blob, old_mode, new_mode)

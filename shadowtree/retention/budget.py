@@ -44,15 +44,15 @@ def keep_budget(locked: Locked, settings: Settings) -> list[str]:
 
     It runs after a record, which stays recorded whatever fails here (invariant 11).
     """
-    run = _BudgetRun(locked, settings, Forgotten([], 0, 0, 0, False))
+    warnings: list[str] = []
     try:
-        run.run()
+        _fit_budget(locked, settings, Forgotten([], 0, 0, 0, False), warnings)
     except ShadowError as error:
         what = "what was forgotten is not freed yet"
-        if not run.done.warnings:
+        if not warnings:
             what = "the store could not be kept within its budget"
-        return [*run.done.warnings, f"{what}: {error}"]
-    return run.done.warnings
+        warnings.append(f"{what}: {error}")
+    return warnings
 
 
 def apply_retention(
@@ -75,9 +75,7 @@ def apply_retention(
     done = forget_old(locked, keep, keep_sessions, frees=frees)
     if budget is None:
         return done
-    run = _BudgetRun(locked, budget, done)
-    run.run(is_asked=True)
-    return run.done
+    return _fit_budget(locked, budget, done, [], is_asked=True)
 
 
 def _foresee(opened: OpenStore, old: Forgetting, budget: Settings | None) -> Forgotten:
@@ -91,57 +89,50 @@ def _foresee(opened: OpenStore, old: Forgetting, budget: Settings | None) -> For
     return Forgotten(planned.messages, len(planned.trees), 0, 0, True, warnings)
 
 
-class _BudgetRun:
-    """Brings a store within its budget; `done` says what was forgotten and freed, also where it fails."""
+def _fit_budget(
+    locked: Locked, settings: Settings, done: Forgotten, warnings: list[str], *, is_asked: bool = False
+) -> Forgotten:
+    """If the store is over its budget: free, then forget and free again. Adds to `warnings` as it goes.
 
-    def __init__(self, locked: Locked, settings: Settings, done: Forgotten) -> None:
-        self._locked = locked
-        self._settings = settings
-        self.done = done
-
-    def run(self, *, is_asked: bool = False) -> None:
-        """If the store is over its budget: free, then forget and free again.
-
-        Where nothing may be forgotten, only who `is_asked` frees what a brief sweep left.
-        """
-        settings, sweep = self._settings, Sweep()
-        with self._locked() as opened:
-            may_help = is_over(opened, settings) and (
-                is_asked or not _choose_up_to(opened, settings, BEYOND).is_nothing
-            )
-        if may_help:
-            self._free(Sweep())
-            with self._locked() as opened:
-                has_forgotten = is_over(opened, settings) and self._forget(opened, sweep)
-            if has_forgotten:
-                self._free(sweep)
-        with self._locked() as opened:
+    Where nothing may be forgotten, only who `is_asked` frees what a brief sweep left.
+    """
+    sweep, last_sweep, planned = Sweep(), Sweep(), None
+    with locked() as opened:
+        may_help = is_over(opened, settings) and (
+            is_asked or not _choose_up_to(opened, settings, BEYOND).is_nothing
+        )
+    if may_help:
+        sweep.run(locked)
+        with locked() as opened:
             if is_over(opened, settings):
-                compared = _compare(opened.measure(), settings.store_budget)
-                self._warn(f"nothing else may be forgotten, and the store takes {compared}")
-
-    def _free(self, sweep: Sweep) -> None:
-        sweep.run(self._locked)
-        done = self.done
-        self.done = replace(done, removed=done.removed + sweep.removed, freed=done.freed + sweep.freed)
-
-    def _forget(self, opened: OpenStore, sweep: Sweep) -> bool:
-        """Forget what the budget has no room for, if a sweep can free it; else raise and change nothing."""
-        used, done = opened.measure(), self.done
-        choice = _choose_to_fit(opened, self._settings, used - opened.measure_packs())
-        planned = plan_forgetting(opened.journal, choice)
-        if planned.is_nothing:
-            return False
-        forget(opened, planned, sweep)
+                planned = _forget_oldest(opened, settings, last_sweep, warnings)
+        if planned is not None:
+            last_sweep.run(locked)
+    with locked() as opened:
+        if is_over(opened, settings):
+            compared = _compare(opened.measure(), settings.store_budget)
+            warnings.append(f"nothing else may be forgotten, and the store takes {compared}")
+    if planned is not None:
         messages, trees = [*done.messages, *planned.messages], done.trees + len(planned.trees)
-        self.done = replace(done, messages=messages, trees=trees)
-        count = len(planned.messages)
-        oldest = f"{_count_oldest(count)} {'was' if count == 1 else 'were'} forgotten"
-        self._warn(f"{oldest}: the store took {_compare(used, self._settings.store_budget)}")
-        return True
+        done = replace(done, messages=messages, trees=trees)
+    removed, freed = sweep.removed + last_sweep.removed, sweep.freed + last_sweep.freed
+    return replace(done, removed=done.removed + removed, freed=done.freed + freed, warnings=warnings)
 
-    def _warn(self, line: str) -> None:
-        self.done = replace(self.done, warnings=[*self.done.warnings, line])
+
+def _forget_oldest(
+    opened: OpenStore, settings: Settings, sweep: Sweep, warnings: list[str]
+) -> Forgetting | None:
+    """Forget what the budget has no room for, if a sweep can free it; else raise and change nothing."""
+    used = opened.measure()
+    choice = _choose_to_fit(opened, settings, used - opened.measure_packs())
+    planned = plan_forgetting(opened.journal, choice)
+    if planned.is_nothing:
+        return None
+    forget(opened, planned, sweep)
+    count = len(planned.messages)
+    oldest = f"{_count_oldest(count)} {'was' if count == 1 else 'were'} forgotten"
+    warnings.append(f"{oldest}: the store took {_compare(used, settings.store_budget)}")
+    return planned
 
 
 # What a budget has no room for

@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
+from math import inf
 from time import monotonic
 
 from shadowtree.base.errors import OutOfSpace
@@ -47,6 +48,8 @@ class Sweep:
         self._walker: Walker | None = None
         self._marked: set[int] = set()
         """The records that are marked, by their numbers."""
+        self._trusted = 0
+        """How many objects were marked when nobody was to rely on others any more."""
         self._before: tuple[frozenset[bytes], int] | None = None
         self.removed = 0
         """How many objects are gone, once the sweep is over."""
@@ -60,8 +63,9 @@ class Sweep:
         what is written before something goes.
         """
         opened.journal.require_sound()
-        live = self._mark(opened, Walker(opened.objects), set(), going)
-        needed = self._look(opened, live).require_whole(is_thorough=self._is_thorough)
+        walker = Walker(opened.objects)
+        self._mark(opened, walker, set(), going=going)
+        needed = self._look(opened, walker.reached).require_whole(is_thorough=self._is_thorough)
         free = free_bytes(opened.layout.objects)
         if free < needed:
             raise OutOfSpace(opened.layout.store, free=free, needed=needed, min_free=0)
@@ -73,23 +77,25 @@ class Sweep:
             with locked() as opened:
                 limits = opened.limits
                 deadline = monotonic() + limits.sweep_hold_s
-                has_more = self.step(opened)
+                has_more = self.step(opened, deadline)
                 while has_more and monotonic() < deadline:
-                    has_more = self.step(opened)
+                    has_more = self.step(opened, deadline)
             if has_more:
                 limits.sleep(limits.sweep_pause_s)
 
-    def step(self, opened: OpenStore) -> bool:
-        """Do one step; True if there is more to do."""
+    def step(self, opened: OpenStore, deadline: float = inf) -> bool:
+        """Do one step, marking no longer than until a deadline; True if there is more to do."""
         if self._before is None:
             self._before = _measure(opened)
         if self._walker is None:
             self._walker, self._marked = Walker(opened.objects), set()
         opened.journal.require_sound()
-        known = len(self._walker.reached)
-        live = self._mark(opened, self._walker, self._marked)
-        if len(live) != known:
+        live = self._walker.reached
+        if not self._mark(opened, self._walker, self._marked, deadline):
+            return True
+        if len(live) != self._trusted:
             opened.doubt_memory(live)
+            self._trusted = len(live)
         has_more = self._take_loose(opened, live) or self._rewrite(opened, live)
         if not has_more:
             _remove_incoming(opened)
@@ -100,17 +106,24 @@ class Sweep:
         return has_more
 
     def _mark(
-        self, opened: OpenStore, walker: Walker, marked: set[int], going: Collection[int] = ()
-    ) -> set[bytes]:
-        """Mark what is needed, and was not marked before."""
+        self,
+        opened: OpenStore,
+        walker: Walker,
+        marked: set[int],
+        deadline: float = inf,
+        going: Collection[int] = (),
+    ) -> bool:
+        """Mark what is needed, and was not marked before; False if the deadline came first."""
         for record in opened.journal.live_trees():
             if record.number not in marked and record.number not in going:
                 walker.walk_trees((record.tree, record.facts), record.blobs_beside)
                 marked.add(record.number)
+                if monotonic() > deadline:
+                    return False
         walker.walk_any(list_refs(opened.layout.store).values())
         for pack in self._list_young(opened):
             walker.walk_any(pack.ids())
-        return walker.reached
+        return True
 
     def _list_young(self, opened: OpenStore) -> list[Pack]:
         """List the packs that others added a short time ago: what is in them stays without a ref to it."""

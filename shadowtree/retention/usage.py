@@ -43,10 +43,10 @@ def read_session_sizes(opened: OpenStore, site: Site) -> list[SessionFigure]:
     opened.refresh()
     journal = opened.journal
     sessions, records = journal.retention.sessions_of_trees(), journal.live_trees()
-    claimants = [frozenset[Claimant](sessions.get(record.number, {None})) for record in records]
+    claimants = [sessions.get(record.number, {None}) for record in records]
     if claimants:
         # The last tree stays whatever is forgotten.
-        claimants[-1] = frozenset()
+        claimants[-1] = set()
     sums = measure_claims(opened.objects, zip(records, claimants, strict=True))
     messages, names = journal.retention.count_messages(), journal.session_names()
     figures = [
@@ -122,7 +122,7 @@ class PathSizes:
 
 
 def measure_claims(
-    objects: Objects, owned: Iterable[tuple[TreeRecord, frozenset[Claimant]]]
+    objects: Objects, owned: Iterable[tuple[TreeRecord, set[Claimant]]]
 ) -> dict[Claimant, int]:
     """Weigh for each claimant what it alone needs.
 
@@ -132,34 +132,24 @@ def measure_claims(
     claimant_of: dict[bytes, Claimant] = {}
     for record, claimants in owned:
         claimant = next(iter(claimants)) if len(claimants) == 1 else _SHARED
-        waiting = [record.tree, record.facts]
-        for blob in record.blobs_beside:
-            _claim(claimant_of, blob, claimant)
+        waiting = [
+            (record.tree, True),
+            (record.facts, True),
+            *((blob, False) for blob in record.blobs_beside),
+        ]
         while waiting:
-            tree = waiting.pop()
-            if not _claim(claimant_of, tree, claimant):
+            wanted, is_tree = waiting.pop()
+            known = claimant_of.get(wanted, claimant)
+            if wanted in claimant_of and known in (claimant, _SHARED):
                 continue
-            for entry in objects.read_tree(tree):
-                if entry.mode == MODE_TREE:
-                    waiting.append(entry.id)
-                else:
-                    _claim(claimant_of, entry.id, claimant)
+            claimant_of[wanted] = claimant if known == claimant else _SHARED
+            if is_tree:
+                waiting += [(entry.id, entry.mode == MODE_TREE) for entry in objects.read_tree(wanted)]
     sums: dict[Claimant, int] = {}
     for each, claimant in claimant_of.items():
         if claimant != _SHARED:
             sums[claimant] = sums.get(claimant, 0) + _weigh(objects, each)
     return sums
-
-
-def _claim(claimant_of: dict[bytes, Claimant], wanted: bytes, claimant: Claimant) -> bool:
-    """Note who needs an object; False if that was known."""
-    if wanted not in claimant_of:
-        claimant_of[wanted] = claimant
-        return True
-    if claimant_of[wanted] in (claimant, _SHARED):
-        return False
-    claimant_of[wanted] = _SHARED
-    return True
 
 
 def _weigh(objects: Objects, wanted: bytes) -> int:

@@ -39,7 +39,6 @@ from shadowtree.results.outcomes import Outcome, Plan, PlannedChange
 from shadowtree.revert.contents import Contents, DiskState
 from shadowtree.revert.history import History
 from shadowtree.revert.moves import (
-    CarriedOut,
     Move,
     carry_out,
     clean_up,
@@ -55,7 +54,7 @@ from shadowtree.revert.targets import Target, find_target
 from shadowtree.revert.writer import Writer
 from shadowtree.store.objects import Objects
 from shadowtree.timeline.append import Ending, SessionWriter
-from shadowtree.timeline.position import in_force, redoable_messages
+from shadowtree.timeline.position import last_finished, redoable_messages
 from shadowtree.timeline.schema import HEAD_ONLY, RESTORE, Event, Position, TreeRecord
 
 TYPE_CHECKING = False
@@ -76,11 +75,6 @@ class Act:
     """Where the user's repository stands now."""
     cancellation: Cancellation
 
-    @property
-    def has_files(self) -> bool:
-        """Whether files change; otherwise only the head moves."""
-        return not isinstance(self.request, Revert) or self.request.files
-
 
 @frozen
 class Prepared:
@@ -99,15 +93,6 @@ class Prepared:
         return Plan(self.outcome, [_show_change(change) for change in self.plan.changes])
 
 
-@frozen
-class _Intent:
-    """What is recorded before the first file is touched."""
-
-    number: int
-    moves: list[Move]
-    before: TreeRecord
-
-
 def start_act(
     opened: OpenStore,
     site: Site,
@@ -124,9 +109,8 @@ def start_act(
 
 def run(act: Act) -> Outcome:
     """Do an act, all of it or nothing. Only for the holder of the lock."""
-    progress = act.cancellation.heed()
     with (
-        capture(act.site, act.opened, progress=progress) as taken,
+        capture(act.site, act.opened, progress=act.cancellation.heed()) as taken,
         Writer(act.site.worktree, act.site.limits.unwritten_bytes) as writer,
     ):
         root = taken.publish()
@@ -137,24 +121,24 @@ def run(act: Act) -> Outcome:
         _refuse(act, prepared)
         act.cancellation.check()
         moves = order_moves(prepared.plan.changes, os.urandom(6).hex())
-        prepared.contents.verify(moves, taken)
+        merged = prepared.contents.verify(moves, taken)
         if not moves:
             with taken.record(act.session_writer.time_s) as record:
                 _add_event(act, prepared, [], record, record, None)
             return _finish(act, prepared.outcome, [], record.tree.hex(), [])
         refuse_full(act.site.worktree, prepared.contents.bytes_to_write, act.site.settings)
-        intent = _add_intent(act, prepared, moves, taken)
+        before, intent = _add_intent(act, prepared, moves, merged, taken)
         with HeldInterrupts(act.cancellation) as interrupts:
             try:
                 done = carry_out(moves, writer, prepared.contents.read, interrupts.check)
-                after = _record(act, prepared, done.moves, intent)
+                after = _record(act, prepared, done, before, intent)
             except BaseException as error:
-                _roll_back(act, prepared, intent, writer, error)
+                _roll_back(act, prepared, moves, intent, writer, error)
                 raise
-            notes = _clean_up(act, intent, writer, done)
+            notes = _clean_up(act, moves, intent, writer)
             if interrupts.is_pending:
                 notes.append("interrupted when it was done already")
-        return _finish(act, prepared.outcome, done.moves, after, notes)
+        return _finish(act, prepared.outcome, done, after, notes)
 
 
 def preview(
@@ -170,21 +154,19 @@ def preview(
 
 def prepare(act: Act, objects: Objects, root: RecordedDirectory, scan: Scan, writer: Writer) -> Prepared:
     """Work out what an act would do to the present state, which `root` is. Changes nothing."""
-    journal = act.session_writer.journal
-    begun = act.session_writer.read_open()
-    trees = [open_recorded(objects, each.tree.tree, each.tree.facts) for each in begun]
-    ending = act.session_writer.prepare_ending(begun, [list_changes(tree, root) for tree in trees])
-    target = find_target(act.request, History(journal, objects, act.session_writer.session, root, ending))
+    session_writer, contents = act.session_writer, Contents(objects, writer)
+    ending = session_writer.prepare_ending(
+        lambda record: list_changes(open_recorded(objects, record.tree, record.facts), root)
+    )
+    target = find_target(act.request, History(objects, session_writer.session, root, ending))
     target = replace(target, notes=[*target.notes, *_note_head(act, target)])
-    present = DiskState(root, writer, scan.find, scan.rule_files.tombstones)
-    contents = Contents(objects, writer)
-    if act.has_files:
+    present = DiskState(root, writer, scan.rule_files.tombstones)
+    if act.options.files:
         merger = Merger(contents, theirs_label=target.kind if act.options.markers else None)
         plan = make_plan(target.wanted, present, merger, act.options.on_conflict)
     else:
         target, plan = _without_files(target, present), PathPlan([], [], [], [])
-    standing = _describe_position(act, None if target.is_nothing else target.position)
-    outcome = replace(_foresee(act, target, plan, root), covered=scan.files, **standing)
+    outcome = _foresee(act, target, plan, root, scan)
     return Prepared(target, plan, ending, present.uncovered, contents, outcome)
 
 
@@ -199,26 +181,25 @@ def _refuse(act: Act, prepared: Prepared) -> None:
         raise NotConfirmed(replace(outcome, complete=False, **_describe_position(act)))
 
 
-def _add_intent(act: Act, prepared: Prepared, moves: list[Move], taken: Capture) -> _Intent:
-    """Record the present state and all moves, before the first file is touched."""
-    planned = {change.path for change in prepared.plan.changes}
-    also = [state.blob for path, state in prepared.uncovered.items() if path in planned]
-    also += prepared.contents.store_merged(taken)
-    with taken.record(act.session_writer.time_s, also=also) as before:
-        number = act.opened.journal.add_intent(encode_intent(prepared.target.kind, moves))
-    return _Intent(number, moves, before)
+def _add_intent(
+    act: Act, prepared: Prepared, moves: list[Move], merged: list[bytes], taken: Capture
+) -> tuple[TreeRecord, int]:
+    """Record the present state and all moves, before the first file is touched; number the intent."""
+    uncovered = [prepared.uncovered[move.path].blob for move in moves if move.path in prepared.uncovered]
+    with taken.record(act.session_writer.time_s, also=[*uncovered, *merged]) as before:
+        return before, act.opened.journal.add_intent(encode_intent(prepared.target.kind, moves))
 
 
-def _record(act: Act, prepared: Prepared, done: list[Move], intent: _Intent) -> str:
+def _record(act: Act, prepared: Prepared, done: list[Move], before: TreeRecord, intent: int) -> str:
     """Record the state after the act, and the act; return the tree's id."""
     touched = {ROOT, *(above for move in done for above in ancestors(move.path))}
     touched |= {move.path for move in done if DIRECTORY in (move.old, move.new)}
     with capture(act.site, act.opened, only=touched) as taken:
         # What the act put where no rule covers it is in no tree, but part of what it changed.
-        written = ((move.path, move.new) for move in done if isinstance(move.new, PathState))
-        also = [new.blob for path, new in written if new.blob and not _is_covered(taken.scan, path)]
+        uncovered = [move.new for move in done if not _is_covered(taken.scan, move.path)]
+        also = [state.blob for state in uncovered if state is not None and state.blob]
         with taken.record(act.session_writer.time_s, also=also) as record:
-            _add_event(act, prepared, done, intent.before, record, intent.number)
+            _add_event(act, prepared, done, before, record, intent)
     return taken.tree.hex()
 
 
@@ -237,7 +218,7 @@ def _add_event(
     event = Event(
         0,
         0,
-        prepared.target.kind if act.has_files else HEAD_ONLY,
+        prepared.target.kind if act.options.files else HEAD_ONLY,
         position=prepared.target.position,
         before=before.number,
         after=after.number,
@@ -248,19 +229,21 @@ def _add_event(
     act.session_writer.add_act(event, [*changes, *prepared.plan.agreed, *prepared.target.noted], intent)
 
 
-def _roll_back(act: Act, prepared: Prepared, intent: _Intent, writer: Writer, error: BaseException) -> None:
+def _roll_back(
+    act: Act, prepared: Prepared, moves: list[Move], intent: int, writer: Writer, error: BaseException
+) -> None:
     """Undo all moves, and add to the error what was rescued. If that fails too, the next command does it."""
     open_intents = act.opened.journal.open_intents()
     notes: list[str] = []
-    if not any(each.number == intent.number and each.is_committed for each in open_intents):
+    if not any(each.number == intent and each.is_committed for each in open_intents):
         # Where the writer believes to be may be wrong: it was perhaps interrupted.
         with writer.reopen() as fresh:
-            take_back(intent.moves, fresh, prepared.contents.read)
-            notes = rescue(act.opened, act.site, fresh, list_left(intent.moves, fresh))
-            is_whole = all(fresh.list_names(parent_of(move.temporary)) is not None for move in intent.moves)
+            take_back(moves, fresh, prepared.contents.read)
+            notes = rescue(act.opened, act.site, fresh, list_left(moves, fresh))
+            is_whole = all(fresh.list_names(parent_of(move.temporary)) is not None for move in moves)
         # Else a directory is out of reach, swapped for a link perhaps: the next command tries again.
         if is_whole:
-            act.opened.journal.remove_intent(intent.number)
+            act.opened.journal.remove_intent(intent)
     if isinstance(error, Conflict):
         outcome = replace(prepared.outcome, conflicts=error.conflicts)
         raise Conflict(error.conflicts, _as_untouched(act, outcome, notes)) from error
@@ -268,11 +251,11 @@ def _roll_back(act: Act, prepared: Prepared, intent: _Intent, writer: Writer, er
         error.add_note(note)
 
 
-def _clean_up(act: Act, intent: _Intent, writer: Writer, done: CarriedOut) -> list[str]:
+def _clean_up(act: Act, moves: list[Move], intent: int, writer: Writer) -> list[str]:
     """Remove what was moved aside. The act is done, so whatever fails is left to the next command."""
     try:
-        notes = rescue(act.opened, act.site, writer, clean_up(intent.moves, writer, done.aside))
-        act.opened.journal.remove_intent(intent.number)
+        notes = rescue(act.opened, act.site, writer, clean_up(moves, writer))
+        act.opened.journal.remove_intent(intent)
     except ShadowError as error:
         return [f"temporary files are still there, the next command removes them: {error}"]
     return notes
@@ -281,11 +264,10 @@ def _clean_up(act: Act, intent: _Intent, writer: Writer, done: CarriedOut) -> li
 # Outcomes
 
 
-def _foresee(act: Act, target: Target, plan: PathPlan, root: RecordedDirectory) -> Outcome:
+def _foresee(act: Act, target: Target, plan: PathPlan, root: RecordedDirectory, scan: Scan) -> Outcome:
     """Return what an act would do to paths and messages."""
     assert root.tree is not None
-    tree = root.tree.hex()
-    changes = plan.changes
+    tree, changes = root.tree.hex(), plan.changes
     return Outcome(
         act=target.kind,
         messages=[row.id for row in target.messages],
@@ -302,8 +284,10 @@ def _foresee(act: Act, target: Target, plan: PathPlan, root: RecordedDirectory) 
         mode="only" if isinstance(act.request, Revert) and act.request.only else "back",
         notes=target.notes,
         turns=target.turns,
+        covered=scan.files,
         merged=[to_text(change.path) for change in changes if change.is_merged and is_file(change.new)],
         marked=[to_text(path) for path in plan.marked],
+        **_describe_position(act, None if target.is_nothing else target.position),
     )
 
 
@@ -313,12 +297,9 @@ def _describe_position(
     """Name the head and what can be redone; None: as the session stands."""
     session = act.session_writer.session
     position = position or session.position
-    head = None
-    for row in in_force(position, session.find):
-        if row.number != position.open:
-            head = row.id
-            break
-    return {"head": head, "undone": [row.id for row in redoable_messages(position, session.find)]}
+    head = last_finished(position, session.find)
+    undone = [row.id for row in redoable_messages(position, session.find)]
+    return {"head": None if head is None else head.id, "undone": undone}
 
 
 def _note_head(act: Act, target: Target) -> list[str]:

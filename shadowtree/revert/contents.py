@@ -6,25 +6,12 @@ then, and what it holds has to be stored before it may be replaced (`uncovered`)
 
 from __future__ import annotations
 
-import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from shadowtree.base.errors import WorktreeFailed
-from shadowtree.base.paths import (
-    DIRECTORY,
-    MODE_LINK,
-    PathState,
-    RelPath,
-    Unknown,
-    is_file,
-    is_own_temporary,
-    join,
-    parent_of,
-    to_text,
-)
+from shadowtree.base.paths import PathState, RelPath, Unknown, is_file, is_own_temporary, join, to_text
 from shadowtree.base.tombstones import NO_TOMBSTONES, PURGED, Tombstones
 from shadowtree.capture.capture import Capture
-from shadowtree.capture.directories import Directory
 from shadowtree.capture.recorded_tree import RecordedDirectory
 from shadowtree.revert.moves import Move
 from shadowtree.revert.writer import Writer
@@ -44,16 +31,10 @@ class DiskState:
     """The present state of a worktree, recorded a moment ago."""
 
     def __init__(
-        self,
-        root: RecordedDirectory,
-        writer: Writer,
-        find: Callable[[RelPath], Directory | None],
-        tombstones: Tombstones = NO_TOMBSTONES,
+        self, root: RecordedDirectory, writer: Writer, tombstones: Tombstones = NO_TOMBSTONES
     ) -> None:
         self._root = root
         self._tombstones = tombstones
-        self._find = find
-        """Gives a directory as it was scanned for the recorded state: it answers at once."""
         self._writer = writer
         self._states: dict[tuple[RelPath, bool], Answer] = {}
         self.uncovered: dict[RelPath, PathState] = {}
@@ -69,24 +50,15 @@ class DiskState:
     def _state_of(self, path: RelPath, *, as_directory: bool) -> Answer:
         if self._tombstones.covers(path):
             return Unknown(PURGED)
-        here = self._find(path)
-        if here is not None and here.tree is not None:
-            return DIRECTORY
-        directory = self._find(parent_of(path))
-        row = None if directory is None else directory.find_file(path.rpartition(b"/")[2])
-        if directory is not None and row is not None:
-            mode = directory.file_mode(row)
-            exact = MODE_LINK if stat.S_ISLNK(mode) else stat.S_IFREG | mode & 0o777
-            return PathState(exact, directory.file_id(row))
         answer = self._root.find(path, as_directory=as_directory)
         if isinstance(answer, PathState):
             return answer
         if answer is None and self._writer.identify(path) is None:
             return None
         found = self._writer.state_of(path)
-        if isinstance(found, PathState) and found.blob in self._tombstones.blobs:
-            return Unknown(PURGED)
-        if isinstance(found, PathState) and found != DIRECTORY:
+        if isinstance(found, PathState) and is_file(found):
+            if found.blob in self._tombstones.blobs:
+                return Unknown(PURGED)
             self.uncovered[path] = found
         return found
 
@@ -143,39 +115,37 @@ class Contents:
 
     # Writing
 
-    def verify(self, moves: Iterable[Move], taken: Capture) -> None:
+    def verify(self, moves: Iterable[Move], taken: Capture) -> list[bytes]:
         """Read all that will be written, and all that would bring back what will be replaced (invariant 5).
 
-        What the store does not have of the latter is put into it.
+        What the store does not have of it is put into it. Of that, return the ids of what merging made: the
+        record has to keep it.
         """
+        made: list[bytes] = []
         for move in moves:
             if move.new is not None and is_file(move.new) and not move.is_mode_only:
+                if move.new.blob in self._merged and move.new.blob not in self._held:
+                    content = self._merged[move.new.blob]
+                    made.append(taken.put_stream(len(content), iter([content])))
                 self._verify_new(move.new.blob)
             # No rule covers it, or what the store had of it is damaged.
             if move.old is not None and is_file(move.old) and not self._objects.prove(move.old.blob):
                 size, pieces = self._writer.open_content(move.path)
                 if taken.put_stream(size, pieces) != move.old.blob:
                     raise WorktreeFailed(to_text(move.path), "it is being changed")
+        return made
 
     def _verify_new(self, blob: bytes) -> None:
-        if blob in self._merged:
-            self._held[blob] = self._merged[blob]
-            self.bytes_to_write += len(self._merged[blob])
-            return
-        size = self._objects.size_of(blob)
+        merged = self._merged.get(blob)
+        size = self._objects.size_of(blob) if merged is None else len(merged)
         self.bytes_to_write += size
-        if blob in self._held:
-            return
-        if size <= self._room:
+        if merged is not None:
+            self._held[blob] = merged
+        elif size > self._room:
+            self._objects.require_blob(blob)
+        elif blob not in self._held:
             self._held[blob] = self._objects.read(b"blob", blob)
             self._room -= size
-        else:
-            self._objects.require_blob(blob)
-
-    def store_merged(self, taken: Capture) -> list[bytes]:
-        """Store what merging made and is to be written; return the ids, for the record to keep."""
-        needed = [content for blob, content in self._merged.items() if blob in self._held]
-        return [taken.put_stream(len(content), iter([content])) for content in needed]
 
     def read(self, blob: bytes) -> Iterator[bytes]:
         """Give the content of a blob in pieces."""

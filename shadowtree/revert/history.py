@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cached_property
 
 from shadowtree.base.errors import StoreDamaged, UnknownMessage
 from shadowtree.base.frozen import field, frozen, replace
@@ -73,14 +72,9 @@ class History:
     """The history of one session; a message that is open counts as ended now."""
 
     def __init__(
-        self,
-        journal: Journal,
-        objects: Objects,
-        session: Session,
-        root: RecordedDirectory,
-        ending: Ending | None,
+        self, objects: Objects, session: Session, root: RecordedDirectory, ending: Ending | None
     ) -> None:
-        self.journal = journal
+        self.journal = session.journal
         self._objects = objects
         self.session = session
         self.root = root
@@ -254,21 +248,22 @@ class History:
         changes = self.journal.changes_at(spans.keys(), first, self.session.number)
         changes = [(number, change) for number, change in changes if change.old != change.new]
         theirs = self.journal.events(sorted({number for number, _ in changes}))
-        in_force = _find_in_force(self.journal, theirs.values())
+        in_force, names = _find_in_force(self.journal, theirs.values()), self.journal.session_names()
         found: dict[RelPath, OtherChange] = {}
         for number, change in changes:
             their = theirs[number]
             if their.kind in ACTS or their.message in in_force:
-                other = self._describe(their, spans[change.path])
+                other = self._describe(their, names.get(their.session), spans[change.path])
                 if other is not None and (change.path not in found or other.is_inseparable):
                     found[change.path] = other
         return found
 
-    def _describe(self, event: Event, spans: Sequence[tuple[int, int]]) -> OtherChange | None:
+    def _describe(
+        self, event: Event, session: str | None, spans: Sequence[tuple[int, int]]
+    ) -> OtherChange | None:
         """Describe what an event did during or after some spans of events; None: it does not count."""
         if event.number <= min(start for start, _ in spans):
             return None
-        session = self._session_names.get(event.session)
         if session is None:
             raise StoreDamaged(f"the timeline does not name the session of event {event.number}")
         if event.message is None:
@@ -281,10 +276,6 @@ class History:
         # Of messages that ran side by side, each holds what the other did.
         is_inseparable = any(since < end for _, end in spans)
         return OtherChange(f"it was changed by message {message!r} of session {session!r}", is_inseparable)
-
-    @cached_property
-    def _session_names(self) -> dict[int, str]:
-        return self.journal.session_names()
 
 
 def is_same_place(one: Position, other: Position) -> bool:

@@ -17,7 +17,7 @@ same code takes back after a failure and after a crash: it asks the disk how far
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from shadowtree.base.errors import Conflict, ShadowError, StoreDamaged, WorktreeFailed
 from shadowtree.base.frozen import frozen
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from shadowtree.base.paths import Answer
-    from shadowtree.system.files import FileStamp
 
 ReadBlob = Callable[[bytes], Iterable[bytes]]
 """Gives the content of a blob in pieces, each run checked against its id."""
@@ -63,13 +62,9 @@ class Move:
     @property
     def is_mode_only(self) -> bool:
         """Whether nothing but the permission bits differs."""
-        return (
-            self.old is not None
-            and self.new is not None
-            and stat.S_ISREG(self.old.mode)
-            and stat.S_ISREG(self.new.mode)
-            and self.old.blob == self.new.blob
-        )
+        if self.old is None or self.new is None or self.old.blob != self.new.blob:
+            return False
+        return stat.S_ISREG(self.old.mode) and stat.S_ISREG(self.new.mode)
 
     @property
     def is_leaving(self) -> bool:
@@ -102,57 +97,38 @@ def order_moves(changes: Sequence[Change], token: str) -> list[Move]:
     return [*files_out, *directories_out, *coming]
 
 
-@frozen
-class CarriedOut:
-    """What was done."""
-
-    moves: list[Move]
-    """Those that were made: all but directories that had to stay."""
-    aside: dict[RelPath, FileStamp]
-    """What was moved aside and looked at there, with the stamps that it had."""
-
-
 def carry_out(
     moves: Sequence[Move], writer: Writer, read_blob: ReadBlob, pause: Callable[[], None] = lambda: None
-) -> CarriedOut:
-    """Bring every path to its new state, durably, and tell what was done.
+) -> list[Move]:
+    """Bring every path to its new state, durably; return the moves that were made.
 
     A directory that goes stays if something foreign is in it; all else is done, or an error is raised:
     Conflict if somebody changed a path meanwhile. The caller takes back then. `pause` is called between two
     moves and may raise.
     """
+    staged: dict[RelPath, FileId] = {}
+    waiting = [move for move in moves if move.new is not None and not move.is_mode_only]
+    for move in waiting:
+        pause()
+        assert move.new is not None
+        pieces = read_blob(move.new.blob) if move.new.blob else ()
+        staged[move.path] = writer.stage(move.temporary, move.new, pieces, instead_of=move.path)
+    writer.sync_files([move.temporary for move in waiting])
     own = {move.temporary.rpartition(b"/")[2] for move in moves}
     done: list[Move] = []
-    aside: dict[RelPath, FileStamp] = {}
-    staged = _stage_all(moves, writer, read_blob, pause)
     for move in moves:
         pause()
-        if _do(move, writer, own, aside):
+        if _do(move, writer, own):
             done.append(move)
     _check(done, staged, writer)
     # Those in which names changed, without those that are gone by now.
     touched = {parent_of(path) for move in done for path in (move.path, move.temporary)}
     gone = {move.path for move in done if move.old == DIRECTORY}
     writer.sync_directories({path for path in touched if not is_among(path, gone)})
-    return CarriedOut(done, aside)
+    return done
 
 
-def _stage_all(
-    moves: Sequence[Move], writer: Writer, read_blob: ReadBlob, pause: Callable[[], None]
-) -> dict[RelPath, FileId]:
-    waiting = [move for move in moves if move.new is not None and not move.is_mode_only]
-    staged = {}
-    for move in waiting:
-        pause()
-        assert move.new is not None
-        pieces = read_blob(move.new.blob) if move.new.blob else ()
-        staged[move.path] = writer.stage(move.temporary, move.new, pieces, instead_of=move.path)
-    if waiting:
-        writer.sync_files([move.temporary for move in waiting])
-    return staged
-
-
-def _do(move: Move, writer: Writer, own: Collection[bytes], aside: dict[RelPath, FileStamp]) -> bool:
+def _do(move: Move, writer: Writer, own: Collection[bytes]) -> bool:
     """Make one move and look at what it moved aside; False: a directory that has to stay."""
     if move.is_mode_only:
         assert move.new is not None
@@ -167,10 +143,10 @@ def _do(move: Move, writer: Writer, own: Collection[bytes], aside: dict[RelPath,
         if move.is_leaving and not _holds_only(own, move.path, writer):
             return False
         writer.move(move.path, move.temporary)
-        _verify(move, writer, own, aside)
+        _verify(move, writer, own)
     else:
         writer.exchange(move.temporary, move.path)
-        _verify(move, writer, own, aside)
+        _verify(move, writer, own)
     return True
 
 
@@ -183,14 +159,10 @@ def _move_in(move: Move, writer: Writer) -> None:
         raise
 
 
-def _verify(move: Move, writer: Writer, own: Collection[bytes], aside: dict[RelPath, FileStamp]) -> None:
+def _verify(move: Move, writer: Writer, own: Collection[bytes]) -> None:
     """Make sure that what was moved aside is what the plan expected, and that nobody can change it now."""
     if move.old != DIRECTORY:
-        # Taken before it is read: a write during the reading leaves another stamp behind.
-        stamp = writer.stamp(move.temporary)
         _expect(move.path, move.old, writer.state_of(move.temporary, is_settled=True))
-        if stamp is not None:
-            aside[move.temporary] = stamp
     elif not _holds_only(own, move.temporary, writer):
         raise _changed(move.path, "something was put into it meanwhile")
 
@@ -222,23 +194,15 @@ def _check(done: Sequence[Move], staged: dict[RelPath, FileId], writer: Writer) 
 # After the journal says done
 
 
-def clean_up(
-    moves: Sequence[Move], writer: Writer, known: Mapping[RelPath, FileStamp] | None = None
-) -> list[RelPath]:
-    """Remove what was moved aside; give the temporaries that hold something unexpected and were left.
-
-    `known` are the stamps of those that were looked at already; without, they are read again.
-    """
+def clean_up(moves: Sequence[Move], writer: Writer) -> list[RelPath]:
+    """Remove what was moved aside; give the temporaries that hold something unexpected and were left."""
     aside = {move.path: move for move in moves if move.old == DIRECTORY}
-    known = known or {}
     left = []
     for move in moves:
         if move.is_mode_only:
             continue
         place = _locate(move.temporary, aside, writer)
-        if move.temporary in known and writer.stamp(place) == known[move.temporary]:
-            writer.remove(place)
-        elif not _discard(place, writer.state_of(place, is_settled=True), [move.old], writer):
+        if not _discard(place, writer.state_of(place, is_settled=True), [move.old], writer):
             left.append(place)
     # Before the intent goes: by that alone the next command knows of what a power cut brings back.
     _sync_homes(moves, writer)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from shadowtree.base.arguments import parse_paths, refuse_unknown
 from shadowtree.base.errors import InvalidInput
-from shadowtree.base.frozen import frozen
+from shadowtree.base.frozen import frozen, replace
 from shadowtree.base.paths import RelPath
 
 TYPE_CHECKING = False
@@ -66,8 +66,6 @@ class Revert:
     """Only these files and directories."""
     only: bool = False
     """Take out that message alone, or that step; later ones stay."""
-    files: bool = True
-    """Otherwise only the head moves."""
 
     @property
     def is_part(self) -> bool:
@@ -109,17 +107,18 @@ class Options:
     confirm: Confirm | None = None
     dry_run: bool = False
     """Change nothing, and return what would be done."""
+    files: bool = True
+    """Otherwise only the head moves."""
 
 
 def read_revert(id: str, how: RevertOptions, worktree: str) -> tuple[Revert, Options]:
     """Check the options of a revert, and refuse a part of one that moves only the head."""
     own = parse_paths(how.pop("paths", None), worktree)
-    request = Revert(
-        id, how.pop("step", None), own, bool(how.pop("only", False)), bool(how.pop("files", True))
-    )
-    if not request.files and (request.is_part or request.only):
+    request = Revert(id, how.pop("step", None), own, bool(how.pop("only", False)))
+    files = bool(how.pop("files", True))
+    if not files and (request.is_part or request.only):
         raise InvalidInput("without files only the head moves, so there is no part of them to revert")
-    return request, read_options(how)
+    return request, replace(read_options(how), files=files)
 
 
 def read_options(how: ActOptions) -> Options:

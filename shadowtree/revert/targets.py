@@ -78,16 +78,14 @@ class Target:
 
 def find_target(request: Request, history: History) -> Target:
     """Find what a request comes to in one session."""
+    position, find = history.position, history.session.find
     match request:
         case Undo(turns):
-            travel = choose_undo(history.position, turns, history.session.find)
-            return _find_turns(history, UNDO, travel, turns)
-        case Redo(to):
-            travel = choose_redo(history.position, to, history.session.find)
-            return _find_turns(history, REDO, travel, to)
+            return _find_turns(history, UNDO, choose_undo(position, turns, find), turns)
+        case Redo(up_to):
+            return _find_turns(history, REDO, choose_redo(position, up_to, find), up_to)
         case Revert():
-            row = resolve_message(history.session, request.id)
-            return _find_only(history, row, request) if request.only else _find_revert(history, row, request)
+            return _find_revert(history, request)
         case Switch(ref):
             return _find_switch(history, ref)
         case Unrevert():
@@ -95,11 +93,11 @@ def find_target(request: Request, history: History) -> Target:
         case Restore(ref):
             record = resolve_tree(history.session, ref)
             wanted = want_tree(list_changes(history.root, history.open(record.number)))
-            return Target(RESTORE, wanted, history.position)
+            return Target(RESTORE, wanted, position)
 
 
-def _nothing(history: History, kind: str, note: str) -> Target:
-    return Target(kind, [], history.position, notes=[note], is_nothing=True)
+def _nothing(history: History, kind: str, *notes: str) -> Target:
+    return Target(kind, [], history.position, notes=[*notes], is_nothing=True)
 
 
 # Undo, redo, revert
@@ -107,41 +105,33 @@ def _nothing(history: History, kind: str, note: str) -> Target:
 
 def _find_turns(history: History, verb: str, travel: Travel, turns: int | None) -> Target:
     end = travel.stopped_at
-    gone = [] if end is None else [f"message {end.id!r} is forgotten, so that {verb} ends before it"]
+    notes = [] if end is None else [f"message {end.id!r} is forgotten, so that {verb} ends before it"]
     if not travel.messages:
-        target = _nothing(history, verb, f"nothing to {verb}")
         # Beyond what was forgotten there is something to redo; below it there is nothing to undo.
-        is_short = bool(gone) and verb == REDO
-        return replace(target, turns=0, notes=[*target.notes, *gone], is_short=is_short)
-    notes = gone
+        is_short = bool(notes) and verb == REDO
+        return replace(_nothing(history, verb, f"nothing to {verb}", *notes), turns=0, is_short=is_short)
     if turns is not None and travel.turns < turns:
         are = "was 1 turn" if travel.turns == 1 else f"were {travel.turns} turns"
-        notes = [*gone, f"there {are} to {verb}, not {turns}"]
+        notes.append(f"there {are} to {verb}, not {turns}")
     return replace(_follow(history, verb, travel), turns=travel.turns, notes=notes, is_short=bool(notes))
 
 
-def _find_revert(history: History, row: MessageRow, request: Revert) -> Target:
-    """Go to just before a message; for a part of it, some paths do, and the head stays."""
-    travel = choose_revert(history.position, row, history.session.find)
-    if request.is_part:
-        if request.step is not None and not travel.back:
-            raise InvalidInput(f"message {row.id!r} is not in force, so no step of it can be reverted")
-        return _narrow(history, _follow(history, REVERT, travel, step=request.step), request.paths)
-    if not travel.messages:
-        return _nothing(history, REVERT, f"nothing to revert: {row.id!r} is not in force")
-    return _follow(history, REVERT, travel)
+def _find_revert(history: History, request: Revert) -> Target:
+    """Go to just before a message; or, with `only`, take it out from under the later ones.
 
-
-def _find_only(history: History, row: MessageRow, request: Revert) -> Target:
-    """Take one message out from under the later ones, or a step of it, or what it did to some paths.
-
-    Only a message that is taken out whole leaves the line.
+    For a part of it, only some paths change: the head stays, and the message stays in the line.
     """
-    newest = history.journal.newest_number(row.session)
-    travel = choose_only(history.position, row, newest, history.session.find)
-    if not travel.back:
+    position, find = history.position, history.session.find
+    row = resolve_message(history.session, request.id)
+    if request.only:
+        travel = choose_only(position, row, history.journal.newest_number(row.session), find)
+    else:
+        travel = choose_revert(position, row, find)
+    if not travel.messages and (request.only or not request.is_part):
         return _nothing(history, REVERT, f"nothing to revert: {row.id!r} is not in force")
-    target = _follow(history, REVERT, travel, step=request.step, is_only=True)
+    if request.step is not None and not travel.back:
+        raise InvalidInput(f"message {row.id!r} is not in force, so no step of it can be reverted")
+    target = _follow(history, REVERT, travel, step=request.step, is_only=request.only)
     return _narrow(history, target, request.paths) if request.is_part else target
 
 

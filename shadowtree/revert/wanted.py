@@ -76,10 +76,7 @@ class Past:
 
 
 def want_back(
-    over: Collection[int],
-    past: Past,
-    merged: Collection[RelPath] = (),
-    passed: Collection[int] = (),
+    over: Collection[int], past: Past, merged: Collection[RelPath] = (), passed: Collection[int] = ()
 ) -> list[Wanted]:
     """Want every path that the events `over` changed to be what it was before the first of them.
 

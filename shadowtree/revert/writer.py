@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from hashlib import sha1
 
 from shadowtree.base.errors import OutOfSpace, WorktreeFailed, describe, is_full
 from shadowtree.base.paths import DIRECTORY, MODE_LINK, PathState, RelPath, Unknown, parent_of, to_text
 from shadowtree.store.git_format import object_header, object_id
 from shadowtree.system import disk
-from shadowtree.system.files import Cursor, FileStamp, Unreadable, Vanished, open_file, stamp_of, stream_file
+from shadowtree.system.files import Cursor, Unreadable, Vanished, open_file, stamp_of, stream_file
 from shadowtree.system.syscalls import (
     exchange,
     is_being_written,
@@ -92,8 +93,7 @@ class Writer:
             return PathState(MODE_LINK, object_id(b"blob", os.readlink(name, dir_fd=fd)))
         if not stat.S_ISREG(status.st_mode):
             return Unknown(NO_FILE)
-        file_fd, before = open_file(fd, name)
-        try:
+        with self._open(path) as (file_fd, before):
             if is_settled and is_being_written(file_fd):
                 return Unknown(BEING_WRITTEN)
             digest = sha1(object_header(b"blob", before.st_size), usedforsecurity=False)
@@ -101,8 +101,6 @@ class Writer:
                 digest.update(piece)
             if stamp_of(os.fstat(file_fd)) != stamp_of(before):
                 return Unknown(BEING_WRITTEN)
-        finally:
-            os.close(file_fd)
         return PathState(stat.S_IFREG | before.st_mode & 0o777, digest.digest())
 
     def identify(self, path: RelPath) -> FileId | None:
@@ -114,14 +112,6 @@ class Writer:
             return None
         except (OSError, Unreadable) as error:
             raise WorktreeFailed(to_text(path), "cannot be looked at") from error
-
-    def stamp(self, path: RelPath) -> FileStamp | None:
-        """Tell whether a file is as it was, by all that a status shows; None if there is nothing."""
-        try:
-            fd, name = self._open_parent(path)
-            return stamp_of(os.stat(name, dir_fd=fd, follow_symlinks=False))
-        except (OSError, Unreadable, Vanished):
-            return None
 
     def is_directory(self, path: RelPath) -> bool:
         """Tell whether a directory is at a path."""
@@ -141,22 +131,16 @@ class Writer:
     def is_beginning(self, path: RelPath, pieces: Iterable[bytes]) -> bool:
         """Tell whether a file holds the beginning of a content, as one does that was not finished."""
         try:
-            parent_fd, name = self._open_parent(path)
-            fd, status = open_file(parent_fd, name)
+            with self._open(path) as (fd, status):
+                left = status.st_size
+                for piece in pieces:
+                    wanted = bytes(piece[:left])
+                    if b"".join(stream_file(fd, len(wanted))) != wanted:
+                        return False
+                    left -= len(wanted)
+                return not left
         except (OSError, Unreadable, Vanished):
             return False
-        try:
-            left = status.st_size
-            for piece in pieces:
-                wanted = bytes(piece[:left])
-                if b"".join(stream_file(fd, len(wanted))) != wanted:
-                    return False
-                left -= len(wanted)
-                if not left:
-                    return True
-        finally:
-            os.close(fd)
-        return not left
 
     def list_names(self, path: RelPath) -> list[bytes] | None:
         """List what a directory holds; None if there is no such directory."""
@@ -245,15 +229,10 @@ class Writer:
     def change_mode(self, path: RelPath, mode: int) -> None:
         """Change the permission bits of a file, which is not touched otherwise."""
         disk.before_write("chmod", to_text(path))
-        with _errors(path):
-            parent_fd, name = self._open_parent(path)
-            fd, status = open_file(parent_fd, name)
-            try:
-                # Bits above these are not recorded, so they stay as they are.
-                os.fchmod(fd, mode & 0o777 | status.st_mode & 0o7000)
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+        with _errors(path), self._open(path) as (fd, status):
+            # Bits above these are not recorded, so they stay as they are.
+            os.fchmod(fd, mode & 0o777 | status.st_mode & 0o7000)
+            os.fsync(fd)
 
     # Durability
 
@@ -314,6 +293,15 @@ class Writer:
         parent, _, name = path.rpartition(b"/")
         return (cursor or self._here).enter(RelPath(parent)), name
 
+    @contextmanager
+    def _open(self, path: RelPath) -> Iterator[tuple[int, os.stat_result]]:
+        """Open a regular file to read it."""
+        fd, status = open_file(*self._open_parent(path))
+        try:
+            yield fd, status
+        finally:
+            os.close(fd)
+
     def _forget(self, path: RelPath) -> None:
         """Let no cursor stay in a directory that has another name now."""
         for cursor in (self._here, self._there):
@@ -367,23 +355,16 @@ def _identify(status: os.stat_result) -> FileId:
     return status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode
 
 
-class _errors:
+@contextmanager
+def _errors(path: RelPath) -> Iterator[None]:
     """Turn the system's errors about a path into ours."""
-
-    __slots__ = ("_path",)
-
-    def __init__(self, path: bytes) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            if is_full(error):
-                raise OutOfSpace(to_text(self._path)) from error
-            raise WorktreeFailed(to_text(self._path), describe(error)) from error
-        if isinstance(error, Vanished):
-            raise WorktreeFailed(to_text(self._path), "its directory is not there any more") from error
-        if isinstance(error, Unreadable):
-            raise WorktreeFailed(to_text(self._path), error.reason) from error
+    try:
+        yield
+    except OSError as error:
+        if is_full(error):
+            raise OutOfSpace(to_text(path)) from error
+        raise WorktreeFailed(to_text(path), describe(error)) from error
+    except Vanished as error:
+        raise WorktreeFailed(to_text(path), "its directory is not there any more") from error
+    except Unreadable as error:
+        raise WorktreeFailed(to_text(path), error.reason) from error

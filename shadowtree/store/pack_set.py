@@ -197,6 +197,9 @@ class PackSet:
                 self._stamps[file] = stamp_of(os.stat(path))
         pack = self._held.pop(name)
         pack.move(self.path_of(name), self._stamps[name + INDEX_SUFFIX])
+        if name in self._packs:
+            # Somebody looked in between.
+            self._packs[name].close()
         self._packs[name] = pack
 
     def drop(self, names: Iterable[str]) -> None:

@@ -387,7 +387,12 @@ def write_pack(directory: str, content: PackBytes) -> None:
     path = os.path.join(directory, content.name)
     disk.place_file(path + KEEP_SUFFIX, b"")
     disk.place_file(path + PACK_SUFFIX, content.pack)
-    disk.place_file(path + INDEX_SUFFIX, content.index)
+    try:
+        disk.place_file(path + INDEX_SUFFIX, content.index)
+    except BaseException:
+        if not os.path.lexists(path + INDEX_SUFFIX):
+            disk.remove_file(path + PACK_SUFFIX)
+        raise
 
 
 def name_pack(directory: str, pack: PackFile, keep: bytes = b"", *, has_row: bool = True) -> None:

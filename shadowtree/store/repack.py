@@ -16,6 +16,7 @@ when enough waits for it. While one is rewritten, that part of the store is ther
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence, Set
 
 from shadowtree.base.errors import StoreDamaged, StoreFailed
@@ -27,13 +28,17 @@ from shadowtree.store.pack_writer import PackWriter
 from shadowtree.store.packs import Pack
 
 _PARTS = 8
-"""About how many parts there are."""
+"""About how many parts there are..."""
+_LARGEST_PART = 16 << 20
+"""...unless that makes them larger than this: to rewrite one takes half a second."""
 _TINY = 4
 """A part with less than one part in so many of the usual bytes is tiny; so many of them become one."""
 _OBJECT_WEIGHT = 500
 """To look at one more object takes as long as to copy so many bytes."""
 _LONGEST_CHAIN = 50
 """How many deltas one after the other are read at most for one object."""
+_REMEMBERED = 64
+"""How many objects are kept in memory that were read."""
 _LARGE_ENTRY = 4 << 20
 """An entry of more bytes than this is copied piece by piece."""
 
@@ -50,7 +55,7 @@ _TREE_ENTRY = re.compile(rb"[0-7]+ [^\0]+\0.{20}", re.DOTALL)
 
 def part_size(total: int, limits: PackLimits) -> int:
     """Tell how many bytes a part should have where all together have `total`."""
-    return max(limits.part_bytes, total // _PARTS)
+    return max(limits.part_bytes, min(total // _PARTS, _LARGEST_PART))
 
 
 def weigh(pack: Pack) -> int:
@@ -93,6 +98,10 @@ class Repacker:
         self._fresh = [*foreign, *(pack for pack in packs if pack.name in fresh and pack not in foreign)]
         self._parts = [pack for pack in packs if pack not in self._fresh]
         self._before = dict(pair for pairs in fresh.values() for pair in pairs)
+        self._part_of: dict[bytes, Pack] = {}
+        """Which part has an object."""
+        for part in self._parts:
+            self._part_of.update(dict.fromkeys(part.ids(), part))
         self._part_size = part_size(sum(pack.size for pack in self._parts), limits)
         self._fresh_in: dict[bytes, Pack] = {}
         """What waits, the newest first, and which fresh pack each is in."""
@@ -109,7 +118,7 @@ class Repacker:
         waiting: dict[Pack | None, list[bytes]] = {}
         for pack in reversed(self._fresh):
             for id in pack.ids():
-                if id in self._fresh_in or not self._is_live(id) or self._part_of(id) is not None:
+                if id in self._fresh_in or id in self._part_of or not self._is_live(id):
                     continue
                 self._fresh_in[id] = pack
                 waiting.setdefault(self._find_part(id) or roomy, []).append(id)
@@ -119,17 +128,10 @@ class Repacker:
         """Find the part that has the nearest version before an object."""
         passed = {id}
         while (before := self._before.get(id)) is not None and before not in passed:
-            part = self._part_of(before)
-            if part is not None:
-                return part
+            if before in self._part_of:
+                return self._part_of[before]
             passed.add(before)
             id = before
-        return None
-
-    def _part_of(self, id: bytes) -> Pack | None:
-        for part in self._parts:
-            if part.find(id) is not None:
-                return part
         return None
 
     def _is_live(self, id: bytes) -> bool:
@@ -214,6 +216,21 @@ class Repacker:
         return rewriting.write(self._part_size)
 
 
+def condense(objects: Objects, pack: Pack, versions: list[tuple[bytes, bytes]]) -> PackWriter:
+    """Write a fresh pack anew, with deltas where it has newer and older versions of the same."""
+    rewriting = _Rewriting(objects, dict(versions), None)
+    for id in pack.ids():
+        rewriting.take_fresh(id, pack)
+    (writer,) = rewriting.write(sys.maxsize)
+    writer.versions = versions
+    return writer
+
+
+def has_deltas(pack: Pack) -> bool:
+    """Tell whether anything in a pack is a delta."""
+    return any(pack.read_head(offset).base is not None for _, offset, _ in pack.entries())
+
+
 class _Rewriting:
     """Objects on their way from old packs into new ones, and which is a delta of which there."""
 
@@ -229,6 +246,7 @@ class _Rewriting:
         self._depths: dict[bytes, int] = {}
         self._heights: dict[bytes, int] = {}
         """How many deltas one after the other are made of an object where it stands."""
+        self._contents: dict[bytes, tuple[bytes, bytes]] = {}
 
     def take_part(self, part: Pack) -> None:
         """Take what a part has, but for what is not live."""
@@ -315,11 +333,19 @@ class _Rewriting:
         size = self._pack_of[id].stored_size(id) or 0
         if max(size, self._pack_of[base].stored_size(base) or 0) > _LARGE_ENTRY:
             return False
-        (kind, content), (base_kind, base_content) = map(self._objects.read_any, (id, base))
+        (kind, content), (base_kind, base_content) = self._read(id), self._read(base)
         delta = make_delta(kind, base_content, content, size) if kind == base_kind else None
         if delta is not None:
             into.add_delta(id, base, *delta)
         return delta is not None
+
+    def _read(self, id: bytes) -> tuple[bytes, bytes]:
+        """Read an object; of one that was read a moment ago, another is mostly made next."""
+        if id not in self._contents:
+            if len(self._contents) >= _REMEMBERED:
+                self._contents.clear()
+            self._contents[id] = self._objects.read_any(id)
+        return self._contents[id]
 
     def _copy(self, id: bytes, pack: Pack, into: PackWriter, base: bytes | None) -> None:
         """Copy an entry as it stands if it stands as it should, with this base; else write it whole."""

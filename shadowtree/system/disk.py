@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from io import FileIO
     from types import TracebackType
 
-_READ_SIZE = 1 << 16
-
 TEMPORARY_PREFIX = "shadowtree-tmp-"
 """Whatever bears it and is found by the holder of the lock belongs to a process that died."""
 
@@ -257,8 +255,8 @@ def remove_temporaries(directory: str) -> None:
 
 def read_file(path: str) -> bytes:
     """Read a small file of the store."""
-    with store_errors(path):
-        return _read(path)
+    with store_errors(path), open_to_read(path) as file:
+        return file.readall()
 
 
 def open_to_read(path: str) -> FileIO:
@@ -274,21 +272,10 @@ def read_if_there(path: str) -> bytes | None:
     """Read a small file of the store; None if there is none."""
     with store_errors(path):
         try:
-            return _read(path)
+            with open_to_read(path) as file:
+                return file.readall()
         except (FileNotFoundError, NotADirectoryError):
             return None
-
-
-def _read(path: str) -> bytes:
-    """Read a file by as few calls as can be: every command reads some."""
-    fd = _open_at_once(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        pieces = []
-        while piece := os.read(fd, _READ_SIZE):
-            pieces.append(piece)
-        return b"".join(pieces)
-    finally:
-        os.close(fd)
 
 
 def size_if_there(path: str) -> int:

@@ -19,8 +19,8 @@ from shadowtree.system.syscalls import open_file_limit
 
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_LINK_ERRORS = {errno.ELOOP, errno.EMLINK, errno.ENXIO}
-"""What opening a link without following it answers, or a socket."""
+_VANISHED = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EMLINK, errno.ENXIO}
+"""What opening nothing answers, or a link without following it, or a socket."""
 _OWN_TROUBLE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 """What tells of the process or the machine, and nothing of the file."""
 _READ_SIZE = 1 << 20
@@ -28,6 +28,8 @@ _TRIES = 10
 _FINE_WINDOW_NS = 100_000_000
 _COARSE_WINDOW_NS = 2_500_000_000
 _LARGE_SIZE = 1 << 20
+
+KEPT_CHANGING = "kept changing while it was read"
 
 INODE_MASK = (1 << 63) - 1
 """Inode numbers are unsigned; the other numbers of a stamp may be negative."""
@@ -63,13 +65,13 @@ def stamp_of(status: os.stat_result) -> FileStamp:
     )
 
 
-def is_young(mtime_ns: int, ctime_ns: int, now_ns: int) -> bool:
-    """Tell whether a file is so young that a write which began before `now_ns` may not be over.
+def is_young(stamp: tuple[int, ...], now_ns: int) -> bool:
+    """Tell by its stamp whether a file is so young that a write which began before `now_ns` may not be over.
 
     A call that writes stamps the file when it begins and may then be held up; a mapping stamps it once for
     many writes.
     """
-    return max(mtime_ns, ctime_ns) >= now_ns - _COARSE_WINDOW_NS
+    return max(stamp[:2]) >= now_ns - _COARSE_WINDOW_NS
 
 
 def is_racy(mtime_ns: int, ctime_ns: int, now_ns: int, size: int = 0) -> bool:
@@ -147,7 +149,7 @@ class Cursor:
         # In this order: a name without its descriptor does no harm, the other way round would.
         self._path = None
         self._names.append(name)
-        self._fds.append(_open_directory(name, self._fds[-1]))
+        self._fds.append(_open(name, _OPEN_DIRECTORY, self._fds[-1]))
         # Once too many are open, one between the root and the deepest ones is closed.
         depth = len(self._fds) - self._limit
         if depth > 0 and self._fds[depth] >= 0:
@@ -161,13 +163,11 @@ class Cursor:
                 os.close(fd)
 
 
-def _open_directory(name: bytes, parent_fd: int) -> int:
+def _open(name: bytes, flags: int, directory_fd: int) -> int:
     try:
-        return os.open(name, _OPEN_DIRECTORY, dir_fd=parent_fd)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise Vanished from error
+        return os.open(name, flags, dir_fd=directory_fd)
     except OSError as error:
-        if error.errno in _LINK_ERRORS:
+        if error.errno in _VANISHED:
             raise Vanished from error
         raise Unreadable(why_unreadable(error)) from error
 
@@ -198,7 +198,7 @@ def read_file(directory_fd: int, name: bytes, limit: int) -> tuple[FileStamp, by
             os.close(fd)
         if content is not None:
             return content
-    raise Unreadable("kept changing while it was read")
+    raise Unreadable(KEPT_CHANGING)
 
 
 def _read_once(fd: int, before: os.stat_result) -> tuple[FileStamp, bytes] | None:
@@ -230,14 +230,7 @@ def _read_all(fd: int, size: int) -> bytes:
 
 def open_file(directory_fd: int, name: bytes) -> tuple[int, os.stat_result]:
     """Open what must be a regular file, without waiting for a FIFO and without following a link."""
-    try:
-        fd = os.open(name, _OPEN_FILE, dir_fd=directory_fd)
-    except FileNotFoundError as error:
-        raise Vanished from error
-    except OSError as error:
-        if error.errno in _LINK_ERRORS:
-            raise Vanished from error
-        raise Unreadable(why_unreadable(error)) from error
+    fd = _open(name, _OPEN_FILE, directory_fd)
     try:
         status = os.fstat(fd)
     except OSError as error:

@@ -30,29 +30,14 @@ ONLY_DIRECTORY = 0x01000000
 NOT_UNLINKED = 0x04000000
 IS_DIRECTORY = 0x40000000
 
-_MASK = (
-    MODIFY
-    | ATTRIB
-    | CLOSE_WRITE
-    | MOVED_FROM
-    | MOVED_TO
-    | CREATE
-    | DELETE
-    | DELETE_SELF
-    | MOVE_SELF
-    | ONLY_DIRECTORY
-    | NOT_UNLINKED
-)
+_CHANGES = MODIFY | ATTRIB | CLOSE_WRITE | MOVED_FROM | MOVED_TO | CREATE | DELETE
 """Opening and reading are not asked for: whoever searches the worktree would fill the queue."""
+_MASK = _CHANGES | DELETE_SELF | MOVE_SELF | ONLY_DIRECTORY | NOT_UNLINKED
 _HEAD = struct.Struct("iIII")
 _READ_SIZE = 1 << 18
 
 Event = tuple[int, int, bytes]
 """The number of the watch, what happened, and to which name in the directory; empty: to itself."""
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import ctypes
 
 
 class Inotify:
@@ -61,7 +46,9 @@ class Inotify:
     def __init__(self) -> None:
         if not IS_LINUX:
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-        self._c = _open_c_library()
+        import ctypes
+
+        self._c = ctypes.CDLL(None, use_errno=True)
         self._fd = self._check(self._c.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
 
     def fileno(self) -> int:
@@ -78,7 +65,10 @@ class Inotify:
 
     def read(self) -> Iterator[Event]:
         """Give all that happened until now, in order; of what goes on happening no more than has to be."""
-        left = self._count_waiting()
+        from fcntl import ioctl
+        from termios import FIONREAD
+
+        left = int.from_bytes(ioctl(self._fd, FIONREAD, bytes(4)), sys.byteorder)
         while left > 0:
             try:
                 content = os.read(self._fd, _READ_SIZE)
@@ -92,12 +82,6 @@ class Inotify:
                 at += _HEAD.size
                 yield watch, mask, content[at : at + size].rstrip(b"\0")
                 at += size
-
-    def _count_waiting(self) -> int:
-        from fcntl import ioctl
-        from termios import FIONREAD
-
-        return int.from_bytes(ioctl(self._fd, FIONREAD, bytes(4)), sys.byteorder)
 
     def close(self) -> None:
         """Let go of the queue, and of every watch with it."""
@@ -117,9 +101,3 @@ class Inotify:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
         return answer
-
-
-def _open_c_library() -> ctypes.CDLL:
-    import ctypes
-
-    return ctypes.CDLL(None, use_errno=True)

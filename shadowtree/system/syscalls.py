@@ -323,16 +323,14 @@ def short_path(directory_fd: int, directory: str, name: str) -> str:
     return os.path.join(directory, name)
 
 
-def peer_user(connection: socket) -> int | None:
-    """Tell which user is at the other end of a Unix socket; None where nobody can say."""
-    if IS_LINUX:
-        # pid, uid and gid of whoever connected, or listened.
-        credentials = connection.getsockopt(_SOL_SOCKET, _SO_PEERCRED, 12)
-    elif IS_MAC:
+def peer_user(connection: socket) -> int:
+    """Tell which user is at the other end of a Unix socket."""
+    if IS_MAC:
         # A version, the uid, and the groups.
         credentials = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, 76)
     else:
-        return None
+        # pid, uid and gid of whoever connected, or listened.
+        credentials = connection.getsockopt(_SOL_SOCKET, _SO_PEERCRED, 12)
     return int.from_bytes(credentials[4:8], sys.byteorder)
 
 
@@ -375,12 +373,11 @@ def _find_c(name: str) -> Callable[..., int]:
     except (ImportError, OSError, TypeError):
         # A Python without ctypes, or one that is linked statically.
         return _not_offered
-    has_number = name == "renameat2" and IS_LINUX and sys.maxsize > 1 << 32
-    number = _RENAMEAT2_NUMBERS.get(os.uname().machine) if has_number else None
     first: tuple[int, ...] = ()
+    number = _RENAMEAT2_NUMBERS.get(os.uname().machine) if name == "renameat2" else None
     if hasattr(library, name):
         function = library[name]
-    elif number is not None:
+    elif number is not None and sys.maxsize > 1 << 32:
         function, first = library["syscall"], (number,)
     else:
         return _not_offered

@@ -98,10 +98,7 @@ def find_changes(old: list[int], new: list[int], steps: Steps) -> list[Part]:
     """List what is to be changed in `old` to get `new`, as git finds it."""
     steps.spend(_COMPARISON_STEPS + _LINE_STEPS * (len(old) + len(new)))
     old_kept, new_kept = _find_kept(old, new, steps)
-    gaps = {
-        *_slide_gaps(old, old_kept, new_kept, steps),
-        *_slide_gaps(new, new_kept, old_kept, steps),
-    }
+    gaps = {*_slide_gaps(old, old_kept, new_kept, steps), *_slide_gaps(new, new_kept, old_kept, steps)}
     return [
         Part(range(old_kept[gap] + 1, old_kept[gap + 1]), range(new_kept[gap] + 1, new_kept[gap + 1]))
         for gap in sorted(gaps)

@@ -92,22 +92,16 @@ def merge_text(base: bytes, ours: bytes, theirs: bytes, *, max_steps: int = MAX_
 
 def write_markers(merge: Merge, *, ours_label: str, theirs_label: str) -> bytes:
     """Write a merge as one text, with both sides of each hunk between lines with markers, as git does."""
-    return b"".join(
-        piece if isinstance(piece, bytes) else _mark(piece, ours_label, theirs_label)
-        for piece in merge.pieces
-    )
-
-
-def _mark(collision: Collision, ours_label: str, theirs_label: str) -> bytes:
-    return b"".join(
-        [
-            b"<<<<<<< " + ours_label.encode("utf-8", "surrogateescape") + collision.line_end,
-            _end_line(collision.ours, collision.line_end),
-            b"=======" + collision.line_end,
-            _end_line(collision.theirs, collision.line_end),
-            b">>>>>>> " + theirs_label.encode("utf-8", "surrogateescape") + collision.line_end,
-        ]
-    )
+    ours, theirs = (label.encode("utf-8", "surrogateescape") for label in (ours_label, theirs_label))
+    text: list[bytes] = []
+    for piece in merge.pieces:
+        if isinstance(piece, bytes):
+            text.append(piece)
+            continue
+        end = piece.line_end
+        text += [b"<<<<<<< " + ours + end, _end_line(piece.ours, end), b"=======" + end]
+        text += [_end_line(piece.theirs, end), b">>>>>>> " + theirs + end]
+    return b"".join(text)
 
 
 def _end_line(part: bytes, line_end: bytes) -> bytes:

@@ -8,7 +8,7 @@ The worktree is not looked at here. What is added counts with the transaction th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from shadowtree.base.errors import InvalidInput, StoreDamaged
 from shadowtree.base.frozen import frozen, replace
@@ -19,20 +19,13 @@ from shadowtree.timeline.branches import archive, name_text, number_name
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import fold, part_ways, undone_messages
 from shadowtree.timeline.resolve import find_exact, resolve_message
-from shadowtree.timeline.schema import (
-    ACTS,
-    BEGIN,
-    END,
-    STEP_END,
-    WRAP,
-    Event,
-    MessageRow,
-    TreeRecord,
-)
+from shadowtree.timeline.schema import ACTS, BEGIN, END, STEP_END, WRAP, Event, MessageRow, TreeRecord
 from shadowtree.timeline.session import NOBODY, MessageEvents, Session
 
 Skipped = Sequence[tuple[str, str]]
 """What a snapshot left out: paths, and why."""
+ChangesSince = Callable[[TreeRecord], list[Change]]
+"""Lists what changed from a record to the present state."""
 
 
 @frozen
@@ -44,15 +37,6 @@ class Said:
     role: str | None = None
     meta: str | None = None
     """A JSON object, as text."""
-
-
-@frozen
-class Begun:
-    """How the open message began, or its open step."""
-
-    event: Event
-    tree: TreeRecord
-    """The one that was recorded before it."""
 
 
 @frozen
@@ -86,11 +70,7 @@ class SessionWriter:
     # Events
 
     def add(
-        self,
-        event: Event,
-        skipped: Skipped = (),
-        changes: Iterable[Change] = (),
-        intent: int | None = None,
+        self, event: Event, skipped: Skipped = (), changes: Iterable[Change] = (), intent: int | None = None
     ) -> Event:
         """Add what happened, what the snapshot left out, and what changed; the session stands elsewhere then.
 
@@ -145,37 +125,30 @@ class SessionWriter:
 
     # Endings
 
-    def read_open(self) -> list[Begun]:
-        """Give how the open message began, and after it its open step; nothing if no message is open."""
-        row, step = self.session.open, self.session.position.step
-        if row is None:
-            return []
-        events = MessageEvents(self.journal.events_of([row.number]))
-        begins = [events.begins[row.number]]
-        if step is not None:
-            begin = events.steps.get((row.number, step))
-            if begin is None:
-                raise StoreDamaged(f"the timeline does not say how step {step!r} of message {row.id!r} began")
-            begins.append(begin)
-        return [Begun(begin, self.journal.tree(begin.before)) for begin in begins]
-
     def prepare_ending(
-        self,
-        begun: Sequence[Begun],
-        changes: Sequence[list[Change]],
-        paths: Collection[RelPath] | None = None,
+        self, changes_since: ChangesSince, paths: Collection[RelPath] | None = None
     ) -> Ending | None:
         """Work out what the open message changed, and its open step; None if no message is open.
 
-        `changes` are those since each of them began; with `paths`, only what is there is the message's own.
+        With `paths`, only what is there is the message's own.
         """
         row = self.session.open
         if row is None:
             return None
-        begin, *steps = [each.event for each in begun]
-        own, *of_step = changes
+        begin = MessageEvents(self.journal.events_of([row.number])).begins[row.number]
+        own = changes_since(self.journal.tree(begin.before))
         own = self.without_acts(own if paths is None else _attribute(own, paths), begin.number)
-        return Ending(row, begin, own, Ending(row, steps[0], of_step[0]) if steps else None)
+        return Ending(row, begin, own, self.prepare_step_ending(changes_since))
+
+    def prepare_step_ending(self, changes_since: ChangesSince) -> Ending | None:
+        """Work out what the open step of the open message changed; None if no step is open."""
+        row, step = self.session.open, self.session.position.step
+        if row is None or step is None:
+            return None
+        begin = MessageEvents(self.journal.events_of([row.number])).steps.get((row.number, step))
+        if begin is None:
+            raise StoreDamaged(f"the timeline does not say how step {step!r} of message {row.id!r} began")
+        return Ending(row, begin, changes_since(self.journal.tree(begin.before)))
 
     def without_acts(self, changes: list[Change], since: int) -> list[Change]:
         """Leave out what acts of other sessions did meanwhile: it is theirs, and they can take it back."""

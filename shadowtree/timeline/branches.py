@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from shadowtree.base.frozen import frozen
 from shadowtree.timeline.position import FindMessage, first_line, walk_back
@@ -45,14 +45,18 @@ def archive(left: list[MessageRow], branches: list[BranchRow], find: FindMessage
     for row in reversed(left):
         branch = owners.get(row.number, branch)
         tip = left[-1].number if branch is None or branch is own else branch.tip
-        fork = row.parent if branch is None else _older(branch.fork, row.parent)
+        fork = row.parent if branch is None else min(branch.fork or 0, row.parent or 0) or None
         found[None if branch is None else branch.number] = Archive(branch, fork, tip)
     return [kept for kept in found.values() if kept.branch is own or not _is_as_it_was(kept)]
 
 
 def find_owners(branches: list[BranchRow], first: int, find: FindMessage) -> dict[int, BranchRow]:
     """Tell on which branch each message is, from the one with the number `first` on."""
-    return {row.number: branch for branch in branches for row in _walk_to(branch, first, find)}
+    return {
+        row.number: branch
+        for branch in branches
+        for row in walk_back(branch.tip, find, branch.fork, first=first)
+    }
 
 
 def find_own(line: Iterable[MessageRow], owners: Mapping[int, BranchRow]) -> BranchRow | None:
@@ -69,21 +73,8 @@ def find_branches(rows: list[MessageRow], branches: list[BranchRow], find: FindM
     return {row.number: owners[row.number].name for row in rows if row.number in owners}
 
 
-def _walk_to(branch: BranchRow, first: int, find: FindMessage) -> Iterator[MessageRow]:
-    """Give the messages of a branch, newest first, down to one of this number."""
-    for row in walk_back(branch.tip, find, branch.fork):
-        # A message is always younger than the one above it.
-        if row.number < first:
-            return
-        yield row
-
-
 def _is_as_it_was(kept: Archive) -> bool:
     return kept.branch is not None and (kept.branch.fork, kept.branch.tip) == (kept.fork, kept.tip)
-
-
-def _older(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else min(one, other)
 
 
 # Names

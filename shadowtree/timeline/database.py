@@ -22,7 +22,16 @@ from shadowtree.base.errors import (
 from shadowtree.base.limits import DEFAULT_LIMITS
 from shadowtree.system import disk
 from shadowtree.system.syscalls import has_no_room
-from shadowtree.timeline.schema import APPLICATION, CHANGES, FORMAT, SCHEMA, SEALED, WITHOUT_GAPS, Table
+from shadowtree.timeline.schema import (
+    APPLICATION,
+    CHANGES,
+    FORMAT,
+    SCHEMA,
+    SEALED,
+    UNRELEASED_APPLICATIONS,
+    WITHOUT_GAPS,
+    Table,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -192,6 +201,8 @@ class Database:
         if free * size > self._free_bytes and free * 4 > pages:
             disk.before_write("compact", self.path)
             self.rows("VACUUM")
+            # The file itself gets shorter only when its log is put into it.
+            self.rows("PRAGMA wal_checkpoint(PASSIVE)")
 
     def scrub(self) -> None:
         """Write the file anew, so that nothing is left in it, or in its log, of rows that are gone."""
@@ -326,7 +337,7 @@ def require_format(connection: sqlite3.Connection, path: str) -> None:
     ((application,),) = connection.execute("PRAGMA application_id")
     ((version,),) = connection.execute("PRAGMA user_version")
     store = os.path.dirname(path)
-    if application == 0 and version in _UNRELEASED_FORMATS:
+    if application in UNRELEASED_APPLICATIONS and version in _UNRELEASED_FORMATS:
         raise StoreTooOld(store)
     if application != APPLICATION or version < 1:
         raise StoreDamaged(f"{path} holds no timeline")

@@ -66,8 +66,8 @@ class PackRows:
 
     def rows(self, *states: str) -> list[PackRow]:
         """Give the packs of some states, or every one, oldest first."""
-        found = self._db.read(decode_row, f"{ROWS} ORDER BY number")
-        return [row for row in found if not states or row.state in states]
+        wanted = f"WHERE state IN ({', '.join('?' * len(states))})" if states else ""
+        return self._db.read(decode_row, f"{ROWS} {wanted} ORDER BY number", *states)
 
     def count(self) -> int:
         """Tell how many packs are journaled."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from shadowtree.base.arguments import check_count
 from shadowtree.base.errors import InvalidInput
 from shadowtree.base.frozen import field, frozen, replace
 from shadowtree.timeline.schema import (
@@ -83,9 +84,12 @@ class Travel:
         return _in_order([*self.rejoined, *self.forward])
 
 
-def walk_back(number: int | None, find: FindMessage, until: int | None = None) -> Iterator[MessageRow]:
-    """Give messages from one back towards the first, up to but without `until`."""
-    while number is not None and number != until:
+def walk_back(
+    number: int | None, find: FindMessage, until: int | None = None, *, first: int = 0
+) -> Iterator[MessageRow]:
+    """Give messages from one back towards the first: none from `until` on, and none older than `first`."""
+    # A message is always younger than the one above it.
+    while number is not None and number != until and number >= first:
         row = find(number)
         yield row
         number = row.parent
@@ -125,6 +129,11 @@ def in_force(position: Position, find: FindMessage) -> Iterator[MessageRow]:
     return (row for row in walk_back(position.head, find) if not position.is_out(row.number))
 
 
+def last_finished(position: Position, find: FindMessage) -> MessageRow | None:
+    """Give the last message in force that has ended."""
+    return next((row for row in in_force(position, find) if row.number != position.open), None)
+
+
 def starts_turn(row: MessageRow) -> bool:
     """Tell whether a turn starts here: with a message of the user, or of nobody in particular."""
     return row.role is None or row.role == "user"
@@ -132,9 +141,8 @@ def starts_turn(row: MessageRow) -> bool:
 
 def choose_undo(position: Position, turns: int, find: FindMessage) -> Travel:
     """Go back by turns, as many as there are before a message that was forgotten."""
-    _require_count(turns)
-    messages: list[MessageRow] = []
-    passed: list[MessageRow] = []
+    check_count(turns, "a count of turns")
+    way: list[MessageRow] = []
     done = 0
     has_begun = False
     stopped_at = None
@@ -142,26 +150,25 @@ def choose_undo(position: Position, turns: int, find: FindMessage) -> Travel:
         if row.forgotten_ms is not None:
             stopped_at = row
             break
-        if position.is_out(row.number):
-            passed.append(row)
-        else:
-            messages.append(row)
+        way.append(row)
+        if not position.is_out(row.number):
             done += not has_begun
             has_begun = True
         if has_begun and starts_turn(row):
             has_begun = False
             if done == turns:
                 break
+    messages, passed = _divide(way[::-1], position)
     if not messages:
         return Travel(position, stopped_at=stopped_at)
-    passed = [row for row in passed if row.number > messages[-1].number]
-    moved = _move(position, messages[-1].parent)
-    return Travel(moved, messages[::-1], passed=passed[::-1], turns=done, stopped_at=stopped_at)
+    moved, first = _move(position, messages[0].parent), messages[0].number
+    passed = [row for row in passed if row.number > first]
+    return Travel(moved, messages, passed=passed, turns=done, stopped_at=stopped_at)
 
 
 def choose_redo(position: Position, turns: int | None, find: FindMessage) -> Travel:
     """Go forward by turns, or to the end, up to a message that was forgotten."""
-    _require_count(1 if turns is None else turns)
+    check_count(turns, "a count of turns")
     messages: list[MessageRow] = []
     done = 0
     has_begun = False
@@ -184,45 +191,36 @@ def choose_redo(position: Position, turns: int | None, find: FindMessage) -> Tra
 
 def find_gone(position: Position, travel: Travel, find: FindMessage) -> MessageRow | None:
     """Find the first forgotten message on the way, or between it and the head: nobody knows what it did."""
-    on_way = [*travel.passed, *travel.forward, *travel.rejoined, *travel.removed, *_list_under(travel, find)]
+    on_way = [*travel.passed, *travel.forward, *travel.rejoined, *travel.removed]
     if travel.back:
         on_way += walk_back(position.head, find, travel.back[0].parent)
-    return next((row for row in _in_order(on_way) if row.forgotten_ms is not None), None)
-
-
-def _list_under(travel: Travel, find: FindMessage) -> list[MessageRow]:
-    """List the messages that stay out of the line, where those on the way hold what they did."""
+    # Those too that stay out of the line, where messages on the way hold what they did.
     numbers = [row.number for row in (*travel.back, *travel.forward)]
-    return [
-        find(taken.message)
-        for taken in travel.position.out
-        if any(taken.message < number <= taken.newest for number in numbers)
-    ]
+    for taken in travel.position.out:
+        if any(taken.message < number <= taken.newest for number in numbers):
+            on_way.append(find(taken.message))
+    return next((row for row in _in_order(on_way) if row.forgotten_ms is not None), None)
 
 
 def choose_revert(position: Position, target: MessageRow, find: FindMessage) -> Travel:
     """Go to just before a message: back over it and all later ones, or forward up to it."""
+    _require_on_line(target, position, find)
     moved = _move(position, target.parent)
-    back = list(_until(target, walk_back(position.head, find)))[::-1]
-    if back and back[0].number == target.number:
-        messages, passed = _divide(back, position)
-        return Travel(moved, messages, passed=passed)
-    undone = undone_messages(position, find)
-    if target.number not in {row.number for row in undone}:
-        raise _archived(target)
-    messages, _ = _divide([row for row in undone if row.number < target.number], position)
-    return Travel(moved, forward=messages)
+    if target.number > (position.head or 0):
+        messages, _ = _divide(list(walk_back(target.parent, find, position.head))[::-1], position)
+        return Travel(moved, forward=messages)
+    messages, passed = _divide(list(walk_back(position.head, find, target.parent))[::-1], position)
+    return Travel(moved, messages, passed=passed)
 
 
 def choose_only(position: Position, target: MessageRow, newest: int, find: FindMessage) -> Travel:
     """Take one message out of the line, and leave the head where it is; nothing if it is not in force."""
-    if any(row.number == target.number for row in _until(target, in_force(position, find))):
-        taken = TakenOut(target.number, newest)
-        out = tuple(sorted((*position.out, taken), key=lambda each: each.message))
-        return Travel(Position(position.head, position.tip, out=out), back=[target])
-    if not any(row.number == target.number for row in _until(target, walk_back(position.tip, find))):
-        raise _archived(target)
-    return Travel(position)
+    _require_on_line(target, position, find)
+    if target.number > (position.head or 0) or position.is_out(target.number):
+        return Travel(position)
+    taken = TakenOut(target.number, newest)
+    out = tuple(sorted((*position.out, taken), key=lambda each: each.message))
+    return Travel(Position(position.head, position.tip, out=out), back=[target])
 
 
 def choose_switch(
@@ -277,16 +275,10 @@ def _move(position: Position, head: int | None) -> Position:
     return Position(head=head, tip=position.tip, out=position.out)
 
 
-def _until(target: MessageRow, rows: Iterator[MessageRow]) -> Iterator[MessageRow]:
-    """Give messages, newest first, up to where a target would be."""
-    for row in rows:
-        yield row
-        if row.number <= target.number:
-            return
-
-
-def _archived(row: MessageRow) -> InvalidInput:
-    return InvalidInput(f"message {row.id!r} is archived; what it did is not in the worktree")
+def _require_on_line(target: MessageRow, position: Position, find: FindMessage) -> None:
+    line = walk_back(position.tip, find, first=target.number)
+    if all(row.number != target.number for row in line):
+        raise InvalidInput(f"message {target.id!r} is archived; what it did is not in the worktree")
 
 
 def state_of(row: MessageRow, position: Position, active: set[int], undone: set[int]) -> MessageState:
@@ -303,8 +295,3 @@ def state_of(row: MessageRow, position: Position, active: set[int], undone: set[
 def first_line(text: str) -> str:
     """Give the first line of a text that says anything."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
-
-
-def _require_count(turns: int) -> None:
-    if turns < 1:
-        raise InvalidInput(f"a count of turns is 1 or more, not {turns}")

@@ -84,7 +84,8 @@ class Publisher:
 
     def unrecorded(self) -> list[Pack]:
         """Give the packs that were published, and are not recorded yet."""
-        return [self._objects.pack_set.held(file.name) for file, _ in self._large]
+        names = [*(content.name for content, _ in self._small), *(file.name for file, _ in self._large)]
+        return [self._objects.pack_set.held(name) for name in names]
 
     @contextmanager
     def recording(self, gone: Sequence[Pack] = ()) -> Iterator[None]:
@@ -170,7 +171,8 @@ class Publisher:
         placing = [row.file for row in rows if row.state == PLACING]
         self._remove_unknown({name for file in placing for name in (file.temporary, file.index)})
         changed = [row for row in rows if not self._is_as_it_was(row)]
-        for row in changed:
+        # What comes in place of others comes first: git may look at any moment.
+        for row in sorted(changed, key=lambda row: row.state == REMOVING):
             self._redo(row)
         if changed:
             self._objects.refresh()
@@ -222,6 +224,12 @@ class Publisher:
 
     # Merging
 
+    def has_much_waiting(self) -> bool:
+        """Tell whether fresh packs have so many bytes that they should not wait for idle time."""
+        names = {row.name for row in self._journal.packs.rows(JOURNALED, FRESH)}
+        fresh = sum(pack.size for pack in self._objects.packs() if pack.name in names)
+        return fresh > self._limits.much_bytes
+
     def merge(self) -> None:
         """Put journaled packs together if there are many: a moment's work, as nothing is inflated.
 
@@ -239,13 +247,12 @@ class Publisher:
         names, total = set(), 0
         for row in rows:
             total += row.pack_size + row.index_size
-            if total > self._limits.journaled_bytes:
+            if total > self._limits.merged_bytes:
                 break
             names.add(row.name)
         packs = [pack for pack in self._objects.packs() if pack.name in names]
-        if len(packs) < self._limits.many // 2:
-            return
-        self.join(packs)
+        if len(packs) > 2:
+            self.join(packs)
 
     def join(self, packs: Sequence[Pack]) -> None:
         """Put fresh packs together as their entries stand; one that is damaged is left alone."""

@@ -59,13 +59,7 @@ _BARE_TREES = f"""SELECT number, time FROM trees WHERE {IS_LIVE} AND number NOT 
     SELECT before_tree FROM events WHERE before_tree IS NOT NULL
     UNION SELECT after_tree FROM events WHERE after_tree IS NOT NULL AND NOT ({IS_WRAP})) ORDER BY number"""
 _REPLACE_CHANGE = CHANGES.insert.replace("INSERT", "INSERT OR REPLACE", 1)
-_TEXTS = (
-    ("messages", "text"),
-    ("messages", "meta"),
-    ("messages", "role"),
-    ("events", "step"),
-    ("events", "open_step"),
-)
+_TEXTS = {"messages": ("text", "meta", "role"), "events": ("step", "open_step")}
 """The columns that hold what callers said. Names of branches are made of it."""
 
 Place = tuple[str, str, int]
@@ -136,10 +130,10 @@ class RetentionRows:
         found = rows[0][0] if rows else 0
         return BEYOND if found is None else int(found)
 
-    def sessions_of_trees(self) -> dict[int, set[int]]:
+    def sessions_of_trees(self) -> dict[int, set[int | None]]:
         """Tell, by their numbers, which trees messages and acts name, and in which sessions."""
         select = f"SELECT session, before_tree, after_tree FROM events WHERE NOT {IS_WRAP} AND {IS_LIVE}"
-        found: dict[int, set[int]] = {}
+        found: dict[int, set[int | None]] = {}
         for session, *numbers in self._db.rows(select):
             for number in numbers:
                 if number is not None:
@@ -162,10 +156,8 @@ class RetentionRows:
         """Mark messages as forgotten, and forget what was said in them."""
         self._mark(MESSAGES, "number", numbers, forgotten=time_ms, text=b"", meta=None)
         self._mark(EVENTS, "message", numbers, forgotten=time_ms)
-        steps = "SELECT number FROM events WHERE kind = ? AND message = ?"
-        self._db.execute_all(
-            f"DELETE FROM changes WHERE event IN ({steps})", [(STEP_END, number) for number in numbers]
-        )
+        steps = f"SELECT number FROM events WHERE kind = '{STEP_END}' AND message = ?"
+        self._db.execute_all(f"DELETE FROM changes WHERE event IN ({steps})", [(n,) for n in numbers])
         self._db.execute_all("DELETE FROM pins WHERE message = ?", [(number,) for number in numbers])
 
     def forget_acts(self, events: Collection[int], time_ms: int) -> None:
@@ -257,10 +249,11 @@ class PurgeRows:
     def texts(self) -> list[tuple[Place, str]]:
         """Give all that callers said, and where it stands."""
         found: list[tuple[Place, str]] = []
-        for table, column in _TEXTS:
-            select = f"SELECT number, {column} FROM {table} WHERE {column} IS NOT NULL AND {column} <> x''"
-            texts = self._db.read(lambda row: (int(row[0]), str(decode_text(row[1]))), select)
-            found += [((table, column, number), text) for number, text in texts]
+        for table, columns in _TEXTS.items():
+            for column in columns:
+                select = f"SELECT number, {column} FROM {table} WHERE {column} <> x''"
+                texts = self._db.read(lambda row: (int(row[0]), str(decode_text(row[1]))), select)
+                found += [((table, column, number), text) for number, text in texts]
         return found
 
     def message_ids(self) -> list[str]:

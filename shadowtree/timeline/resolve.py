@@ -20,7 +20,10 @@ def resolve_message(session: Session, name: str) -> MessageRow:
 
     ForgottenMessage if it was forgotten.
     """
-    return require_live(find_exact(session, name) or _resolve_prefix(session, name))
+    row = find_exact(session, name) or _find_prefix(session, name)
+    if row is None:
+        raise UnknownMessage(name)
+    return require_live(row)
 
 
 def resolve_ref(session: Session, name: str) -> tuple[MessageRow, BranchRow | None]:
@@ -29,12 +32,10 @@ def resolve_ref(session: Session, name: str) -> tuple[MessageRow, BranchRow | No
     branch = session.find_branch(name) if row is None else None
     if branch is not None:
         return require_live(session.find(session.tip_of(branch))), branch
-    try:
-        return require_live(row or _resolve_prefix(session, name)), None
-    except (AmbiguousMessage, ForgottenMessage):
-        raise
-    except UnknownMessage as error:
-        raise UnknownMessage(name, f"no message or branch is called {name!r}") from error
+    row = row or _find_prefix(session, name)
+    if row is None:
+        raise UnknownMessage(name, f"no message or branch is called {name!r}")
+    return require_live(row), None
 
 
 def resolve_tree(session: Session, name: str) -> TreeRecord:
@@ -78,18 +79,16 @@ def find_exact(session: Session, name: str) -> MessageRow | None:
     raise UnknownMessage(name)
 
 
-def _resolve_prefix(session: Session, name: str) -> MessageRow:
-    """Tell which message has an id that begins thus."""
+def _find_prefix(session: Session, name: str) -> MessageRow | None:
+    """Give the one message whose id begins thus; a forgotten one only if there is no other."""
     if session.number is None or not name:
-        raise UnknownMessage(name)
+        return None
     candidates = session.journal.find_prefix(session.number, name)
     live = [row for row in candidates if row.forgotten_ms is None]
     candidates = live or candidates
     if len(candidates) > 1:
         raise AmbiguousMessage(name, [row.id for row in candidates])
-    if not candidates:
-        raise UnknownMessage(name)
-    return candidates[0]
+    return candidates[0] if candidates else None
 
 
 def _is_number(text: str) -> bool:

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 """The format of the timeline that this version writes; it is stored as SQLite's user_version."""
-APPLICATION = 0x5368_6477
-"""What SQLite's application_id says of a timeline; those that were made before format 1 say nothing."""
+APPLICATION = 0x5368_6478
+"""What SQLite's application_id says of a timeline."""
+UNRELEASED_APPLICATIONS = (0, 0x5368_6477)
+"""What it said before there was a first release."""
 
 # The kinds of events.
 WRAP = "wrap"

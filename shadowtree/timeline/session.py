@@ -5,21 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
-from shadowtree.base.errors import (
-    ForgottenMessage,
-    StoreDamaged,
-    UnknownBranch,
-)
-from shadowtree.base.paths import Change
+from shadowtree.base.errors import ForgottenMessage, StoreDamaged, UnknownBranch
 from shadowtree.results.messages import Branch, Message, Patch, Skipped, Step, make_patch
 from shadowtree.timeline.branches import find_branches, find_own, find_owners
 from shadowtree.timeline.journal import Journal
-from shadowtree.timeline.position import (
-    first_line,
-    in_force,
-    state_of,
-    walk_back,
-)
+from shadowtree.timeline.position import first_line, state_of, walk_back
 from shadowtree.timeline.schema import (
     BEGIN,
     END,
@@ -160,12 +150,6 @@ class Session:
     # Values
 
     @property
-    def head(self) -> MessageRow | None:
-        """The last finished message in force."""
-        rows = in_force(self.position, self.find)
-        return next((row for row in rows if row.number != self.position.open), None)
-
-    @property
     def open(self) -> MessageRow | None:
         """The message that has begun and not ended."""
         return None if self.position.open is None else self.find(self.position.open)
@@ -175,77 +159,52 @@ class Session:
         if not rows:
             return []
         self._rows.update((row.number, row) for row in rows)
-        first = min(row.number for row in rows)
+        pins, first = self.journal.pins(), min(row.number for row in rows)
         events = MessageEvents(self.journal.events_of([row.number for row in rows]))
         changes = self.journal.changes_of([event.number for event in events.ends.values()])
-        pins = self.journal.pins()
         on_line = {row.number for row in self._walk_to(self.position.tip, first)}
         active = {row.number for row in self._walk_to(self.position.head, first)}
         undone = on_line - active
-        branches = {}
         archived = [row for row in rows if row.number not in on_line]
-        if self.number is not None and archived:
-            branches = find_branches(archived, self.journal.branches(self.number), self.find)
-        return [
-            self._make_message(
-                row,
-                events,
-                changes,
+        branches = find_branches(archived, self.branch_rows(), self.find) if archived else {}
+        found = []
+        for row in rows:
+            begin, end = events.begins[row.number], events.ends.get(row.number)
+            before = self.tree_id(begin.before)
+            patch = make_patch(before, changes.get(end.number, ()) if end else ())
+            message = Message(
+                id=row.id,
+                session=self.name,
+                role=row.role,
+                text=row.text,
+                meta=_read_meta(row.meta),
+                time_ms=begin.time_ms,
+                before=before,
+                after=self.tree_id(end.after) if end else None,
                 state=state_of(row, self.position, active, undone),
                 branch=branches.get(row.number),
+                skipped=self._read_skipped(end or begin, patch),
+                patch=patch,
+                number=row.ordinal,
+                is_inferred=end is not None and end.is_inferred,
+                is_burst=end is not None and end.is_inferred and end.kind == SNAPSHOT,
+                git_head=begin.git_head,
+                parent=None if row.parent is None else self.find(row.parent).id,
+                is_out=self.position.is_out(row.number),
                 is_pinned=row.number in pins,
             )
-            for row in rows
-        ]
+            found.append(message)
+        return found
 
     def read_message(self, row: MessageRow) -> Message:
         """Make the value of one message; ForgottenMessage if it was forgotten."""
         return self.read_messages([require_live(row)])[0]
 
     def _walk_to(self, number: int | None, first: int) -> Iterable[MessageRow]:
-        """Go back until before `first`: a message is always younger than the one above it."""
+        """Give messages from one back to `first`, or to where that would be."""
         if number is not None and number > first:
             self.load_line(number, first)
-        while number is not None and number >= first:
-            row = self.find(number)
-            yield row
-            number = row.parent
-
-    def _make_message(
-        self,
-        row: MessageRow,
-        events: MessageEvents,
-        changes: dict[int, list[Change]],
-        *,
-        state: str,
-        branch: str | None,
-        is_pinned: bool,
-    ) -> Message:
-        begin, end = events.begins[row.number], events.ends.get(row.number)
-        before = self.tree_id(begin.before)
-        patch = make_patch(before, changes.get(end.number, ()) if end else ())
-        said = end or begin
-        return Message(
-            id=row.id,
-            session=self.name,
-            role=row.role,
-            text=row.text,
-            meta=_read_meta(row.meta),
-            time_ms=begin.time_ms,
-            before=before,
-            after=self.tree_id(end.after) if end else None,
-            state=state,  # type: ignore[arg-type]  # one of the four words
-            branch=branch,
-            skipped=self.read_skipped(said, patch),
-            patch=patch,
-            number=row.ordinal,
-            is_inferred=end is not None and end.is_inferred,
-            is_burst=end is not None and end.is_inferred and end.kind == SNAPSHOT,
-            git_head=begin.git_head,
-            parent=None if row.parent is None else self.find(row.parent).id,
-            is_out=self.position.is_out(row.number),
-            is_pinned=is_pinned,
-        )
+        return walk_back(number, self.find, first=first)
 
     def read_step(self, row: MessageRow, begin: Event, end: Event | None) -> Step:
         """Make the value of a step."""
@@ -260,14 +219,13 @@ class Session:
             before=before,
             after=self.tree_id(end.after) if end else None,
             patch=patch,
-            skipped=self.read_skipped(end or begin, patch),
+            skipped=self._read_skipped(end or begin, patch),
             is_inferred=end is not None and end.is_inferred,
         )
 
-    def read_skipped(self, event: Event, patch: Patch) -> list[Skipped]:
+    def _read_skipped(self, event: Event, patch: Patch) -> list[Skipped]:
         """List what a snapshot left out, and what a patch says nothing of."""
-        pairs = self.journal.skips(event.skips) if event.skips is not None else []
-        reasons = dict(pairs)
+        reasons = {} if event.skips is None else dict(self.journal.skips(event.skips))
         reasons.update((skipped.path, skipped.reason) for skipped in patch.skipped)
         return [Skipped(path, reasons[path]) for path in sorted(reasons)]
 

@@ -7,14 +7,14 @@ milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from time import monotonic
 
 from shadowtree.base.errors import StoreDamaged
 from shadowtree.base.limits import PackLimits
 from shadowtree.store.objects import Objects
-from shadowtree.store.repack import Job, Repacker, verify
+from shadowtree.store.repack import Job, Repacker, condense, has_deltas, verify
 from shadowtree.timeline.journal import Journal
+from shadowtree.timeline.pack_rows import JOURNALED
 from shadowtree.timeline.publish import Publisher
 
 
@@ -39,9 +39,25 @@ def tidy(
     return True
 
 
-def run_job(
-    repacker: Repacker, job: Job, publisher: Publisher, before: Callable[[], None] = lambda: None
-) -> None:
+def condense_one(objects: Objects, journal: Journal, publisher: Publisher) -> None:
+    """Write the oldest journaled pack without deltas anew, with deltas: it is small enough for that."""
+    packs = {pack.name: pack for pack in objects.packs()}
+    names = [row.name for row in journal.packs.rows(JOURNALED) if row.name in packs]
+    pack = next((packs[name] for name in names if not has_deltas(packs[name])), None)
+    if pack is None:
+        return
+    try:
+        writer = condense(objects, pack, journal.packs.versions()[pack.name])
+        publisher.publish(writer)
+        verify(publisher.unrecorded(), [writer])
+        with publisher.recording(gone=[pack]):
+            pass
+    except BaseException:
+        publisher.abandon()
+        raise
+
+
+def run_job(repacker: Repacker, job: Job, publisher: Publisher) -> None:
     """Write the packs of a job, read them back, and let them take the place of the old ones."""
     try:
         writers = repacker.write(job)
@@ -49,7 +65,6 @@ def run_job(
             publisher.publish(writer, is_settled=True)
         verify(publisher.unrecorded(), writers)
         written = {id for writer in writers for id in writer.ids}
-        before()
         with publisher.recording(gone=[*job.parts, *repacker.find_empty(written)]):
             pass
     except BaseException:

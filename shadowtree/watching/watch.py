@@ -18,7 +18,7 @@ from time import monotonic
 
 from shadowtree.base.errors import describe
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
-from shadowtree.base.paths import ROOT, RelPath, join
+from shadowtree.base.paths import ROOT, RelPath, is_among, join, parent_of
 from shadowtree.capture.capture import Site, make_scan_input
 from shadowtree.capture.directories import Census, Directory, join_ids
 from shadowtree.capture.scan import Outlook, Scan, ScanInput, scan_worktree
@@ -30,7 +30,7 @@ from shadowtree.watching.watcher import INTERRUPTED, Doubt, InotifyWatcher, Resc
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shadowtree.capture.open_store import OpenStore
-    from shadowtree.watching.watcher import Watcher
+    from shadowtree.watching.watchfiles_watcher import WatchfilesWatcher
 
 _SLICE = 64
 """How many directories are looked over at once."""
@@ -45,11 +45,10 @@ class Pending:
         self.trees: set[RelPath] = set()
         self.writing: frozenset[RelPath] = frozenset()
 
-    def explains(self, directory: RelPath, name: bytes) -> bool:
-        """Tell whether a change of a name in a directory is among these."""
-        if directory in self.directories or join(directory, name) in self.paths:
-            return True
-        return any(_is_at_or_below(join(directory, name), tree) for tree in self.trees)
+    def explains(self, path: RelPath) -> bool:
+        """Tell whether a change of a path is among these."""
+        is_told = path in self.paths or path in self.writing or parent_of(path) in self.directories
+        return is_told or is_among(path, self.trees)
 
 
 class Watch:
@@ -67,16 +66,15 @@ class Watch:
         """What hosts wait on: the same descriptor for whichever watcher there is."""
         self._epoll_process = 0
         self._is_closed = False
-        self._watcher: Watcher | None = None
+        self._watcher: InotifyWatcher | WatchfilesWatcher | None = None
         """None: nothing is watched yet, or nothing can be, and each scan looks at everything."""
         self._blindness: str | None = None
         """Why nothing can be watched."""
         self._census: Census | None = None
+        """None: everything has to be looked at."""
         self._token: bytes | None = None
         """Of the cache that the census belongs to."""
         self._pending = Pending()
-        self._is_doubtful = True
-        """Everything has to be looked at."""
         self._is_listening = False
         """What the watcher told is not taken in yet. Stays so if Ctrl-C comes in between."""
         self._reason: str | None = None
@@ -98,8 +96,7 @@ class Watch:
     def reset(self) -> None:
         """Release every watch, and keep the descriptor."""
         self._close_watcher()
-        self._watcher = self._blindness = self._census = self._round = None
-        self._is_doubtful = True
+        self._blindness = self._census = self._round = None
 
     @property
     def report(self) -> Watching:
@@ -107,7 +104,7 @@ class Watch:
         census, watcher = self._census, self._watcher  # another thread may be at work
         watched = 0 if watcher is None else watcher.count
         return Watching(
-            is_active=not self._is_doubtful and watched > 0,
+            is_active=census is not None and watched > 0,
             directories=watched,
             unwatched=0 if census is None else len(census.unwatched),
             rescans=self.rescans,
@@ -118,7 +115,7 @@ class Watch:
     def scan(self, given: ScanInput) -> Scan:
         """Look at what may have changed since the last scan that was recorded, or at everything."""
         self._listen(None if given.cache is None else given.cache.token)
-        census = None if self._is_doubtful else self._census
+        census = self._census
         arm = None if self._watcher is None else self._watcher.arm
         while True:
             outlook = None if census is None else self._outlook(census)
@@ -136,12 +133,10 @@ class Watch:
 
     def commit(self, scan: Scan, cache: StatCache) -> None:
         """Take in a scan that was recorded, and is remembered in the cache."""
-        # If Ctrl-C comes in between, the census is neither the old one nor the new one.
-        self._is_doubtful = True
-        if scan.is_whole:
-            self._census = Census()
-        census = self._census
+        census = Census() if scan.is_whole else self._census
         assert census is not None
+        # If Ctrl-C comes in between, the census is neither the old one nor the new one.
+        self._census = None
         for directory, is_changed in zip(scan.directories, scan.changed, strict=True):
             is_armed = self._is_armed(directory.path)
             if is_changed or scan.is_whole or is_armed == (directory.path in census.unwatched):
@@ -153,7 +148,7 @@ class Watch:
         census.rules = dict(scan.rules)
         self._token = cache.token
         self._pending = Pending()
-        self._is_doubtful = False
+        self._census = census
 
     # Events
 
@@ -186,7 +181,7 @@ class Watch:
                 self._epoll.register(fd, select.EPOLLIN)
 
     def _close_watcher(self) -> None:
-        watcher = self._watcher
+        watcher, self._watcher = self._watcher, None
         if watcher is None:
             return
         if self._epoll is not None and self._epoll_process != os.getpid():
@@ -197,14 +192,6 @@ class Watch:
             with suppress(OSError):
                 self._epoll.unregister(fd)
         watcher.close()
-
-    def directories(self) -> list[str]:
-        """List the directories that are watched, by their full paths."""
-        census, watcher = self._census, self._watcher
-        if census is None or watcher is None:
-            return []
-        root = os.fsencode(self._worktree)
-        return [os.fsdecode(os.path.join(root, path)) for path in census.paths() if watcher.is_armed(path)]
 
     def _listen(self, token: bytes | None) -> None:
         """Take in what the watcher tells, and find out whether it can be relied on."""
@@ -230,9 +217,7 @@ class Watch:
             self._start_anew("the cache is another one")
 
     def _start_anew(self, reason: str) -> None:
-        self._is_doubtful = True
-        self._census = self._round = None
-        self._blindness = None
+        self._census = self._round = self._blindness = None
         self._renew_watcher()
         self._is_closed = False
         self._reason = self._blindness or reason
@@ -244,7 +229,6 @@ class Watch:
         if self._is_by_watchfiles and self._watcher is not None:
             return
         self._close_watcher()
-        self._watcher = None
         try:
             self._watcher = self._open_watcher()
             self._attach()
@@ -252,10 +236,9 @@ class Watch:
             self._blindness = doubt.reason
         except OSError as error:
             self._close_watcher()
-            self._watcher = None
             self._blindness = f"this system does not let us watch: {describe(error)}"
 
-    def _open_watcher(self) -> Watcher:
+    def _open_watcher(self) -> InotifyWatcher | WatchfilesWatcher:
         if not self._is_by_watchfiles:
             return InotifyWatcher(self._worktree, self._limits)
         # The cookies are in the store, which a worktree that is not wrapped does not have yet.
@@ -281,7 +264,6 @@ class Watch:
         What it found changed is not stored yet: that has to be looked at again. And so has a directory whose
         tree was built from others than those below it: its row in the cache is an old one.
         """
-        self._census = None
         if cache is None or cache.token is None or cache.get(ROOT) is None:
             return
         census, changed = Census(), set()
@@ -294,7 +276,6 @@ class Watch:
         census.rules = dict(scan.rules)
         self._pending.directories |= changed
         self._census, self._token = census, cache.token
-        self._is_doubtful = False
 
     # Looking over
 
@@ -308,7 +289,7 @@ class Watch:
         opened.refresh()
         given = make_scan_input(site, opened)
         self._listen(opened.cache.token)
-        while self._census is not None and not self._is_doubtful:
+        while self._census is not None:
             if self._round is None:
                 self._round = iter(list(self._census.paths()))
             paths = [path for path in islice(self._round, _SLICE) if self._census.get(path) is not None]
@@ -323,30 +304,23 @@ class Watch:
         return False
 
     def _count_missed(self, scan: Scan) -> None:
-        census = self._census
+        census, missed = self._census, set()
         if census is None:
             return
         for directory, is_changed in zip(scan.directories, scan.changed, strict=True):
             known = census.get(directory.path)
-            if known is None or not is_changed or census.is_checked(known.path):
+            if known is None or not is_changed:
                 continue
-            if (known.rules_key, known.tracked_key) != (directory.rules_key, directory.tracked_key):
-                # Each scan finds out by itself that the rules are others.
+            rules, rules_now = ((each.rules_key, each.tracked_key) for each in (known, directory))
+            if known.path in census.restless or known.path in census.unwatched or rules != rules_now:
+                # Each scan finds out by itself what changed there, and that the rules are others.
                 continue
-            missed = {
-                name
-                for name in _list_differing(known, directory)
-                if not self._is_expected(census, known.path, name)
-            }
-            if missed:
-                self._missed += sum(_has_changed(known, directory, name) for name in missed)
-                self._pending.directories.add(known.path)
-
-    def _is_expected(self, census: Census, directory: RelPath, name: bytes) -> bool:
-        """Tell whether the next scan would have found a change by itself."""
-        path = join(directory, name)
-        is_suspect = path in self._pending.writing or census.is_linked(path)
-        return is_suspect or self._pending.explains(directory, name)
+            for name in _list_differing(known, directory):
+                path = join(known.path, name)
+                if not census.is_linked(path) and not self._pending.explains(path):
+                    self._missed += _has_changed(known, directory, name)
+                    missed.add(known.path)
+        self._pending.directories |= missed
 
 
 def _find_other_names(scan: Scan, census: Census) -> set[RelPath]:
@@ -386,7 +360,3 @@ def _has_changed(known: Directory, seen: Directory, name: bytes) -> bool:
     old, new = known.file_stamp(before), seen.file_stamp(after)
     is_smudged = not any(old[:4])
     return not is_smudged and (old[0], *old[2:]) != (new[0], *new[2:])
-
-
-def _is_at_or_below(path: RelPath, tree: RelPath) -> bool:
-    return not tree or path == tree or path.startswith(tree + b"/")

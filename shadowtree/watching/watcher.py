@@ -19,38 +19,6 @@ from shadowtree.system.inotify import Inotify
 from shadowtree.system.mounts import Mounts
 from shadowtree.system.syscalls import folds_names
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Protocol
-
-    class Watcher(Protocol):
-        """Watches one worktree. `drain` may be called by any thread."""
-
-        def dirty(self) -> Dirty | Rescan:
-            """Give the paths at which something may have happened since the last call."""
-
-        def drain(self) -> bool:
-            """Read the events so far, for the next `dirty`; True if there were any."""
-
-        def arm(self, path: RelPath, fd: int) -> bool:
-            """Watch a directory, before it is listed; False: it has to be listed each time."""
-
-        def disarm(self, path: RelPath) -> None:
-            """Stop watching a directory that is gone."""
-
-        def is_armed(self, path: RelPath) -> bool:
-            """Whether a directory is watched."""
-
-        def fileno(self) -> int | None:
-            """Give a descriptor that becomes readable when there is something to drain; None: it has none."""
-
-        def close(self) -> None:
-            """Release everything."""
-
-        @property
-        def count(self) -> int:
-            """How many directories are watched."""
-
 
 @frozen
 class Dirty:

@@ -47,7 +47,7 @@ def test_status_warns_when_all_stores_together_are_over_their_budget(projects: l
 
     (warning,) = warnings(1000 * 1024)
     assert warning.startswith("all stores together take 2.")
-    assert warning.endswith("and the budget is 1,000.0 KiB")
+    assert warning.endswith("and the budget is 1000 KiB")
     assert warnings(100 << 20) == warnings(0) == []
 
 

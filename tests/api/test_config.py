@@ -66,7 +66,7 @@ def test_every_setting_has_all_sources(
 
     monkeypatch.setenv(f"SHADOWTREE_{key.upper()}", value)
     assert read_config(os.environ).get(key).origin == "environment"
-    assert Shadow(worktree).settings == Settings.of({key: value})
+    assert Shadow(worktree).settings == read_config({}, given={key: value}).read()
 
 
 def test_the_users_file_is_where_the_environment_says(

@@ -95,7 +95,6 @@ def test_nothing_is_made_good_if_nobody_came(shadow: Shadow, worktree: Path) -> 
 COMERS: dict[str, Callable[[Shadow, Path], object]] = {
     "another shadow": lambda shadow, worktree: track(worktree),
     "another process": lambda shadow, worktree: in_child(lambda: track(worktree)).value(),
-    "git gc": lambda shadow, worktree: git("gc", "--quiet", "--prune=now", cwd=shadow.store),
     "an act": lambda shadow, worktree: shadow.revert("m"),
     "a sweep": lambda shadow, worktree: shadow.gc(),
     "somebody who removed the lock": lambda shadow, worktree: (shadow.store / "lock").unlink(),

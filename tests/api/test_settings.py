@@ -5,13 +5,18 @@ from __future__ import annotations
 import pytest
 
 from shadowtree import InvalidInput, Shadow
-from shadowtree.config.settings import GIB, KIB, MIB, Settings
+from shadowtree.config.settings import GIB, KIB, MIB, Given, Settings, read_config
 
 SIZES = ["max_file_size", "max_files", "max_bytes", "min_free", "max_branches", "warn_branches"]
 
 
+def settings_of(given: Given) -> Settings:
+    """Read what a caller gives, where no other source says anything."""
+    return read_config({}, given=given).read()
+
+
 def test_without_anything_given_the_defaults_count() -> None:
-    assert Settings.of(None) == Settings.of({}) == Settings()
+    assert settings_of(None) == settings_of({}) == Settings()
     assert Settings().max_file_size == 10 * MIB
     assert Settings().lock_timeout == 10
 
@@ -19,7 +24,7 @@ def test_without_anything_given_the_defaults_count() -> None:
 def test_settings_given_as_such_are_taken_as_they_are() -> None:
     given = Settings(max_files=7)
 
-    assert Settings.of(given) is given
+    assert settings_of(given) == given
 
 
 @pytest.mark.parametrize(
@@ -44,7 +49,7 @@ def test_settings_given_as_such_are_taken_as_they_are() -> None:
 )
 @pytest.mark.parametrize("key", SIZES)
 def test_a_number_is_read(key: str, given: object, number: int) -> None:
-    assert getattr(Settings.of({key: given}), key) == number
+    assert getattr(settings_of({key: given}), key) == number
 
 
 @pytest.mark.parametrize(
@@ -77,7 +82,7 @@ def test_a_number_is_read(key: str, given: object, number: int) -> None:
 @pytest.mark.parametrize("key", SIZES)
 def test_what_is_no_number_is_refused(key: str, given: object) -> None:
     with pytest.raises(InvalidInput, match=key):
-        Settings.of({key: given})
+        settings_of({key: given})
 
 
 @pytest.mark.parametrize(
@@ -96,7 +101,7 @@ def test_what_is_no_number_is_refused(key: str, given: object) -> None:
     ],
 )
 def test_seconds_are_read(given: object, seconds: float) -> None:
-    assert Settings.of({"lock_timeout": given}).lock_timeout == seconds
+    assert settings_of({"lock_timeout": given}).lock_timeout == seconds
 
 
 @pytest.mark.parametrize(
@@ -121,7 +126,7 @@ def test_seconds_are_read(given: object, seconds: float) -> None:
 )
 def test_what_are_no_seconds_is_refused(given: object) -> None:
     with pytest.raises(InvalidInput, match="lock_timeout"):
-        Settings.of({"lock_timeout": given})
+        settings_of({"lock_timeout": given})
 
 
 @pytest.mark.parametrize(
@@ -139,7 +144,7 @@ def test_what_are_no_seconds_is_refused(given: object) -> None:
     ],
 )
 def test_names_are_read(given: object, names: tuple[str, ...]) -> None:
-    assert Settings.of({"heavy_dirs": given}).heavy_dirs == names
+    assert settings_of({"heavy_dirs": given}).heavy_dirs == names
 
 
 @pytest.mark.parametrize(
@@ -147,13 +152,13 @@ def test_names_are_read(given: object, names: tuple[str, ...]) -> None:
 )
 def test_what_are_no_names_is_refused(given: object) -> None:
     with pytest.raises(InvalidInput, match="heavy_dirs"):
-        Settings.of({"heavy_dirs": given})
+        settings_of({"heavy_dirs": given})
 
 
 @pytest.mark.parametrize("key", ["", "max-file-size", "MAX_FILES", "nothing", "of", "__class__"])
 def test_a_setting_that_is_none_is_refused(key: str) -> None:
     with pytest.raises(InvalidInput, match="no setting is called"):
-        Settings.of({key: "1"})
+        settings_of({key: "1"})
 
 
 def test_settings_cannot_be_changed() -> None:
@@ -172,10 +177,10 @@ def test_a_shadow_refuses_bad_settings_before_it_does_anything(
 
 @pytest.mark.parametrize("given", ["auto", "inotify", "watchfiles"])
 def test_a_watcher_is_chosen(given: str) -> None:
-    assert Settings.of({"watcher": given}).watcher == given
+    assert settings_of({"watcher": given}).watcher == given
 
 
 @pytest.mark.parametrize("given", ["", "Inotify", "fsevents", 1, None, True, []])
 def test_another_watcher_is_refused(given: object) -> None:
     with pytest.raises(InvalidInput, match="watcher must be one of auto, inotify, watchfiles"):
-        Settings.of({"watcher": given})
+        settings_of({"watcher": given})

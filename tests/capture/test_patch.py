@@ -511,11 +511,11 @@ def test_a_tree_that_is_none_is_unknown(name: str, shadow: Shadow, worktree: Pat
     assert caught.value.name == name
 
 
-@pytest.mark.parametrize("which", ["HEAD:files/s/a", "HEAD:files/s", "HEAD", "HEAD:facts"])
+@pytest.mark.parametrize("which", ["{tree}:s/a", "{tree}:s", "HEAD"])
 def test_an_object_that_is_no_recorded_tree_is_unknown(which: str, shadow: Shadow, worktree: Path) -> None:
     make_tree(worktree, {"s": {"a": "1"}})
-    shadow.track()
-    name = git("--git-dir", shadow.store, "rev-parse", which)
+    tree = shadow.track()
+    name = git("--git-dir", shadow.store, "rev-parse", which.format(tree=tree))
 
     with pytest.raises(UnknownTree):
         shadow.patch(name)

@@ -114,24 +114,24 @@ def test_a_repository_is_found_at_its_top_and_from_below(git: Git) -> None:
     top = os.fsencode(git.top)
 
     assert find_at(top) == Repository(top, top + b"/.git", top + b"/.git")
-    assert find_around(top + b"/a/b") == find_at(top)
+    assert next(find_around(top + b"/a/b")) == find_at(top)
     assert find_at(top + b"/a") is None
 
 
-def test_the_nearest_repository_wins(git: Git) -> None:
+def test_the_nearest_repository_comes_first(git: Git) -> None:
     inner = Git(git.top / "vendor" / "inner")
     (inner.top / "src").mkdir()
 
-    found = find_around(os.fsencode(inner.top / "src"))
+    found = list(find_around(os.fsencode(inner.top / "src")))
 
-    assert found == at(inner.top)
+    assert found[:2] == [at(inner.top), at(git.top)]
 
 
 def test_no_repository_is_found_up_to_the_root(tmp_path: Path) -> None:
     found = find_around(os.fsencode(tmp_path))
 
-    assert found is None or not found.top.startswith(os.fsencode(tmp_path))
-    assert find_around(b"/") is None or os.path.exists("/.git")
+    assert not any(repository.top.startswith(os.fsencode(tmp_path)) for repository in found)
+    assert not list(find_around(b"/")) or os.path.exists("/.git")
 
 
 def test_a_bare_repository_is_none(tmp_path: Path) -> None:

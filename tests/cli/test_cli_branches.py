@@ -12,12 +12,11 @@ import pytest
 from shadowtree import BlameEntry, Branch, Conflict, ConflictingPath, Hunk, Message, Outcome, Status
 from shadowtree.cli import output
 from shadowtree.cli.errors import report
-from shadowtree.cli.output import measure
+from shadowtree.cli.format import measure
 from shadowtree.cli.views.log import (
     render_blame,
     render_branches,
     render_dropped,
-    render_graph,
     render_log,
     render_message,
 )
@@ -42,7 +41,7 @@ def _line(*parents: int | None, **fields: object) -> list[Message]:
 
 
 def _graph(messages: list[Message], **options: bool) -> list[str]:
-    return list(render_graph(messages, [None] * len(messages), now_ms=NOW_MS, **options))
+    return list(render_log(messages, [None] * len(messages), now_ms=NOW_MS, has_graph=True, **options))
 
 
 def test_the_graph_has_the_columns_of_the_log_and_the_names_of_branches() -> None:
@@ -54,7 +53,7 @@ def test_the_graph_has_the_columns_of_the_log_and_the_names_of_branches() -> Non
         make_message(5, parent="msg_4", state="undone"),
     ]
 
-    rows = list(render_graph(messages, [(1, 0), (2, 0), None, (30, 4), (5, 0)], now_ms=NOW_MS))
+    rows = list(render_log(messages, [(1, 0), (2, 0), None, (30, 4), (5, 0)], now_ms=NOW_MS, has_graph=True))
 
     assert rows == [
         "*    #1  1 min             do number 1    1 file   +1  -0",
@@ -118,7 +117,7 @@ def test_the_rows_of_a_graph_fit_into_the_terminal() -> None:
         for n in range(2, 8)
     ]
 
-    rows = list(render_graph(messages, [(1, 1)] * 7, now_ms=NOW_MS, width=100))
+    rows = list(render_log(messages, [(1, 1)] * 7, now_ms=NOW_MS, width=100, has_graph=True))
 
     assert max(measure(row) for row in rows) == 100
 

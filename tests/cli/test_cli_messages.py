@@ -9,7 +9,7 @@ import pytest
 
 from shadowtree import FileDiff, Skipped
 from shadowtree.cli import output
-from shadowtree.cli.output import cut, describe_age, measure
+from shadowtree.cli.format import cut, describe_age, measure
 from shadowtree.cli.views.log import render_log, render_message
 from tests.support.terminal import Terminal
 from tests.support.values import NOW_MS, make_message
@@ -246,7 +246,7 @@ def test_a_path_outside_of_the_worktree_is_wrong_usage(terminal: Terminal, proje
 
     found = terminal.run_json("end", "--path", "../elsewhere", exit_code=2)
 
-    assert found["message"] == f"../elsewhere is outside of {project}"
+    assert found["message"] == f"'{project.parent}/elsewhere' is not in the worktree"
     assert terminal.run_json("status")["open"] == "msg_1"
 
 

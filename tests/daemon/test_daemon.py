@@ -59,7 +59,7 @@ def is_found(worktree: Path) -> bool:
     """Tell whether a command would let the daemon do its work."""
     found = find_remote(os.environ, str(worktree), store=None, session="default")
     if found is not None:
-        found[1].close()
+        found.close()
     return found is not None
 
 
@@ -67,7 +67,7 @@ def require(worktree: Path, session: str = "default") -> Shadow:
     """Give the shadow that a command uses if the daemon does its work."""
     found = find_remote(os.environ, str(worktree), store=None, session=session)
     assert found is not None
-    return found[1]
+    return found
 
 
 @pytest.fixture
@@ -287,7 +287,7 @@ def test_a_daemon_of_another_version_is_not_talked_to(worktree: Path) -> None:
     with daemon("import shadowtree; shadowtree.__version__ = '0.0.1'"):
         assert not is_found(worktree)
         with pytest.raises(DaemonFailed, match=r"version 0\.0\.1"):
-            find_daemon(os.environ)
+            find_daemon(Endpoint(os.environ))
 
 
 def test_any_version_can_be_ended(place: Endpoint) -> None:
@@ -360,7 +360,7 @@ def test_a_store_of_its_own_is_served_to_those_who_name_it(worktree: Path, tmp_p
         assert not is_found(worktree)
         found = find_remote(os.environ, str(worktree), store=str(store), session="s")
         assert found is not None
-        with found[1] as remote:
+        with found as remote:
             assert remote.begin("m1").session == "s"
 
 
@@ -712,6 +712,35 @@ def test_a_reader_does_not_wait_for_somebody_who_is_asked(worktree: Path) -> Non
             remote.restore(tree, confirm=look)
 
     assert found == [0]
+
+
+@pytest.mark.parametrize("is_waiting", [True, False])
+def test_who_waits_for_others_can_be_cancelled_at_once(worktree: Path, is_waiting: bool) -> None:
+    make_tree(worktree, {"a": "1"})
+    tree = Shadow(worktree).track()
+    make_tree(worktree, {"b": "2"})
+    answers: list[BaseException] = []
+
+    def cancel_another(plan: shadowtree.Plan) -> bool:
+        with greet() as client:
+            assert client.find(str(worktree), None) is not None
+            client.send("call", "take_snapshot", "default", [], {}, [False, False])
+            if is_waiting:
+                client.ask("status")
+            client.send("cancel")
+            kind, content = client.receive()
+            assert kind == "error"
+            answers.append(decode_error(content))
+        return False
+
+    with daemon():
+        serve_kept(worktree)
+        with require(worktree) as remote, pytest.raises(NotConfirmed):
+            remote.restore(tree, confirm=cancel_another)
+        with require(worktree) as remote:
+            assert remote.take_snapshot().files == 2
+
+    assert [type(answer) for answer in answers] == [KeyboardInterrupt]
 
 
 def test_who_records_is_told_that_the_daemon_is_at_work(

@@ -59,8 +59,8 @@ FAULTS = (
         "revert/moves.py",
         "writer.state_of(move.temporary, is_settled=True)",
         "move.old",
-        "tests/faults/test_races.py::test_an_editor_that_saves_at_any_moment_of_an_act_loses_nothing",
-        "what an editor saves during an undo is lost",
+        "tests/faults/test_races.py::test_an_editor_that_saves_at_any_moment_of_a_merge_loses_nothing",
+        "what an editor saves during an undo is replaced, and only the store has it",
     ),
     Fault(
         "move-replaces",

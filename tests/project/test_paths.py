@@ -16,7 +16,6 @@ from shadowtree.base.paths import (
     ancestors,
     from_text,
     is_among,
-    is_dot_git,
     is_forbidden,
     is_own_temporary,
     join,
@@ -81,11 +80,6 @@ def test_only_what_begins_so_is_a_temporary_of_ours() -> None:
 
     assert all(map(is_own_temporary, (token + b"-1", token + b"-22-x")))
     assert not any(map(is_own_temporary, others))
-
-
-def test_only_the_plain_spelling_is_the_entry_of_a_repository() -> None:
-    assert is_dot_git(b".git")
-    assert not any(map(is_dot_git, (b".GIT", b"git", b".git2", b".git ", b"", b".gitignore")))
 
 
 # What git forbids

@@ -58,7 +58,7 @@ def present(shadow: Shadow, writer: Writer, worktree: Path) -> Iterator[DiskStat
     opened = OpenStore(StoreLayout(str(shadow.store)))
     record = opened.journal.last_tree()
     assert record is not None
-    yield DiskState(open_recorded(opened.objects, record.tree, record.facts), writer, lambda path: None)
+    yield DiskState(open_recorded(opened.objects, record.tree, record.facts), writer)
     opened.close()
 
 

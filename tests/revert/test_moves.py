@@ -184,7 +184,7 @@ def test_moves_bring_one_tree_to_another(worktree: Path, before: Tree, after: Tr
         done = carry_out(moves, writer, contents.read)
         left = clean(moves, writer, contents)
 
-    assert done.moves == moves
+    assert done == moves
     assert left == []
     assert_tree(worktree, after)
 
@@ -485,7 +485,7 @@ def test_a_directory_that_somebody_filled_stays_and_the_rest_is_done(worktree: P
         done = carry_out(moves, writer, contents.read)
         assert clean(moves, writer, contents) == []
 
-    assert [move.path for move in done.moves] == [b"d/e/x", b"d/y"]
+    assert [move.path for move in done] == [b"d/e/x", b"d/y"]
     assert_tree(worktree, {"d": {"e": {"u": "user's"}}})
 
 

@@ -155,4 +155,8 @@ def open_descriptors() -> dict[int, str]:
 def watched_directories(shadow: Shadow) -> list[str]:
     """List what is watched, by full paths; no front end asks for it, so the door does not offer it."""
     with shadow._access.mutex:
-        return [] if shadow._access.watch is None else shadow._access.watch.directories()
+        watch = shadow._access.watch
+        if watch is None or watch._census is None or watch._watcher is None:
+            return []
+        armed = [path for path in watch._census.paths() if watch._watcher.is_armed(path)]
+    return [os.fsdecode(os.path.join(os.fsencode(shadow.worktree), path)) for path in armed]

@@ -367,8 +367,7 @@ def no_file_can_be_read(patch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    patch.setattr("shadowtree.system.files.open_file", fail)
-    patch.setattr("shadowtree.system.files._open_directory", fail)
+    patch.setattr("shadowtree.system.files._open", fail)
 
 
 @pytest.mark.usefixtures("aged")

@@ -24,6 +24,7 @@ from shadowtree.capture.rules.git_index import (
     merge_shared,
     parse_index,
 )
+from shadowtree.system.files import stamp_of
 
 MAX_TEXT_BYTES = 1024 * 1024
 """A larger HEAD, config or excludes file counts as unreadable: nobody wrote it by hand."""
@@ -73,11 +74,7 @@ class Tracked:
 
     def has_below(self, path: bytes) -> bool:
         """Tell whether anything below this directory is tracked; the empty path is the top."""
-        if not path:
-            return bool(self.names)
-        prefix = path + b"/"
-        at = bisect_left(self.names, prefix)
-        return at < len(self.names) and self.names[at].startswith(prefix)
+        return bool(self.below(path))
 
     def children(self, path: bytes) -> Iterator[tuple[bytes, bool]]:
         """Give each name directly in this directory with something tracked at or below it; True: below."""
@@ -128,15 +125,14 @@ def _is_trusted(*paths: bytes) -> bool:
         return False
 
 
-def find_around(start: bytes) -> Repository | None:
-    """Find the nearest repository at or above the absolute path `start`."""
-    top = start
-    while (repository := find_at(top)) is None:
-        parent = os.path.dirname(top)
-        if parent == top or not parent:
-            return None
-        top = parent
-    return repository
+def find_around(start: bytes) -> Iterator[Repository]:
+    """Find the repositories at and above an absolute path, the nearest first."""
+    top, below = start, b""
+    while top not in (below, b""):
+        repository = find_at(top)
+        if repository is not None:
+            yield repository
+        top, below = os.path.dirname(top), top
 
 
 def read_tracked(repository: Repository) -> Tracked:
@@ -162,13 +158,11 @@ def index_stamp(repository: Repository) -> tuple[int, ...] | None:
     The files that a split index may link to are described too: which one it is only the content tells.
     """
     try:
-        stamp = _stamp_file(os.path.join(repository.git_dir, b"index"))
         shared = sorted(name for name in os.listdir(repository.git_dir) if name.startswith(_SHARED))
-        for name in shared:
-            stamp += _stamp_file(os.path.join(repository.git_dir, name))
+        paths = [os.path.join(repository.git_dir, name) for name in (b"index", *shared)]
+        return tuple([number for path in paths for number in stamp_of(os.stat(path))])
     except OSError:
         return None
-    return stamp
 
 
 def read_exclude(repository: Repository) -> bytes:
@@ -200,7 +194,7 @@ def read_global_excludes(
 
 def find_head(worktree: str) -> str | None:
     """Find the commit that the user's repository around a worktree stands at, if there is one."""
-    repository = find_around(os.fsencode(worktree))
+    repository = next(find_around(os.fsencode(worktree)), None)
     return None if repository is None else read_head(repository)
 
 
@@ -450,8 +444,3 @@ def _read_path(path: bytes) -> bytes:
     """Read a file that holds a path; one with a NUL is none."""
     content = _read_text(path).rstrip(b"\r\n")
     return b"" if b"\0" in content else content
-
-
-def _stamp_file(path: bytes) -> tuple[int, ...]:
-    found = os.stat(path)
-    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino

@@ -175,7 +175,7 @@ class _Level:
         self.movers = [node for node in active if node.literals or node.globs]
         self.moves = bool(fixed or self.movers)
         self.is_alive = bool(active)
-        finds = [node.finds() for node in active if node.finals]
+        finds = [node.finds for node in active if node.finals]
         self.file_finds = [file_find for file_find, _ in finds]
         self.dir_finds = [dir_find for _, dir_find in finds]
 
@@ -185,8 +185,7 @@ class _Level:
             child = node.literals.get(name)
             if child is not None:
                 reached.append(child)
-            if node.globs:
-                reached += [child for match, child in node.glob_steps() if match(name)]
+            reached += [child for match, child in node.glob_steps if match(name)]
         fixed = tuple([node for node in reached if node.is_useful()])
         # The nodes behind a `**` that can be reached from here stay in force.
         deep = [node.deep for node in reached if node.deep is not None]
@@ -201,8 +200,6 @@ class _Level:
 class _Node:
     """What may come next in the patterns whose segments so far have matched."""
 
-    __slots__ = ("_finds", "_glob_steps", "deep", "finals", "globs", "has_negative", "literals")
-
     def __init__(self) -> None:
         self.finals: list[tuple[_Segment, bool, int]] = []
         """The rules with one segment left: that segment, whether only a directory will do, the outcome."""
@@ -214,9 +211,6 @@ class _Node:
         """The node behind a `**`."""
         self.has_negative = False
         """Whether a rule of this node, or of one further on, re-includes."""
-        # Made when first asked for: most nodes of a large file are never reached.
-        self._finds: tuple[_Find, _Find] | None = None
-        self._glob_steps: list[tuple[Callable[[bytes], object], _Node]] | None = None
 
     def is_useful(self) -> bool:
         """Tell whether the node has anything to say by itself, not only by the one behind its `**`."""
@@ -242,22 +236,23 @@ class _Node:
             node = self.globs[segment] = self.globs.get(segment) or _Node()
         return node
 
-    def finds(self) -> tuple[_Find, _Find]:
-        """Give the function that judges files, and the one for directories."""
-        if self._finds is None:
-            for_dirs = [(segment, outcome) for segment, _, outcome in self.finals]
-            for_files = [(segment, outcome) for segment, dir_only, outcome in self.finals if not dir_only]
-            find = _compile(for_files)
-            self._finds = find, find if for_files == for_dirs else _compile(for_dirs)
-        return self._finds
+    # Compiled when first asked for: most nodes of a large file are never reached.
 
+    @cached_property
+    def finds(self) -> tuple[_Find, _Find]:
+        """The function that judges files, and the one for directories."""
+        for_dirs = [(segment, outcome) for segment, _, outcome in self.finals]
+        for_files = [(segment, outcome) for segment, dir_only, outcome in self.finals if not dir_only]
+        find = _compile(for_files)
+        return find, find if for_files == for_dirs else _compile(for_dirs)
+
+    @cached_property
     def glob_steps(self) -> list[tuple[Callable[[bytes], object], _Node]]:
-        if self._glob_steps is None:
-            self._glob_steps = [
-                (re.compile(_regex_of(segment) + rb"\Z", re.DOTALL).match, node)
-                for segment, node in self.globs.items()
-            ]
-        return self._glob_steps
+        """The wildcard segments as functions that match a name, each with its node."""
+        return [
+            (re.compile(_regex_of(segment) + rb"\Z", re.DOTALL).match, node)
+            for segment, node in self.globs.items()
+        ]
 
 
 def _compile(finals: list[tuple[_Segment, int]]) -> _Find:

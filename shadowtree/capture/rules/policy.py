@@ -20,7 +20,7 @@ from hashlib import blake2b
 
 from shadowtree.base.paths import ROOT, RelPath, join
 from shadowtree.capture.directories import EXCLUDED, FORCED, HEAVY, NORMAL, OWN_EXCLUDED
-from shadowtree.capture.rules.git_repository import Repository, Tracked, index_stamp, read_tracked
+from shadowtree.capture.rules.git_repository import Repository, Tracked, read_tracked
 
 # The verdicts on a file.
 LEFT_OUT = 0
@@ -57,23 +57,18 @@ class TrackedNames:
     """What one repository's index tracks, by paths of the worktree; read when first asked for."""
 
     def __init__(self, repository: Repository, *, outer: bytes, base: RelPath) -> None:
-        self._repository = repository
+        self.repository = repository
         self._outer = outer
         """Where the worktree is in a repository around it, with a slash at the end; empty at its top."""
         self._base = base
         """Where the top of a repository inside the worktree is."""
-        self.key = repository.git_dir
-        """Names the index."""
-
-    @cached_property
-    def stamp(self) -> tuple[int, ...] | None:
-        """Tell cheaply whether the index changed."""
-        return index_stamp(self._repository)
+        self.digest = b""
+        """Tells the names from others, without reading the index."""
 
     @cached_property
     def tracked(self) -> Tracked:
         """The names, by their paths in the repository."""
-        return read_tracked(self._repository)
+        return read_tracked(self.repository)
 
     def place_of(self, path: RelPath) -> bytes:
         """Give the path in the repository of a path of the worktree."""
@@ -85,21 +80,6 @@ class TrackedNames:
 class Policy:
     """The rules inside one directory."""
 
-    __slots__ = (
-        "_matchers",
-        "_root_rules",
-        "above",
-        "exclude_text",
-        "heavy",
-        "ignore_text",
-        "indexes",
-        "mode",
-        "name",
-        "path",
-        "rules_key",
-        "tracked_key",
-    )
-
     def __init__(
         self,
         above: Policy | None,
@@ -109,7 +89,6 @@ class Policy:
         ignore_text: bytes | None = None,
         exclude_text: bytes | None = None,
         index: TrackedNames | None = None,
-        index_digest: bytes = b"",
     ) -> None:
         self.above = above
         self.name = name
@@ -129,7 +108,7 @@ class Policy:
         self.path = join(above.path, name)
         self.heavy = above.heavy
         self.indexes = above.indexes if index is None else (*above.indexes, index)
-        self.tracked_key = above.tracked_key if index is None else _digest(above.tracked_key, index_digest)
+        self.tracked_key = above.tracked_key if index is None else _digest(above.tracked_key, index.digest)
         self.rules_key = above.rules_key
         if mode != above.mode or ignore_text is not None or exclude_text is not None:
             self.rules_key = _digest(above.rules_key, b"%d" % mode, ignore_text, exclude_text)
@@ -140,18 +119,15 @@ class Policy:
         rules: RootRules,
         ignore_text: bytes | None,
         *,
-        indexes: Sequence[tuple[TrackedNames, bytes]] = (),
+        indexes: Sequence[TrackedNames] = (),
         purged_key: bytes = b"",
     ) -> Policy:
-        """Make the rules at the root of a worktree.
-
-        `indexes` are those of every repository around it, each with its digest.
-        """
+        """Make the rules at the root of a worktree; `indexes` are those of every repository around it."""
         policy = cls(None, b"", NORMAL, ignore_text=ignore_text, exclude_text=rules.exclude_text)
         policy.path = ROOT
         policy.heavy = frozenset(rules.heavy_dirs)
-        policy.indexes = tuple([index for index, _ in indexes])
-        policy.tracked_key = _digest(*[digest for _, digest in indexes])
+        policy.indexes = tuple(indexes)
+        policy.tracked_key = _digest(*[index.digest for index in indexes])
         policy.rules_key = _digest(
             rules.own_text,
             rules.global_text,

@@ -18,6 +18,7 @@ from shadowtree.capture.rules.git_repository import (
     Repository,
     find_around,
     find_at,
+    index_stamp,
     read_exclude,
     read_global_excludes,
 )
@@ -55,7 +56,7 @@ class RuleFiles:
         self._surroundings = surroundings
         self._known_indexes = known
         self._root_rules: RootRules | None = None
-        self._root_indexes: list[tuple[TrackedNames, bytes]] = []
+        self._root_indexes: list[TrackedNames] = []
         self.tombstones = surroundings.tombstones
         self.indexes: dict[bytes, IndexState] = {}
         """For each repository what is known of its index."""
@@ -64,7 +65,7 @@ class RuleFiles:
     def read_root(self, fd: int) -> None:
         """Read the rules that no directory below the root has; before any policy is made."""
         worktree, home, config_home = self._worktree, self._surroundings.home, self._surroundings.config_home
-        repositories = _list_repositories(worktree)
+        repositories = list(find_around(worktree))
         nearest = repositories[0] if repositories else None
         heavy_dirs = sorted({*HEAVY_DIRS, *self._settings.heavy_dirs})
         self._root_rules = RootRules(
@@ -81,7 +82,7 @@ class RuleFiles:
         )
         for repository in repositories:
             index = TrackedNames(repository, outer=_place_in(repository, worktree), base=ROOT)
-            self._root_indexes.append((index, self._note_index(index)))
+            self._root_indexes.append(self._note_index(index))
 
     def read_gitignore(self, directory: Directory, fd: int) -> None:
         """Read the `.gitignore` of a directory that has one."""
@@ -98,22 +99,14 @@ class RuleFiles:
                 indexes=self._root_indexes,
                 purged_key=self.tombstones.key(),
             )
-        index, digest, exclude_text = None, b"", None
+        index = exclude_text = None
         if directory.has_repository:
             repository = find_at(os.path.join(self._worktree, directory.path))
             if repository is not None:
-                index = TrackedNames(repository, outer=b"", base=directory.path)
-                digest = self._note_index(index)
+                index = self._note_index(TrackedNames(repository, outer=b"", base=directory.path))
                 exclude_text = read_exclude(repository) or None
-        return Policy(
-            above,
-            directory.name,
-            directory.mode,
-            ignore_text=directory.ignore_text,
-            exclude_text=exclude_text,
-            index=index,
-            index_digest=digest,
-        )
+        name, mode, ignore_text = directory.name, directory.mode, directory.ignore_text
+        return Policy(above, name, mode, ignore_text=ignore_text, exclude_text=exclude_text, index=index)
 
     def root_rules(self) -> RootRules:
         """Give what has to be recorded beside the tree."""
@@ -125,17 +118,19 @@ class RuleFiles:
         texts = (directory.ignore_text, directory.exclude_text)
         return any(text is not None and veil(text, self.tombstones.blobs) != text for text in texts)
 
-    def _note_index(self, index: TrackedNames) -> bytes:
-        """Tell which names an index tracks, without reading it again if it has not changed."""
-        stamp, digest, problem = self._known_indexes.get(index.key, (None, b"", None))
+    def _note_index(self, index: TrackedNames) -> TrackedNames:
+        """Give an index its digest, without reading it again if it has not changed."""
+        key = index.repository.git_dir
+        stamp, digest, problem = self._known_indexes.get(key, (None, b"", None))
         # The stamp is taken before the index is read: what comes between shows next time.
-        now = index.stamp
+        now = index_stamp(index.repository)
         if stamp is None or stamp != now:
             digest, problem = index.tracked.digest, index.tracked.problem
         if problem is not None:
-            self.warnings.append(f"{os.fsdecode(index.key)}: {problem}")
-        self.indexes[index.key] = (now, digest, problem)
-        return digest
+            self.warnings.append(f"{os.fsdecode(key)}: {problem}")
+        self.indexes[key] = (now, digest, problem)
+        index.digest = digest
+        return index
 
     def _read_rules(self, fd: int, name: bytes) -> bytes:
         try:
@@ -156,17 +151,6 @@ def stamp_gitignore(fd: int) -> tuple[int, ...] | None:
         return stamp_of(os.stat(GIT_IGNORE, dir_fd=fd, follow_symlinks=False))
     except OSError:
         return None
-
-
-def _list_repositories(root: bytes) -> list[Repository]:
-    """List the repositories at and above a worktree, the nearest first."""
-    found = []
-    repository = find_around(root)
-    while repository is not None:
-        found.append(repository)
-        above = os.path.dirname(repository.top)
-        repository = find_around(above) if above != repository.top else None
-    return found
 
 
 def _place_in(repository: Repository, root: bytes) -> bytes:

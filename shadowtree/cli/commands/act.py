@@ -6,35 +6,26 @@ The library does it, all or nothing. Here stand the question before it and the r
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import wraps
 from itertools import chain
-from typing import Any, Literal, TypedDict
+from typing import Any
 
 import click
 
 from shadowtree.base.errors import Conflict, InvalidInput
-from shadowtree.cli.app import COUNT, PATH, Function, command, complete_message, complete_ref
+from shadowtree.cli.app import COUNT, PATH, Function, command, complete_message, complete_ref, flag
 from shadowtree.cli.errors import MERGE_WAS_TRIED
-from shadowtree.cli.find_shadow import Shared, open_to_read, open_with_root, paths_in_worktree
+from shadowtree.cli.find_shadow import Shared, absolute_path, open_to_read
 from shadowtree.cli.output import ask, emit, say
 from shadowtree.cli.views.outcome import describe_plan, describe_shortfall, find_way_back, render_outcome
-from shadowtree.results.outcomes import Outcome, Plan
+from shadowtree.results.outcomes import Outcome
 
-OnConflict = Literal["abort", "keep", "overwrite", "merge"]
-
-
-class Manner(TypedDict):
-    """How an act is to be done, as the library takes it."""
-
-    on_conflict: OnConflict
-    markers: bool
-    dry_run: bool
-    confirm: Callable[[Plan], bool]
-
+Manner = dict[str, Any]  # Any: of several types
+"""How an act is to be done, as the library takes it."""
 
 _MANNER_OPTIONS = (
-    click.option("--dry-run", is_flag=True, help="Tell what would be done, and change nothing"),
+    flag("--dry-run", help="Tell what would be done, and change nothing"),
     click.option(
         "--on-conflict",
         metavar="HOW",
@@ -44,12 +35,11 @@ _MANNER_OPTIONS = (
         " them too (overwrite), or keep the changes of both where they do not collide (merge); stop by"
         " default",
     ),
-    click.option(
+    flag(
         "--markers",
-        is_flag=True,
         help="Merge, and where texts collide write both versions into the file, between conflict markers",
     ),
-    click.option("--yes", is_flag=True, help="Do not ask, even if much is deleted"),
+    flag("--yes", help="Do not ask, even if much is deleted"),
 )
 
 
@@ -57,25 +47,13 @@ def takes_manner(function: Function) -> Function:
     """Add the options that all acts have, and call the command with them as arguments of the library."""
 
     @wraps(function)
-    def call(
-        shared: Shared,
-        *,
-        dry_run: bool,
-        on_conflict: OnConflict,
-        markers: bool,
-        yes: bool,
-        **values: Any,  # Any: of the arguments and other options of the command
-    ) -> int | None:
-        manner: Manner = {
-            "on_conflict": on_conflict,
-            "markers": markers,
-            "dry_run": dry_run,
-            "confirm": lambda plan: yes or ask(f"{describe_plan(plan.outcome)}. Go on?"),
-        }
+    def call(shared: Shared, *, yes: bool, **values: Any) -> int | None:  # Any: of the command's parameters
+        manner = {name: values.pop(name) for name in ("dry_run", "on_conflict", "markers")}
+        manner["confirm"] = lambda plan: yes or ask(f"{describe_plan(plan.outcome)}. Go on?")
         try:
             return function(shared, manner, **values)
         except Conflict as conflict:
-            if on_conflict == "merge" or markers:
+            if manner["on_conflict"] == "merge" or manner["markers"]:
                 # So that nobody proposes it.
                 conflict.add_note(MERGE_WAS_TRIED)
             raise
@@ -108,7 +86,7 @@ def undo(shared: Shared, manner: Manner, turns: int) -> int:
 
 @command()
 @click.argument("turns", required=False, type=COUNT)
-@click.option("--all", "is_all", is_flag=True, help="Bring back everything that is undone")
+@flag("--all", "is_all", help="Bring back everything that is undone")
 @takes_manner
 def redo(shared: Shared, manner: Manner, turns: int | None, is_all: bool) -> int:
     """Bring back the next turn that is undone
@@ -140,12 +118,8 @@ def redo(shared: Shared, manner: Manner, turns: int | None, is_all: bool) -> int
     help="Only this file or directory; may be repeated",
 )
 @click.option("--step", metavar="NAME", help="Go back to before this step of the message")
-@click.option(
-    "--only", "is_only", is_flag=True, help="Take out this one message, or step, and keep what came after it"
-)
-@click.option(
-    "--no-files", is_flag=True, help="Go back in the timeline alone, and leave all files as they are"
-)
+@flag("--only", "is_only", help="Take out this one message, or step, and keep what came after it")
+@flag("--no-files", help="Go back in the timeline alone, and leave all files as they are")
 @takes_manner
 def revert(
     shared: Shared,
@@ -173,8 +147,8 @@ def revert(
       shadowtree revert msg_01 --path src --on-conflict merge
       shadowtree revert msg_01 --only
     """
-    with open_with_root(shared) as (root, shadow):
-        chosen = paths_in_worktree(root, paths)
+    chosen = [absolute_path(path) for path in paths] or None
+    with open_to_read(shared) as shadow:
         outcome = shadow.revert(id, step=step, paths=chosen, only=is_only, files=not no_files, **manner)
     is_part = chosen is not None or step is not None
     lines = render_outcome(outcome, target=id, is_part=is_part, has_files=not no_files)

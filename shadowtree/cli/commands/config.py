@@ -9,7 +9,8 @@ import click
 from shadowtree.base.errors import InvalidInput
 from shadowtree.cli.app import command, complete_setting, group
 from shadowtree.cli.find_shadow import Shared, find_to_record
-from shadowtree.cli.output import emit, escape, join_columns, warn
+from shadowtree.cli.format import escape, join_rows
+from shadowtree.cli.output import emit, warn
 from shadowtree.config import settings as config_settings
 
 _SIZES = (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10))
@@ -90,7 +91,7 @@ def _list(shared: Shared) -> None:
     found = _read(shared)
     settings = found.list_settings()
     rows = [(each.key, escape(show_value(each.value)) or "none", _name_origin(each)) for each in settings]
-    emit(settings, join_columns(rows))
+    emit(settings, join_rows(rows, "<<<"))
     for warning in found.warnings:
         warn(warning)
     for variable in found.unknown_variables:

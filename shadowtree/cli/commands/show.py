@@ -9,22 +9,15 @@ from collections.abc import Sequence
 import click
 
 import shadowtree
-from shadowtree.cli.app import (
-    COUNT_FROM_0,
-    PATH,
-    command,
-    complete_branch,
-    complete_message,
-    group,
-)
-from shadowtree.cli.find_shadow import Shared, open_to_read, open_with_root, path_in_worktree
-from shadowtree.cli.output import emit, escape, find_width, now_ms, writes_json
+from shadowtree.cli.app import COUNT_FROM_0, PATH, command, complete_branch, complete_message, flag, group
+from shadowtree.cli.find_shadow import Shared, absolute_path, open_to_read
+from shadowtree.cli.format import escape
+from shadowtree.cli.output import emit, find_width, now_ms, writes_json
 from shadowtree.cli.views.log import (
     LineCount,
     render_blame,
     render_branches,
     render_dropped,
-    render_graph,
     render_log,
     render_message,
 )
@@ -60,8 +53,8 @@ def status(shared: Shared) -> None:
 
 
 @command()
-@click.option("--graph", "has_graph", is_flag=True, help="Draw which message came after which, in lanes")
-@click.option("--all", "all_sessions", is_flag=True, help="Those of all sessions")
+@flag("--graph", "has_graph", help="Draw which message came after which, in lanes")
+@flag("--all", "all_sessions", help="Those of all sessions")
 @click.option(
     "-n",
     "last",
@@ -101,8 +94,8 @@ def log(shared: Shared, has_graph: bool, all_sessions: bool, last: int | None) -
     if len(shown) < len(found):
         lines.append("Earlier messages are not shown; 'shadowtree log -n 0' lists all")
     if not writes_json():
-        render = render_graph if has_graph else render_log
-        lines += render(shown, counts, now_ms=now_ms(), width=find_width(), has_sessions=all_sessions)
+        options = {"has_sessions": all_sessions, "has_graph": has_graph}
+        lines += render_log(shown, counts, now_ms=now_ms(), width=find_width(), **options)
     emit(shown, lines or ["No message is recorded yet"])
 
 
@@ -165,8 +158,8 @@ def blame(shared: Shared, path: str) -> None:
       shadowtree blame src/login.py
       shadowtree blame src/login.py --json
     """
-    with open_with_root(shared) as (root, shadow):
-        found = shadow.blame(path_in_worktree(root, path))
+    with open_to_read(shared) as shadow:
+        found = shadow.blame(absolute_path(path))
     emit(found, render_blame(path, found, session=shared.session, now_ms=now_ms(), width=find_width()))
 
 

@@ -9,69 +9,30 @@ import click
 
 import shadowtree
 from shadowtree.all_stores import describe_store, destroy_store, gc_all, remove_orphans
-from shadowtree.base.errors import InvalidInput, NotConfirmed, StoreDamaged
-from shadowtree.base.frozen import frozen
-from shadowtree.cli.app import (
-    COUNT,
-    COUNT_FROM_0,
-    DIRECTORY,
-    PATH,
-    command,
-    complete_message,
-    complete_session,
-)
+from shadowtree.base.errors import InvalidInput, NotConfirmed, StoreDamaged, describe_size
+from shadowtree.base.frozen import frozen, replace
+from shadowtree.cli.app import COUNT, COUNT_FROM_0, PATH, command, complete_message, complete_session, flag
 from shadowtree.cli.find_shadow import (
     Shared,
+    absolute_path,
     find_wrapped,
-    open_adopted,
     open_shadow,
     open_to_read,
-    open_with_root,
-    path_in_worktree,
     warning_of_recovery,
 )
-from shadowtree.cli.output import ProgressBar, ask, ask_for, count, emit, escape, now_ms, say, warn
+from shadowtree.cli.format import count, escape
+from shadowtree.cli.output import ProgressBar, ask, ask_for, emit, now_ms, say, warn
 from shadowtree.cli.views import store as view
-from shadowtree.cli.views.status import render_wrap
 from shadowtree.config.settings import read_config
 from shadowtree.results.reports import KnownStore, PathFigure
+from shadowtree.results.result import Result
 
 NOT_OK = 15
 """The exit code of a check that found something wrong."""
 
 
 @command()
-@click.argument("directory", required=False, type=DIRECTORY)
-@click.option(
-    "--adopt", metavar="STORE", type=DIRECTORY, help="Go on with STORE, whose worktree was moved here"
-)
-def wrap(shared: Shared, directory: str | None, adopt: str | None) -> None:
-    """Start protecting DIRECTORY, by default the current one
-
-    Makes the store, outside of the directory, and takes the first snapshot. Nothing is written into the
-    directory itself. Done again, it takes one more snapshot.
-
-    \b
-    Examples:
-      shadowtree wrap
-      shadowtree wrap ~/notes
-      shadowtree wrap ~/new/place --adopt ~/.local/share/shadowtree/place-0123456789ab
-    """
-    if adopt is None:
-        opened = open_shadow(shared, directory or ".")
-    elif shared.store is None:
-        opened = open_adopted(shared, directory or ".", adopt)
-    else:
-        raise InvalidInput("--adopt names the store already, --store cannot be given too")
-    with opened as shadow, ProgressBar("Reading files") as bar:
-        snapshot = shadow.wrap(progress=bar)
-        worktree, store = str(shadow.worktree), str(shadow.store)
-    document = {"worktree": worktree, "store": store, **snapshot.to_dict()}
-    emit(document, render_wrap(worktree, store, snapshot), warnings=snapshot.warnings)
-
-
-@command()
-@click.option("--all", "is_all", is_flag=True, help="List all stores, the one that was used last first")
+@flag("--all", "is_all", help="List all stores, the one that was used last first")
 def stats(shared: Shared, is_all: bool) -> None:
     """Show what the store holds and how much space it takes
 
@@ -94,13 +55,14 @@ def stats(shared: Shared, is_all: bool) -> None:
     used = sum(known.bytes for known in stores)
     budget = read_config(os.environ, given=shared.settings).read().total_budget
     if 0 < budget < used:
-        warn(view.describe_excess(used, budget))
+        sizes = f"{describe_size(used)}, and the budget is {describe_size(budget)}"
+        warn(f"all stores together take {sizes}")
 
 
 @command()
 @click.argument("path", required=False, type=PATH)
 @click.option("--depth", metavar="N", type=COUNT_FROM_0, help="Go down so many levels; 1 if it is not given")
-@click.option("--by-session", is_flag=True, help="Tell what each session alone needs")
+@flag("--by-session", help="Tell what each session alone needs")
 def du(shared: Shared, path: str | None, depth: int | None, by_session: bool) -> None:
     """Show how much space the recorded versions of PATH take
 
@@ -115,22 +77,20 @@ def du(shared: Shared, path: str | None, depth: int | None, by_session: bool) ->
     """
     if by_session and (path is not None or depth is not None):
         raise InvalidInput("--by-session tells of the whole store, without PATH and --depth")
-    with open_with_root(shared) as (root, shadow):
+    with open_to_read(shared) as shadow:
         if by_session:
             figures = shadow.du_by_session()
             emit(figures, view.list_figures(figures))
             return
-        usage = shadow.du(path_in_worktree(root, path or "."), depth=1 if depth is None else depth)
+        usage = shadow.du(absolute_path(path or "."), depth=1 if depth is None else depth)
     emit(usage, view.list_figures([*usage.entries, PathFigure(usage.path, usage.bytes, usage.versions)]))
 
 
 @command()
-@click.option("--orphans", is_flag=True, help="Remove the stores whose directories are gone for good")
-@click.option(
-    "--all", "is_all", is_flag=True, help="Do it in all stores, each by the settings of its project"
-)
-@click.option("--yes", is_flag=True, help="Answer yes to the question")
-@click.option("--dry-run", is_flag=True, help="Tell what would be removed, and remove nothing")
+@flag("--orphans", help="Remove the stores whose directories are gone for good")
+@flag("--all", "is_all", help="Do it in all stores, each by the settings of its project")
+@flag("--yes", help="Answer yes to the question")
+@flag("--dry-run", help="Tell what would be removed, and remove nothing")
 def gc(shared: Shared, orphans: bool, is_all: bool, yes: bool, dry_run: bool) -> int:
     """Free what the store does not need any more
 
@@ -185,21 +145,18 @@ def _remove_orphans(*, is_agreed: bool, dry_run: bool) -> int:
 
 
 @frozen
-class _Destroyed:
+class _Destroyed(Result):
     """A store that was destroyed, or would be."""
 
-    known: KnownStore
+    store: str
+    worktree: str | None
+    freed: int
     dry_run: bool
-
-    def to_dict(self) -> dict[str, object]:
-        """Give the documented JSON."""
-        named = {"store": self.known.store, "worktree": self.known.worktree}
-        return {**named, "freed": self.known.bytes, "dry_run": self.dry_run}
 
 
 @command()
-@click.option("--yes", is_flag=True, help="Answer yes to the question")
-@click.option("--dry-run", is_flag=True, help="Tell what would be removed, and remove nothing")
+@flag("--yes", help="Answer yes to the question")
+@flag("--dry-run", help="Tell what would be removed, and remove nothing")
 def destroy(shared: Shared, yes: bool, dry_run: bool) -> None:
     """Remove the store of this directory, with all that was recorded
 
@@ -213,17 +170,20 @@ def destroy(shared: Shared, yes: bool, dry_run: bool) -> None:
       shadowtree destroy --store ~/.local/share/shadowtree/shop-549df1e2e63b
     """
     known = _find_store(shared)
+    destroyed = _Destroyed(known.store, known.worktree, known.bytes, dry_run=True)
     if not dry_run:
         folder = os.path.basename(known.worktree or known.store) or os.path.basename(known.store)
         if not yes and not ask_for("\n".join(view.ask_to_destroy(known, folder)), folder):
-            raise NotConfirmed(_Destroyed(known, dry_run=True), view.describe_destroying(known))
+            raise NotConfirmed(destroyed, view.describe_destroying(known))
         if known.worktree is not None:
             from shadowtree.cli.commands.watch import stop_serving
 
             # Or what the daemon records by itself would make a new store at once.
             stop_serving(known.worktree, known.store)
         _destroy(shared, known)
-    emit(_Destroyed(known, dry_run), [view.describe_destroyed(known, dry_run=dry_run)])
+    verb = "would be removed" if dry_run else "is removed"
+    line = f"The store of {escape(known.worktree or known.store)} {verb}, {describe_size(known.bytes)}"
+    emit(replace(destroyed, dry_run=dry_run), [line])
 
 
 def _find_store(shared: Shared) -> KnownStore:
@@ -249,12 +209,10 @@ def _destroy(shared: Shared, known: KnownStore) -> None:
 
 
 @command()
-@click.option("--read-data", is_flag=True, help="Read and hash every object, not only what names it")
-@click.option("--repair", is_flag=True, help="Make good what can be, and say what cannot")
-@click.option(
-    "--forget-lost", is_flag=True, help="With --repair: forget the messages that need what stays lost"
-)
-@click.option("--dry-run", is_flag=True, help="Only say what a repair would do")
+@flag("--read-data", help="Read and hash every object, not only what names it")
+@flag("--repair", help="Make good what can be, and say what cannot")
+@flag("--forget-lost", help="With --repair: forget the messages that need what stays lost")
+@flag("--dry-run", help="Only say what a repair would do")
 def check(shared: Shared, read_data: bool, repair: bool, forget_lost: bool, dry_run: bool) -> int:
     """Verify that the store holds what was put there
 
@@ -327,8 +285,8 @@ def unpin(shared: Shared, id: str) -> None:
     shell_complete=complete_session,
     help="Keep all of this session; may be repeated",
 )
-@click.option("--no-gc", is_flag=True, help="Leave freeing the room to a later gc")
-@click.option("--dry-run", is_flag=True, help="Tell what would be forgotten, and forget nothing")
+@flag("--no-gc", help="Leave freeing the room to a later gc")
+@flag("--dry-run", help="Tell what would be forgotten, and forget nothing")
 def forget(
     shared: Shared,
     keep_last: int | None,
@@ -367,12 +325,10 @@ def forget(
 @command()
 @click.argument("what", required=False, type=PATH)
 @click.option("--text", "secret", metavar="SECRET", help="Purge SECRET from what messages say")
-@click.option(
-    "--everywhere", is_flag=True, help="Purge what PATH held wherever it is, under any other name too"
-)
-@click.option("--allow", is_flag=True, help="Cover WHAT again, which was purged, from the next snapshot on")
-@click.option("--dry-run", is_flag=True, help="Tell what would be purged, and purge nothing")
-@click.option("--yes", is_flag=True, help="Answer yes to the question")
+@flag("--everywhere", help="Purge what PATH held wherever it is, under any other name too")
+@flag("--allow", help="Cover WHAT again, which was purged, from the next snapshot on")
+@flag("--dry-run", help="Tell what would be purged, and purge nothing")
+@flag("--yes", help="Answer yes to the question")
 def purge(
     shared: Shared,
     what: str | None,
@@ -406,10 +362,8 @@ def purge(
         raise InvalidInput("--allow cannot be given together with --text, --everywhere or --dry-run")
     if (what is None) == (secret is None):
         raise InvalidInput("say what to purge: a path, the id of a content, or --text SECRET")
-    with open_with_root(shared) as (root, shadow):
-        target = what if what is None or _is_id(what) else path_in_worktree(root, what)
-        # A file may be called like an id.
-        target = f"./{target}" if target is not None and target != what and _is_id(target) else target
+    target = what if what is None or _is_id(what) else absolute_path(what)
+    with open_to_read(shared) as shadow:
         if allow and target is not None:
             allowed = list(shadow.allow(target))
             lines = (f"Covered again from the next snapshot on: {escape(name)}" for name in allowed)

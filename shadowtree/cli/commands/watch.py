@@ -12,19 +12,10 @@ from typing import Any
 import click
 
 from shadowtree.base.errors import DaemonFailed, InvalidInput
-from shadowtree.cli.app import command, group
+from shadowtree.cli.app import command, flag, group
 from shadowtree.cli.find_shadow import Shared, current_directory
-from shadowtree.cli.output import (
-    ProgressBar,
-    count,
-    describe_age,
-    emit,
-    escape,
-    now_ms,
-    say,
-    write_lines,
-    writes_json,
-)
+from shadowtree.cli.format import count, describe_age, escape
+from shadowtree.cli.output import ProgressBar, emit, now_ms, say, write_lines, writes_json
 from shadowtree.config.settings import parse_duration
 from shadowtree.daemon.client import Client, connect
 from shadowtree.daemon.endpoint import Endpoint
@@ -33,9 +24,7 @@ from shadowtree.results.messages import Message
 
 
 @group
-@click.option(
-    "--detach", "is_detached", is_flag=True, help="Return when it is watched, and go on in the background"
-)
+@flag("--detach", "is_detached", help="Return when it is watched, and go on in the background")
 @click.option(
     "--auto",
     metavar="TIME",
@@ -63,7 +52,7 @@ def watch(shared: Shared, is_detached: bool, auto: str | None) -> int:
     auto_s = None if auto is None else parse_duration(auto)
     if shared.settings:
         raise InvalidInput("--set is for one command; what is watched has the usual settings")
-    with reach_daemon(os.environ) as client:
+    with reach_daemon(Endpoint(os.environ)) as client:
         with ProgressBar("Reading files") as bar:
             worktree, store = _find_place(shared)
             wish = {
@@ -81,7 +70,7 @@ def watch(shared: Shared, is_detached: bool, auto: str | None) -> int:
 
 
 @command(of=watch)
-@click.option("--all", "is_all", is_flag=True, help="Stop watching everything, and end the daemon")
+@flag("--all", "is_all", help="Stop watching everything, and end the daemon")
 def stop(shared: Shared, is_all: bool) -> None:
     """Stop watching this worktree
 
@@ -113,7 +102,7 @@ def status(shared: Shared) -> None:
       shadowtree watch status
       shadowtree watch status --json
     """
-    client = find_to_oversee(os.environ)
+    client = find_to_oversee(Endpoint(os.environ))
     if client is None:
         nothing: dict[str, Any] = dict.fromkeys(("pid", "version", "since", "socket"))  # Any: JSON
         emit({**nothing, "worktrees": []}, ["No daemon is running"])
@@ -126,7 +115,7 @@ def status(shared: Shared) -> None:
 
 def stop_serving(worktree: str, store: str) -> None:
     """Let a daemon that serves this worktree let go of it."""
-    client = find_daemon(os.environ) if Endpoint.is_used(os.environ) else None
+    client = find_daemon(Endpoint(os.environ)) if Endpoint.is_used(os.environ) else None
     if client is not None:
         with client:
             client.ask("stop", worktree, store)
@@ -163,7 +152,7 @@ def _hold(client: Client, served: dict[str, Any]) -> int:  # Any: JSON
 
 
 def _stop_one(shared: Shared) -> list[str]:
-    client = find_to_oversee(os.environ)
+    client = find_to_oversee(Endpoint(os.environ))
     if client is None:
         return []
     with client:
@@ -175,7 +164,7 @@ def _end_daemon() -> list[str] | None:
     """End the daemon, of whatever version, and name what it says that it served; None: there is none."""
     place = Endpoint(os.environ)
     try:
-        client = find_to_oversee(os.environ)
+        client = find_to_oversee(place)
     except DaemonFailed:
         with connect(place) or nullcontext() as client:
             end_daemon(place, client)

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from shadowtree.cli.output import (
-    GAP,
-    align_left,
-    align_right,
-    count,
-    cut,
-    describe_age,
-    escape,
-    first_line,
-    make_rows,
-    paint,
-)
+from shadowtree.cli.format import GAP, align_rows, count, cut, describe_age, escape, first_line, join_rows
+from shadowtree.cli.output import paint
 from shadowtree.cli.views.graph import Point, draw_graph
 from shadowtree.cli.views.status import LETTERS, describe_diff, join_renames, list_skipped, render_diff
 from shadowtree.results.messages import BlameEntry, Branch, FileDiff, Message
@@ -39,46 +29,44 @@ def render_log(
     now_ms: int,
     width: int | None = None,
     has_sessions: bool = False,
+    has_graph: bool = False,
 ) -> Iterator[str]:
     """Give a row for each message; texts are cut so that a row fits into `width`, if there is one.
 
     The last message in force is marked with `@`, unless the messages are of several sessions; those are
-    named then.
+    named then. With `has_graph` there are lanes before the rows, of each session its own, the last message in
+    force is always marked, and branches are named.
     """
-    heads = {} if has_sessions else _find_heads(messages)
-    marks = ["@" if heads.get(message.session) is message else " " for message in messages]
-    places = [f"{mark} #{message.number}" for mark, message in zip(marks, messages, strict=True)]
-    states = [_describe_states(message) for message in messages]
-    left = [align_right(places), *_align_times(messages, states, now_ms=now_ms, has_sessions=has_sessions)]
-    yield from _render_rows(messages, counts, left, width)
-
-
-def render_graph(
-    messages: Sequence[Message],
-    counts: Sequence[LineCount],
-    *,
-    now_ms: int,
-    width: int | None = None,
-    has_sessions: bool = False,
-) -> Iterator[str]:
-    """Give the rows of the log with lanes before them, and what branches are called.
-
-    Each session has its own lanes, in which the last message in force is marked with `@`.
-    """
-    heads = _find_heads(messages)
-    lines = list(draw_graph([_make_point(message, heads) for message in messages]))
-    states = [
-        _describe_states(message) if message.branch is None else cut(escape(message.branch), _MAX_BRANCH)
-        for message in messages
-    ]
-    left = [
-        align_left([line.drawing for line in lines if line.place is not None]),
-        align_right([f"#{message.number}" for message in messages]),
-        *_align_times(messages, states, now_ms=now_ms, has_sessions=has_sessions),
-    ]
-    rows = _render_rows(messages, counts, left, width)
-    for line in lines:
-        yield line.drawing if line.place is None else next(rows)
+    # Oldest first, so that the last one in force stays.
+    heads = {message.session: message for message in messages if message.state in ("open", "active")}
+    lines = list(draw_graph([_make_point(message, heads) for message in messages])) if has_graph else []
+    lanes = [line.drawing for line in lines if line.place is not None] or [""] * len(messages)
+    rows = []
+    for message, counted, lane in zip(messages, counts, lanes, strict=True):
+        is_marked = not has_sessions and heads.get(message.session) is message
+        number = f"#{message.number}" if has_graph else f"{'@' if is_marked else ' '} #{message.number}"
+        state = _describe_states(message)
+        if has_graph and message.branch is not None:
+            state = cut(escape(message.branch), _MAX_BRANCH)
+        rows.append(
+            (
+                lane,
+                number,
+                describe_age(now_ms - message.time_ms),
+                escape(message.session) if has_sessions else "",
+                state,
+                first_line(message.text) or escape(message.id),
+                _describe_files(message),
+                f"+{counted[0]}" if counted else "",
+                f"-{counted[1]}" if counted else "",
+            )
+        )
+    aligned = align_rows(rows, "<>><<~>>>", width=width)
+    painted = [_paint_row(*each) for each in zip(messages, counts, aligned, strict=True)]
+    if has_graph:
+        yield from (line.drawing if line.place is None else painted[line.place] for line in lines)
+    else:
+        yield from painted
 
 
 def render_message(
@@ -99,11 +87,6 @@ def render_message(
         yield from render_diff(diffs, escape_content=escape_content)
 
 
-def _find_heads(messages: Sequence[Message]) -> dict[str, Message]:
-    """Find what `@` means in each session, among messages with the oldest first: the last one in force."""
-    return {message.session: message for message in messages if message.state in ("open", "active")}
-
-
 def _make_point(message: Message, heads: Mapping[str, Message]) -> Point:
     mark = "x" if message.is_out else _MARKS[message.state]
     if heads.get(message.session) is message:
@@ -112,36 +95,14 @@ def _make_point(message: Message, heads: Mapping[str, Message]) -> Point:
     return Point((message.session, message.id), parent, mark, is_main=message.state != "archived")
 
 
-def _align_times(
-    messages: Sequence[Message], states: Sequence[str], *, now_ms: int, has_sessions: bool
-) -> Iterator[list[str]]:
-    """Give the columns of ages, of sessions if they are wanted, and of states if there are any."""
-    yield align_right([describe_age(now_ms - message.time_ms) for message in messages])
-    if has_sessions:
-        yield align_left([escape(message.session) for message in messages])
-    if any(states):
-        yield align_left(states)
-
-
-def _render_rows(
-    messages: Sequence[Message],
-    counts: Sequence[LineCount],
-    left: Sequence[Sequence[str]],
-    width: int | None,
-) -> Iterator[str]:
-    """Put the columns that all logs have behind those on the left."""
-    texts = [first_line(message.text) or escape(message.id) for message in messages]
-    files = align_right([_describe_files(message) for message in messages])
-    added = align_right([f"+{counted[0]}" if counted else "" for counted in counts])
-    removed = align_right([f"-{counted[1]}" if counted else "" for counted in counts])
-    rows = make_rows(left, texts, files, added, removed, width=width)
-    for message, row in zip(messages, rows, strict=True):
-        if message.state in ("undone", "archived"):
-            yield paint("dim", GAP.join(row).rstrip())
-        elif row[-1].strip():
-            yield GAP.join([*row[:-2], paint("green", row[-2]), paint("red", row[-1])])
-        else:
-            yield GAP.join(row).rstrip()
+def _paint_row(message: Message, counted: LineCount, row: Sequence[str]) -> str:
+    line = GAP.join(row).rstrip()
+    if message.state in ("undone", "archived"):
+        return paint("dim", line)
+    if counted is None:
+        return line
+    *rest, added, removed = row
+    return GAP.join([*rest, paint("green", added), paint("red", removed)])
 
 
 def _describe_state(message: Message) -> str:
@@ -192,26 +153,22 @@ def render_branches(branches: Sequence[Branch], *, now_ms: int, width: int | Non
     if not branches:
         yield "There is no branch; a message that begins after an undo makes one of what is undone"
         return
-    left = [
-        align_left([_mark_branch(branch) for branch in branches]),
-        align_left([_describe_fork(branch) for branch in branches]),
-        align_right([count(len(branch.messages), "message") for branch in branches]),
-        align_right([count(branch.files, "file") for branch in branches]),
-        align_right([describe_age(now_ms - branch.time_ms) for branch in branches]),
-    ]
-    rows = make_rows(left, [first_line(branch.label) for branch in branches], width=width)
-    for branch, row in zip(branches, rows, strict=True):
-        line = GAP.join(row).rstrip()
+    rows = []
+    for branch in branches:
+        mark = "@" if branch.state == "active" else " "
+        name, fork = (cut(escape(each), _MAX_NAME) for each in (branch.name, branch.fork or ""))
+        rows.append(
+            (
+                f"{mark} {name}",
+                f"after {fork}" if fork else "from the start",
+                count(len(branch.messages), "message"),
+                count(branch.files, "file"),
+                describe_age(now_ms - branch.time_ms),
+                first_line(branch.label),
+            )
+        )
+    for branch, line in zip(branches, join_rows(rows, "<<>>>~", width=width), strict=True):
         yield paint("bold", line) if branch.state == "active" else line
-
-
-def _mark_branch(branch: Branch) -> str:
-    mark = "@" if branch.state == "active" else " "
-    return f"{mark} {cut(escape(branch.name), _MAX_NAME)}"
-
-
-def _describe_fork(branch: Branch) -> str:
-    return "from the start" if branch.fork is None else f"after {cut(escape(branch.fork), _MAX_NAME)}"
 
 
 def render_dropped(branch: Branch) -> Iterator[str]:
@@ -237,28 +194,26 @@ def render_blame(
     if not entries:
         yield f"Nobody has changed {escape(path)} since it was recorded first"
         return
-    messages = [entry.message for entry in entries]
-    left = [
-        [LETTERS[entry.status][0] for entry in entries],
-        align_right([_describe_time(entry, now_ms) for entry in entries]),
-        align_left([_name_author(entry) for entry in entries]),
-    ]
-    if any(message is not None and message.session != session for message in messages):
-        left.append(align_left(["" if message is None else escape(message.session) for message in messages]))
-    if any(message is not None and message.state != "active" for message in messages):
-        left.append(align_left([_describe_place(message) for message in messages]))
-    texts = ["" if message is None else first_line(message.text) for message in messages]
-    for entry, row in zip(entries, make_rows(left, texts, width=width), strict=True):
-        line = GAP.join(row).rstrip()
+    sessions = {entry.message.session for entry in entries if entry.message is not None}
+    rows = []
+    for entry in entries:
+        message = entry.message
+        rows.append(
+            (
+                LETTERS[entry.status][0],
+                "now" if entry.time_ms is None else describe_age(now_ms - entry.time_ms),
+                _name_author(entry),
+                escape(message.session) if message is not None and sessions - {session} else "",
+                _describe_place(message),
+                "" if message is None else first_line(message.text),
+            )
+        )
+    for entry, line in zip(entries, join_rows(rows, "<><<<~", width=width), strict=True):
         if entry.message is not None and entry.message.state in ("undone", "archived"):
             yield paint("dim", line)
         else:
             letter, colour = LETTERS[entry.status]
             yield paint(colour, letter) + line.removeprefix(letter)
-
-
-def _describe_time(entry: BlameEntry, now_ms: int) -> str:
-    return "now" if entry.time_ms is None else describe_age(now_ms - entry.time_ms)
 
 
 def _name_author(entry: BlameEntry) -> str:

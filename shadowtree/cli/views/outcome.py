@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from shadowtree.cli.output import LISTED, count, cut, escape, escape_line, list_first, paint
+from shadowtree.cli.format import LISTED, count, cut, escape, escape_line, list_first
+from shadowtree.cli.output import paint
 from shadowtree.cli.views.status import list_skipped, summarise_skipped
 from shadowtree.results.outcomes import ConflictingPath, Hunk, Outcome
 
@@ -44,7 +45,7 @@ def render_outcome(
     if has_substance:
         act = _describe_act(outcome, target, is_part=is_part)
         where = "" if has_files else ", in the timeline alone"
-        yield f"{act}{where}: {_describe_effect(outcome)}"
+        yield f"{act}{where}: {describe_effect(outcome)}"
     yield from _list_paths(outcome)
     yield from _list_marked(outcome)
     yield from list_skipped(outcome.skipped, "left alone")
@@ -91,6 +92,16 @@ def describe_shortfall(outcome: Outcome, turns: int | None = None) -> str:
     if outcome.skipped:
         reasons.append(f"left alone: {summarise_skipped(outcome.skipped)}")
     return f"less was done than was asked for: {'; '.join(reasons or outcome.notes)}"
+
+
+def describe_effect(outcome: Outcome) -> str:
+    """Count the files by what was done to them, or would be."""
+    told: list[str] = []
+    for deed, _, paths in _list_deeds(outcome):
+        if paths:
+            number = f"{len(paths):,}" if told else count(len(paths), "file")
+            told.append(f"{number} to {deed}" if outcome.dry_run else f"{number} {deed}")
+    return ", ".join(told) or ("no file to change" if outcome.dry_run else "no file changed")
 
 
 def describe_later(messages: Sequence[str]) -> str:
@@ -154,15 +165,6 @@ def _list_deeds(outcome: Outcome) -> Iterator[tuple[str, str, Sequence[str]]]:
     yield "merge" if outcome.dry_run else "merged", "cyan", outcome.merged
     yield "delete" if outcome.dry_run else "deleted", "red", outcome.deleted
     yield "keep" if outcome.dry_run else "kept", "yellow", outcome.kept
-
-
-def _describe_effect(outcome: Outcome) -> str:
-    told: list[str] = []
-    for deed, _, paths in _list_deeds(outcome):
-        if paths:
-            number = f"{len(paths):,}" if told else count(len(paths), "file")
-            told.append(f"{number} to {deed}" if outcome.dry_run else f"{number} {deed}")
-    return ", ".join(told) or ("no file to change" if outcome.dry_run else "no file changed")
 
 
 def _list_paths(outcome: Outcome) -> Iterator[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shadowtree.cli.output import count, escape, escape_line, list_first, paint
+from shadowtree.cli.format import count, escape, escape_line, list_first
+from shadowtree.cli.output import paint
 from shadowtree.results.messages import ChangedPath, FileDiff, Patch, Skipped, Snapshot, Status
 
 LETTERS = {
@@ -42,9 +43,9 @@ def render_status(status: Status) -> Iterator[str]:
         yield paint("yellow", escape(warning))
 
 
-def render_patch(patch: Patch) -> Iterator[str]:
+def render_patch(patch: Patch) -> list[str]:
     """List the changed paths, each after the letter of its status."""
-    yield from map(_describe_change, patch.files)
+    return [_describe_change(changed) for changed in patch.files]
 
 
 def render_diff(diffs: Sequence[FileDiff], *, escape_content: bool) -> Iterator[str]:

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shadowtree.cli.output import (
-    GAP,
-    LISTED,
-    align_right,
-    count,
-    describe_age,
-    describe_bytes,
-    escape,
-    list_first,
-    paint,
-)
+from shadowtree.base.errors import describe_size
+from shadowtree.cli.format import LISTED, count, describe_age, escape, join_rows, list_first
+from shadowtree.cli.output import paint
 from shadowtree.results import reports
 
 _ADOPT = "was only moved, do 'shadowtree wrap NEW --adopt STORE' first."
@@ -40,29 +32,28 @@ def render_stats(stats: reports.Stats, *, now_ms: int) -> Iterator[str]:
         oldest, newest = (describe_age(now_ms - each) for each in (stats.oldest_ms, stats.newest_ms))
         yield f"The oldest message is {oldest} old, the newest {newest}"
     yield (
-        f"Objects {describe_bytes(stats.object_bytes)} in {count(stats.packs, 'pack')}, timeline "
-        f"{describe_bytes(stats.timeline_bytes)}, cache {describe_bytes(stats.cache_bytes)}"
+        f"Objects {describe_size(stats.object_bytes)} in {count(stats.packs, 'pack')}, timeline "
+        f"{describe_size(stats.timeline_bytes)}, cache {describe_size(stats.cache_bytes)}"
     )
     if stats.free_bytes:
-        yield f"'shadowtree gc' would free {describe_bytes(stats.free_bytes)}"
+        yield f"'shadowtree gc' would free {describe_size(stats.free_bytes)}"
     if stats.largest:
         yield "What takes most:"
         yield from (f"  {line}" for line in list_figures(stats.largest))
 
 
 def _describe_budget(stats: reports.Stats) -> str:
-    taken = f"It takes {describe_bytes(stats.store_bytes)}"
+    taken = f"It takes {describe_size(stats.store_bytes)}"
     if stats.budget_bytes is None:
         return taken
     share = stats.store_bytes * 100 // stats.budget_bytes
-    line = f"{taken} of {describe_bytes(stats.budget_bytes)}, {share} %"
+    line = f"{taken} of {describe_size(stats.budget_bytes)}, {share} %"
     return paint("yellow", line) if share >= NEARLY_FULL else line
 
 
 def list_figures(figures: Sequence[reports.PathFigure | reports.SessionFigure]) -> list[str]:
     """Give a row for each path or session, with what it takes."""
-    sizes = align_right([describe_bytes(figure.bytes) for figure in figures])
-    return [GAP.join((size, _name_figure(figure))) for size, figure in zip(sizes, figures, strict=True)]
+    return join_rows([(describe_size(figure.bytes), _name_figure(figure)) for figure in figures], "><")
 
 
 def _name_figure(figure: reports.PathFigure | reports.SessionFigure) -> str:
@@ -78,15 +69,15 @@ def render_stores(stores: Sequence[reports.KnownStore], *, now_ms: int) -> Itera
     if not stores:
         yield "There is no store"
         return
-    sizes = align_right([describe_bytes(known.bytes) if known.is_trusted else "?" for known in stores])
-    ages = align_right(
-        ["?" if known.used_ms is None else describe_age(now_ms - known.used_ms) for known in stores]
-    )
-    for known, size, age in zip(stores, sizes, ages, strict=True):
-        yield GAP.join((size, age, _describe_store(known)))
+    rows = []
+    for known in stores:
+        size = describe_size(known.bytes) if known.is_trusted else "?"
+        age = "?" if known.used_ms is None else describe_age(now_ms - known.used_ms)
+        rows.append((size, age, _describe_store(known)))
+    yield from join_rows(rows, ">><")
     unseen = sum(not known.is_trusted for known in stores)
     but = f"; {unseen:,} of them {'was' if unseen == 1 else 'were'} not looked into" if unseen else ""
-    yield f"{count(len(stores), 'store')}, {describe_bytes(sum(known.bytes for known in stores))}{but}"
+    yield f"{count(len(stores), 'store')}, {describe_size(sum(known.bytes for known in stores))}{but}"
 
 
 def _describe_store(known: reports.KnownStore) -> str:
@@ -97,11 +88,6 @@ def _describe_store(known: reports.KnownStore) -> str:
     if known.is_orphan:
         return paint("yellow", f"{where}: gone, 'shadowtree gc --orphans' removes it")
     return f"{where}: {known.state}, {escape(known.doubt or '')}"
-
-
-def describe_excess(used: int, budget: int) -> str:
-    """Say that the stores take more than they may."""
-    return f"all stores together take {describe_bytes(used)}, and the budget is {describe_bytes(budget)}"
 
 
 # What was removed
@@ -119,19 +105,13 @@ def ask_to_destroy(known: reports.KnownStore, folder: str) -> Iterator[str]:
 
 def describe_destroying(known: reports.KnownStore) -> str:
     """Say what is about to be removed."""
-    what = f"{count(known.messages, 'message')} and {describe_bytes(known.bytes)}"
+    what = f"{count(known.messages, 'message')} and {describe_size(known.bytes)}"
     return f"remove all that was recorded of {escape(known.worktree or known.store)}, {what}"
-
-
-def describe_destroyed(known: reports.KnownStore, *, dry_run: bool) -> str:
-    """Say that a store is removed, or would be."""
-    verb = "would be removed" if dry_run else "is removed"
-    return f"The store of {escape(known.worktree or known.store)} {verb}, {describe_bytes(known.bytes)}"
 
 
 def describe_orphans(orphans: Sequence[reports.KnownStore]) -> str:
     """Ask whether stores may be removed."""
-    size = describe_bytes(sum(known.bytes for known in orphans))
+    size = describe_size(sum(known.bytes for known in orphans))
     names = ", ".join(escape(known.worktree or known.store) for known in orphans)
     return f"This removes all that was recorded of {names}: {size}.\nIf one {_ADOPT}\nGo on?"
 
@@ -144,7 +124,7 @@ def render_removal(removal: reports.Removal) -> Iterator[str]:
     for known in removal.kept:
         yield f"kept  {escape(known.worktree or known.store)}: {escape(known.doubt or '')}"
     if removal.removed:
-        yield f"{count(len(removal.removed), 'store')} {would}, {describe_bytes(removal.freed)}"
+        yield f"{count(len(removal.removed), 'store')} {would}, {describe_size(removal.freed)}"
         if removal.dry_run:
             yield f"If one {_ADOPT}"
     else:
@@ -159,14 +139,14 @@ def render_swept(found: Sequence[reports.SweptStore], *, dry_run: bool) -> Itera
         if each.swept is None:
             yield f"left  {name}: {escape(each.reason or '')}"
         else:
-            yield f"{would} {describe_bytes(each.swept.freed)}  {name}"
+            yield f"{would} {describe_size(each.swept.freed)}  {name}"
     total = sum(each.swept.freed for each in found if each.swept is not None)
     yield f"{describe_freed(total, dry_run=dry_run)} in {count(len(found), 'store')}"
 
 
 def describe_freed(number: int, *, dry_run: bool) -> str:
     """Say how much was freed, or would be."""
-    return f"This {'would free' if dry_run else 'freed'} {describe_bytes(number)}"
+    return f"This {'would free' if dry_run else 'freed'} {describe_size(number)}"
 
 
 def render_forgotten(found: reports.Forgotten) -> Iterator[str]:
@@ -180,7 +160,7 @@ def render_forgotten(found: reports.Forgotten) -> Iterator[str]:
         found.messages, lambda each: f"  {escape(each[1])}  of session {escape(each[0])}", _MORE
     )
     if found.freed:
-        yield f"{describe_bytes(found.freed)} freed"
+        yield f"{describe_size(found.freed)} freed"
 
 
 def describe_purge(planned: reports.Purged) -> str:
@@ -206,7 +186,7 @@ def render_purged(purged: reports.Purged) -> Iterator[str]:
             f" {count(len(purged.messages), 'message')}"
         )
     if purged.freed:
-        yield f"{describe_bytes(purged.freed)} freed"
+        yield f"{describe_size(purged.freed)} freed"
     more = "  and at {:,} more"
     yield from list_first(purged.also_at, lambda path: f"The same bytes are at {escape(path)}", more)
     for blob in purged.left[:LISTED] if not purged.dry_run else ():

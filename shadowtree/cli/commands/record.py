@@ -1,0 +1,75 @@
+"""The commands that record: `wrap`, and what click has to know of those that hosts call all the time.
+
+What these do stands in `cli.record` and `cli.run`, which know no click; `fast` leads there without it.
+"""
+
+from __future__ import annotations
+
+import click
+from click import Argument, Option
+
+from shadowtree.base.errors import InvalidInput
+from shadowtree.cli import record
+from shadowtree.cli import run as running
+from shadowtree.cli.app import DIRECTORY, PATH, command, complete_message
+from shadowtree.cli.find_shadow import Shared, open_shadow
+from shadowtree.cli.output import ProgressBar, emit
+from shadowtree.cli.views.status import render_wrap
+
+
+@command()
+@click.argument("directory", required=False, type=DIRECTORY)
+@click.option(
+    "--adopt", metavar="STORE", type=DIRECTORY, help="Go on with STORE, whose worktree was moved here"
+)
+def wrap(shared: Shared, directory: str | None, adopt: str | None) -> None:
+    """Start protecting DIRECTORY, by default the current one
+
+    Makes the store, outside of the directory, and takes the first snapshot. Nothing is written into the
+    directory itself. Done again, it takes one more snapshot.
+
+    \b
+    Examples:
+      shadowtree wrap
+      shadowtree wrap ~/notes
+      shadowtree wrap ~/new/place --adopt ~/.local/share/shadowtree/place-0123456789ab
+    """
+    if adopt is not None and shared.store is not None:
+        raise InvalidInput("--adopt names the store already, --store cannot be given too")
+    with open_shadow(shared, directory or ".", adopt=adopt) as shadow, ProgressBar("Reading files") as bar:
+        snapshot = shadow.wrap(progress=bar)
+        worktree, store = str(shadow.worktree), str(shadow.store)
+    document = {"worktree": worktree, "store": store, **snapshot.to_dict()}
+    emit(document, render_wrap(worktree, store, snapshot), warnings=snapshot.warnings)
+
+
+_DESCRIPTION = (
+    Option(["-m", "text"], metavar="TEXT", help="What was asked for, or said"),
+    Option(["--role"], metavar="ROLE", help="Who speaks; a turn starts at the role 'user' or at none"),
+    Option(["--meta"], metavar="JSON", help="A JSON object of your own, kept with the message"),
+)
+"""By which a message is described."""
+_PATHS = Option(
+    ["--path", "paths"],
+    metavar="PATH",
+    type=PATH,
+    multiple=True,
+    help="Only PATH was changed by the message; may be repeated",
+)
+_END = Option(["--end", "is_end"], is_flag=True, help="The step is over")
+
+begin = command(params=[Argument(["id"]), *_DESCRIPTION])(record.begin)
+end = command(params=[Argument(["id"], required=False, shell_complete=complete_message), _PATHS])(record.end)
+snapshot = command(params=[Argument(["id"]), *_DESCRIPTION])(record.snapshot)
+step = command(params=[Argument(["name"]), _END])(record.step)
+track = command()(record.track)
+run = command(
+    params=[
+        Argument(["command"], nargs=-1, required=True, type=click.UNPROCESSED),
+        *_DESCRIPTION,
+        Option(["--id"], metavar="ID", help="The id of the message; a new one is made up by default"),
+        Option(["--undo-on-fail"], is_flag=True, help="Undo what the command changed if it fails"),
+    ],
+    # What comes after the first word of the command is not ours, options least of all.
+    context_settings={"allow_interspersed_args": False},
+)(running.run)
