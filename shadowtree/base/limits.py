@@ -22,7 +22,7 @@ class PackLimits:
     """With this many journaled packs a command merges some of them..."""
     merged_bytes: int = 128 << 10
     """...into one of at most this many bytes, which takes a few milliseconds."""
-    much_bytes: int = 4 << 20
+    much_bytes: int = 1 << 20
     """If fresh packs have more bytes than this, records write some of them anew, with deltas."""
     slice_records: int = 10
     """One record in so many does that."""
@@ -38,6 +38,8 @@ class PackLimits:
     """How many bytes a part has, at least."""
     worth_part: int = 64
     """A part is rewritten when as many bytes wait for it as this part of what it weighs."""
+    job_objects: int = 2000
+    """How many objects come into a part at once, at most: a fifth of a second's work."""
     spared_part: int = 20
     """A part of which less than this part is garbage is left alone."""
     grace_s: int = 14 * 24 * 3600

@@ -146,8 +146,13 @@ class Repacker:
             weight = sizes[part] + (weigh(part) if part is not None else 0)
             is_worth = part is None or sizes[part] * self._limits.worth_part >= weigh(part)
             if is_worth and (most is None or weight <= most):
-                return Job(() if part is None else (part,), tuple(self._waiting[part]))
+                return self._make_job(part)
         return None
+
+    def _make_job(self, part: Pack | None) -> Job:
+        """Take what waits for a part, the oldest of it if that is too much at once."""
+        waiting = self._waiting.get(part, [])
+        return Job(() if part is None else (part,), tuple(waiting[-self._limits.job_objects :]))
 
     def _weigh_waiting(self, part: Pack | None) -> int:
         """Tell how many bytes wait for a part."""
@@ -157,12 +162,12 @@ class Repacker:
         """Choose a part that holds what is not live, or what waits; or tiny parts to be joined."""
         for part in self._parts:
             if self._is_stale(part, is_thorough=is_thorough):
-                return Job((part,), tuple(self._waiting.get(part, ())))
+                return self._make_job(part)
         for target, ids in self._waiting.items():
             sources = {self._fresh_in[id] for id in ids}
             has_to_go = any(not pack.is_ours or self._is_stale(pack, is_thorough=False) for pack in sources)
             if target is None or is_thorough or has_to_go or self._is_due(target):
-                return Job(() if target is None else (target,), tuple(ids))
+                return self._make_job(target)
         tiny = [part for part in self._parts if _TINY * part.size < self._part_size]
         return Job(tuple(tiny), ()) if len(tiny) >= _TINY else None
 
