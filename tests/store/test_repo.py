@@ -39,7 +39,9 @@ from shadowtree.store.repo import ShadowObjectStore, ShadowRepo
 from shadowtree.system import disk
 from tests.support.processes import surroundings
 from tests.support.referee import git
+from tests.support.stores import put_back
 from tests.support.trees import make_tree
+from tests.support.turns import this_turn
 
 ABSENT = ObjectID(b"1" * 40)
 NOTE = "written through Shadow.repo\n"
@@ -726,6 +728,69 @@ def test_a_kill_at_any_write_leaves_a_store_that_goes_on(repo: ShadowRepo, shado
             break
     else:
         pytest.fail("it never came to its end")
+
+
+@pytest.mark.parametrize("act", ["export", "forget", "purge"])
+def test_a_kill_while_the_refs_of_the_conversation_change_is_made_good(
+    shadow: Shadow, worktree: Path, act: str
+) -> None:
+    """Every sixth write is looked at; which ones turns with the commit."""
+    for number in range(4):
+        with shadow.message(f"m{number}"):
+            (worktree / "a.txt").write_text(f"{number}")
+            (worktree / f"secret-{number}").write_text(f"secret {number}")
+    if act != "export":
+        shadow.repo.refs.pack_refs(all=True)
+    shadow.close()
+    saved = worktree.with_name("saved")
+    shutil.copytree(shadow.store, saved)
+    for place in range(1 + this_turn() % 6, 200, 6):
+        put_back(saved, shadow.store)
+        is_killed = _kill(worktree, place, act)
+        with Shadow(worktree, settings={"min_free": 0}) as after:
+            after.track()
+            assert after.check().ok
+            git("--git-dir", shadow.store, "fsck", "--full", "--strict", "--no-dangling")
+            with after.repo as repo:
+                texts = [entry.commit.message for entry in repo.get_walker()]
+                assert texts[0].startswith(b"message m3\n")
+                assert set(repo.refs.allkeys()) == {
+                    b"HEAD",
+                    b"refs/heads/shadowtree",
+                    b"refs/heads/sessions/default",
+                    b"refs/shadowtree/timeline",
+                }
+        if not is_killed:
+            assert place > 5
+            break
+    else:
+        pytest.fail("it never came to its end")
+
+
+def _kill(worktree: Path, place: int, act: str) -> bool:
+    """Do something in a process that dies before one of its writes; tell whether it came to that."""
+    child = os.fork()
+    if child == 0:
+        left = [place]
+
+        def count(done: str, path: str) -> None:
+            left[0] -= 1
+            if not left[0]:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        try:
+            shadow = Shadow(worktree, settings={"min_free": 0})
+            disk.before_write = count
+            if act == "export":
+                shadow.repo.close()
+            elif act == "forget":
+                shadow.forget(keep_last=2)
+            else:
+                shadow.purge("secret-0")
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.WIFSIGNALED(status)
 
 
 @pytest.mark.parametrize(
