@@ -102,9 +102,8 @@ class Capture:
     def publish(self) -> RecordedDirectory:
         """Make the objects readable, and give what is there as a recorded tree."""
         opened = self._opened
-        if self._pack.ids:
-            opened.publisher.publish(self._pack)
-            self._pack = opened.objects.start_pack()
+        opened.publisher.publish(self._pack)
+        self._pack = opened.objects.start_pack()
         return open_recorded(opened.objects, self.tree, self.facts)
 
     @property
@@ -127,8 +126,7 @@ class Capture:
         all. `also` are blobs beside the tree that must be kept as long as it is.
         """
         opened, tree, facts = self._opened, self.tree, self.facts
-        if self._pack.ids:
-            opened.publisher.publish(self._pack)
+        opened.publisher.publish(self._pack)
         with opened.publisher.recording():
             last = opened.journal.last_tree()
             is_new = last is None or (last.tree, last.facts) != (tree, facts) or bool(also)

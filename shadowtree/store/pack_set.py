@@ -204,13 +204,18 @@ class PackSet:
 
     def drop(self, names: Iterable[str]) -> None:
         """Forget packs whose files are gone; all that was in them and is needed is elsewhere."""
+        ids: set[bytes] = set()
         for name in names:
             pack = self._packs.pop(name, None)
             if pack is not None:
+                ids.update(pack.ids())
                 pack.close()
             for suffix in _SUFFIXES:
                 self._stamps.pop(name + suffix, None)
         self._tables = None
+        if not all(map(self.lists, ids)):
+            # What was not needed may be met again, and has to be stored again.
+            self._lose()
 
     def drop_held(self) -> None:
         """Forget the packs that are not recorded, and those that were recalled."""

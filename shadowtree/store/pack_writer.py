@@ -177,6 +177,8 @@ class PackWriter:
                 remove_temporary(self._directory, file)
             self.abandon()
             raise
+        # What was begun, and nothing is left of.
+        self.abandon()
         return finished
 
     def abandon(self) -> None:

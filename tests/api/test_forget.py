@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -487,3 +488,20 @@ def test_blame_does_not_blame_nobody_for_what_is_forgotten(shadow: Shadow) -> No
 
     assert [entry.message and entry.message.id for entry in shadow.blame("common.txt")] == ["m3"]
     assert shadow.blame("m1.txt") == []
+
+
+def test_what_was_freed_is_stored_again_when_it_comes_back(shadow: Shadow, worktree: Path) -> None:
+    """The process that freed it had seen it whole, and must not believe that any more."""
+    content = Random(1).randbytes(200_000).hex()
+    for name, written in (("m1", content), ("m2", "other"), ("m3", "last")):
+        with shadow.message(name):
+            make_tree(worktree, {"a": written})
+    assert shadow.forget(keep_last=1).freed > 100_000
+
+    with shadow.message("m4"):
+        make_tree(worktree, {"a": content})
+    with shadow.message("m5"):
+        (worktree / "a").unlink()
+    shadow.undo()
+
+    assert_tree(worktree, {"a": content})
