@@ -140,7 +140,8 @@ class Pack:
     def end_of(self, offset: int) -> int:
         """Give where the entry ends that begins at `offset`."""
         after = bisect_right(self._offsets, offset)
-        return self._offsets[after] if after < self.count else self.size - 20
+        # One that was cut short ends before its last entries do.
+        return self._offsets[after] if after < self.count else max(offset, self.size - 20)
 
     def stored_size(self, object_id: bytes) -> int | None:
         """Give how many bytes an entry has in the pack."""
@@ -260,7 +261,9 @@ class Pack:
                 yield content
 
     def pread(self, offset: int, size: int) -> bytes:
-        """Give the bytes at a place, as many as there are."""
+        """Give the bytes at a place, as many as there are: of a pack that was cut short maybe none."""
+        if offset < 0 or size <= 0:
+            return b""
         if self._held is not None:
             return self._held[offset : offset + size]
         try:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence, Set
 
 from shadowtree.base.errors import StoreDamaged, StoreFailed
@@ -144,7 +145,7 @@ class Repacker:
         sizes = {part: self._weigh_waiting(part) for part in self._waiting}
         for part in sorted(sizes, key=lambda part: -sizes[part]):
             weight = sizes[part] + (weigh(part) if part is not None else 0)
-            is_worth = part is None or sizes[part] * self._limits.worth_part >= weigh(part)
+            is_worth = part is None or self._is_due(part)
             if is_worth and (most is None or weight <= most):
                 return self._make_job(part)
         return None
@@ -178,7 +179,13 @@ class Repacker:
         return bool(garbage) and (is_thorough or size * self._limits.spared_part > part.size)
 
     def _is_due(self, part: Pack) -> bool:
-        return self._weigh_waiting(part) * self._limits.worth_part >= weigh(part)
+        """Tell whether enough waits for a part.
+
+        What is left of a fresh pack counts as all of it: until that is gone too, the rest is there twice.
+        """
+        left = Counter(self._fresh_in.values())
+        held = (pack.size // left[pack] for pack in map(self._fresh_in.__getitem__, self._waiting[part]))
+        return sum(held) * self._limits.worth_part >= weigh(part)
 
     def find_empty(self, written: Container[bytes] = ()) -> list[Pack]:
         """Find the fresh packs of which all that is needed was `written`, or is in parts.

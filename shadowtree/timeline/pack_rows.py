@@ -96,13 +96,13 @@ class PackRows:
 
     def add_journaled(self, content: PackBytes, boot: str, versions: Versions) -> int:
         """Journal a pack: its objects are durable with this transaction, whatever becomes of its files."""
-        self._forget_removing(content.name)
+        self._forget(content.name)
         pairs = encode_versions(versions)
         return self._db.add(PACKS, content.name, JOURNALED, boot, None, pairs, content.pack, content.index)
 
     def add_placing(self, file: PackFile, boot: str, versions: Versions) -> int:
         """Note that a pack is to get its name, which it has in effect from this transaction on."""
-        self._forget_removing(file.name)
+        self._forget(file.name)
         return self._db.add(PACKS, file.name, PLACING, boot, file.temporary, encode_versions(versions))
 
     def mark_removing(self, names: Iterable[str], boot: str) -> None:
@@ -111,9 +111,12 @@ class PackRows:
             self._db.execute("DELETE FROM packs WHERE name = ?", name)
             self._db.add(PACKS, name, REMOVING, boot, None, b"")
 
-    def _forget_removing(self, name: str) -> None:
-        """Let a pack stay that was to go, and came back with just the same objects."""
-        self._db.execute("DELETE FROM packs WHERE name = ? AND state = ?", name, REMOVING)
+    def _forget(self, name: str) -> None:
+        """Forget what was left to do with a pack that comes once more, with just the same objects.
+
+        It may have been about to go, or fresh, and a repack makes a part of it as it is.
+        """
+        self._db.execute("DELETE FROM packs WHERE name = ?", name)
 
     # What need not be durable: a power cut brings back rows that are done with once more
 

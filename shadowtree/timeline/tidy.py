@@ -59,8 +59,8 @@ def condense_one(objects: Objects, journal: Journal, publisher: Publisher) -> No
 
 def run_job(repacker: Repacker, job: Job, publisher: Publisher) -> None:
     """Write the packs of a job, read them back, and let them take the place of the old ones."""
+    writers = repacker.write(job)
     try:
-        writers = repacker.write(job)
         for writer in writers:
             publisher.publish(writer, is_settled=True)
         verify(publisher.unrecorded(), writers)
@@ -68,5 +68,7 @@ def run_job(repacker: Repacker, job: Job, publisher: Publisher) -> None:
         with publisher.recording(gone=[*job.parts, *repacker.find_empty(written)]):
             pass
     except BaseException:
+        for writer in writers:
+            writer.abandon()
         publisher.abandon()
         raise

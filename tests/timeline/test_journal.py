@@ -8,7 +8,6 @@ import signal
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
-from hashlib import sha1
 from itertools import islice, product
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from shadowtree.store.git_format import PackBytes
 from shadowtree.system import disk
 from shadowtree.timeline.database import create_journal
 from shadowtree.timeline.journal import Journal
-from shadowtree.timeline.pack_rows import PackRow
 from shadowtree.timeline.schema import (
     ACTS,
     APPLICATION,
@@ -142,7 +140,7 @@ def read_all(journal: Journal) -> list[object]:
         journal.open_intents(),
         journal.packs.rows(),
         list(journal.packs.read_all()),
-        journal.packs.announced(),
+        journal.packs.versions(),
     ]
 
 
@@ -153,9 +151,16 @@ def test_a_tree_is_given_back_by_its_number(journal: Journal) -> None:
     first = journal.add_tree(tree=b"t", facts=b"f", also=(), files=3, time_s=9)
     again = journal.add_tree(tree=b"t", facts=b"g", also=(), files=3, time_s=8)
 
-    assert journal.tree(first.number) == first == TreeRecord(1, b"t", b"f", b"k", 3, 9)
+    assert journal.tree(first.number) == first == TreeRecord(1, b"t", b"f", b"", 3, 9)
     assert journal.find_tree(b"t") == journal.last_tree() == again
     assert journal.live_trees(first.number) == [again]
+
+
+def test_the_blobs_beside_a_tree_are_given_back(journal: Journal) -> None:
+    beside = [bytes([number]) * 20 for number in range(3)]
+    record = journal.add_tree(tree=b"t", facts=b"f", also=beside, files=3, time_s=9)
+
+    assert record.blobs_beside == journal.live_trees()[0].blobs_beside == beside
 
 
 def test_the_last_tree_is_what_somebody_recorded_last(journal: Journal, path: Path) -> None:
@@ -171,10 +176,6 @@ def test_the_last_tree_is_what_somebody_recorded_last(journal: Journal, path: Pa
 
     assert within is not None
     assert (within.tree, after, journal.last_tree()) == (b"2", first, last)
-    journal.set_keepers({last.number: b"other"})
-    kept = journal.last_tree()
-    assert kept is not None
-    assert kept.keeper == b"other"
 
 
 def test_the_stamp_of_a_timeline_is_another_one_after_each_write(journal: Journal, path: Path) -> None:
@@ -905,8 +906,8 @@ def pass_packs(journal: Journal, rounds: int) -> None:
     """Journal packs and forget them again, as their objects reach larger ones."""
     for number in range(rounds):
         name = f"pack-{number:040x}"
-        journal.packs.add(PackBytes(name, bytes(100 << 10), b""), "boot")
-        journal.packs.remove([name])
+        journal.packs.add_journaled(PackBytes(name, bytes(100 << 10), b""), "boot", ())
+        journal.packs.drop([name])
 
 
 def test_the_log_stays_small_while_the_timeline_is_open(journal: Journal, path: Path) -> None:
@@ -918,7 +919,7 @@ def test_the_log_stays_small_while_the_timeline_is_open(journal: Journal, path: 
 def test_the_log_gives_back_the_room_of_one_large_transaction(journal: Journal, path: Path) -> None:
     with journal.transaction():
         for number in range(60):
-            journal.packs.add(PackBytes(f"pack-{number:040x}", bytes(100 << 10), b""), "boot")
+            journal.packs.add_journaled(PackBytes(f"pack-{number:040x}", bytes(100 << 10), b""), "boot", ())
     pass_packs(journal, 15)
 
     assert os.stat(f"{path}-wal").st_size < 2 << 20
@@ -973,8 +974,8 @@ def test_what_packs_took_in_the_timeline_is_given_back(journal: Journal, path: P
     journal.add_session("kept")
     with journal.transaction():
         for number in range(4):
-            journal.packs.add(PackBytes(f"pack-{number:040x}", bytes(100 << 10), b""), "boot")
-    journal.packs.remove([f"pack-{number:040x}" for number in range(4)])
+            journal.packs.add_journaled(PackBytes(f"pack-{number:040x}", bytes(100 << 10), b""), "boot", ())
+    journal.packs.drop([f"pack-{number:040x}" for number in range(4)])
     before = journal.measure()
     journal.compact()
     journal.close()
@@ -1081,84 +1082,6 @@ def count_steps(journal: Journal, ask: Callable[[], object]) -> int:
     return steps
 
 
-# Packs
-
-
-def make_pack(number: int) -> PackBytes:
-    pack = b"PACK" + bytes([number] * 5000)
-    checksum = sha1(pack).digest()
-    index = b"\xfftOc" + bytes(100) + checksum
-    return PackBytes(f"pack-{checksum.hex()}", pack + checksum, index + sha1(index).digest())
-
-
-PACK = make_pack(0)
-OTHER_PACK = make_pack(1)
-
-
-def test_a_journaled_pack_is_given_back(journal: Journal) -> None:
-    journal.packs.add(PACK, "a")
-    journal.packs.add(OTHER_PACK, "b")
-
-    assert journal.packs.rows() == [
-        PackRow(1, PACK.name, "a", len(PACK.pack), len(PACK.index)),
-        PackRow(2, OTHER_PACK.name, "b", len(OTHER_PACK.pack), len(OTHER_PACK.index)),
-    ]
-    assert list(journal.packs.read_all()) == [OTHER_PACK, PACK]
-    journal.packs.note_boot("c")
-    assert [row.boot for row in journal.packs.rows()] == ["c", "c"]
-    journal.packs.remove([PACK.name])
-    assert list(journal.packs.read_all()) == [OTHER_PACK]
-    assert journal.packs.read(PackRow(1, PACK.name, "c", 0, 0)) is None
-
-
-@pytest.mark.parametrize("column", ["name", "pack", "pack_index"])
-def test_a_journaled_pack_whose_row_is_damaged_is_not_given(
-    journal: Journal, path: Path, column: str
-) -> None:
-    """It would be written over files that may be whole."""
-    journal.packs.add(PACK, "a")
-    with closing(sqlite3.connect(path)) as connection, connection:
-        old = connection.execute(f"SELECT CAST({column} AS BLOB) FROM packs").fetchone()[0]
-        new = old[:-1] + bytes([old[-1] ^ 1])
-        value: object = new.decode() if column == "name" else new
-        connection.execute(f"UPDATE packs SET {column} = ?", (value,))
-
-    assert list(journal.packs.read_all()) == []
-
-
-@pytest.mark.parametrize(
-    "name", ["", "pack-", "../" * 15, "pack-" + "/" * 40, "pack-" + "A" * 40, b"x" * 45, 7]
-)
-@pytest.mark.parametrize("table", ["packs", "announced"])
-def test_no_file_can_be_named_by_a_damaged_row(
-    journal: Journal, path: Path, table: str, name: object
-) -> None:
-    journal.packs.add(PACK, "a")
-    journal.packs.announce(PACK.name)
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(f"UPDATE {table} SET name = ?", (name,))
-
-    with pytest.raises(StoreDamaged):
-        journal.packs.rows() if table == "packs" else journal.packs.announced()
-
-
-def test_announced_packs_are_forgotten_together(journal: Journal) -> None:
-    journal.packs.announce(PACK.name)
-    journal.packs.announce(OTHER_PACK.name)
-
-    assert journal.packs.announced() == [PACK.name, OTHER_PACK.name]
-    journal.packs.forget_announced()
-    assert journal.packs.announced() == []
-
-
-def test_a_pack_in_a_transaction_that_fails_is_not_journaled(journal: Journal) -> None:
-    with suppress(RuntimeError), journal.transaction():
-        journal.packs.add(PACK, "a")
-        raise RuntimeError
-
-    assert journal.packs.rows() == []
-
-
 # Forgetting
 
 
@@ -1251,13 +1174,6 @@ def test_a_tree_that_was_recorded_again_is_not_forgotten(four: Journal) -> None:
     again = four.add_tree(tree=first.tree, facts=first.facts, also=(), files=1, time_s=1)
 
     assert four.find_tree(first.tree) == again
-
-
-def test_keepers_are_replaced(four: Journal) -> None:
-    first, second, *_ = four.live_trees()
-    four.set_keepers({first.number: b"1" * 20, second.number: b"2" * 20})
-
-    assert [record.keeper for record in four.live_trees()][:2] == [b"1" * 20, b"2" * 20]
 
 
 def test_trees_are_bare_that_no_message_and_no_act_names(four: Journal) -> None:

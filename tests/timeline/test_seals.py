@@ -136,7 +136,7 @@ def test_check_finds_a_row_that_is_not_what_was_written(statement: str, recorded
 def test_an_act_that_is_recorded_does_not_fail_because_tidying_does(recorded: Shadow, worktree: Path) -> None:
     with recorded.message("m4"):
         (worktree / "a").write_text("a of m4\n")
-    change_behind(recorded, "UPDATE fresh SET name = 'none'")
+    change_behind(recorded, "UPDATE packs SET versions = x'00'")
 
     recorded.revert("m4")
 
@@ -198,7 +198,7 @@ def test_a_damaged_row_is_never_sealed_anew(recorded: Shadow) -> None:
     change_behind(recorded, "UPDATE trees SET facts = x'00' WHERE number = 1")
     with closing(Journal(str(recorded.store / "timeline.db"))) as journal:
         with pytest.raises(StoreDamaged, match="not what was written"):
-            journal.set_keepers({1: bytes(20)})
+            journal.retention.forget_trees([1], 99)
 
     assert not recorded.check().ok
 

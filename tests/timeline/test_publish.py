@@ -1,4 +1,4 @@
-"""How new packs come into a store: one flush makes a snapshot durable, and a power cut may take the rest."""
+"""How packs come into a store and go: one flush makes a record durable, and a power cut may take the rest."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from pathlib import Path
 
 import pytest
 
-from shadowtree import Conflict, Shadow
+from shadowtree import Conflict, Locked, Shadow, StoreDamaged, StoreFailed
 from shadowtree.base.limits import Limits, PackLimits
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.store.directory import StoreLayout
 from shadowtree.store.lock import Lock
-from shadowtree.store.pack_writer import PackWriter
 from shadowtree.system import disk
+from shadowtree.timeline.pack_rows import FRESH, JOURNALED, PLACING, PackRow
+from shadowtree.timeline.publish import Publisher
 from tests.support.limits import change_limits
+from tests.support.packs import PackStore, add, blob, noise, text
 from tests.support.processes import Child, in_child
 from tests.support.referee import assert_sound_store, git
 from tests.support.stores import (
@@ -102,8 +104,11 @@ def acts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     return found
 
 
+FLUSHES = ("fsync", "fsync directory", "commit", "record", "intent")
+
+
 def flushes(acts: list[tuple[str, str]]) -> list[str]:
-    return [act for act, _ in acts if act in ("fsync", "fsync directory", "commit", "record", "intent")]
+    return [act for act, _ in acts if act in FLUSHES]
 
 
 def restart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,11 +159,11 @@ def test_nothing_of_a_small_pack_is_on_the_disk_before_its_record_counts(
     with shadow.message("m1"):
         make_tree(worktree, {"a": "3"})
 
-    writes = [act for act, path in acts if act == "commit" or "/pack/" in path or "/refs/" in path]
-    assert writes == 2 * ["commit", *2 * ["create", "write", "rename"], "overwrite"]
+    writes = [act for act, path in acts if act == "commit" or "/pack/" in path]
+    assert writes == 2 * ["commit", *3 * ["create", "write", "rename"]]
 
 
-def test_a_large_pack_is_durable_before_its_record_counts(
+def test_a_large_pack_is_durable_before_its_record_counts_and_has_its_name_after_it(
     shadow: Shadow, worktree: Path, acts: list[tuple[str, str]]
 ) -> None:
     make_tree(worktree, {"a": "1"})
@@ -168,25 +173,23 @@ def test_a_large_pack_is_durable_before_its_record_counts(
 
     shadow.track()
 
-    found = [act for act in flushes(acts) if act != "intent"]
-    assert found == ["fsync", "fsync", "record", "fsync directory", "fsync", "fsync directory", "commit"]
-    assert read_timeline(shadow.store, lambda journal: journal.packs.announced()) == []
+    found = [(act, Path(path).suffix) for act, path in acts if act in (*FLUSHES, "rename", "forget")]
+    assert found == [
+        ("fsync", ""),
+        ("fsync", ""),
+        ("rename", ".keep"),
+        ("fsync directory", ""),
+        ("commit", ".db"),
+        ("rename", ".pack"),
+        ("rename", ".idx"),
+        ("fsync directory", ""),
+        ("forget", ".db"),
+    ]
+    assert {row.state for row in rows_of(shadow.store)} <= {JOURNALED, FRESH}
 
 
-def test_a_record_whose_large_pack_was_published_before_moves_the_ref_durably(
-    shadow: Shadow, worktree: Path, acts: list[tuple[str, str]]
-) -> None:
-    """The end of a message publishes first, to compare, and has nothing but rows to add then."""
-    make_tree(worktree, {"a": "1"})
-    shadow.begin("m1")
-    (worktree / "large").write_bytes(os.urandom(300_000))
-    acts.clear()
-
-    shadow.end("m1")
-
-    ref = str(shadow.store / "refs" / "heads" / "shadowtree")
-    timeline = str(shadow.store / "timeline.db")
-    assert acts.index(("rename", ref)) < acts.index(("commit", timeline))
+def rows_of(store: Path) -> list[PackRow]:
+    return read_timeline(store, lambda journal: journal.packs.rows())
 
 
 # After a power cut
@@ -293,22 +296,27 @@ def test_whole_files_are_left_alone_and_compared_once_a_boot(
     assert {row.boot for row in rows} == {ANOTHER_BOOT}
 
 
-def test_a_ref_that_a_power_cut_put_back_lets_git_gc_take_nothing(
+def test_what_keeps_packs_from_git_comes_back_after_a_power_cut(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ends at an older keeper then, and what is newer is not reachable; but the journal has it."""
+    """Without it `git gc` would take what no ref leads to; the journal has it by then."""
     restart(monkeypatch)
-    first = recorded_trees(history.store)[0].keeper.hex()
-    (history.store / "refs" / "heads" / "shadowtree").write_text(f"{first}\n")
+    for path in history.files(".keep"):
+        path.unlink()
     git("--git-dir", history.store, "gc", "--quiet", "--prune=now")
     assert not any(path.exists() for path in history.files(".pack"))
 
     track(history.worktree)
 
-    for path in history.store.rglob("*"):
-        # What git made is read-only.
-        path.chmod(0o700 if path.is_dir() else 0o600)
+    assert all(path.exists() for path in history.files(".keep"))
+    make_private(history.store)
     history.assert_whole()
+
+
+def make_private(store: Path) -> None:
+    """Let what git made have the modes that ours have."""
+    for path in store.rglob("*"):
+        path.chmod(0o700 if path.is_dir() else 0o600)
 
 
 def test_what_cannot_be_read_from_the_files_is_read_from_the_journal(
@@ -427,20 +435,19 @@ def test_git_sees_a_snapshot_as_soon_as_it_is_taken(history: History) -> None:
         tree = track(history.worktree)
 
         assert git("--git-dir", history.store, "show", f"{tree}:changing") == f"{number}"
-        assert git("--git-dir", history.store, "rev-parse", "shadowtree:files") == tree
         assert_sound_git(history.store)
 
 
 def assert_sound_git(store: Path) -> None:
     """Ask real git alone: what it makes by itself has other modes than ours."""
-    found = git("--git-dir", store, "fsck", "--full", "--strict", "--no-dangling")
-    assert "missing" not in found
+    git("--git-dir", store, "fsck", "--full", "--strict", "--no-dangling")
 
 
 def assert_records_whole_on_disk(store: Path) -> None:
     """Have real git read every recorded tree, which knows nothing of the journal."""
     for record in recorded_trees(store):
-        git("--git-dir", store, "rev-list", "--objects", "--quiet", record.keeper.hex())
+        for id in (record.tree, record.facts, *record.blobs_beside):
+            git("--git-dir", store, "rev-list", "--objects", "--quiet", id.hex())
     assert_sound_git(store)
 
 
@@ -448,32 +455,209 @@ def assert_records_whole_on_disk(store: Path) -> None:
 
 
 def test_a_pack_whose_process_died_before_its_record_is_removed(worktree: Path) -> None:
-    """Its names may not be durable, so nothing in it may be taken for stored."""
-    make_tree(worktree, {"a": "1"})
-    track(worktree)
-    store = store_of(worktree)
-    (worktree / "large").write_bytes(os.urandom(300_000))
-    before = set(store.rglob("*.pack"))
+    """Nobody will ever name it."""
+    store = wrap_with_large(worktree)
+    before = set(os.listdir(store / "objects" / "pack"))
     in_child(lambda: _die_at("commit", lambda: track(worktree)))
-    (left,) = set(store.rglob("*.pack")) - before
+    left = set(os.listdir(store / "objects" / "pack")) - before
 
     with open_shadow(worktree) as shadow:
         (worktree / "large").unlink()
         shadow.track()
 
-    assert not left.exists()
-    assert read_timeline(store, lambda journal: journal.packs.announced()) == []
+    assert len([name for name in left if name.startswith(disk.TEMPORARY_PREFIX)]) == 2
+    assert not left & set(os.listdir(store / "objects" / "pack"))
+    assert_sound_store(store)
+
+
+def wrap_with_large(worktree: Path) -> Path:
+    """Record a small file, and have a large one to be recorded; give the store."""
+    make_tree(worktree, {"a": "1"})
+    track(worktree)
+    (worktree / "large").write_bytes(os.urandom(300_000))
+    return store_of(worktree)
+
+
+def steps_after_commit(worktree: Path, saved: Path) -> list[tuple[str, str]]:
+    """List what is done from the moment on in which a large pack counts."""
+    store = store_of(worktree)
+    done: list[tuple[str, str]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(disk, "before_write", lambda act, path: done.append((act, Path(path).name)))
+        track(worktree)
+    put_back(saved, store)
+    commits = [at for at, (act, _) in enumerate(done) if act == "commit"]
+    return done[commits[0] + 1 :]
+
+
+@pytest.mark.parametrize("gc", [False, True], ids=["at once", "after git gc"])
+def test_a_large_pack_that_counts_gets_its_name_whenever_the_process_died(
+    worktree: Path, tmp_path: Path, gc: bool
+) -> None:
+    """And `git gc` in between takes nothing of it."""
+    store = wrap_with_large(worktree)
+    saved = tmp_path / "saved"
+    shutil.copytree(store, saved)
+    steps = steps_after_commit(worktree, saved)
+    for number in range(len(steps)):
+        put_back(saved, store)
+        ended = in_child(lambda number=number: _die_after_commit(number, lambda: track(worktree)))
+        assert ended.signal == signal.SIGKILL, steps[number]
+        if gc:
+            git("--git-dir", store, "gc", "--quiet", "--prune=now")
+            make_private(store)
+
+        with open_shadow(worktree) as shadow:
+            tree = shadow.track()
+
+        assert {row.state for row in rows_of(store)} <= {JOURNALED, FRESH}, steps[number]
+        assert len(git("--git-dir", store, "ls-tree", "-l", tree, "large")) > 0
+        assert_records_whole_on_disk(store)
+        assert_no_leftovers(store)
+        assert_records_whole(store)
+    assert len(steps) >= 3
+
+
+def _die_after_commit(steps: int, scenario: Callable[[], object]) -> None:
+    """Run it up to so many steps after the first commit, and die."""
+    left: int | None = None
+
+    def die(act: str, path: str) -> None:
+        nonlocal left
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if left is not None:
+            left -= 1
+        elif act == "commit":
+            left = steps
+
+    disk.before_write = die
+    scenario()
+
+
+def test_the_files_of_a_row_are_never_taken_for_those_of_the_dead(tmp_path: Path) -> None:
+    """A process died between the row and the names, and the next one looks for what nobody knows first."""
+    with closing(PackStore(tmp_path, PackLimits(journaled_bytes=0))) as store:
+
+        def stop(act: str, path: str) -> None:
+            if act == "rename":
+                raise StoreFailed(path, "no more")
+
+        writer = store.objects.start_pack()
+        id = add(writer, b"x")
+        store.opened.publisher.publish(writer)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(disk, "before_write", stop)
+            with store.opened.publisher.recording():
+                pass
+        [row] = rows_of(store.path)
+        was = set(os.listdir(store.packs))
+        (store.packs / f"{disk.TEMPORARY_PREFIX}1-2").touch()
+        store.reopen()
+
+        assert row.state == PLACING
+        assert {row.file.temporary, row.file.index} <= was
+        assert store.objects.read(b"blob", id) == b"x"
+        assert not [name for name in os.listdir(store.packs) if "tmp" in name]
+
+
+def test_what_is_to_go_goes_whenever_the_process_died(tmp_path: Path) -> None:
+    """Its row stays until its files are gone for good."""
+    with closing(PackStore(tmp_path)) as store:
+        gone, kept = store.settle(b"going"), store.settle(b"going", b"staying")
+        for step in range(4):
+            left = step
+
+            def stop(act: str, path: str) -> None:
+                nonlocal left
+                left -= act == "unlink"
+                if left < 0:
+                    raise StoreFailed(path, "no more")
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(disk, "before_write", stop)
+                with store.opened.publisher.recording(gone=[gone]):
+                    pass
+            store.reopen()
+
+            assert rows_of(store.path) == []
+            assert gone.name not in {path.stem for path in store.packs.iterdir()}
+            assert store.objects.read(b"blob", blob(b"going")) == b"going"
+            gone = store.settle(b"going")
+        assert kept.name in {pack.name for pack in store.objects.packs()}
+
+
+def test_a_pack_that_is_to_go_stays_if_it_comes_once_more(tmp_path: Path) -> None:
+    """A power cut brings back its row after it was written again."""
+    with closing(PackStore(tmp_path)) as store:
+        pack = store.settle(b"x")
+        with store.opened.journal.transaction():
+            store.opened.journal.packs.mark_removing([pack.name], "a")
+        store.settle(b"x")
+        store.reopen()
+
+        assert store.objects.read(b"blob", blob(b"x")) == b"x"
+        assert rows_of(store.path) == []
+
+
+def test_a_record_fails_if_somebody_removed_what_it_is_about_to_name(tmp_path: Path) -> None:
+    """Somebody removed the lock file, and another process took us for dead."""
+    with closing(PackStore(tmp_path, PackLimits(journaled_bytes=0))) as store:
+        store.record(b"before")
+        writer = store.objects.start_pack()
+        id = add(writer, b"x")
+        store.opened.publisher.publish(writer)
+        other = OpenStore(StoreLayout(str(store.path)))
+        other.prepare_to_write()
+        other.close()
+        with pytest.raises(StoreFailed, match="another process"):
+            with store.opened.publisher.recording():
+                store.opened.journal.add_session("not recorded")
+        store.opened.publisher.abandon()
+        store.reopen()
+
+        assert store.opened.journal.session_names() == {}
+        assert not store.objects.has(id)
+        assert store.objects.read(b"blob", blob(b"before")) == b"before"
+
+
+def test_a_lock_file_that_somebody_removed_costs_nothing(worktree: Path) -> None:
+    """Two processes record a large file each, and each is taken for dead by the other."""
+    make_tree(worktree, {"a": "1"})
+    track(worktree)
+    store = store_of(worktree)
+
+    def interfere(act: str, path: str) -> None:
+        if act == "commit":
+            disk.before_write = lambda act, path: None
+            (store / "lock").unlink()
+            make_tree(worktree, {"other": os.urandom(300_000)})
+            with suppress(Locked):
+                track(worktree, store)
+
+    def record() -> str:
+        disk.before_write = interfere
+        (worktree / "large").write_bytes(os.urandom(300_000))
+        try:
+            return track(worktree)
+        except StoreFailed:
+            return "failed"
+
+    in_child(record).value()
+    with open_shadow(worktree) as shadow:
+        shadow.track()
+
+    assert_records_whole(store)
+    assert_records_whole_on_disk(store)
     assert_sound_store(store)
 
 
 def test_git_gc_after_a_kill_remembers_nothing_of_what_was_not_recorded(worktree: Path) -> None:
-    """It lists the commits that it finds, and git would miss those that are removed afterwards."""
-    make_tree(worktree, {"a": "1"})
-    track(worktree)
-    store = store_of(worktree)
-    (worktree / "large").write_bytes(os.urandom(300_000))
+    """It lists what it finds, and git would miss what is removed afterwards."""
+    store = wrap_with_large(worktree)
     in_child(lambda: _die_at("commit", lambda: track(worktree)))
     git("--git-dir", store, "gc", "--quiet", "--prune=now")
+    git("--git-dir", store, "multi-pack-index", "write")
 
     make_tree(worktree, {"a": "2"})
     track(worktree)
@@ -481,41 +665,29 @@ def test_git_gc_after_a_kill_remembers_nothing_of_what_was_not_recorded(worktree
     assert_records_whole_on_disk(store)
 
 
-def test_git_gc_takes_no_large_pack_that_the_ref_does_not_lead_to_yet(
-    worktree: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("command", ["gc --prune=now", "repack -a -d"])
+def test_git_takes_no_large_pack_at_any_step(
+    worktree: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would be recorded all the same, and nobody would know that its objects are gone."""
-    make_tree(worktree, {"a": "1"})
-    track(worktree)
-    store = store_of(worktree)
-    (worktree / "large").write_bytes(os.urandom(300_000))
+    store = wrap_with_large(worktree)
+    busy = False
 
-    def run_gc(act: str, path: str) -> None:
-        if (act, path) == ("rename", str(store / "refs" / "heads" / "shadowtree")):
-            git("--git-dir", store, "gc", "--quiet", "--prune=now")
+    def run_git(act: str, path: str) -> None:
+        nonlocal busy
+        if not busy and "/objects/" in path:
+            busy = True
+            git("--git-dir", store, *command.split(), "--quiet")
+            busy = False
 
-    monkeypatch.setattr(disk, "before_write", run_gc)
-    track(worktree)
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "before_write", run_git)
+        track(worktree)
 
     assert_records_whole_on_disk(store)
-    assert not list(store.rglob("*.keep"))
-
-
-def test_a_pack_that_was_there_before_is_never_taken_for_one_without_a_record(worktree: Path) -> None:
-    """It may be damaged, so that it is written again; what it holds was recorded long ago."""
-    make_tree(worktree, {"a": "1"})
+    make_private(store)
     track(worktree)
-    content = os.urandom(300_000)
-    with closing(OpenStore(StoreLayout(str(store_of(worktree))))) as opened:
-        found = []
-        for _ in range(2):
-            writer = opened.objects.start_pack()
-            writer.add_stream(len(content), iter([content]), lambda id: False)
-            opened.intake.publish(writer)
-            found.append(len(opened.journal.packs.announced()))
-            opened.journal.packs.forget_announced()
-
-    assert found == [1, 0]
+    assert_records_whole(store)
 
 
 def _die_at(act: str, scenario: Callable[[], object]) -> None:
@@ -549,7 +721,7 @@ def test_a_shadow_whose_record_failed_goes_on(
         shadow.begin(f"m{size}")
 
 
-@pytest.mark.parametrize("act", ["create", "write", "rename", "overwrite"])
+@pytest.mark.parametrize("act", ["create", "write", "rename"])
 def test_a_record_counts_though_its_files_cannot_be_written(
     shadow: Shadow, worktree: Path, act: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -573,9 +745,7 @@ def _fail(what: str, act: str, path: str) -> None:
 
 
 def _fail_in_the_store(what: str, act: str, path: str) -> None:
-    from shadowtree.base.errors import StoreFailed
-
-    if act == what and ("/pack/" in path or "/refs/" in path):
+    if act == what and "/pack/" in path:
         raise StoreFailed(path, "input/output error")
 
 
@@ -619,24 +789,128 @@ def test_what_a_refused_act_took_is_gone(shadow: Shadow, worktree: Path, size: i
 
 
 @pytest.mark.limits(Limits(packs=PackLimits(many=6)))
-def test_what_was_merged_leaves_the_journal(
-    shadow: Shadow, worktree: Path, acts: list[tuple[str, str]]
-) -> None:
-    sizes = []
-    for number in range(30):
+def test_many_rows_are_merged_into_one(shadow: Shadow, worktree: Path, acts: list[tuple[str, str]]) -> None:
+    """In one flush, without syncing any file; what was merged goes from the disk after that."""
+    counts, steps = [], []
+    for number in range(12):
         make_tree(worktree, {"a": f"{number}"})
         acts.clear()
         shadow.track()
-        sizes.append(len(journaled_packs(shadow.store)))
-        if sizes[-1] < max(sizes):
+        counts.append(len(journaled_packs(shadow.store)))
+        if counts[-1] == 1 and number:
+            steps = [act for act, _ in acts if act in (*FLUSHES, "unlink", "forget")]
             break
-    refs = [act for act, path in acts if path.endswith("/shadowtree")]
-    steps = [act for act, path in acts if "/refs" in path or act in ("unlink", "forget", "fsync directory")]
 
-    assert sizes[-1] == 0
-    assert refs == ["overwrite", "rename"]
-    assert steps[:5] == ["overwrite", "fsync directory", "rename", "fsync directory", "unlink"]
-    assert steps[-3:] == ["unlink", "fsync directory", "forget"]
+    assert counts == [1, 2, 3, 4, 5, 1]
+    assert steps[:2] == ["commit", "commit"]
+    assert set(steps[2:-2]) == {"unlink"}
+    assert steps[-2:] == ["fsync directory", "forget"]
+    assert count_packs(shadow.store) == 2
+    assert_records_whole(shadow.store)
+
+
+@pytest.mark.limits(Limits(packs=PackLimits(many=6, merged_bytes=5_000)))
+def test_rows_are_merged_up_to_a_size(shadow: Shadow, worktree: Path) -> None:
+    """A command takes a few milliseconds for it, however much there is."""
+    for number in range(30):
+        (worktree / "a").write_bytes(os.urandom(300))
+        shadow.snapshot(f"m{number}")
+    sizes = [len(pack.pack) + len(pack.index) for pack in journaled_packs(shadow.store)]
+
+    assert max(sizes) <= 5_000
+    assert len(sizes) < 25
+    assert_records_whole(shadow.store)
+
+
+def test_what_came_in_place_of_what_is_known_after_a_merge(tmp_path: Path) -> None:
+    with closing(PackStore(tmp_path)) as store:
+        packs = [store.record(text("a", n), before={text("a", n): text("a", n - 1)}) for n in (1, 2, 3)]
+        store.opened.publisher.join(packs)
+        [pairs] = store.opened.journal.packs.versions().values()
+
+        assert pairs == [(blob(text("a", n)), blob(text("a", n - 1))) for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("count", [1, 2], ids=["one pack", "two packs of the same objects"])
+def test_packs_of_the_same_objects_put_together_keep_them(count: int, tmp_path: Path) -> None:
+    """The new pack has the name of an old one, and must not be removed in its place."""
+    with closing(PackStore(tmp_path)) as store:
+        packs = [store.record(b"a", b"b"), store.record(b"b", b"a")][:count]
+        store.opened.publisher.join(packs)
+        store.reopen("another boot")
+
+        for content in (b"a", b"b"):
+            assert store.objects.read(b"blob", blob(content)) == content
+        assert len(rows_of(store.path)) == 3 - count
+        assert_sound_git(store.path)
+
+
+@pytest.mark.parametrize("at", [14, 60, 100])
+def test_a_damaged_pack_is_not_merged(at: int, tmp_path: Path) -> None:
+    """Its row has its bytes, from which its files are made again."""
+    with closing(PackStore(tmp_path)) as store:
+        contents = [noise(60, seed) for seed in range(4)]
+        packs = [store.record(*contents[:2]), store.record(contents[2]), store.record(contents[3])]
+        path = Path(packs[0].path)
+        path.write_bytes(path.read_bytes()[:at] + b"?" + path.read_bytes()[at + 1 :])
+        store.opened.publisher.join(packs)
+        names = {row.name for row in rows_of(store.path)}
+        store.reopen("another boot")
+
+        assert packs[0].name in names
+        assert len(names) == 2
+        for content in contents:
+            assert store.objects.read(b"blob", blob(content)) == content
+        assert_sound_git(store.path)
+
+
+@pytest.mark.limits(Limits(packs=PackLimits(many=4)))
+def test_a_pack_that_cannot_be_read_is_left_alone_and_fails_no_snapshot(
+    shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (worktree / "f").write_text("first")
+    shadow.track()
+    [first] = journaled_packs(shadow.store)
+    bad = shadow.store / "objects" / "pack" / f"{first.name}.pack"
+    pread = os.pread
+
+    def fail(fd: int, size: int, offset: int) -> bytes:
+        if size > 64 and os.readlink(f"/proc/self/fd/{fd}") == str(bad):
+            raise OSError(errno.EIO, "Input/output error")
+        return pread(fd, size, offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pread", fail)
+        for number in range(8):
+            (worktree / "f").write_text(f"{number}" * 10)
+            shadow.track()
+
+    assert bad.exists()
+    assert shadow.status().changed == 0
+
+
+@pytest.mark.parametrize(
+    "error", [StoreFailed("a pack", "no room"), StoreDamaged("a pack")], ids=["failed", "damaged"]
+)
+@pytest.mark.limits(Limits(packs=PackLimits(many=1)))
+def test_a_merge_that_fails_does_not_fail_the_snapshot(
+    shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """It is recorded by then, and whoever asked for it must be told so."""
+    for number in range(3):
+        (worktree / "f").write_text(f"{number}")
+        shadow.track()
+    (worktree / "f").write_text("last")
+
+    def fail(*arguments: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Publisher, "join", fail)
+        tree = shadow.track()
+
+    assert shadow.patch(tree).files == []
+    shadow.track()
     assert_records_whole(shadow.store)
 
 
@@ -662,7 +936,8 @@ def test_a_merge_after_a_power_cut_keeps_what_it_cannot_read(
     """A pack that is damaged and still has its size is not merged, and its row stays."""
     make_tree(worktree, {"a": "first"})
     first = shadow.track()
-    (bad,) = (shadow.store / "objects" / "pack").glob("*.pack")
+    [journaled] = journaled_packs(shadow.store)
+    bad = shadow.store / "objects" / "pack" / f"{journaled.name}.pack"
     shadow.close()
     spoil(bad, "zeros")
     for number in range(12):
@@ -706,42 +981,6 @@ def test_two_processes_record_and_others_read(worktree: Path) -> None:
     assert [child.wait().value() for child in children] == [25, 25, 50]
     assert_records_whole(store)
     assert_sound_store(store)
-
-
-# Packs as bytes
-
-
-def test_a_small_pack_as_bytes_is_what_its_files_would_be(tmp_path: Path) -> None:
-    writers = [PackWriter(str(tmp_path)) for _ in range(2)]
-    for writer in writers:
-        writer.add_stream(5, iter([b"12345"]), lambda id: False)
-        writer.add_stream(3, iter([b"678"]), lambda id: False)
-    sealed, [name] = writers[0].seal(10_000), writers[1].finish()
-
-    assert sealed is not None
-    assert sealed.is_whole()
-    assert name == str(tmp_path / sealed.name)
-    assert Path(f"{name}.pack").read_bytes() == sealed.pack
-    assert Path(f"{name}.idx").read_bytes() == sealed.index
-
-
-@pytest.mark.parametrize("spare", [0, -1], ids=["just small", "just too large"])
-def test_a_pack_is_small_together_with_its_index(tmp_path: Path, spare: int) -> None:
-    def make() -> PackWriter:
-        writer = PackWriter(str(tmp_path))
-        writer.add_stream(3, iter([b"abc"]), lambda id: False)
-        return writer
-
-    whole = make().seal(1 << 20)
-    assert whole is not None
-    sealed = make().seal(len(whole.pack) + len(whole.index) + spare)
-
-    assert (sealed == whole) is (spare == 0)
-    assert [path.name for path in tmp_path.iterdir()] == ["home"]
-
-
-def test_an_empty_pack_is_not_sealed(tmp_path: Path) -> None:
-    assert PackWriter(str(tmp_path)).seal(1 << 20) is None
 
 
 # A real power cut

@@ -1,0 +1,320 @@
+"""Tidying in idle time: it ends, it leaves little, nobody waits for it, and every version comes back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from shadowtree import Shadow, StoreFailed
+from shadowtree.base.frozen import replace
+from shadowtree.base.limits import Limits, PackLimits
+from shadowtree.store.repack import has_deltas
+from shadowtree.system import disk
+from shadowtree.timeline.pack_rows import JOURNALED
+from shadowtree.timeline.tidy import condense_one, tidy
+from tests.support.limits import LARGE_PACKS, TINY
+from tests.support.packs import (
+    PackStore,
+    assert_git_is_silent,
+    blob,
+    depths_in,
+    flip,
+    noise,
+    read_all,
+    text,
+)
+from tests.support.referee import git
+from tests.support.stores import read_timeline
+from tests.support.stories import Story
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[PackStore]:
+    with closing(PackStore(tmp_path, replace(TINY.packs, worth_part=1 << 40))) as store:
+        yield store
+
+
+def tidy_store(store: PackStore, seconds: float = 60) -> bool:
+    return tidy(store.objects, store.opened.journal, store.opened.publisher, store.limits, seconds)
+
+
+def packs_of(shadow: Shadow) -> dict[str, int]:
+    """Give the inode of each file among the packs, by its name."""
+    return {entry.name: entry.inode() for entry in os.scandir(shadow.store / "objects" / "pack")}
+
+
+def sizes_of(shadow: Shadow) -> list[int]:
+    return [path.stat().st_size for path in (shadow.store / "objects" / "pack").glob("*.pack")]
+
+
+# A long story
+
+
+@pytest.mark.limits(TINY)
+def test_a_long_story_is_all_there_and_small(shadow: Shadow, worktree: Path, tmp_path: Path) -> None:
+    """Messages, reverts and redos, while packs are merged and repacked behind them."""
+    story = Story(worktree, shadow.store)
+    story.begin(shadow)
+    for number in range(60):
+        story.tell(shadow, number)
+        if number % 20 == 19:
+            story.check_revert(shadow, f"m{number - 5}")
+            shadow.tidy(60)
+    before = sizes_of(shadow)
+    assert shadow.tidy(60)
+    depths = [depths_in(path) for path in (shadow.store / "objects" / "pack").glob("*.pack")]
+
+    assert len(sizes_of(shadow)) <= len(before) < 30
+    assert sum(map(len, depths)) == len(read_all(shadow.store)), "nothing is there twice"
+    assert sum(depth > 0 for pack in depths for depth in pack.values()) > 50
+    story.check(most=4)
+    story.check_restores()
+    copy = tmp_path / "copy"
+    shutil.copytree(shadow.store, copy)
+    git("--git-dir", copy, "gc", "--quiet", "--prune=now")
+    assert_git_is_silent(copy)
+
+
+def tell_deep(shadow: Shadow) -> None:
+    """Change one tiny file at the end of a long way, again and again."""
+    path = shadow.worktree.joinpath(*"abcdefghijklmno", "file")
+    path.parent.mkdir(parents=True)
+    shadow.track()
+    for number in range(40):
+        path.write_text(f"{number}\n")
+        shadow.snapshot(f"m{number}")
+
+
+def tell_wide(shadow: Shadow) -> None:
+    """Have many tiny files, and change some."""
+    for number in range(300):
+        path = shadow.worktree / f"{number % 7}" / f"{number}"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"{number}\n")
+    shadow.track()
+    for number in range(0, 300, 9):
+        (shadow.worktree / f"{number % 7}" / f"{number}").write_text(f"another {number}\n")
+    shadow.snapshot("m0")
+
+
+def tell_noise(shadow: Shadow) -> None:
+    """Write what cannot be packed, again and again."""
+    for number in range(12):
+        (shadow.worktree / "noise").write_bytes(noise(5_000, number))
+        shadow.snapshot(f"m{number}")
+
+
+@pytest.mark.parametrize("tell", [tell_deep, tell_wide, tell_noise], ids=["deep", "wide", "noise"])
+@pytest.mark.limits(replace(TINY, packs=replace(TINY.packs, part_bytes=500)))
+def test_tidying_ends_and_leaves_nothing_to_do(shadow: Shadow, tell: Callable[[Shadow], None]) -> None:
+    """Also where a new part is, byte for byte, one of the packs that it is made of."""
+    tell(shadow)
+    before = read_all(shadow.store)
+
+    assert shadow.tidy(60)
+    packs = packs_of(shadow)
+    assert shadow.tidy(60)
+    assert packs_of(shadow) == packs
+    assert read_all(shadow.store) == before
+    assert shadow.check(read_data=True).ok
+
+
+@pytest.mark.limits(TINY)
+def test_what_waits_for_too_large_a_part_waits(shadow: Shadow, worktree: Path) -> None:
+    """It is rewritten when more waits for it, and that is no reason to try again and again."""
+    for name in range(40):
+        (worktree / f"{name}").write_bytes(noise(1_000, name))
+    shadow.track()
+    assert shadow.tidy(60)
+    packs = packs_of(shadow)
+    (worktree / "0").write_bytes(b"x" + noise(1_000, 0)[1:])
+    shadow.track()
+    large = max((shadow.store / "objects" / "pack").glob("*.pack"), key=lambda path: path.stat().st_size)
+
+    assert shadow.tidy(60)
+    assert packs_of(shadow)[large.name] == packs.get(large.name, packs_of(shadow)[large.name])
+
+
+def test_little_is_left_alone(shadow: Shadow, worktree: Path) -> None:
+    """It would cost more than it saves."""
+    for number in range(3):
+        (worktree / "a").write_text(f"{number}")
+        shadow.track()
+    packs = packs_of(shadow)
+
+    assert shadow.tidy(60)
+    assert packs_of(shadow) == packs
+
+
+def test_without_time_there_is_more_to_do(store: PackStore) -> None:
+    for number in range(10):
+        store.record(noise(3_000, number))
+
+    assert tidy_store(store, 0)
+    assert not tidy_store(store)
+
+
+def test_a_job_that_would_take_too_long_is_left_to_who_has_more_time(store: PackStore) -> None:
+    store.limits = replace(store.limits, bytes_a_second=1)
+    store.record(noise(3_000))
+    names = {pack.name for pack in store.objects.packs()}
+
+    assert tidy_store(store, 2), "there is more to do"
+    assert {pack.name for pack in store.objects.packs()} == names
+
+
+def test_damage_is_left_alone_and_ends_it(store: PackStore) -> None:
+    """It is found by whoever needs it, or checks."""
+    one, two = text("a", 0), text("a", 1)
+    part = store.settle(one)
+    store.record(two, before={two: one})
+    flip(Path(part.path), 40)
+    store.reopen()
+    names = {pack.name for pack in store.objects.packs()}
+
+    assert not tidy_store(store)
+    store.reopen()
+    assert {pack.name for pack in store.objects.packs()} == names
+    assert store.objects.read(b"blob", blob(two)) == two
+
+
+def test_a_list_that_git_made_of_packs_goes_with_them(store: PackStore) -> None:
+    for number in range(6):
+        store.record(text("a", number))
+    git("--git-dir", store.path, "multi-pack-index", "write")
+    git("--git-dir", store.path, "update-server-info")
+    tidy_store(store)
+
+    assert_git_is_silent(store.path)
+    assert not (store.packs / "multi-pack-index").exists()
+    assert not (store.path / "objects" / "info" / "packs").exists()
+
+
+@pytest.mark.parametrize("act", ["create", "write", "fsync", "fsync directory", "commit"])
+def test_a_disk_that_fails_costs_nothing(store: PackStore, act: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is left open, or lies about after the next command."""
+    versions = [text("a", number) for number in range(6)]
+    store.record(*versions, before=dict(zip(versions[1:], versions, strict=False)))
+    names = {pack.name for pack in store.objects.packs()}
+    for pack in store.objects.packs():
+        pack.read(pack.ids()[0])
+    open_files = len(os.listdir("/proc/self/fd"))
+
+    def fail(done: str, path: str) -> None:
+        if done == act:
+            raise StoreFailed(path, "no more")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "before_write", fail)
+        with pytest.raises(StoreFailed):
+            tidy_store(store)
+
+    assert len(os.listdir("/proc/self/fd")) <= open_files
+    store.reopen()
+    assert {pack.name for pack in store.objects.packs()} == names
+    assert not [name for name in os.listdir(store.packs) if "tmp" in name]
+    assert not tidy_store(store)
+    for version in versions:
+        assert store.objects.read(b"blob", blob(version)) == version
+
+
+# What records do, for hosts that never tidy
+
+
+def test_a_journaled_pack_is_written_anew_with_deltas(store: PackStore) -> None:
+    versions = [text("a", number) for number in range(10)]
+    pack = store.record(*versions, before=dict(zip(versions[1:], versions, strict=False)))
+    size = pack.size
+    condense_one(store.objects, store.opened.journal, store.opened.publisher)
+    [condensed] = [pack for pack in store.objects.packs() if pack.find(blob(versions[0])) is not None]
+
+    assert condensed.size < size // 2
+    assert has_deltas(condensed)
+    assert max(depths_in(Path(condensed.path)).values()) > 1
+    assert [row.name for row in store.opened.journal.packs.rows(JOURNALED)] == [condensed.name]
+    store.reopen("another boot")
+    for version in versions:
+        assert store.objects.read(b"blob", blob(version)) == version
+    assert_git_is_silent(store.path)
+
+
+def test_a_pack_with_deltas_becomes_a_part_as_others_do(store: PackStore) -> None:
+    """Its deltas are of what may go elsewhere, or nowhere."""
+    versions = [text("a", number) for number in range(10)]
+    store.record(*versions, before=dict(zip(versions[1:], versions, strict=False)))
+    condense_one(store.objects, store.opened.journal, store.opened.publisher)
+    newer = text("a", 20)
+    store.record(newer, before={newer: versions[-1]})
+    tidy_store(store)
+
+    assert store.opened.journal.packs.rows() == []
+    for version in (*versions, newer):
+        assert store.objects.read(b"blob", blob(version)) == version
+    assert_git_is_silent(store.path)
+
+
+def test_what_cannot_be_made_smaller_stays_as_it_is(store: PackStore) -> None:
+    contents = [noise(300, number) for number in range(4)]
+    store.record(*contents)
+    for _ in range(3):
+        condense_one(store.objects, store.opened.journal, store.opened.publisher)
+
+    assert len(store.opened.journal.packs.rows()) == 1
+    for content in contents:
+        assert store.objects.read(b"blob", blob(content)) == content
+
+
+def test_packs_with_deltas_are_merged_as_they_stand(store: PackStore) -> None:
+    everything = []
+    for name in "abc":
+        versions = [text(name, number) for number in range(4)]
+        everything += versions
+        store.record(*versions, before=dict(zip(versions[1:], versions, strict=False)))
+        condense_one(store.objects, store.opened.journal, store.opened.publisher)
+    fresh = [pack for pack in store.objects.packs() if has_deltas(pack)]
+    store.opened.publisher.join(fresh)
+    [merged] = [pack for pack in store.objects.packs() if has_deltas(pack)]
+
+    assert (len(fresh), merged.count) == (3, 12)
+    for content in everything:
+        assert store.objects.read(b"blob", blob(content)) == content
+    assert_git_is_silent(store.path)
+
+
+@pytest.mark.limits(Limits(packs=PackLimits(many=4, much_bytes=2_000, slice_records=2)))
+def test_a_store_that_nobody_tidies_stays_small(shadow: Shadow, worktree: Path) -> None:
+    story = Story(worktree, shadow.store)
+    story.begin(shadow)
+    for number in range(40):
+        story.tell(shadow, number)
+    packs = list((shadow.store / "objects" / "pack").glob("*.pack"))
+
+    assert len(packs) < 30
+    assert any(max(depths_in(pack).values(), default=0) for pack in packs)
+    story.check(most=4)
+
+
+AT_CLOSE = replace(
+    LARGE_PACKS, much_bytes=2_000, slice_records=2, idle_bytes=0, worth_part=1 << 40, close_s=30
+)
+
+
+@pytest.mark.limits(Limits(packs=AT_CLOSE))
+def test_a_host_that_closes_a_store_leaves_less(worktree: Path, tmp_path: Path) -> None:
+    with Shadow(worktree, store=tmp_path / "s", settings={"min_free": 0}) as shadow:
+        for number in range(30):
+            (worktree / "a").write_bytes(text("a", number))
+            shadow.snapshot(f"m{number}")
+        many = len(sizes_of(shadow))
+    rows = read_timeline(tmp_path / "s", lambda journal: journal.packs.rows())
+
+    assert len(sizes_of(shadow)) < many // 2
+    assert len(rows) < 10
+    with Shadow(worktree, store=tmp_path / "s", settings={"min_free": 0}) as shadow:
+        shadow.restore("m3")
+        assert (worktree / "a").read_bytes() == text("a", 3)
