@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Concatenate, ParamSpec, TypeVar
 
+    from shadowtree.store.git_format import PackBytes
+    from shadowtree.store.repo import ShadowRepo
     from shadowtree.watching.watch import Watch
 
     P = ParamSpec("P")
@@ -266,6 +268,23 @@ class Access:
             return keep_budget(self.locked, self.settings)
         except ShadowError as error:
             return [f"the store could not be kept within its budget: {error}"]
+
+    # As a repository
+
+    def open_repo(self) -> ShadowRepo:
+        """Open the store as a repository of dulwich, with the conversation as it is now."""
+        from shadowtree.conversation.export import bring_up_to_date, is_up_to_date
+        from shadowtree.store.repo import ShadowRepo
+
+        with self.mutex:
+            if not is_up_to_date(self.open()):
+                with self.locked() as opened:
+                    bring_up_to_date(opened)
+            return ShadowRepo(self.store, self.locked, self._read_journaled)
+
+    def _read_journaled(self) -> list[PackBytes]:
+        with self.mutex:
+            return list(self._open_store().journal.packs.read_all())
 
     # A store that may be damaged
 

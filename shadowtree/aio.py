@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from shadowtree.results.messages import Watching
+    from shadowtree.store.repo import ShadowRepo
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -105,6 +106,11 @@ class AsyncShadow:
     def store(self) -> Path:
         """The directory of the store."""
         return self._shadow.store
+
+    @property
+    def repo(self) -> ShadowRepo:
+        """The store as a bare dulwich `Repo`; it blocks, as dulwich does: hosts go on in `to_thread`."""
+        return self._shadow.repo
 
     @property
     def session(self) -> str:

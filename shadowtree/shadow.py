@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from shadowtree.results.outcomes import Outcome, Plan
     from shadowtree.results.reports import CheckReport, Forgotten, Purged, SessionFigure, Stats, Swept, Usage
     from shadowtree.revert.requests import ActOptions, Options, Request, RevertOptions
+    from shadowtree.store.repo import ShadowRepo
 
     Recorded = TypeVar("Recorded", Message, Snapshot, Step, Message | None)
 
@@ -77,8 +78,7 @@ class Shadow:
     def for_session(self, session: str) -> Self:
         """Give the same shadow for another session: both share the store, the watcher and the memory."""
         other = type(self).__new__(type(self))
-        other._session = check_name(session, "session")
-        other._access = self._access
+        other._session, other._access = check_name(session, "session"), self._access
         other._cancellation = Cancellation()
         other._news = None if self._access.watch is None else self._access.watch.news
         return other
@@ -101,6 +101,11 @@ class Shadow:
         from pathlib import Path
 
         return Path(self._access.store)
+
+    @property
+    def repo(self) -> ShadowRepo:
+        """The store as a bare dulwich `Repo`, each time opened anew, with the messages so far as commits."""
+        return self._access.open_repo()
 
     @property
     def session(self) -> str:
@@ -315,8 +320,7 @@ class Shadow:
 
     def drain(self) -> bool:
         """Read the watcher's queue, in any thread; True if something may have changed since the last call."""
-        watch = self._access.watch
-        if watch is None:
+        if (watch := self._access.watch) is None:
             return True
         watch.drain()
         known, self._news = self._news, watch.news
@@ -358,11 +362,10 @@ class Shadow:
 
     def tidy(self, seconds: float) -> bool:
         """Spend idle time on repacking; True when all is done. From then on records leave more to it."""
-        has_more = True
         self._access.has_idle_time = True
         with suppress(Locked), self._access.locked(timeout_s=0) as opened:
-            has_more = opened.tidy(seconds)
-        return not has_more
+            return not opened.tidy(seconds)
+        return False
 
     def pin(self, id: str) -> Message:
         """Keep a message from being forgotten."""
@@ -419,8 +422,7 @@ class Shadow:
         access.require_store()
         with suppress(ShadowError):  # What is wrong with a store that cannot be opened is found below.
             access.open()
-        subject = Subject(access.store, access.worktree, access.held, progress)
-        return check_store(subject, read_data=read_data)
+        return check_store(Subject(access.store, access.worktree, access.held, progress), read_data=read_data)
 
     def repair(
         self, *, dry_run: bool = False, forget_lost: bool = False, progress: Progress | None = None

@@ -45,6 +45,8 @@ class OpenStore:
         """Whoever holds the lock next has nothing to make good, if it is this process."""
         self._has_resumed = False
         """Nothing had to be made good when the lock was taken."""
+        self.exported: tuple[object, dict[bytes, bytes]] | None = None
+        """The stamp of the rows that the refs of the conversation were made of, and what these name."""
         self._searched: dict[bytes, int] = {}
         """For paths above the size limit the last recorded tree in which they were looked for."""
 

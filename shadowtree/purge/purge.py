@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 
 from shadowtree.base.errors import NotConfirmed, StoreDamaged, StoreFailed, UnknownName
 from shadowtree.base.frozen import replace
@@ -182,6 +183,10 @@ def finish(opened: OpenStore, sweep: Sweep) -> tuple[int, int]:
         if not file.is_directory and (file.is_temporary or file.is_derived or file.is_of_commits):
             disk.remove_file(os.path.join(store, file.name))
     begin_ref(opened.layout)
+    # Names of sessions and branches are names of directories too.
+    for directory, _, _ in os.walk(os.path.join(store, "refs"), topdown=False):
+        with suppress(OSError):
+            os.rmdir(directory)
     opened.objects.refresh()
     swept = sweep(opened)
     if os.path.lexists(os.path.join(store, QUARANTINE)):

@@ -16,6 +16,7 @@ from shadowtree.config.settings import Settings, read_seconds
 from shadowtree.results.reports import Forgotten
 from shadowtree.retention.gc import Locked, Sweep
 from shadowtree.retention.policy import Choice, Keep, Remaining, choose, choose_lost
+from shadowtree.store.directory import list_own_refs
 from shadowtree.timeline.journal import Journal
 
 
@@ -81,6 +82,11 @@ def forget_lost(locked: Locked, messages: set[int], events: set[int], trees: set
 
 def forget(opened: OpenStore, planned: Forgetting, sweep: Sweep | None) -> None:
     """Mark it all as forgotten, or nothing if anything fails; with a `sweep`, only if that can free it."""
+    if list_own_refs(opened.layout.store):
+        from shadowtree.store.repo import drop_own_refs
+
+        drop_own_refs(opened.layout)
+        opened.objects.refresh()
     if sweep is not None:
         sweep.prove(opened, planned.trees)
     journal, time_ms = opened.journal, opened.limits.clock_ns() // 1_000_000

@@ -14,6 +14,7 @@ before anything else goes: a snapshot may have found in the store what nothing n
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from math import inf
@@ -26,9 +27,13 @@ from shadowtree.store.git_format import deflate
 from shadowtree.store.packs import Pack
 from shadowtree.store.repack import Repacker
 from shadowtree.store.walk import Walker
+from shadowtree.system import disk
 from shadowtree.system.syscalls import free_bytes
 from shadowtree.timeline.publish import remove_lists
 from shadowtree.timeline.tidy import run_job
+
+_INCOMING_S = 24 * 3600
+"""How long what comes in is waited for."""
 
 Locked = Callable[[], AbstractContextManager[OpenStore]]
 """Takes the lock of the store."""
@@ -93,6 +98,7 @@ class Sweep:
             self._trusted = len(live)
         has_more = self._take_loose(opened, live) or self._rewrite(opened, live)
         if not has_more:
+            _remove_incoming(opened)
             opened.journal.compact()
             (ids_before, bytes_before), (ids, bytes_) = self._before, _measure(opened)
             self.removed, self.freed = len(ids_before - ids), max(0, bytes_before - bytes_)
@@ -165,6 +171,17 @@ class Sweep:
             remove_lists(opened.layout)
             objects.remove_loose([*kept, *old])
         return bool(kept)
+
+
+def _remove_incoming(opened: OpenStore) -> None:
+    """Remove packs on their way in, of git or through `Shadow.repo`, that nobody wrote to for a day."""
+    since_s = opened.limits.clock_ns() / 1e9 - _INCOMING_S
+    for directory in (opened.layout.objects, opened.layout.packs):
+        with disk.store_errors(directory):
+            files = [entry for entry in os.scandir(directory) if entry.name.startswith("tmp_")]
+            old = [entry.path for entry in files if entry.stat().st_mtime < since_s]
+        for path in old:
+            disk.remove_file(path)
 
 
 def sweep_all(opened: OpenStore) -> tuple[int, int]:

@@ -40,6 +40,9 @@ HEAD_REF = "refs/heads/shadowtree"
 """What HEAD names: an empty commit, until the conversation is made into commits. Without any ref, git would
 complain of a store."""
 
+OWN_REFS = (b"refs/heads/sessions/", b"refs/heads/undone/", b"refs/heads/branches/", b"refs/shadowtree/")
+"""What the refs begin with that the conversation is made into; all others, but for HEAD's, are the user's."""
+
 _PACKED_REF = re.compile(rb"^([0-9a-f]{40}) (refs/.+)$", re.MULTILINE)
 _ID = re.compile(rb"[0-9a-f]{40}")
 _NEW_SUFFIX = ".new"
@@ -281,7 +284,7 @@ def begin_ref(layout: StoreLayout) -> None:
     pack.add(b"tree", EMPTY_TREE, 0, deflate(b""))
     pack.add(b"commit", commit, len(_ROOT_COMMIT), deflate(_ROOT_COMMIT))
     for file in pack.complete():
-        name_pack(layout.packs, file)
+        name_pack(layout.packs, file, has_row=False)
     disk.sync_names(layout.packs)
     # A temporary among the refs would be a broken one to git.
     disk.write_file(layout.ref, commit.hex().encode() + b"\n", beside=layout.config)
@@ -298,6 +301,11 @@ def list_refs(store: str) -> dict[bytes, bytes]:
             if _ID.fullmatch(content):
                 found[os.fsencode(os.path.relpath(path, store))] = bytes.fromhex(content.decode())
     return found
+
+
+def list_own_refs(store: str) -> dict[bytes, bytes]:
+    """Do the same for those that the conversation is made into."""
+    return {ref: id for ref, id in list_refs(store).items() if ref.startswith(OWN_REFS)}
 
 
 def _publish(building: str, store: str) -> None:

@@ -1,8 +1,8 @@
-"""dulwich's packs over ours: the one module that uses private names of dulwich.
+"""dulwich's packs over ours, and the list of what is in a pack that comes in.
 
 As it comes, dulwich maps packs into memory, where a file that is cut short kills the process, and checks no
-hash. Here each entry is read by itself, and what it comes to is hashed by `Objects`. The tests fail when a
-release of dulwich changes what is relied upon here.
+hash. Here each entry is read by itself, and what it comes to is hashed by `Objects`. Private names of dulwich
+are used here, and a few in `repo`; the tests fail when a release changes what is relied upon.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from struct import error as StructError
 from typing import Protocol
 
-from dulwich.errors import ApplyDeltaError
+from dulwich.errors import ApplyDeltaError, ObjectFormatException
 from dulwich.object_format import SHA1
 from dulwich.objects import ObjectID, RawObjectID
 from dulwich.pack import (
@@ -22,13 +22,14 @@ from dulwich.pack import (
     PackData,
     PackIndex,
     PackIndexEntry,
+    PackIndexer,
     UnpackedObject,
     UnresolvedDeltas,
     unpack_object_at,
 )
 
-from shadowtree.base.errors import StoreDamaged
-from shadowtree.store.git_format import KIND_NAMES, PackEntry, parse_entry_head
+from shadowtree.base.errors import InvalidInput, StoreDamaged
+from shadowtree.store.git_format import KIND_NAMES, KIND_NUMBERS, PackEntry, list_tree, parse_entry_head
 
 _FIRST_READ = 4096
 """Most entries have fewer bytes than this."""
@@ -87,11 +88,31 @@ class DulwichPack(BasePack):
         except _ERRORS as error:
             raise StoreDamaged(f"{self._data_path} has no whole object at {offset}") from error
 
+    def keep(self, msg: bytes | None = None) -> str:
+        """Refuse to say something else of whose the pack is."""
+        raise InvalidInput(f"{self._data_path} is kept already; Shadow.gc removes it when nothing needs it")
+
+    def unkeep(self) -> bool:
+        """Refuse to leave the pack to `git gc`."""
+        return bool(self.keep())
+
     def close(self) -> None:
         """Leave the file to the pack that has it."""
 
     def __del__(self) -> None:
         """Hold nothing that has to be closed."""
+
+
+class Indexer(PackIndexer):
+    """Lists the entries of a pack that comes in, and refuses trees that nobody could walk."""
+
+    def _result(self, unpacked: UnpackedObject) -> PackIndexEntry:
+        if unpacked.obj_type_num == KIND_NUMBERS[b"tree"]:
+            try:
+                list_tree(b"".join(unpacked.obj_chunks or ()), "in a pack")
+            except StoreDamaged as error:
+                raise ObjectFormatException(f"{unpacked.sha().hex()} is no tree") from error
+        return super()._result(unpacked)
 
 
 class _Data(PackData):

@@ -30,7 +30,7 @@ _LOOSE = r"objects/[0-9a-f]{2}/[0-9a-f]{38}"
 _OF_GIT = (
     r"objects/pack/pack-[0-9a-f]{40}\.(rev|bitmap|mtimes|promisor)|objects/pack/multi-pack-index.*"
     r"|objects/info/.*|info/.*|logs/.*|refs/.*|hooks/.*|branches/.*|packed-refs|description|gc\.(log|pid).*"
-    r"|[A-Z_]+HEAD|index|worktrees/.*|config\.worktree"
+    r"|[A-Z_]+HEAD|index|shallow|worktrees/.*|config\.worktree"
 )
 _KNOWN = re.compile(f"(?:{_OURS}|{_PACKS}|{_LOOSE}|{_OF_GIT})", re.DOTALL)
 _DERIVED = re.compile(

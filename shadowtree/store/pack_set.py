@@ -109,10 +109,24 @@ class PackSet:
         for content in self._journaled():
             pack = Pack.in_memory(self.path_of(content.name), content)
             if content.name not in self._recalled and pack.find(wanted) is not None:
-                self._note_table(pack)
-                self._recalled[content.name] = pack
+                self._recall(content.name, pack)
                 is_found = True
         return is_found
+
+    def recall_all(self) -> None:
+        """Let `find` give every pack of the timeline that has no files."""
+        for content in self._journaled():
+            if content.name not in self._packs.keys() | self._recalled.keys():
+                self._recall(content.name, Pack.in_memory(self.path_of(content.name), content))
+
+    def _recall(self, name: str, pack: Pack) -> None:
+        self._note_table(pack)
+        self._recalled[name] = pack
+
+    def hides_some(self) -> bool:
+        """Tell whether a pack has an index that cannot be read, so that nobody knows what is in it."""
+        names = (file.removesuffix(INDEX_SUFFIX) for file in self._stamps if file.endswith(INDEX_SUFFIX))
+        return any(name not in self._packs and name + PACK_SUFFIX in self._stamps for name in names)
 
     def lists(self, wanted: bytes) -> bool:
         """Tell whether the index of a pack names an object, as the last look tells; False is certain.

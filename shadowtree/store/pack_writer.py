@@ -3,7 +3,8 @@
 A small pack is given as bytes, for a row of the timeline, which makes it durable before it has files. A large
 one is written under a temporary name and synced, with its index, before a row names it; its files get their
 names after that (`timeline/publish`). A temporary file that no row names belongs to a process that died
-(invariant 10).
+(invariant 10). What comes through `Shadow.repo` is complete and durable before its files get names; no row
+names those.
 
 Beside each pack lies a `.keep`, there before the pack is: `git gc` and `git repack` leave such packs alone.
 """
@@ -12,9 +13,12 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from hashlib import sha1
+from io import BufferedRandom, FileIO
 
+from shadowtree.base.errors import StoreFailed
 from shadowtree.base.frozen import frozen
 from shadowtree.store.git_format import (
     INDEX_SUFFIX,
@@ -32,9 +36,19 @@ from shadowtree.store.git_format import (
     pack_header,
     start_deflate,
 )
+from shadowtree.store.packs import Pack
 from shadowtree.system import disk
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 _BUFFER_SIZE = 1 << 20
+INCOMING_PREFIX = "tmp_pack_"
+"""What the name of a pack begins with while it comes in: no row has such a name, and no holder of the lock
+takes it for one of a dead process before it is old."""
+FROM_OUTSIDE = b"written through Shadow.repo\n"
+"""What the `.keep` of a pack says that holds what is the user's; that of ours is empty."""
 _GIT_SUFFIXES = (".rev", ".bitmap", ".mtimes", ".promisor")
 """What real git puts beside the packs that it makes."""
 
@@ -314,7 +328,60 @@ class _Appending:
             self._part.cut_back(self._offset)
 
 
-# The files of packs that a row of the timeline names
+# Packs that come from outside
+
+
+class IncomingPack(BufferedRandom):
+    """The file of a pack that comes in, which takes long: the lock is not held meanwhile."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._path = os.path.join(directory, f"{INCOMING_PREFIX}{os.getpid()}-{os.urandom(6).hex()}")
+        super().__init__(_StoreFile(self._path, "x+b", opener=lambda path, _: disk.create_file(path)))
+
+    @contextmanager
+    def abandoned_if_it_fails(self) -> Iterator[None]:
+        """If the body raises, leave nothing."""
+        try:
+            yield
+        except BaseException:
+            self.abandon()
+            raise
+
+    def abandon(self) -> None:
+        """Remove it, and its index."""
+        with suppress(StoreFailed):
+            self.close()
+        remove_temporary(self._directory, PackFile("", os.path.basename(self._path)))
+
+    def complete(self, entries: Sequence[tuple[bytes, int, int]], checksum: bytes) -> PackFile:
+        """Make it durable, with an index of these entries, and read all of it back."""
+        self.flush()
+        disk.sync(self.fileno(), self._path)
+        self.close()
+        index = encode_pack_index(entries, checksum)
+        file = PackFile(f"pack-{checksum.hex()}", os.path.basename(self._path))
+        disk.write_file(os.path.join(self._directory, file.index), index)
+        pack = Pack.with_index(self._path, index)
+        try:
+            for id in pack.ids():
+                for _ in pack.stream_entry(id):
+                    pass
+        finally:
+            pack.close()
+        return file
+
+
+class _StoreFile(FileIO):
+    """A file whose errors are ours."""
+
+    def write(self, content: Any) -> int:  # Any: a buffer
+        disk.before_write("write", str(self.name))
+        with disk.store_errors(str(self.name)):
+            return super().write(content)
+
+
+# The files of packs
 
 
 def write_pack(directory: str, content: PackBytes) -> None:
@@ -330,19 +397,23 @@ def write_pack(directory: str, content: PackBytes) -> None:
         raise
 
 
-def name_pack(directory: str, pack: PackFile) -> None:
+def name_pack(directory: str, pack: PackFile, keep: bytes = b"", *, has_row: bool = True) -> None:
     """Give a pack that is complete its name; what was interrupted is done once more.
 
     The index comes last: nobody looks at a pack without one, and `git gc` removes an index without its pack.
+    Of a pack that no row names it comes first: the next holder of the lock removes it if no pack follows.
+    What the `.keep` says is durable before both.
     """
-    path, temporary = os.path.join(directory, pack.name), os.path.join(directory, pack.temporary)
-    if not os.path.lexists(path + KEEP_SUFFIX):
+    path = os.path.join(directory, pack.name)
+    if keep:
+        disk.write_file(path + KEEP_SUFFIX, keep)
+    elif not os.path.lexists(path + KEEP_SUFFIX):
         disk.place_file(path + KEEP_SUFFIX, b"")
-    if os.path.lexists(temporary):
-        disk.rename(temporary, path + PACK_SUFFIX)
-    index = os.path.join(directory, pack.index)
-    if os.path.lexists(index):
-        disk.rename(index, path + INDEX_SUFFIX)
+    files = [(pack.temporary, PACK_SUFFIX), (pack.index, INDEX_SUFFIX)]
+    for file, suffix in files if has_row else reversed(files):
+        temporary = os.path.join(directory, file)
+        if os.path.lexists(temporary):
+            disk.rename(temporary, path + suffix)
 
 
 def remove_temporary(directory: str, pack: PackFile) -> None:

@@ -190,11 +190,12 @@ class Pack:
         head = self.read_head(offset)
         if head.base is None and head.kind_number in KIND_NAMES:
             return KIND_NAMES[head.kind_number], head.size, self._inflate(head)
-        kind, content = self._reader.read_at(offset)
+        kind, content = self.reader.read_at(offset)
         return kind, len(content), iter([content])
 
     @cached_property
-    def _reader(self) -> DulwichPack:
+    def reader(self) -> DulwichPack:
+        """The same pack, as dulwich knows packs."""
         from shadowtree.store.dulwich_packs import DulwichPack
 
         return DulwichPack(self)

@@ -77,7 +77,8 @@ class Repacker:
     """One look at the packs of a store: what waits for which part, and which job is worth it.
 
     `fresh` gives by the names of fresh packs, the oldest first, which object came in place of which. With
-    `live`, all else goes, and packs that are not ours are taken apart but for those that are `left_alone`.
+    `live`, all else goes, and packs that are not ours are taken apart but for those that are `left_alone`;
+    without it, these stay as they are.
     """
 
     def __init__(
@@ -92,7 +93,9 @@ class Repacker:
         self._limits = limits
         self._live = live
         packs = [pack for pack in objects.packs() if pack not in left_alone]
-        foreign = [] if live is None else [pack for pack in packs if not pack.is_ours]
+        foreign = [pack for pack in packs if not pack.is_ours]
+        if live is None:
+            packs, foreign = [pack for pack in packs if pack not in foreign], []
         self._fresh = [*foreign, *(pack for pack in packs if pack.name in fresh and pack not in foreign)]
         self._parts = [pack for pack in packs if pack not in self._fresh]
         self._before = dict(pair for pairs in fresh.values() for pair in pairs)

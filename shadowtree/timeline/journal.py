@@ -64,7 +64,7 @@ class Journal:
     """
 
     def __init__(self, path: str, limits: Limits = DEFAULT_LIMITS) -> None:
-        self._db = Database(path, free_bytes=limits.timeline_free_bytes)
+        self.database = self._db = Database(path, free_bytes=limits.timeline_free_bytes)
         self.packs = PackRows(self._db)
         self.retention = RetentionRows(self._db)
         self.purges = PurgeRows(self._db)

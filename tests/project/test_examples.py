@@ -1,4 +1,4 @@
-"""The examples do what they show, as programs of their own: an agent at a prompt, an agent server."""
+"""The examples do what they show, as programs of their own: an agent, a server, a look with dulwich."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 AGENT = [sys.executable, str(ROOT / "examples" / "agent.py")]
 SERVER = [sys.executable, str(ROOT / "examples" / "server.py"), "--port", "0"]
+REPO = [sys.executable, str(ROOT / "examples" / "repo.py")]
 PATIENCE_S = 60
 
 PRICES = 'PRICES = {"tea": 4, "cake": 6}\n'
@@ -44,7 +45,7 @@ AFTER: list[Tree] = [
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_needs_only_the_standard_library_and_the_package(path: Path) -> None:
+def test_an_example_needs_only_what_comes_with_the_package(path: Path) -> None:
     imported = {
         name.partition(".")[0]
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
@@ -57,7 +58,45 @@ def test_an_example_needs_only_the_standard_library_and_the_package(path: Path) 
         )
     }
 
-    assert imported <= sys.stdlib_module_names | {"shadowtree"}
+    assert imported <= sys.stdlib_module_names | {"shadowtree", "dulwich"}
+
+
+# The repository
+
+
+def look(*words: str) -> tuple[int, str, str]:
+    done = subprocess.run([*REPO, *words], env=surroundings(), capture_output=True, text=True, check=False)
+    return done.returncode, re.sub(r"\b[0-9a-f]{8}\b", "ID", done.stdout), done.stderr
+
+
+def test_the_repository_lists_messages_with_what_they_changed(worktree: Path) -> None:
+    with Shadow(worktree, settings={"min_free": 0}) as shadow:
+        make_tree(worktree, {"a.txt": "one\n"})
+        with shadow.message("m1", text="Change a, add b"):
+            make_tree(worktree, {"a.txt": "two\n", "sub": {"b.txt": "b\n"}})
+        with shadow.message("m2", text="Remove a"):
+            (worktree / "a.txt").unlink()
+
+    assert look(str(worktree)) == (
+        0,
+        "ID Remove a\n  delete a.txt\n"
+        "ID Change a, add b\n  modify a.txt\n  add sub/b.txt\n"
+        "ID State before the first message\n  add a.txt\n",
+        "",
+    )
+    assert look(str(worktree), "a.txt") == (
+        0,
+        "ID Remove a\n  (not there)\nID Change a, add b\ntwo\nID State before the first message\none\n",
+        "",
+    )
+    assert "Shadowtree-Id: m1" in look(str(worktree), "--log")[1]
+    assert_tree(worktree, {"sub": {"b.txt": "b\n"}})
+
+
+def test_the_repository_of_nothing_is_one_line(worktree: Path) -> None:
+    code, out, error = look(str(worktree))
+
+    assert (code, out, error.count("\n")) == (1, "", 1)
 
 
 # The agent

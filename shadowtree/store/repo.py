@@ -1,0 +1,498 @@
+"""A store as a repository of dulwich, for who wants to read it, or to keep something of their own in it.
+
+As it comes, dulwich follows `core.worktree` into the user's files, reads the user's configuration, maps packs
+into memory, checks few hashes, writes what a power cut takes, and waits for ever for a lock file that a dead
+process left. Here objects are read by `Objects`: checked, and from the next copy if one is damaged. What is
+written is durable before the call returns. What would lose something is refused.
+
+Beside those in `dulwich_packs`, these private names of dulwich are used: `_bound_read_callables`,
+`_check_refname`, `_put_named_file`, `_remove_pack`, `_update_pack_cache`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from io import BytesIO
+from typing import Any, BinaryIO, NoReturn
+
+from dulwich.attrs import GitAttributes
+from dulwich.config import ConfigFile, StackedConfig
+from dulwich.errors import NoIndexPresent, RefFormatError
+from dulwich.object_format import SHA1
+from dulwich.object_store import (
+    BaseObjectStore,
+    DiskObjectStore,
+    GraphTraversalReachability,
+    PackCapableObjectStore,
+    _bound_read_callables,
+)
+from dulwich.objects import ZERO_SHA, ObjectID, RawObjectID, ShaFile, hex_to_sha, sha_to_hex, valid_hexsha
+from dulwich.pack import (
+    Pack,
+    PackStreamCopier,
+    PackStreamReader,
+    UnpackedObject,
+    extend_pack,
+    full_unpacked_object,
+)
+from dulwich.refs import SYMREF, DiskRefsContainer, Ref, SymrefLoop, refname_is_safe, write_packed_refs
+from dulwich.repo import Repo
+
+from shadowtree.base.errors import InvalidInput, ShadowError, StoreDamaged, StoreFailed
+from shadowtree.store.directory import StoreLayout, begin_ref, list_own_refs
+from shadowtree.store.dulwich_packs import Indexer
+from shadowtree.store.git_format import (
+    EMPTY_TREE,
+    KEEP_SUFFIX,
+    KIND_NUMBERS,
+    PACK_SUFFIX,
+    PackBytes,
+    deflate,
+    list_tree,
+    object_id,
+)
+from shadowtree.store.objects import Objects
+from shadowtree.store.pack_writer import (
+    FROM_OUTSIDE,
+    IncomingPack,
+    PackFile,
+    PackWriter,
+    name_pack,
+    remove_pack,
+)
+from shadowtree.store.packs import Pack as OurPack
+from shadowtree.system import disk
+
+Locked = Callable[[], AbstractContextManager[object]]
+"""Takes the lock of the store."""
+
+_MANY = 16
+"""With so many small packs, these are joined: each object that is added alone is a pack."""
+_SMALL_BYTES = 1 << 20
+
+
+class ShadowRepo(Repo):
+    """A store as a bare repository: no working copy, index, hooks, filters or reflogs."""
+
+    def __init__(self, store: str, locked: Locked, journaled: Callable[[], Iterable[PackBytes]]) -> None:
+        self._locked = locked
+        objects = ShadowObjectStore(StoreLayout(store), locked, journaled)
+        super().__init__(store, objects, bare=True, controldir=store, commondir=store)
+        # The configuration tells real git of the worktree, and dulwich follows it.
+        self.bare, self.path = True, store
+        self.refs = ShadowRefs(store, locked)
+        self.hooks.clear()
+
+    def get_config(self) -> ConfigFile:
+        """Read the configuration of the store, which nobody but shadowtree writes."""
+        path = StoreLayout(self.commondir()).config
+        try:
+            return _Config.from_path(path, expand_includes=False)
+        except (OSError, ValueError) as error:
+            raise StoreDamaged(f"{path} cannot be read") from error
+
+    def get_config_stack(self) -> StackedConfig:
+        """Give the configuration of the store alone: nothing of the user's, nothing of the environment's."""
+        return StackedConfig([self.get_config()])
+
+    def get_gitattributes(self, tree: bytes | None = None) -> GitAttributes:
+        """Know of no attributes, so that no filter ever runs."""
+        del tree
+        return GitAttributes()
+
+    def index_path(self) -> str:
+        """Have no index; without one dulwich checks out nothing."""
+        raise NoIndexPresent
+
+    def _put_named_file(self, path: str, contents: bytes) -> None:
+        with self._locked():
+            disk.write_file(os.path.join(self.controldir(), path), contents)
+
+
+class _Config(ConfigFile):
+    """The configuration of a store, to be read."""
+
+    def write_to_path(self, path: str | os.PathLike[str] | None = None) -> None:
+        raise InvalidInput(f"the configuration of a store is shadowtree's own: {path or self.path}")
+
+
+# Refs
+
+
+class ShadowRefs(DiskRefsContainer):
+    """The refs of a store, written durably by the holder of its lock; no reflog is written.
+
+    dulwich's own files would be open to others for a moment, and a kill in it would leave them so.
+    """
+
+    def __init__(self, store: str, locked: Locked = nullcontext) -> None:
+        super().__init__(store)
+        self._store = store
+        self._locked = locked
+
+    def update(self, refs: Mapping[bytes, bytes | None]) -> None:
+        """Let refs name these objects, by their raw ids; None: let there be no such ref."""
+        with self._writing():
+            for name, id in refs.items():
+                if id is None:
+                    self._remove(Ref(name))
+                else:
+                    self._write(Ref(name), sha_to_hex(RawObjectID(id)))
+
+    # Any: who did it when and why, which only a reflog would tell
+
+    def set_if_equals(self, name: Ref, old_ref: Any, new_ref: Any, *rest: Any, **named: Any) -> bool:
+        """Let a ref, or the one that it leads to, name an object, if it names `old_ref` or that is None."""
+        with self._writing():
+            ref = self._resolve(name)
+            if old_ref is not None and (self.read_ref(ref) or ZERO_SHA) != old_ref:
+                return False
+            self._write(ref, new_ref)
+            return True
+
+    def add_if_new(self, name: Ref, ref: ObjectID, *rest: Any, **named: Any) -> bool:
+        """Let a ref name an object, unless it names one."""
+        with self._writing():
+            resolved = self._resolve(name)
+            if self.read_ref(resolved):
+                return False
+            self._write(resolved, ref)
+            return True
+
+    def set_symbolic_ref(self, name: Ref, other: Ref, *rest: Any, **named: Any) -> None:
+        """Let a ref lead to another one."""
+        for each in (name, other):
+            self._check_refname(each)
+        with self._writing():
+            self._write(name, SYMREF + other)
+
+    def remove_if_equals(self, name: Ref, old_ref: ObjectID | None, *rest: Any, **named: Any) -> bool:
+        """Remove a ref, if it names `old_ref` or that is None."""
+        self._check_refname(name)
+        with self._writing():
+            if old_ref is not None and (self.read_ref(name) or ZERO_SHA) != old_ref:
+                return False
+            self._remove(name)
+            return True
+
+    def add_packed_refs(self, new_refs: Mapping[Ref, ObjectID | None]) -> None:
+        """Put refs into `packed-refs`, or take them from there, and leave no file of theirs."""
+        for ref in new_refs:
+            self._check_refname(ref)
+        with self._writing():
+            packed = {**self.get_packed_refs(), **new_refs}
+            self._write_packed({ref: id for ref, id in packed.items() if id is not None})
+            for ref in new_refs:
+                self._remove_file(ref)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Hold the lock, and remove the lock files of processes that died: nobody else writes refs now."""
+        with self._locked():
+            found = [os.path.join(self._store, f"{name}.lock") for name in ("HEAD", "packed-refs")]
+            for directory, _, files in os.walk(os.path.join(self._store, "refs")):
+                found += [os.path.join(directory, name) for name in files if name.endswith(".lock")]
+            for path in filter(os.path.lexists, found):
+                disk.remove_file(path)
+            yield
+
+    def _resolve(self, name: Ref) -> Ref:
+        """Name the ref that one leads to; RefFormatError if it could be no file among the refs."""
+        self._check_refname(name)
+        with suppress(SymrefLoop):
+            name = self.follow(name)[0][-1]
+        if not refname_is_safe(name):
+            raise RefFormatError(name)
+        return name
+
+    def _write(self, ref: Ref, content: bytes) -> None:
+        if not (valid_hexsha(content) or content.startswith(SYMREF)):
+            raise ValueError(f"{content!r} is neither an id nor a symbolic ref")
+        path = os.fsdecode(self.refpath(ref))
+        if any(each.startswith(ref + b"/") or ref.startswith(each + b"/") for each in self.get_packed_refs()):
+            raise StoreFailed(path, "another ref is in its way")
+        above = os.path.dirname(path)
+        is_new = not os.path.isdir(above)
+        disk.make_directories(above)
+        disk.write_file(path, content + b"\n", beside=StoreLayout(self._store).config)
+        while is_new and above != self._store:
+            above = os.path.dirname(above)
+            disk.sync_names(above)
+
+    def _remove(self, ref: Ref) -> None:
+        # The file last, so that what was packed before does not come back.
+        packed = self.get_packed_refs()
+        if ref in packed:
+            self._write_packed({each: id for each, id in packed.items() if each != ref})
+        self._remove_file(ref)
+
+    def _remove_file(self, ref: Ref) -> None:
+        """Remove the file of a ref, and the directories that are empty then, but for git's own."""
+        path = os.fsdecode(self.refpath(ref))
+        disk.remove_file(path)
+        above, own = os.path.dirname(path), os.path.dirname(StoreLayout(self._store).ref)
+        with suppress(OSError):
+            while len(above) > len(own):
+                os.rmdir(above)
+                above = os.path.dirname(above)
+        if os.path.isdir(above):
+            disk.sync_names(above)
+
+    def _write_packed(self, refs: Mapping[Ref, ObjectID]) -> None:
+        content = BytesIO()
+        write_packed_refs(content, refs)
+        disk.write_file(os.path.join(self._store, "packed-refs"), content.getvalue())
+
+
+def drop_own_refs(layout: StoreLayout) -> None:
+    """Remove the refs that the conversation was made into, so that they keep nothing alive.
+
+    Only for the holder of the lock. They are made again when somebody asks for the repository.
+    """
+    begin_ref(layout)
+    ShadowRefs(layout.store).update(dict.fromkeys(list_own_refs(layout.store)))
+
+
+# Objects
+
+
+class ShadowObjectStore(DiskObjectStore):
+    """The objects of a store, for dulwich. `packs` are read unchecked; everything else is checked."""
+
+    def __init__(
+        self, layout: StoreLayout, locked: Locked, journaled: Callable[[], Iterable[PackBytes]] = tuple
+    ) -> None:
+        super().__init__(layout.objects, object_format=SHA1)
+        self._packs = layout.packs
+        self._locked = locked
+        self._objects = Objects(layout.objects, journaled=journaled)
+
+    def close(self) -> None:
+        """Let go of every file; what is asked for later opens what it needs."""
+        self._objects.close()
+        super().close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_objects"):
+            self._objects.close()
+
+    # Reading
+
+    def get_raw(self, name: RawObjectID | ObjectID) -> tuple[int, bytes]:
+        """Read an object whole; KeyError if there is none, StoreDamaged if no copy of it is whole."""
+        id = _as_raw(name)
+        if id == EMPTY_TREE:
+            return KIND_NUMBERS[b"tree"], b""
+        try:
+            kind, content = self._objects.read_any(id)
+        except StoreDamaged:
+            # What is in a pack without a readable index is unknown, not absent (invariant 7).
+            if self._objects.is_listed(id) or self._objects.pack_set.hides_some():
+                raise
+            raise KeyError(name) from None
+        return KIND_NUMBERS[kind], content
+
+    def __contains__(self, sha: ObjectID) -> bool:
+        """Tell whether an object is here and whole, so that who fetches gets anew what is damaged."""
+        id = _as_raw(sha)
+        return id == EMPTY_TREE or self._objects.has(id) or self._objects.prove(id)
+
+    def contains_packed(self, sha: ObjectID | RawObjectID) -> bool:
+        """Tell whether the index of a pack names an object."""
+        packs, id = self._objects.pack_set, _as_raw(sha)
+        return packs.lists(id) or (self._objects.refresh() and packs.lists(id)) or packs.recall(id)
+
+    def contains_loose(self, sha: ObjectID) -> bool:
+        """Tell whether an object has a file of its own."""
+        self._objects.refresh()
+        return self._objects.loose.has_file(_as_raw(sha))
+
+    @property
+    def packs(self) -> list[Pack]:
+        """Every pack, those that only rows of the timeline hold too."""
+        self._objects.refresh()
+        self._objects.pack_set.recall_all()
+        return [pack.reader for pack in self._objects.pack_set.all_packs()]
+
+    def __iter__(self) -> Iterator[ObjectID]:
+        ids = {id for pack in self.packs for id in pack}
+        return iter(ids | {sha_to_hex(RawObjectID(id)) for id in self._objects.loose.ids()})
+
+    iter_prefix = BaseObjectStore.iter_prefix
+    iterobjects_subset = PackCapableObjectStore.iterobjects_subset
+
+    def get_unpacked_object(self, sha1: bytes, *, include_comp: bool = False) -> UnpackedObject:
+        """Give an object, never as a delta, and never deflated: dulwich writes corrupt packs of those."""
+        del include_comp
+        return full_unpacked_object(self[ObjectID(sha1)])
+
+    def iter_unpacked_subset(
+        self,
+        shas: Iterable[ObjectID | RawObjectID],
+        *,
+        include_comp: bool = False,
+        allow_missing: bool = False,
+        convert_ofs_delta: bool = True,
+    ) -> Iterator[UnpackedObject]:
+        """Give objects as `get_unpacked_object` does."""
+        del include_comp, convert_ofs_delta
+        ids = (ObjectID(sha) for sha in shas)
+        return map(full_unpacked_object, self.iterobjects_subset(ids, allow_missing=allow_missing))
+
+    # What git derives from packs may be older than they are, or damaged
+
+    @property
+    def alternates(self) -> list[BaseObjectStore]:
+        """Nothing: a store stands alone."""
+        return []
+
+    def get_midx(self) -> None:
+        """Know of no index of several packs."""
+
+    def get_commit_graph(self) -> None:
+        """Know of no list of commits."""
+
+    def get_reachability_provider(self, prefer_bitmaps: bool = True) -> GraphTraversalReachability:
+        """Look at the objects themselves."""
+        del prefer_bitmaps
+        return GraphTraversalReachability(self)
+
+    def _update_pack_cache(self) -> list[Pack]:
+        """Let dulwich open no pack by itself."""
+        return []
+
+    # Writing
+
+    def add_object(self, obj: ShaFile) -> None:
+        """Write an object, durably, also if one is here: that may be damaged, or about to go."""
+        self.add_objects([(obj, None)])
+
+    def add_objects(
+        self, objects: Sequence[tuple[ShaFile, str | None]], progress: Callable[..., None] | None = None
+    ) -> Pack | None:
+        """Write objects into a pack of their own, durably."""
+        del progress
+        ready = [_deflate(obj) for obj, _ in objects]
+        if not ready:
+            return None
+        with self._locked():
+            writer = PackWriter(self._packs)
+            try:
+                for object in ready:
+                    writer.add(*object)
+                (file,) = writer.complete()
+            except BaseException:
+                writer.abandon()
+                raise
+            pack = self._publish(file)
+            # It is written, so nothing after it can fail (invariant 11).
+            with suppress(ShadowError):
+                self._join_small()
+        return pack
+
+    def add_pack(self) -> tuple[BinaryIO, Callable[[], None], Callable[[], None]]:
+        """Give a file to write a pack to, what publishes it durably, and what throws it away."""
+        file = IncomingPack(self._packs)
+
+        def commit() -> Pack | None:
+            if not file.tell():
+                file.abandon()
+                return None
+            with file.abandoned_if_it_fails():
+                file.seek(0)
+                reader = PackStreamReader(SHA1.hash_func, file.read)
+                indexer = Indexer(file, SHA1.hash_func, resolve_ext_ref=self.get_raw)
+                for unpacked in reader.read_objects():
+                    indexer.record(unpacked)
+                return self._complete(file, indexer)
+
+        return file, commit, file.abandon  # type: ignore[return-value]  # as in dulwich
+
+    def add_thin_pack(
+        self,
+        read_all: Callable[[int], bytes],
+        read_some: Callable[[int], bytes] | None,
+        progress: Callable[..., None] | None = None,
+        *,
+        max_input_size: int | None = None,
+    ) -> Pack:
+        """Read a pack from a stream, add what its deltas are made of, and publish it durably."""
+        if max_input_size:
+            read_all, read_some = _bound_read_callables(read_all, read_some, max_input_size)
+        file = IncomingPack(self._packs)
+        with file.abandoned_if_it_fails():
+            indexer = Indexer(file, SHA1.hash_func, resolve_ext_ref=self.get_raw)
+            copier = PackStreamCopier(SHA1.hash_func, read_all, read_some, file, delta_iter=indexer)  # type: ignore[arg-type]  # as in dulwich
+            copier.verify(progress)
+            return self._complete(file, indexer)
+
+    def _complete(self, file: IncomingPack, indexer: Indexer) -> Pack:
+        """List what came in by what it hashes to, read it back, and publish it."""
+        file.flush()
+        entries = [(id, offset, crc or 0) for id, offset, crc in indexer]
+        checksum, bases = extend_pack(file, set(indexer.ext_refs()), self.get_raw, SHA1)
+        pack = file.complete(sorted([*entries, *bases]), checksum)
+        with self._locked():
+            return self._publish(pack)
+
+    def _publish(self, file: PackFile) -> Pack:
+        """Give a pack its name, durably."""
+        name_pack(self._packs, file, FROM_OUTSIDE, has_row=False)
+        disk.sync_names(self._packs)
+        self._objects.refresh()
+        for pack in self._objects.packs():
+            if pack.name == file.name:
+                return pack.reader
+        raise StoreFailed(os.path.join(self._packs, file.name), "another process removed it")
+
+    def _join_small(self) -> None:
+        """Put many small packs that were written here into one."""
+        small = [pack for pack in self._objects.packs() if pack.size <= _SMALL_BYTES and _is_plain(pack)]
+        if len(small) < _MANY:
+            return
+        writer = PackWriter(self._packs)
+        try:
+            for pack in small:
+                for id, _, crc in pack.entries():
+                    if id not in writer:
+                        writer.copy(id, [pack.read_entry(id)[0]], crc)
+            (file,) = writer.complete()
+        except BaseException:
+            writer.abandon()
+            raise
+        self._publish(file)
+        for pack in small:
+            # The index alone is removed by the next holder of the lock.
+            disk.remove_file(pack.path)
+            remove_pack(self._packs, pack.name)
+        self._objects.refresh()
+
+    # Refused
+
+    def _refuse(self, *args: object, **named: object) -> NoReturn:
+        raise InvalidInput("this could lose what messages need, or miss it later; Shadow.gc frees the rest")
+
+    prune = repack = pack_loose_objects = delete_loose_object = _remove_pack = _refuse
+    add_alternate_path = generate_pack_bitmaps = write_midx = write_commit_graph = _refuse
+
+
+def _as_raw(name: bytes) -> bytes:
+    return name if len(name) == 20 else hex_to_sha(ObjectID(name))
+
+
+def _deflate(obj: ShaFile) -> tuple[bytes, bytes, int, bytes]:
+    """Give the kind of an object, its id, its size, and its content deflated."""
+    kind, content = obj.type_name, obj.as_raw_string()
+    if kind == b"tree":
+        list_tree(content, "to be written")
+    return kind, object_id(kind, content), len(content), deflate(content)
+
+
+def _is_plain(pack: OurPack) -> bool:
+    """Tell whether a pack was written here, object by object, and has no deltas."""
+    keep = disk.read_if_there(pack.path.removesuffix(PACK_SUFFIX) + KEEP_SUFFIX)
+    return keep == FROM_OUTSIDE and all(
+        pack.read_head(offset).base is None for _, offset, _ in pack.entries()
+    )
