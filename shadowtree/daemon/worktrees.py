@@ -38,6 +38,8 @@ _LAST_BURST_S = 5.0
 """How long the last burst may take to be recorded."""
 _AGAIN_S = 60.0
 """After how long recording is tried again that a bug has ended."""
+_TIDY_S = 1.0
+"""How long one moment of tidying takes at most: as long as the largest part takes to be rewritten."""
 _GLANCE_S = 0.1
 """How long `watch status` waits for a worktree that is in use."""
 
@@ -440,7 +442,7 @@ class Worktrees:
 
     async def _tidy(self, served: Served) -> None:
         try:
-            served.is_tidy = await in_thread(served.shadow.tidy, 0)
+            served.is_tidy = await in_thread(served.shadow.tidy, _TIDY_S)
         except ShadowError as error:
             LOG.info("tidying %s failed: %s", served.store, error)
             served.is_tidy = True

@@ -30,6 +30,7 @@ from shadowtree.retention.policy import Choice, choose_up_to, join_choices, rank
 from shadowtree.retention.usage import PathSizes
 from shadowtree.store import directory as stores
 from shadowtree.store.directory import StoreLayout
+from shadowtree.store.walk import Walker
 from shadowtree.system import disk
 from shadowtree.timeline.database import BEYOND
 
@@ -206,6 +207,9 @@ def read_stats(opened: OpenStore, site: Site) -> Stats:
     records = list(journal.live_trees())
     sizes = PathSizes(opened.objects)
     sizes.add(record for record in reversed(records) if record.number not in going)
+    walker = Walker(opened.objects)
+    walker.walk_any(stores.list_refs(layout.store).values())
+    sizes.add_others(walker.reached)
     needed = sizes.total
     sizes.add(record for record in reversed(records) if record.number in going)
     packs, object_bytes = opened.objects.stored_bytes()

@@ -82,6 +82,11 @@ class PathSizes:
             for blob in record.blobs_beside:
                 self._add(blob, None)
 
+    def add_others(self, ids: Iterable[bytes]) -> None:
+        """Weigh objects that are needed though no tree has them."""
+        for id in ids:
+            self._add(id, None)
+
     def _add_below(self, root: bytes, *, is_files: bool) -> None:
         waiting = [(ROOT, root)]
         while waiting:
@@ -153,7 +158,8 @@ def measure_claims(
 
 
 def _weigh(objects: Objects, wanted: bytes) -> int:
-    return 0 if wanted == EMPTY_TREE else objects.stored_size(wanted)
+    # The empty tree need not be stored.
+    return 0 if wanted == EMPTY_TREE and not objects.is_listed(wanted) else objects.stored_size(wanted)
 
 
 def _places(path: RelPath, top: RelPath, depth: int, *, is_file: bool) -> Iterator[_Place]:
