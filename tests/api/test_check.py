@@ -555,12 +555,20 @@ def test_an_index_is_made_anew_from_its_pack(recorded: Shadow, act: Callable[[Pa
 @pytest.mark.parametrize("suffix", [".idx", ".pack"])
 def test_packs_of_git_with_deltas_are_mended_too(recorded: Shadow, worktree: Path, suffix: str) -> None:
     for number in range(12):
-        (worktree / "c").write_text("".join(f"line {line} of {number}\n" for line in range(50 + number)))
+        (worktree / "c").write_text("".join(f"line {line} {line == number}\n" for line in range(50 + number)))
         recorded.track()
     old = packs_of(recorded)
     ids = git("--git-dir", recorded.store, "cat-file", "--batch-all-objects", "--batch-check=%(objectname)")
     subprocess.run(
-        ["git", "--git-dir", recorded.store, "pack-objects", "-q", old[0].with_name("pack")],
+        [
+            "git",
+            "--git-dir",
+            recorded.store,
+            "pack-objects",
+            "-q",
+            "--no-reuse-delta",
+            old[0].with_name("pack"),
+        ],
         input=ids.encode(),
         check=True,
         capture_output=True,

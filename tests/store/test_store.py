@@ -10,6 +10,7 @@ import shutil
 import signal
 import sqlite3
 import stat
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from hashlib import sha256
@@ -1242,7 +1243,7 @@ def damages(path: Path) -> Iterator[tuple[str, Callable[[], None]]]:
 
 
 def all_damages(store: Path) -> list[tuple[Path, str, Callable[[], None]]]:
-    paths = sorted((store / "objects" / "pack").iterdir())
+    paths = sorted(path for path in (store / "objects" / "pack").iterdir() if path.suffix != ".keep")
     return [(path, what, damage) for path in paths for what, damage in damages(path)]
 
 
