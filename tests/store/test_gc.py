@@ -96,6 +96,30 @@ def test_what_comes_of_it_is_all_that_live_trees_and_refs_lead_to(shadow: Shadow
     assert set(read_all(shadow.store)) == set(listed.split())
 
 
+def test_what_is_kept_beside_a_tree_stays_as_long_as_the_tree(shadow: Shadow, worktree: Path) -> None:
+    """An act replaced, or wrote, what no rule covers: it is in no tree, and can be brought back."""
+    tell(shadow, worktree, 3)
+    with shadow._access.locked() as opened:
+        last = opened.journal.live_trees()[-1]
+        pack = opened.objects.start_pack()
+        beside = opened.objects.put(pack, b"blob", b"beside")
+        opened.publisher.publish(pack)
+        with opened.publisher.recording():
+            record = opened.journal.add_tree(
+                tree=last.tree, facts=last.facts, also=[beside], files=last.files, time_s=1
+            )
+    run(shadow)
+    kept = is_stored(shadow, b"beside")
+    (worktree / "a").write_text("the last tree stays")
+    shadow.track()
+    with shadow._access.locked() as opened:
+        opened.journal.retention.forget_trees([record.number], 1)
+    run(shadow)
+
+    assert kept
+    assert not is_stored(shadow, b"beside")
+
+
 def test_nothing_to_free_frees_nothing_and_leaves_the_packs(shadow: Shadow, worktree: Path) -> None:
     tell(shadow, worktree, 10)
     run(shadow)
