@@ -315,7 +315,7 @@ def test_an_editor_that_saves_at_any_moment_of_an_act_loses_nothing(
                 break
             editor.forget()
 
-        assert number > 20
+        assert number > 12
 
 
 class LineEditor(Editor):

@@ -512,7 +512,7 @@ def test_who_comes_too_late_to_make_a_store_leaves_the_temporaries_of_who_writes
     visits: list[str] = []
 
     def come_too_late(act: str, path: str) -> None:
-        if act == "rename" and path.startswith(f"{store}/objects/pack/") and path.endswith(".pack"):
+        if act == "rename" and path.startswith(str(store) + os.sep) and path.endswith(".idx"):
             visits.append(path)
             stores.create(str(store), str(worktree), lambda layout: None)
 
