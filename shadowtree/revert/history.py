@@ -159,14 +159,29 @@ class History:
         rest = {message.number: message.rest for message in messages}
         paths = {change.path for message in messages for change in (*message.changes, *message.rest)}
         first = min(counted, default=NOW)
-        changes: dict[int, list[Change]] = {}
-        if self.session.number is not None and first != NOW:
-            for number, change in self.journal.changes_since(paths, first - 1, self.session.number):
-                changes.setdefault(number, []).append(change)
-        changes |= counted
+        changes = self._changes_since(paths, first - 1) | counted
         events = self._list(self.journal.events(sorted(changes.keys() - {NOW})), changes, rest)
         since = {message.number: message.since for message in messages}
         return Past(events, self.find_others(events, since))
+
+    def trace_since(self, paths: Collection[RelPath], after: int) -> Past:
+        """Read all that was done to some paths after an event."""
+        changes = self._changes_since(paths, after)
+        events = self.journal.events(sorted(changes))
+        since = {number: number if event.since is None else event.since for number, event in events.items()}
+        if self._ending is not None:
+            changes[NOW] = [change for change in self._ending.changes if change.path in paths]
+            since[NOW] = self._ending.begin.number
+        listed = self._list(events, changes, {})
+        return Past(listed, self.find_others(listed, since))
+
+    def _changes_since(self, paths: Collection[RelPath], after: int) -> dict[int, list[Change]]:
+        """Read what this session did to some paths after an event, by the events that recorded it."""
+        found: dict[int, list[Change]] = {}
+        if self.session.number is not None:
+            for number, change in self.journal.changes_since(paths, after, self.session.number):
+                found.setdefault(number, []).append(change)
+        return found
 
     def events_since(self, first: int) -> list[EventChanges]:
         """List all that this session did from an event on."""

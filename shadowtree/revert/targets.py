@@ -166,35 +166,41 @@ def _find_switch(history: History, name: str) -> Target:
     travel = choose_switch(position, row, *choose_line(row.number, tip, out, out_at_tip), find)
     target = _follow(history, SWITCH, travel)
     if end is not None and end.after is not None:
-        target = replace(target, wanted=_mend_switch(history, target, travel, end.after))
+        wanted = _mend_forward(history, target.wanted, travel, end.after)
+        wanted = _mend_since(history, wanted, travel, end.number)
+        target = replace(target, wanted=[*wanted, *_want_directories_away(history, wanted, travel)])
     if not target.messages and not target.wanted:
         return _nothing(history, SWITCH, f"{row.id!r} is the last message in force already")
     return target
 
 
-def _mend_switch(history: History, target: Target, travel: Travel, after: int) -> list[Wanted]:
-    """Want paths to be as in the tree after the message, where the record of other messages is not enough.
+def _mend_forward(history: History, wanted: list[Wanted], travel: Travel, after: int) -> list[Wanted]:
+    """Want as in the tree after the message what messages on the way forward changed.
 
-    That is what messages on the way forward changed, and on the way back where their states hold what is
-    out of the line; what messages changed that leave the line or come back into it; what acts did that left
-    the head where it was; and what messages changed that are out of the line only after the new head:
-    undoing later ones may have brought that back.
+    And what those on the way back changed where their states hold what is out of the line.
     """
-    head, there_out = travel.position.head or 0, travel.position.is_out
-    out = [taken.message for taken in history.position.out]
-    were_out = [history.session.find(each) for each in out if each > head or not there_out(each)]
-    rows = {row.number: row for row in (*travel.rejoined, *travel.removed, *were_out)}
-    moved = history.changes_of(list(rows.values())) + history.acts_since_fork(travel)
-    paths = paths_of(history.changes_of(travel.forward)) | paths_of(moved)
+    paths = paths_of(history.changes_of(travel.forward))
     paths |= _find_merged(history, history.route(travel), travel.position)
-    past = history.trace(moved)
-    removed = {row.number for row in travel.removed}
-    back = want_back({each.number for each in moved if each.message in removed}, past)
-    there = want_forward({each.number for each in moved if each.message not in removed}, past)
     tree = history.open(after)
-    wanted = join_wanted(join_wanted(target.wanted, back), there)
-    wanted = want_states({path: tree.find(path) for path in paths}, wanted)
-    return [*wanted, *_want_directories_away(history, wanted, travel)]
+    return want_states({path: tree.find(path) for path in paths}, wanted)
+
+
+def _mend_since(history: History, wanted: list[Wanted], travel: Travel, end: int) -> list[Wanted]:
+    """Reverse all that the session did to some paths since the message ended; what cancels out is left alone.
+
+    These are the paths of messages that leave the line or come back into it; of those that are out of it and
+    came later, because undoing others may have brought something of them back; and of acts that left the head
+    where it was. The tree after the message lacks what somebody edited before the first of these.
+    """
+    head = travel.position.head or 0
+    stay_out = {taken.message for taken in travel.position.out if taken.message <= head}
+    were_out = [taken.message for taken in history.position.out if taken.message not in stay_out]
+    rows = [*travel.removed, *map(history.session.find, were_out)]
+    paths = paths_of(history.changes_of(rows)) | paths_of(history.acts_since_fork(travel))
+    past = history.trace_since(paths, end)
+    since = want_back({event.number for event in past.events}, past)
+    since = [want for want in since if want.edits and want.target != want.expected]
+    return join_wanted([want for want in wanted if want.path not in paths], since)
 
 
 # Unrevert

@@ -1111,6 +1111,135 @@ def test_a_switch_removes_what_undoing_a_later_message_brought_back_of_one_taken
     assert_tree(worktree, {"a": "2"})
 
 
+ON_CONFLICT: list[OnConflict] = ["abort", "merge", "keep", "overwrite"]
+
+
+@pytest.mark.parametrize("on_conflict", ON_CONFLICT)
+@pytest.mark.parametrize("is_brought_back", [False, True], ids=["gone", "brought back"])
+def test_a_switch_keeps_an_edit_made_before_the_message_that_was_taken_out(
+    shadow: Shadow, worktree: Path, is_brought_back: bool, on_conflict: OnConflict
+) -> None:
+    """The tree after m1 lacks the edit; the state before m2 has it."""
+    make_tree(worktree, {"t": text_of()})
+    shadow.wrap()
+    record(shadow, "m1", {"t": text_of((3, "one"))})
+    make_tree(worktree, {"t": text_of((3, "one"), (9, "mine"))})
+    record(shadow, "m2", {"t": text_of((3, "one"), (9, "mine"), (15, "two"))})
+    if is_brought_back:
+        record(shadow, "m3", {"t": text_of((3, "one"), (9, "mine"))})
+    shadow.revert("m2", only=True)
+    if is_brought_back:
+        shadow.undo()
+
+    shadow.switch("m1", on_conflict=on_conflict)
+
+    assert_tree(worktree, {"t": text_of((3, "one"), (9, "mine"))})
+
+
+@pytest.mark.parametrize("on_conflict", ON_CONFLICT)
+def test_a_switch_keeps_an_edit_made_before_a_revert_of_some_paths(
+    shadow: Shadow, worktree: Path, on_conflict: OnConflict
+) -> None:
+    make_tree(worktree, {"t": text_of()})
+    shadow.wrap()
+    record(shadow, "m1", {"t": text_of((3, "one"))})
+    make_tree(worktree, {"t": text_of((3, "one"), (9, "mine"))})
+    shadow.revert("m1", paths=["t"], on_conflict="merge")
+    assert_tree(worktree, {"t": text_of((9, "mine"))})
+
+    shadow.switch("m1", on_conflict=on_conflict)
+
+    assert_tree(worktree, {"t": text_of((3, "one"), (9, "mine"))})
+
+
+def test_a_switch_to_another_branch_keeps_an_edit_made_before_a_revert_of_some_paths(
+    shadow: Shadow, worktree: Path
+) -> None:
+    make_tree(worktree, {"t": text_of()})
+    shadow.wrap()
+    record(shadow, "m1", {"t": text_of((3, "one"))})
+    record(shadow, "m2", {"f2": "2"})
+    shadow.undo()
+    make_tree(worktree, {"t": text_of((3, "one"), (9, "mine"))})
+    shadow.revert("m1", paths=["t"], on_conflict="merge")
+
+    shadow.switch("m2")
+
+    assert_tree(worktree, {"t": text_of((3, "one"), (9, "mine")), "f2": "2"})
+
+
+def test_a_switch_merges_under_an_edit_what_leads_back_past_a_revert_of_some_paths(
+    shadow: Shadow, worktree: Path
+) -> None:
+    make_tree(worktree, {"t": text_of()})
+    shadow.wrap()
+    record(shadow, "m1", {"t": text_of((3, "one"))})
+    shadow.revert("m1", paths=["t"])
+    make_tree(worktree, {"t": text_of((9, "mine"))})
+    with pytest.raises(Conflict):
+        shadow.switch("m1")
+
+    shadow.switch("m1", on_conflict="merge")
+
+    assert_tree(worktree, {"t": text_of((3, "one"), (9, "mine"))})
+
+
+def test_a_switch_merges_away_under_an_edit_what_was_brought_back_of_a_message_taken_out(
+    shadow: Shadow, worktree: Path
+) -> None:
+    make_tree(worktree, {"t": text_of()})
+    shadow.wrap()
+    record(shadow, "m1", {"t": text_of((3, "one"))})
+    record(shadow, "m2", {"t": text_of((3, "one"), (15, "two"))})
+    record(shadow, "m3", {"t": text_of((3, "one"))})
+    shadow.revert("m2", only=True)
+    shadow.undo()
+    make_tree(worktree, {"t": text_of((3, "one"), (9, "mine"), (15, "two"))})
+    with pytest.raises(Conflict):
+        shadow.switch("m1")
+
+    shadow.switch("m1", on_conflict="merge")
+
+    assert_tree(worktree, {"t": text_of((3, "one"), (9, "mine"))})
+
+
+def test_a_switch_does_not_merge_in_again_what_was_taken_out(shadow: Shadow, worktree: Path) -> None:
+    """An edit between m2 and m3 makes the switch a merge; m2 is out before it and after it."""
+    make_tree(worktree, {"t": text_of()})
+    shadow.wrap()
+    record(shadow, "m1", {"t": text_of((3, "one"))})
+    record(shadow, "m2", {"t": text_of((3, "one"), (15, "two"))})
+    make_tree(worktree, {"t": text_of((3, "one"), (9, "mine"), (15, "two"))})
+    record(shadow, "m3", {"t": text_of((3, "one"), (9, "mine"), (15, "two"), (19, "three"))})
+    shadow.revert("m2", only=True, on_conflict="merge")
+    with pytest.raises(Conflict):
+        shadow.switch("m1")
+
+    shadow.switch("m1", on_conflict="merge")
+
+    assert_tree(worktree, {"t": text_of((3, "one"), (9, "mine"))})
+
+
+@pytest.mark.parametrize("on_conflict", ON_CONFLICT)
+def test_a_switch_leaves_alone_what_the_session_did_and_took_back(
+    shadow: Shadow, worktree: Path, on_conflict: OnConflict
+) -> None:
+    """Edits before, between and after two messages that were taken out, one of them long since archived."""
+    make_tree(worktree, {"t": text_of()})
+    shadow.wrap()
+    record(shadow, "m1", {"t": text_of((3, "one"))})
+    record(shadow, "m2", {"t": text_of((3, "one"), (15, "two"))})
+    shadow.undo()
+    make_tree(worktree, {"t": text_of((3, "one"), (9, "mine"))})
+    record(shadow, "m3", {"t": text_of((3, "one"), (9, "mine"), (15, "three"))})
+    shadow.revert("m3", only=True)
+    make_tree(worktree, {"t": text_of((3, "one"), (9, "mine too"))})
+
+    shadow.switch("m1", on_conflict=on_conflict)
+
+    assert_tree(worktree, {"t": text_of((3, "one"), (9, "mine too"))})
+
+
 def test_one_message_is_taken_out_from_under_edits_of_the_user(five: Shadow, worktree: Path) -> None:
     tree = after_all_of(1, 2, 3, 4, 5)
     make_tree(worktree, {"t": str(tree["t"]) + "mine\n"})

@@ -247,6 +247,19 @@ def test_an_edit_between_is_no_conflict_when_only_the_later_message_goes(
     assert_tree(worktree, {"x": "user", "calm": "1"})
 
 
+def test_an_edit_between_is_a_conflict_too_when_the_user_undid_the_later_message_by_hand(
+    edited_between: Shadow, worktree: Path
+) -> None:
+    make_tree(worktree, {"x": "user"})
+    edited_between.revert("m2")
+
+    with pytest.raises(Conflict) as error:
+        edited_between.revert("m1")
+
+    assert [conflict.path for conflict in error.value.conflicts] == ["x"]
+    assert_tree(worktree, {"x": "user", "calm": "1"})
+
+
 @pytest.mark.parametrize(("on_conflict", "x"), [("keep", "2"), ("overwrite", "0")])
 def test_an_edit_between_can_be_kept_or_overwritten_and_comes_back(
     edited_between: Shadow, worktree: Path, on_conflict: Answer, x: str

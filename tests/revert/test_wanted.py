@@ -403,7 +403,7 @@ def test_the_edit_is_met_by_an_act_that_did_not_merge_only_before_it() -> None:
         ([merge_into(4, v(6), v(7)), merge_into(5, v(7), v(8))], True),
         ([happen(4, (P, v(6), v(0)), act="restore")], False),
         ([happen(4, (P, v(6), v(0)), act="restore"), happen(5, (P, v(0), v(6)), act="unrevert")], True),
-        ([happen(4, (P, v(6), v(6)), act="restore")], False),
+        ([happen(4, (P, v(6), v(6)), act="undo")], True),
         ([happen(4, (P, v(6), v(5)), act="unrevert")], True),
         ([happen(4, (P, v(6), v(9)))], True),
     ],
@@ -412,14 +412,12 @@ def test_the_edit_is_met_by_an_act_that_did_not_merge_only_before_it() -> None:
         "merged twice more",
         "overwritten",
         "overwritten and brought back",
-        "agreed upon",
+        "found as wanted",
         "as before the merge",
         "changed by a message",
     ],
 )
-def test_an_edit_stays_in_the_story_until_it_is_overwritten_or_agreed_upon(
-    later: list[EventChanges], is_met: bool
-) -> None:
+def test_an_edit_stays_in_the_story_until_it_is_overwritten(later: list[EventChanges], is_met: bool) -> None:
     assert (back([*EDITED, *later], 1).trouble == REASON) is is_met
 
 
