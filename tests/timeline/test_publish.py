@@ -501,7 +501,7 @@ def test_a_large_pack_that_counts_gets_its_name_whenever_the_process_died(
     steps = steps_after_commit(worktree, saved)
     for number in range(len(steps)):
         put_back(saved, store)
-        ended = in_child(lambda number=number: _die_after_commit(number, lambda: track(worktree)))
+        ended = in_child(partial(_die_after_commit, number, partial(track, worktree)))
         assert ended.signal == signal.SIGKILL, steps[number]
         if gc:
             git("--git-dir", store, "gc", "--quiet", "--prune=now")
