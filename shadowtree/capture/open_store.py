@@ -156,7 +156,7 @@ class OpenStore:
         if is_due and self.publisher.has_much_waiting():
             from shadowtree.timeline.tidy import condense_one
 
-            condense_one(self.objects, self.journal, self.publisher)
+            condense_one(self.objects, self.journal, self.publisher, self.limits.packs)
 
     @property
     def leaves_much(self) -> bool:

@@ -38,7 +38,7 @@ _LAST_BURST_S = 5.0
 """How long the last burst may take to be recorded."""
 _AGAIN_S = 60.0
 """After how long recording is tried again that a bug has ended."""
-_TIDY_S = 1.0
+_TIDY_S = 0.5
 """How long one moment of tidying takes at most: as long as the largest part takes to be rewritten."""
 _GLANCE_S = 0.1
 """How long `watch status` waits for a worktree that is in use."""

@@ -238,6 +238,12 @@ def condense(objects: Objects, pack: Pack, versions: list[tuple[bytes, bytes]]) 
     return writer
 
 
+def can_condense(pack: Pack, versions: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Tell whether a fresh pack has newer and older versions of the same, and no deltas yet."""
+    has_both = any(pack.find(old) is not None and pack.find(new) is not None for new, old in versions)
+    return has_both and not has_deltas(pack)
+
+
 def has_deltas(pack: Pack) -> bool:
     """Tell whether anything in a pack is a delta."""
     return any(pack.read_head(offset).base is not None for _, offset, _ in pack.entries())

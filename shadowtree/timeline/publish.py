@@ -117,10 +117,9 @@ class Publisher:
 
     def _require_files(self) -> None:
         """Raise if somebody who took us for dead, by a new lock file, removed what is about to be named."""
-        for file, _ in self._large:
-            if not os.path.exists(os.path.join(self._layout.packs, file.temporary)):
-                why = "another process removed what was being recorded"
-                raise StoreFailed(self._layout.store, why)
+        names = [name for file, _ in self._large for name in (file.temporary, file.index)]
+        if not all(os.path.exists(os.path.join(self._layout.packs, name)) for name in names):
+            raise StoreFailed(self._layout.store, "another process removed what was being recorded")
 
     def _place(self, large: Iterable[tuple[PackFile, Versions]], removed: Collection[str]) -> None:
         """Give packs their names, and remove the files of others, as the rows say."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 from time import monotonic
 
 from shadowtree.base.errors import StoreDamaged
-from shadowtree.base.limits import PackLimits
+from shadowtree.base.limits import DEFAULT_LIMITS, PackLimits
 from shadowtree.store.objects import Objects
-from shadowtree.store.repack import Job, Repacker, condense, has_deltas, verify
+from shadowtree.store.repack import Job, Repacker, can_condense, condense, verify
 from shadowtree.timeline.journal import Journal
-from shadowtree.timeline.pack_rows import JOURNALED
 from shadowtree.timeline.publish import Publisher
+
+_A_MOMENT_S = 0.5
 
 
 def tidy(
@@ -28,7 +29,8 @@ def tidy(
         settled = objects.pack_set.total_bytes() - repacker.fresh_bytes
         if repacker.fresh_bytes <= max(limits.idle_bytes, settled // limits.idle_part):
             return False
-        job = repacker.choose(int(left * limits.bytes_a_second))
+        # Who has only a moment does what fits into it; the largest part of all takes about half a second.
+        job = repacker.choose(int(left * limits.bytes_a_second) if seconds < _A_MOMENT_S else None)
         if job is None:
             return repacker.choose() is not None
         try:
@@ -39,15 +41,19 @@ def tidy(
     return True
 
 
-def condense_one(objects: Objects, journal: Journal, publisher: Publisher) -> None:
+def condense_one(
+    objects: Objects, journal: Journal, publisher: Publisher, limits: PackLimits = DEFAULT_LIMITS.packs
+) -> None:
     """Write the oldest journaled pack without deltas anew, with deltas: it is small enough for that."""
     packs = {pack.name: pack for pack in objects.packs()}
-    names = [row.name for row in journal.packs.rows(JOURNALED) if row.name in packs]
-    pack = next((packs[name] for name in names if not has_deltas(packs[name])), None)
-    if pack is None:
+    for name, versions in journal.packs.versions().items():
+        pack = packs.get(name)
+        if pack is not None and pack.size <= limits.journaled_bytes and can_condense(pack, versions):
+            break
+    else:
         return
     try:
-        writer = condense(objects, pack, journal.packs.versions()[pack.name])
+        writer = condense(objects, pack, versions)
         publisher.publish(writer)
         verify(publisher.unrecorded(), [writer])
         with publisher.recording(gone=[pack]):

@@ -164,7 +164,7 @@ def test_a_job_that_would_take_too_long_is_left_to_who_has_more_time(store: Pack
     store.record(noise(3_000))
     names = {pack.name for pack in store.objects.packs()}
 
-    assert tidy_store(store, 2), "there is more to do"
+    assert tidy_store(store, 0.2), "there is more to do"
     assert {pack.name for pack in store.objects.packs()} == names
 
 
