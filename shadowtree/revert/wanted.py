@@ -194,7 +194,7 @@ class _Path:
         is in the way as long as the path is in one that holds it.
         """
         if event.is_act and change.old == change.new:
-            # The act found it as it was wanted, whoever made it so. An edit that this state holds is still there.
+            # The act found it as it was wanted, whoever made it so. An edit that it holds is still there.
             self._last, self._left, self._label = change.new, change.new, event.label
             return
         reason = self._find_edit(change, event)
