@@ -8,7 +8,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from shadowtree import Conflict, DuplicateMessage, InvalidInput, Shadow, ShadowError
+from shadowtree import Conflict, DuplicateMessage, InvalidInput, Outcome, Shadow, ShadowError
 from shadowtree.base.frozen import replace
 from tests.faults.act_trees import AFTER, BEFORE, OTHER
 from tests.faults.aftermath import check_damaged
@@ -24,7 +24,7 @@ from tests.support.stores import (
     track,
 )
 from tests.support.sweeps import kill_at
-from tests.support.trees import Mark, Tree, become, copy_of, make_tree, plain, read_marks, refill
+from tests.support.trees import Copy, Mark, Tree, become, copy_of, make_tree, plain, read_marks, refill
 from tests.support.turns import choose
 
 READING: dict[str, Callable[[Shadow], object]] = {
@@ -172,20 +172,41 @@ class Act(Scene):
             return
         if not hit.is_kill:
             self._check_outcome(hit)
-        self.check_next(next(self._next_command))
+        if unread_of(hit):
+            self._check_unread()
+        else:
+            self.check_next(next(self._next_command))
 
     def _check_outcome(self, hit: Hit) -> None:
         if hit.error is None:
             assert self.is_done()
             # What could not be cleaned up is left for the next command.
             found = {path: mark for path, mark in copy_of(self.worktree).items() if not is_temporary(path)}
-            assert found == self.after
+            assert found == self.after | self._left_alone(unread_of(hit))
             return
         assert isinstance(hit.error, ShadowError | KeyboardInterrupt), repr(hit.error)
         if isinstance(hit.error, ShadowError):
             assert not self.is_done()
         if not hit.stays and not self.is_done():
             self.assert_before()
+
+    def _left_alone(self, unread: list[str]) -> Copy:
+        """Give what was at some paths, what is below them and what leads there."""
+        return {
+            path: mark
+            for path, mark in plain(self.before).items()
+            if any(f"{path}/".startswith(f"{each}/") or each.startswith(f"{path}/") for each in unread)
+        }
+
+    def _check_unread(self) -> None:
+        """What could not be read is in no record; the rest comes back, and all is as it was."""
+        assert_records_whole(self.store)
+        with self.open() as shadow:
+            shadow.unrevert()
+        assert plain(read_marks(self.worktree)) == plain(self.before)
+        assert_records_whole(self.store)
+        track(self.worktree)
+        assert_no_leftovers(self.store)
 
     def _check_damaged(self, hit: Hit) -> None:
         check_damaged(self, hit)
@@ -242,6 +263,15 @@ class Act(Scene):
         except (Conflict, DuplicateMessage, InvalidInput) as error:
             refusal = type(error).__name__
         return refusal, position_of(shadow)
+
+
+def unread_of(hit: Hit) -> list[str]:
+    """List the paths that an act left alone because the disk did not give them, and said so."""
+    if not hit.is_reading or not isinstance(hit.outcome, Outcome):
+        return []
+    unread = [each.path for each in hit.outcome.skipped if "cannot be read" in each.reason]
+    assert not unread or not hit.outcome.complete
+    return unread
 
 
 def is_temporary(path: str) -> bool:
