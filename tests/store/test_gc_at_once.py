@@ -208,7 +208,7 @@ def plan(shadow: Shadow, id: str) -> None:
     try:
         shadow.plan_revert(id)
     except InvalidInput:
-        assert shadow.show(id).state not in IN_LINE
+        assert shadow.show(id)[0].state not in IN_LINE
 
 
 def list_looks(shadow: Shadow, old: str, new: str) -> dict[str, Callable[[], object]]:
