@@ -66,7 +66,7 @@ DAMAGE = [
 ]
 
 
-@pytest.mark.parametrize("is_swept", [True, False], ids=["on shelves", "fresh"])
+@pytest.mark.parametrize("is_swept", [True, False], ids=["in parts", "fresh"])
 @pytest.mark.parametrize(("damage", "error"), DAMAGE)
 def test_nothing_is_forgotten_in_a_store_that_cannot_be_swept(
     worktree: Path, damage: Callable[[Shadow], None], error: type[ShadowError], is_swept: bool

@@ -102,7 +102,7 @@ def leave_things(shadow: Shadow) -> None:
 
 LAYOUTS: dict[str, Callable[[Shadow], object]] = {
     "journaled packs": lambda shadow: None,
-    "shelves": sweep,
+    "parts": sweep,
     "packs of git": lambda shadow: git("--git-dir", shadow.store, "gc", "--quiet", "--prune=now"),
     "loose objects": lambda shadow: git_gc(shadow.store),
     "forgotten": forget,
@@ -135,7 +135,7 @@ def test_afterwards_the_bytes_are_nowhere_in_the_store(shadow: Shadow, worktree:
 
 
 @pytest.mark.limits(Limits(packs=PackLimits(many=3, much_bytes=300, slice_records=1, part_bytes=1_000)))
-def test_merged_packs_and_shelves_that_snapshots_write_lose_it_too(shadow: Shadow, worktree: Path) -> None:
+def test_merged_packs_and_those_that_snapshots_write_anew_lose_it_too(shadow: Shadow, worktree: Path) -> None:
     tell(shadow, worktree, 30)
 
     shadow.purge("conf/key.env")

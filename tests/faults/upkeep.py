@@ -89,7 +89,7 @@ class Story(Scene):
 
 
 def record_last(shadow: Shadow) -> object:
-    """Record a message with many versions, by which packs are merged, and then shelved."""
+    """Record a message with many versions, by which packs are merged, and then repacked."""
     return shadow.snapshot("last")
 
 
@@ -124,13 +124,13 @@ def leave_fresh(told: Told) -> None:
 
 
 def leave_little_fresh(told: Told) -> None:
-    """Have one fresh pack, whose objects belong to shelves that are there."""
+    """Have one fresh pack, whose objects belong to parts that are there."""
     with told.open() as shadow:
         shadow.tidy(1000)
         told.tell(shadow, 12)
 
 
-def be_about_to_shelve(told: Told) -> None:
+def be_about_to_merge(told: Told) -> None:
     """Have fresh packs, and work for the next snapshot to record."""
     leave_fresh(told)
     told.edit(100)

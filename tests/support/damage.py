@@ -96,7 +96,7 @@ def make_sample(root: Path) -> Sample:
         _record(shadow, 2)
         _unpack(store, set(packs_of(store)) - known, root / "unpacked")
         _record(shadow, 3)
-        # What is fresh goes on shelves, where older versions are deltas.
+        # What is fresh goes into parts, where older versions are deltas.
         assert shadow.tidy(60)
         _record(shadow, 4)
     with Shadow(worktree, store=store, settings=SETTINGS, limits=limits) as shadow:
