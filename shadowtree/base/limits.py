@@ -38,8 +38,8 @@ class PackLimits:
     """How many bytes a part has, at least."""
     worth_part: int = 64
     """A part is rewritten when as many bytes wait for it as this part of what it weighs."""
-    job_objects: int = 2000
-    """How many objects come into a part at once, at most: a fifth of a second's work."""
+    job_objects: int = 1000
+    """How many objects come into a part at once, at most: a tenth of a second's work."""
     spared_part: int = 20
     """A part of which less than this part is garbage is left alone."""
     grace_s: int = 14 * 24 * 3600
@@ -64,8 +64,8 @@ class Limits:
     """When packs are journaled, merged and repacked."""
     timeline_free_bytes: int = 128 << 10
     """The timeline is compacted when more bytes than this are free in it."""
-    sweep_hold_s: float = 0.5
-    """How long a sweep holds the lock before it lets others have it."""
+    sweep_hold_s: float = 0.25
+    """After how long a sweep begins no other step before it lets others have the lock."""
     sweep_pause_s: float = 0.06
     """For how long it lets them: until they look for it."""
     diff_bytes: int = 256 << 20

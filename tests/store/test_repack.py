@@ -61,12 +61,12 @@ def pack_of(store: PackStore, content: bytes) -> Pack:
     return pack
 
 
-def depths(store: PackStore) -> dict[str, int]:
+def depths(store: PackStore, *, may_repeat: bool = False) -> dict[str, int]:
     """Ask git for each object of which it is made; an object in two packs is a fault here."""
     found: dict[str, int] = {}
     for pack in store.objects.packs():
         listed = depths_in(Path(pack.path))
-        assert not found.keys() & listed.keys()
+        assert may_repeat or not found.keys() & listed.keys()
         found |= listed
     return found
 
@@ -659,7 +659,8 @@ def test_git_reads_every_version_whatever_was_recorded_and_repacked(
             pass
         assert set(read_all(store.path)) == {id.hex() for id in wanted}
         assert_read(store, *live)
-        assert max(depths(store).values()) <= 50
+        # What was recorded once more, though it was there, may stand in two packs.
+        assert max(depths(store, may_repeat=True).values()) <= 50
         assert_git_is_silent(store.path)
 
 
