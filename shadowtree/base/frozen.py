@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import repeat
+from operator import attrgetter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def frozen(plain: type[Class]) -> type[Class]:
     space = {key: value for key, value in vars(plain).items() if key not in ("__dict__", "__weakref__")}
     space["__frozen_defaults__"] = {name: space.pop(name) for name in names if name in space}
     space["__slots__"] = space["__match_args__"] = names
+    # A class variable that is no function: of one field it gives the value, of several a tuple.
+    space["__frozen_key__"] = attrgetter(*names) if names else type
     bases = [base for base in plain.__bases__ if base is not object]
     return type(plain.__name__, (*bases, _Frozen), space)
 
@@ -78,6 +81,8 @@ class _Frozen:
     __slots__ = ()
     __match_args__: tuple[str, ...] = ()
     __frozen_defaults__: dict[str, object]
+    __frozen_key__: Callable[[object], object]
+    """Gives what two objects are compared by."""
     __dataclass_fields__ = _Fields()
 
     def __init__(self, *values: object, **named: object) -> None:
@@ -97,24 +102,21 @@ class _Frozen:
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        return _values_of(self) == _values_of(other)
+        key = self.__frozen_key__
+        return key(self) == key(other)
 
     def __hash__(self) -> int:
-        return hash(_values_of(self))
+        return hash(self.__frozen_key__(self))
 
     def __repr__(self) -> str:
         inner = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__match_args__)
         return f"{type(self).__qualname__}({inner})"
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return type(self), _values_of(self)
+        return type(self), tuple([getattr(self, name) for name in self.__match_args__])
 
 
 _set_field = object.__setattr__
-
-
-def _values_of(value: _Frozen) -> tuple[object, ...]:
-    return tuple([getattr(value, name) for name in value.__match_args__])
 
 
 def _complete(made: _Frozen, values: tuple[object, ...], named: dict[str, object]) -> tuple[object, ...]:

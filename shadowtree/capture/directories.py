@@ -11,9 +11,9 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from functools import cache
-from stat import S_ISLNK
+from stat import S_IFREG, S_ISLNK
 
-from shadowtree.base.paths import RelPath, join, parent_of
+from shadowtree.base.paths import MODE_LINK, PathState, RelPath, join, parent_of
 
 GIT_IGNORE = b".gitignore"
 STAMP_SIZE = 5
@@ -126,6 +126,15 @@ class Directory:
     def file_id(self, row: int) -> bytes:
         """Give the id of what a covered file holds."""
         return bytes(self.ids[row * ID_SIZE : (row + 1) * ID_SIZE])
+
+    def state_of(self, name: bytes) -> PathState | None:
+        """Give kind, exact permission bits and content of a covered file; None if there is none."""
+        row = self.find_file(name)
+        if row is None:
+            return None
+        mode = self.file_mode(row)
+        kept = MODE_LINK if S_ISLNK(mode) else S_IFREG | mode & 0o777
+        return PathState(kept, self.file_id(row))
 
     def find_file(self, name: bytes) -> int | None:
         """Tell where a covered file is among the names."""

@@ -160,7 +160,7 @@ def prepare(act: Act, objects: Objects, root: RecordedDirectory, scan: Scan, wri
     )
     target = find_target(act.request, History(objects, session_writer.session, root, ending))
     target = replace(target, notes=[*target.notes, *_note_head(act, target)])
-    present = DiskState(root, writer, scan.rule_files.tombstones)
+    present = DiskState(root, scan, writer)
     if act.options.files:
         merger = Merger(contents, theirs_label=target.kind if act.options.markers else None)
         plan = make_plan(target.wanted, present, merger, act.options.on_conflict)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from shadowtree.base.errors import WorktreeFailed
-from shadowtree.base.paths import PathState, RelPath, Unknown, is_file, is_own_temporary, join, to_text
-from shadowtree.base.tombstones import NO_TOMBSTONES, PURGED, Tombstones
+from shadowtree.base.paths import PathState, RelPath, Unknown, is_file, is_own_temporary, join, parent_of, to_text
+from shadowtree.base.tombstones import PURGED
 from shadowtree.capture.capture import Capture
 from shadowtree.capture.recorded_tree import RecordedDirectory
+from shadowtree.capture.scan import Scan
 from shadowtree.revert.moves import Move
 from shadowtree.revert.writer import Writer
 from shadowtree.store.git_format import blob_id
@@ -30,11 +31,10 @@ _MEMORY_BYTES = 64 << 20
 class DiskState:
     """The present state of a worktree, recorded a moment ago."""
 
-    def __init__(
-        self, root: RecordedDirectory, writer: Writer, tombstones: Tombstones = NO_TOMBSTONES
-    ) -> None:
+    def __init__(self, root: RecordedDirectory, scan: Scan, writer: Writer) -> None:
         self._root = root
-        self._tombstones = tombstones
+        self._scan = scan
+        self._tombstones = scan.rule_files.tombstones
         self._writer = writer
         self._states: dict[tuple[RelPath, bool], Answer] = {}
         self.uncovered: dict[RelPath, PathState] = {}
@@ -50,7 +50,9 @@ class DiskState:
     def _state_of(self, path: RelPath, *, as_directory: bool) -> Answer:
         if self._tombstones.covers(path):
             return Unknown(PURGED)
-        answer = self._root.find(path, as_directory=as_directory)
+        above = self._scan.find(parent_of(path))
+        covered = above.state_of(path.rpartition(b"/")[2]) if above is not None else None
+        answer = covered or self._root.find(path, as_directory=as_directory)
         if isinstance(answer, PathState):
             return answer
         if answer is None and self._writer.identify(path) is None:

@@ -48,7 +48,7 @@ class PackSet:
         """Let go of every file."""
         for pack in self.all_packs():
             pack.close()
-        self._packs, self._held, self._recalled, self._tables = {}, {}, {}, None
+        self._packs, self._held, self._recalled, self._tables, self._likely = {}, {}, {}, None, None
 
     def refresh(self) -> bool:
         """Look for packs that came or went; tell whether any came."""
@@ -64,7 +64,7 @@ class PackSet:
         return any(opened)
 
     def _lose(self) -> None:
-        self._tables = None
+        self._tables = self._likely = None
         self._on_loss()
 
     def _open(self, index: str) -> bool:
@@ -96,7 +96,7 @@ class PackSet:
         Who walks trees finds most of them in one pack: the one that had the last object is asked first.
         """
         likely = self._likely
-        if likely is not None and likely in self.all_packs() and likely.find(wanted) is not None:
+        if likely is not None and likely.find(wanted) is not None:
             yield likely
         for pack in list(self.all_packs()):
             if pack is not likely and pack.find(wanted) is not None:
@@ -195,7 +195,7 @@ class PackSet:
             path = os.path.join(self._directory, file)
             with disk.store_errors(path):
                 self._stamps[file] = stamp_of(os.stat(path))
-        pack = self._held.pop(name)
+        pack, self._likely = self._held.pop(name), None
         pack.move(self.path_of(name), self._stamps[name + INDEX_SUFFIX])
         if name in self._packs:
             # Somebody looked in between.
@@ -212,7 +212,7 @@ class PackSet:
                 pack.close()
             for suffix in _SUFFIXES:
                 self._stamps.pop(name + suffix, None)
-        self._tables = None
+        self._tables = self._likely = None
         if not all(map(self.lists, ids)):
             # What was not needed may be met again, and has to be stored again.
             self._lose()

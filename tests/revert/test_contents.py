@@ -12,6 +12,7 @@ import pytest
 
 from shadowtree import Conflict, Shadow
 from shadowtree.base.paths import DIRECTORY, MODE_LINK, PathState, RelPath, Unknown
+from shadowtree.capture.capture import scan_site
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import open_recorded
 from shadowtree.revert.contents import Contents, DiskState
@@ -58,7 +59,8 @@ def present(shadow: Shadow, writer: Writer, worktree: Path) -> Iterator[DiskStat
     opened = OpenStore(StoreLayout(str(shadow.store)))
     record = opened.journal.last_tree()
     assert record is not None
-    yield DiskState(open_recorded(opened.objects, record.tree, record.facts), writer)
+    root = open_recorded(opened.objects, record.tree, record.facts)
+    yield DiskState(root, scan_site(shadow._access.site, opened), writer)
     opened.close()
 
 
