@@ -115,8 +115,10 @@ class Access:
 
     def start_watch(self) -> None:
         """Keep the worktree in sight from now on."""
+        from shadowtree.store.repack import load_dulwich
         from shadowtree.watching.watch import Watch
 
+        load_dulwich()
         self.watch = Watch(self.worktree, self.store, self.settings.watcher, self.limits)
 
     @property
@@ -255,7 +257,7 @@ class Access:
         if self._opened is None or self.has_idle_time or not self._opened.leaves_much:
             return
         with suppress(ShadowError), self.locked(timeout_s=0) as opened:
-            opened.tidy(self.limits.packs.close_s)
+            opened.tidy_before_close()
 
     def keep_budget(self) -> list[str]:
         """Free or forget what the budget has no room for. It comes after a record, so it can only warn."""

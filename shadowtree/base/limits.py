@@ -22,10 +22,14 @@ class PackLimits:
     """With this many journaled packs a command merges some of them..."""
     merged_bytes: int = 128 << 10
     """...into one of at most this many bytes, which takes a few milliseconds."""
-    much_bytes: int = 1 << 20
-    """If fresh packs have more bytes than this, records write some of them anew, with deltas."""
+    much_bytes: int = 512 << 10
+    """If journaled packs have more bytes than this, records take some of them out of the timeline..."""
     slice_records: int = 10
-    """One record in so many does that."""
+    """...one record in so many..."""
+    drained_weight: int = 768 << 10
+    """...at most so many bytes at once, an object counting as 500..."""
+    drain_s: float = 0.003
+    """...with deltas, as many as are made in this time."""
     close_s: float = 0.1
     """For how long a host that closes a store does."""
     bytes_a_second: int = 40 << 20

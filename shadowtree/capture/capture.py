@@ -13,6 +13,7 @@ from shadowtree.base.errors import OutOfSpace, ShadowError, WorktreeTooBig
 from shadowtree.base.frozen import frozen, replace
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from shadowtree.base.paths import RelPath
+from shadowtree.capture.directories import Census
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.read_files import Progress, build_trees, read_files, settle
 from shadowtree.capture.recorded_tree import RecordedDirectory, open_recorded
@@ -66,15 +67,19 @@ class Site:
     limits: Limits = DEFAULT_LIMITS
 
 
-def scan_site(site: Site, opened: OpenStore | None, only: Collection[RelPath] | None = None) -> Scan:
-    """Look at the worktree; with `only`, at these directories alone, the others being as they are cached.
+def scan_site(site: Site, opened: OpenStore | None) -> Scan:
+    """Look at the worktree; who watches it knows where. Without a store nothing is known yet."""
+    given = make_scan_input(site, opened)
+    return scan_worktree(given) if site.watch is None else site.watch.scan(given)
 
-    Who watches the worktree knows by itself where to look. Without a store nothing is known yet.
-    """
+
+def scan_again(site: Site, opened: OpenStore, before: Scan, only: Collection[RelPath]) -> Scan:
+    """Look at some directories once more; the others are as they were before, which was recorded."""
     given = make_scan_input(site, opened)
     if site.watch is not None:
         return site.watch.scan(given)
-    return scan_worktree(given, outlook=None if only is None else Outlook(directories=only))
+    census = Census.of(before.directories, before.rules)
+    return scan_worktree(given, census=census, outlook=Outlook(directories=only))
 
 
 def make_scan_input(site: Site, opened: OpenStore | None) -> ScanInput:
@@ -158,16 +163,15 @@ def capture(
     site: Site,
     opened: OpenStore,
     *,
-    first_scan: Scan | None = None,
-    only: Collection[RelPath] | None = None,
+    scan: Scan | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Capture]:
-    """Take the present state; the body records it. With `only`, just these directories are looked at.
+    """Take the present state, by a scan that was just made if there is one; the body records it.
 
     If the body raises, nothing is recorded.
     """
     is_first = opened.journal.last_tree() is None
-    scan = first_scan if first_scan is not None and is_first else scan_site(site, opened, only)
+    scan = scan_site(site, opened) if scan is None else scan
     if is_first:
         refuse_too_big(site, scan)
     if any(scan.changed):

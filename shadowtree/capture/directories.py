@@ -222,6 +222,16 @@ class Census:
         self.rules: dict[RelPath, RulesKey] = {}
         """What was in force at the root and at the top of each repository."""
 
+    @classmethod
+    def of(cls, directories: Iterable[Directory], rules: dict[RelPath, RulesKey]) -> Census:
+        """Take in all directories as somebody just saw them."""
+        census = cls()
+        census._directories = {directory.path: directory for directory in directories}
+        census.files = sum(len(directory.names) for directory in census._directories.values())
+        census.ignored = sum(len(directory.excluded) for directory in census._directories.values())
+        census.rules = rules
+        return census
+
     def get(self, path: RelPath) -> Directory | None:
         """Give a directory as it was last recorded."""
         return self._directories.get(path)

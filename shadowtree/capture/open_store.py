@@ -150,13 +150,13 @@ class OpenStore:
             self.cache.discard()
 
     def tidy_a_little(self, last: TreeRecord, *, has_idle_time: bool) -> None:
-        """Repack for a moment after some of the records, if much waits: for hosts that never `tidy`."""
+        """After some records, if the timeline holds many bytes, move some out: for hosts that never tidy."""
         self._records += 1
         is_due = not has_idle_time and last.number % self.limits.packs.slice_records == 0
-        if is_due and self.publisher.has_much_waiting():
-            from shadowtree.timeline.tidy import condense_one
+        if is_due and self.publisher.has_much_journaled():
+            from shadowtree.timeline.tidy import drain_rows
 
-            condense_one(self.objects, self.journal, self.publisher, self.limits.packs)
+            drain_rows(self.objects, self.journal, self.publisher, self.limits.packs)
 
     @property
     def leaves_much(self) -> bool:
@@ -172,6 +172,16 @@ class OpenStore:
             self.journal.compact()
         self.remember_packs()
         return has_more
+
+    def tidy_before_close(self) -> None:
+        """Repack for a moment, and leave no pack in the timeline, where it is there twice."""
+        from shadowtree.timeline.tidy import drain_rows
+
+        if self.tidy(self.limits.packs.close_s):
+            while self.journal.packs.count():
+                drain_rows(self.objects, self.journal, self.publisher, self.limits.packs)
+            self.journal.compact()
+            self.remember_packs()
 
     def remember_packs(self) -> None:
         """Let the cache count on, though its packs are others: all that the last tree needs is in them."""

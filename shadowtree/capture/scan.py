@@ -21,7 +21,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from shadowtree.base.errors import WorktreeFailed
 from shadowtree.base.frozen import frozen
 from shadowtree.base.limits import DEFAULT_LIMITS
-from shadowtree.base.paths import ROOT, RelPath, ancestors, by_directory, join, parent_of, to_text
+from shadowtree.base.paths import (
+    DIRECTORY,
+    ROOT,
+    PathState,
+    RelPath,
+    ancestors,
+    by_directory,
+    join,
+    parent_of,
+    to_text,
+)
 from shadowtree.capture.directories import NORMAL, STAMP_SIZE, Census, Directory, RulesKey, leaves_out
 from shadowtree.capture.list_directory import (
     Lister,
@@ -117,6 +127,14 @@ class Scan:
         if number is not None:
             return self.directories[number]
         return None if path in self.gone else self._rest.get(path)
+
+    def state_of(self, path: RelPath) -> PathState | None:
+        """Give the state of a covered file, or of a directory with some in it; None: it is neither."""
+        directory = self.find(path)
+        if directory is not None and directory.tree is not None:
+            return DIRECTORY
+        above = self.find(parent_of(path))
+        return None if above is None else above.state_of(path.rpartition(b"/")[2])
 
     def known(self, path: RelPath) -> Directory | None:
         """Give a directory as it was last recorded, if the scan was made on top of a census."""

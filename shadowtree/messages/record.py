@@ -69,7 +69,9 @@ class Recorder:
         """Take the present state, for the body to record."""
         self._cancellation.check()
         progress = self._cancellation.heed(self._progress)
-        return capture(self._site, self._opened, first_scan=self._first_scan, progress=progress)
+        # Somebody may have recorded since.
+        scan = self._first_scan if self._journal.last_tree() is None else None
+        return capture(self._site, self._opened, scan=scan, progress=progress)
 
     def track(self, *, is_wrap: bool = False) -> Snapshot:
         """Record the present state; if it `is_wrap`, as the one that sessions start from."""

@@ -72,14 +72,16 @@ class Sweep:
 
     def run(self, locked: Locked) -> None:
         """Do all steps, and let others have the lock between two of them."""
-        has_more = True
+        has_more, longest_s = True, 0.0
         while has_more:
             with locked() as opened:
-                limits = opened.limits
-                deadline = monotonic() + limits.sweep_hold_s
-                has_more = self.step(opened, deadline)
-                while has_more and monotonic() < deadline:
-                    has_more = self.step(opened, deadline)
+                limits, now = opened.limits, monotonic()
+                began, deadline = now, now + limits.sweep_hold_s
+                # No step is begun that would probably be too long.
+                while has_more and (now == began or now + longest_s < deadline):
+                    has_more, last = self.step(opened, deadline), now
+                    now = monotonic()
+                    longest_s = max(longest_s, now - last)
             if has_more:
                 limits.sleep(limits.sweep_pause_s)
 

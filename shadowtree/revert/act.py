@@ -30,7 +30,7 @@ from shadowtree.base.paths import (
     parent_of,
     to_text,
 )
-from shadowtree.capture.capture import Capture, Site, capture, look, refuse_full, scan_site
+from shadowtree.capture.capture import Capture, Site, capture, look, refuse_full, scan_again, scan_site
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import RecordedDirectory, list_changes, open_recorded
 from shadowtree.capture.rules.git_repository import find_head
@@ -131,7 +131,7 @@ def run(act: Act) -> Outcome:
         with HeldInterrupts(act.cancellation) as interrupts:
             try:
                 done = carry_out(moves, writer, prepared.contents.read, interrupts.check)
-                after = _record(act, prepared, done, before, intent)
+                after = _record(act, prepared, done, before, intent, taken.scan)
             except BaseException as error:
                 _roll_back(act, prepared, moves, intent, writer, error)
                 raise
@@ -190,11 +190,13 @@ def _add_intent(
         return before, act.opened.journal.add_intent(encode_intent(prepared.target.kind, moves))
 
 
-def _record(act: Act, prepared: Prepared, done: list[Move], before: TreeRecord, intent: int) -> str:
+def _record(
+    act: Act, prepared: Prepared, done: list[Move], before: TreeRecord, intent: int, scan: Scan
+) -> str:
     """Record the state after the act, and the act; return the tree's id."""
     touched = {ROOT, *(above for move in done for above in ancestors(move.path))}
     touched |= {move.path for move in done if DIRECTORY in (move.old, move.new)}
-    with capture(act.site, act.opened, only=touched) as taken:
+    with capture(act.site, act.opened, scan=scan_again(act.site, act.opened, scan, touched)) as taken:
         # What the act put where no rule covers it is in no tree, but part of what it changed.
         uncovered = [move.new for move in done if not _is_covered(taken.scan, move.path)]
         also = [state.blob for state in uncovered if state is not None and state.blob]

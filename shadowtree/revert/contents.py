@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from shadowtree.base.errors import WorktreeFailed
-from shadowtree.base.paths import PathState, RelPath, Unknown, is_file, is_own_temporary, join, parent_of, to_text
+from shadowtree.base.paths import (
+    PathState,
+    RelPath,
+    Unknown,
+    is_file,
+    is_own_temporary,
+    join,
+    to_text,
+)
 from shadowtree.base.tombstones import PURGED
 from shadowtree.capture.capture import Capture
 from shadowtree.capture.recorded_tree import RecordedDirectory
@@ -50,9 +58,7 @@ class DiskState:
     def _state_of(self, path: RelPath, *, as_directory: bool) -> Answer:
         if self._tombstones.covers(path):
             return Unknown(PURGED)
-        above = self._scan.find(parent_of(path))
-        covered = above.state_of(path.rpartition(b"/")[2]) if above is not None else None
-        answer = covered or self._root.find(path, as_directory=as_directory)
+        answer = self._scan.state_of(path) or self._root.find(path, as_directory=as_directory)
         if isinstance(answer, PathState):
             return answer
         if answer is None and self._writer.identify(path) is None:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _FEW_OBJECTS = 4096
 _BUFFER_SIZE = 1 << 20
 _CHUNK_SIZE = 1 << 18
-_HEAD_SIZE = 64
+HEAD_SIZE = 64
 """More than what stands before the deflated content of an entry."""
 
 PackStamp = tuple[int, int, int]
@@ -202,12 +202,13 @@ class Pack:
 
     def read_head(self, offset: int) -> EntryHead:
         """Read what stands before the content of the entry at `offset`."""
-        return parse_entry_head(self.pread(offset, _HEAD_SIZE), offset, self.path)
+        return parse_entry_head(self.pread(offset, HEAD_SIZE), offset, self.path)
 
     def read_entry(self, object_id: bytes) -> tuple[bytes, int]:
         """Give the bytes of an entry as they stand, and their CRC; StoreDamaged if they differ."""
-        offset, crc = self.find(object_id), self.crc_of(object_id)
-        assert offset is not None
+        row = self._row(object_id)
+        assert row is not None
+        offset, crc = offset_in_index(row, self.count, self.index), self._crc_in(row)
         raw = self.pread(offset, self.end_of(offset) - offset)
         if zlib.crc32(raw) != crc:
             raise StoreDamaged(f"{self.path} is not what was written at {offset}")
@@ -229,6 +230,9 @@ class Pack:
         """Give the CRC that the index has of an entry that is here."""
         row = self._row(object_id)
         assert row is not None
+        return self._crc_in(row)
+
+    def _crc_in(self, row: int) -> int:
         place = PACK_INDEX_IDS + 20 * self.count + 4 * row
         return int.from_bytes(self.index[place : place + 4], "big")
 

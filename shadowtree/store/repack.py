@@ -19,19 +19,21 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence, Set
+from math import inf
+from time import monotonic
 
 from shadowtree.base.errors import StoreDamaged, StoreFailed
 from shadowtree.base.frozen import frozen
 from shadowtree.base.limits import DEFAULT_LIMITS, PackLimits
-from shadowtree.store.git_format import deflate, hash_source
+from shadowtree.store.git_format import deflate, hash_source, parse_entry_head
 from shadowtree.store.objects import Objects
 from shadowtree.store.pack_writer import PackWriter
-from shadowtree.store.packs import Pack
+from shadowtree.store.packs import HEAD_SIZE, Pack
 
 _PARTS = 8
 """About how many parts there are..."""
-_LARGEST_PART = 16 << 20
-"""...unless that makes them larger than this: to rewrite one takes half a second."""
+_LARGEST_PART = 8 << 20
+"""...unless that makes them larger than this: to rewrite one takes a quarter of a second."""
 _TINY = 4
 """A part with less than one part in so many of the usual bytes is tiny; so many of them become one."""
 _OBJECT_WEIGHT = 500
@@ -228,32 +230,34 @@ class Repacker:
         return rewriting.write(self._part_size)
 
 
-def condense(objects: Objects, pack: Pack, versions: list[tuple[bytes, bytes]]) -> PackWriter:
-    """Write a fresh pack anew, with deltas where it has newer and older versions of the same."""
-    rewriting = _Rewriting(objects, dict(versions), None)
-    for id in pack.ids():
+def drain(
+    objects: Objects, packs: Iterable[Pack], versions: Mapping[bytes, bytes], seconds: float
+) -> PackWriter:
+    """Put fresh packs into one, with deltas of newer versions as far as there is time for them."""
+    rewriting = _Rewriting(objects, versions, None, monotonic() + seconds)
+    older = set(versions.values())
+    found = [(pack.stored_size(id) if id in older else 0, id, pack) for pack in packs for id in pack.ids()]
+    # The largest first: the same time saves more there.
+    for _, id, pack in sorted(found, key=lambda entry: entry[0] or 0, reverse=True):
         rewriting.take_fresh(id, pack)
     (writer,) = rewriting.write(sys.maxsize)
-    writer.versions = versions
+    writer.versions = [(id, versions[id]) for id in writer.ids if id in versions]
     return writer
-
-
-def can_condense(pack: Pack, versions: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Tell whether a fresh pack has newer and older versions of the same, and no deltas yet."""
-    has_both = any(pack.find(old) is not None and pack.find(new) is not None for new, old in versions)
-    return has_both and not has_deltas(pack)
-
-
-def has_deltas(pack: Pack) -> bool:
-    """Tell whether anything in a pack is a delta."""
-    return any(pack.read_head(offset).base is not None for _, offset, _ in pack.entries())
 
 
 class _Rewriting:
     """Objects on their way from old packs into new ones, and which is a delta of which there."""
 
-    def __init__(self, objects: Objects, before: Mapping[bytes, bytes], live: Set[bytes] | None) -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        before: Mapping[bytes, bytes],
+        live: Set[bytes] | None,
+        deadline: float = inf,
+    ) -> None:
         self._objects = objects
+        self._deadline = deadline
+        """From when on nothing is made a delta any more."""
         self._live = live
         self._before = before
         self._pack_of: dict[bytes, Pack] = {}
@@ -342,7 +346,7 @@ class _Rewriting:
         pack, base = self._pack_of[id], self._bases.get(id)
         if id in self._stood and base is not None and base == self._stood[id]:
             self._copy(id, pack, into, base)
-        elif base is not None and self._put_delta(id, base, into):
+        elif base is not None and monotonic() < self._deadline and self._put_delta(id, base, into):
             return
         else:
             self._copy(id, pack, into, None)
@@ -368,20 +372,28 @@ class _Rewriting:
     def _copy(self, id: bytes, pack: Pack, into: PackWriter, base: bytes | None) -> None:
         """Copy an entry as it stands if it stands as it should, with this base; else write it whole."""
         try:
-            offset = pack.find(id)
+            offset, size = pack.find(id), pack.stored_size(id)
             assert offset is not None
-            if pack.read_head(offset).base == base:
-                if (pack.stored_size(id) or 0) > _LARGE_ENTRY:
+            assert size is not None
+            if size > _LARGE_ENTRY:
+                if pack.read_head(offset).base == base:
                     into.copy(id, pack.stream_entry(id), pack.crc_of(id))
-                else:
-                    raw, crc = pack.read_entry(id)
+                    return
+            else:
+                raw, crc = pack.read_entry(id)
+                if parse_entry_head(raw[:HEAD_SIZE], offset, pack.path).base == base:
                     into.copy(id, [raw], crc)
-                return
+                    return
         except (StoreDamaged, StoreFailed):
             # There may be another copy.
             pass
         kind, content = self._objects.read_any(id)
         into.add(kind, id, len(content), deflate(content))
+
+
+def load_dulwich() -> None:
+    """Load what deltas are made and read with: a host that stays waits for it once, at its start."""
+    import shadowtree.store.dulwich_packs  # noqa: F401  # it is loaded, not used
 
 
 def is_sound(pack: Pack, id: bytes) -> bool:

@@ -223,6 +223,11 @@ class Publisher:
 
     # Merging
 
+    def has_much_journaled(self) -> bool:
+        """Tell whether the timeline holds so many bytes of packs that they should not wait for idle time."""
+        rows = self._journal.packs.rows(JOURNALED)
+        return sum(row.pack_size for row in rows) > self._limits.much_bytes
+
     def has_much_waiting(self) -> bool:
         """Tell whether fresh packs have so many bytes that they should not wait for idle time."""
         names = {row.name for row in self._journal.packs.rows(JOURNALED, FRESH)}

@@ -12,9 +12,14 @@ from time import monotonic
 from shadowtree.base.errors import StoreDamaged
 from shadowtree.base.limits import DEFAULT_LIMITS, PackLimits
 from shadowtree.store.objects import Objects
-from shadowtree.store.repack import Job, Repacker, can_condense, condense, verify
+from shadowtree.store.repack import Job, Repacker, drain, verify, weigh
 from shadowtree.timeline.journal import Journal
+from shadowtree.timeline.pack_rows import JOURNALED
 from shadowtree.timeline.publish import Publisher
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.store.packs import Pack
 
 _A_MOMENT_S = 0.5
 
@@ -41,22 +46,24 @@ def tidy(
     return True
 
 
-def condense_one(
+def drain_rows(
     objects: Objects, journal: Journal, publisher: Publisher, limits: PackLimits = DEFAULT_LIMITS.packs
 ) -> None:
-    """Write the oldest journaled pack without deltas anew, with deltas: it is small enough for that."""
-    packs = {pack.name: pack for pack in objects.packs()}
-    for name, versions in journal.packs.versions().items():
-        pack = packs.get(name)
-        if pack is not None and pack.size <= limits.journaled_bytes and can_condense(pack, versions):
+    """Put the oldest journaled packs into one that has files alone: what is in rows is there twice."""
+    by_name = {pack.name: pack for pack in objects.packs()}
+    packs: list[Pack] = []
+    for row in journal.packs.rows(JOURNALED):
+        if row.name in by_name:
+            packs.append(by_name[row.name])
+        if sum(map(weigh, packs)) > limits.drained_weight:
             break
-    else:
-        return
+    versions = journal.packs.versions()
+    before = {new: old for pack in packs for new, old in versions[pack.name]}
     try:
-        writer = condense(objects, pack, versions)
-        publisher.publish(writer)
+        writer = drain(objects, packs, before, limits.drain_s)
+        publisher.publish(writer, is_settled=True)
         verify(publisher.unrecorded(), [writer])
-        with publisher.recording(gone=[pack]):
+        with publisher.recording(gone=packs):
             pass
     except BaseException:
         publisher.abandon()

@@ -69,7 +69,7 @@ def test_no_command_pays_for_repacking_while_idle_time_is_to_come(
 ) -> None:
     async def story(served: Served) -> None:
         with monkeypatch.context() as patched:
-            patched.delattr("shadowtree.timeline.tidy.condense_one")
+            patched.delattr("shadowtree.timeline.tidy.drain_rows")
             for number in range(5):
                 make_tree(worktree, {"file": f"{number}"})
                 served.shadow.snapshot(f"m{number}")

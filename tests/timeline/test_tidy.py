@@ -6,17 +6,17 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from math import inf
 from pathlib import Path
 
 import pytest
 
 from shadowtree import Shadow, StoreFailed
 from shadowtree.base.frozen import replace
-from shadowtree.base.limits import Limits, PackLimits
-from shadowtree.store.repack import has_deltas
+from shadowtree.base.limits import DEFAULT_LIMITS, Limits, PackLimits
 from shadowtree.system import disk
-from shadowtree.timeline.pack_rows import JOURNALED
-from shadowtree.timeline.tidy import condense_one, tidy
+from shadowtree.timeline.pack_rows import FRESH, JOURNALED
+from shadowtree.timeline.tidy import drain_rows, tidy
 from tests.support.limits import LARGE_PACKS, TINY
 from tests.support.packs import (
     PackStore,
@@ -226,28 +226,46 @@ def test_a_disk_that_fails_costs_nothing(store: PackStore, act: str, monkeypatch
 # What records do, for hosts that never tidy
 
 
-def test_a_journaled_pack_is_written_anew_with_deltas(store: PackStore) -> None:
-    versions = [text("a", number) for number in range(10)]
-    pack = store.record(*versions, before=dict(zip(versions[1:], versions, strict=False)))
-    size = pack.size
-    condense_one(store.objects, store.opened.journal, store.opened.publisher)
-    [condensed] = [pack for pack in store.objects.packs() if pack.find(blob(versions[0])) is not None]
+def drain(store: PackStore, seconds: float = inf) -> None:
+    limits = replace(DEFAULT_LIMITS.packs, drain_s=seconds)
+    drain_rows(store.objects, store.opened.journal, store.opened.publisher, limits)
 
-    assert condensed.size < size // 2
-    assert has_deltas(condensed)
-    assert max(depths_in(Path(condensed.path)).values()) > 1
-    assert [row.name for row in store.opened.journal.packs.rows(JOURNALED)] == [condensed.name]
+
+def test_journaled_packs_go_into_one_with_files_and_deltas(store: PackStore) -> None:
+    versions = [text("a", number) for number in range(10)]
+    first = store.record(*versions[:4], before=dict(zip(versions[1:], versions[:3], strict=False)))
+    second = store.record(*versions[4:], before=dict(zip(versions[4:], versions[3:], strict=False)))
+    size = first.size + second.size
+    drain(store)
+    [drained] = [pack for pack in store.objects.packs() if pack.find(blob(versions[0])) is not None]
+
+    assert drained.size < size // 2
+    assert drained.count == 10
+    assert max(depths_in(Path(drained.path)).values()) > 1
+    assert [(row.name, row.state) for row in store.opened.journal.packs.rows()] == [(drained.name, FRESH)]
     store.reopen("another boot")
     for version in versions:
         assert store.objects.read(b"blob", blob(version)) == version
     assert_git_is_silent(store.path)
 
 
+def test_what_there_is_no_time_for_is_copied_as_it_stands(store: PackStore) -> None:
+    versions = [text("a", number) for number in range(4)]
+    pack = store.record(*versions, before=dict(zip(versions[1:], versions, strict=False)))
+    drain(store, seconds=0)
+
+    assert {each.size for each in store.objects.packs() if each.count == pack.count} == {pack.size}
+    assert store.opened.journal.packs.rows(JOURNALED) == []
+    tidy_store(store)
+    [settled] = [pack for pack in store.objects.packs() if pack.find(blob(versions[0])) is not None]
+    assert max(depths_in(Path(settled.path)).values()) > 1
+
+
 def test_a_pack_with_deltas_becomes_a_part_as_others_do(store: PackStore) -> None:
     """Its deltas are of what may go elsewhere, or nowhere."""
     versions = [text("a", number) for number in range(10)]
     store.record(*versions, before=dict(zip(versions[1:], versions, strict=False)))
-    condense_one(store.objects, store.opened.journal, store.opened.publisher)
+    drain(store)
     newer = text("a", 20)
     store.record(newer, before={newer: versions[-1]})
     tidy_store(store)
@@ -258,32 +276,15 @@ def test_a_pack_with_deltas_becomes_a_part_as_others_do(store: PackStore) -> Non
     assert_git_is_silent(store.path)
 
 
-def test_what_cannot_be_made_smaller_stays_as_it_is(store: PackStore) -> None:
-    contents = [noise(300, number) for number in range(4)]
-    store.record(*contents)
-    for _ in range(3):
-        condense_one(store.objects, store.opened.journal, store.opened.publisher)
+def test_no_more_is_drained_at_once_than_takes_a_moment(store: PackStore) -> None:
+    for number in range(4):
+        store.record(noise(300, number))
+    limits = replace(DEFAULT_LIMITS.packs, drained_weight=1_000)
+    drain_rows(store.objects, store.opened.journal, store.opened.publisher, limits)
 
-    assert len(store.opened.journal.packs.rows()) == 1
-    for content in contents:
-        assert store.objects.read(b"blob", blob(content)) == content
-
-
-def test_packs_with_deltas_are_merged_as_they_stand(store: PackStore) -> None:
-    everything = []
-    for name in "abc":
-        versions = [text(name, number) for number in range(4)]
-        everything += versions
-        store.record(*versions, before=dict(zip(versions[1:], versions, strict=False)))
-        condense_one(store.objects, store.opened.journal, store.opened.publisher)
-    fresh = [pack for pack in store.objects.packs() if has_deltas(pack)]
-    store.opened.publisher.join(fresh)
-    [merged] = [pack for pack in store.objects.packs() if has_deltas(pack)]
-
-    assert (len(fresh), merged.count) == (3, 12)
-    for content in everything:
-        assert store.objects.read(b"blob", blob(content)) == content
-    assert_git_is_silent(store.path)
+    assert len(store.opened.journal.packs.rows(JOURNALED)) == 2
+    for number in range(4):
+        assert store.objects.read(b"blob", blob(noise(300, number))) == noise(300, number)
 
 
 @pytest.mark.limits(Limits(packs=PackLimits(many=4, much_bytes=2_000, slice_records=2)))
@@ -315,6 +316,19 @@ def test_a_host_that_closes_a_store_leaves_less(worktree: Path, tmp_path: Path) 
 
     assert len(sizes_of(shadow)) < many // 2
     assert len(rows) < 10
+    with Shadow(worktree, store=tmp_path / "s", settings={"min_free": 0}) as shadow:
+        shadow.restore("m3")
+        assert (worktree / "a").read_bytes() == text("a", 3)
+
+
+@pytest.mark.limits(Limits(packs=replace(AT_CLOSE, close_s=1e-9), timeline_free_bytes=0))
+def test_a_host_without_time_for_repacking_leaves_nothing_twice(worktree: Path, tmp_path: Path) -> None:
+    with Shadow(worktree, store=tmp_path / "s", settings={"min_free": 0}) as shadow:
+        for number in range(30):
+            (worktree / "a").write_bytes(text("a", number))
+            shadow.snapshot(f"m{number}")
+
+    assert read_timeline(tmp_path / "s", lambda journal: journal.packs.rows(JOURNALED)) == []
     with Shadow(worktree, store=tmp_path / "s", settings={"min_free": 0}) as shadow:
         shadow.restore("m3")
         assert (worktree / "a").read_bytes() == text("a", 3)
