@@ -178,8 +178,8 @@ class OpenStore:
         from shadowtree.timeline.tidy import drain_rows
 
         if self.tidy(self.limits.packs.close_s):
-            while self.journal.packs.count():
-                drain_rows(self.objects, self.journal, self.publisher, self.limits.packs)
+            while drain_rows(self.objects, self.journal, self.publisher, self.limits.packs):
+                pass
             self.journal.compact()
             self.remember_packs()
 

@@ -48,8 +48,11 @@ def tidy(
 
 def drain_rows(
     objects: Objects, journal: Journal, publisher: Publisher, limits: PackLimits = DEFAULT_LIMITS.packs
-) -> None:
-    """Put the oldest journaled packs into one that has files alone: what is in rows is there twice."""
+) -> bool:
+    """Put the oldest journaled packs into one that has files alone: what is in rows is there twice.
+
+    False if there is none, or if their files have yet to be made.
+    """
     by_name = {pack.name: pack for pack in objects.packs()}
     packs: list[Pack] = []
     for row in journal.packs.rows(JOURNALED):
@@ -57,6 +60,8 @@ def drain_rows(
             packs.append(by_name[row.name])
         if sum(map(weigh, packs)) > limits.drained_weight:
             break
+    if not packs:
+        return False
     versions = journal.packs.versions()
     before = {new: old for pack in packs for new, old in versions[pack.name]}
     try:
@@ -68,6 +73,7 @@ def drain_rows(
     except BaseException:
         publisher.abandon()
         raise
+    return True
 
 
 def run_job(repacker: Repacker, job: Job, publisher: Publisher) -> None:
