@@ -131,7 +131,9 @@ class Publisher:
         for name in removed:
             remove_pack(self._layout.packs, name)
         self._objects.pack_set.drop(removed)
-        self._settle(self._journal.packs.rows(PLACING, REMOVING))
+        # Rows of an earlier record may be there whose files the disk refused: they are not done with.
+        done = {*removed, *(file.name for file, _ in large)}
+        self._settle([row for row in self._journal.packs.rows(PLACING, REMOVING) if row.name in done])
 
     def _settle(self, rows: Iterable[PackRow]) -> None:
         """Forget what is done with, once it is durable."""

@@ -561,6 +561,28 @@ def test_the_files_of_a_row_are_never_taken_for_those_of_the_dead(tmp_path: Path
         assert not [name for name in os.listdir(store.packs) if "tmp" in name]
 
 
+def test_a_pack_that_the_disk_gave_no_name_is_not_forgotten_when_another_gets_one(tmp_path: Path) -> None:
+    """Else its files would be taken for those of a dead process, and what was recorded would be lost."""
+    with closing(PackStore(tmp_path, PackLimits(journaled_bytes=0))) as store:
+
+        def stop(act: str, path: str) -> None:
+            if act == "rename":
+                raise StoreFailed(path, "no more")
+
+        writer = store.objects.start_pack()
+        id = add(writer, b"x")
+        store.opened.publisher.publish(writer)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(disk, "before_write", stop)
+            with store.opened.publisher.recording():
+                pass
+        store.record(b"y")
+        store.reopen()
+
+        assert store.objects.read(b"blob", id) == b"x"
+        assert store.objects.read(b"blob", blob(b"y")) == b"y"
+
+
 def test_what_is_to_go_goes_whenever_the_process_died(tmp_path: Path) -> None:
     """Its row stays until its files are gone for good."""
     with closing(PackStore(tmp_path)) as store:
