@@ -46,6 +46,26 @@ def ancestors(path: RelPath) -> Iterator[RelPath]:
         directory = parent_of(directory)
 
 
+def find_twins(paths: Iterable[RelPath]) -> set[RelPath]:
+    """Find paths that some file systems take for one: only case or Unicode normalisation differs."""
+    first: dict[bytes, RelPath] = {}
+    twins: set[RelPath] = set()
+    for path in paths:
+        other = first.setdefault(_fold(path), path)
+        if other != path:
+            twins |= {path, other}
+    return twins
+
+
+def _fold(path: RelPath) -> bytes:
+    if path.isascii():
+        return path.lower()
+    from unicodedata import normalize
+
+    decomposed = normalize("NFD", path.decode("utf-8", "surrogateescape"))
+    return normalize("NFD", decomposed.casefold()).encode("utf-8", "surrogateescape")
+
+
 def by_directory(paths: Iterable[RelPath]) -> dict[RelPath, set[bytes]]:
     """Sort paths by the directory that each is in."""
     names: dict[RelPath, set[bytes]] = {}

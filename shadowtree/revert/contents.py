@@ -6,7 +6,7 @@ then, and what it holds has to be stored before it may be replaced (`uncovered`)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from shadowtree.base.errors import WorktreeFailed
 from shadowtree.base.paths import (
@@ -45,6 +45,8 @@ class DiskState:
         self._tombstones = scan.rule_files.tombstones
         self._writer = writer
         self._states: dict[tuple[RelPath, bool], Answer] = {}
+        self._names: dict[RelPath, Collection[bytes] | None] = {}
+        """What each directory holds that was asked for a name which no tree has."""
         self.uncovered: dict[RelPath, PathState] = {}
         """Files and links that were found though no rule covers them."""
 
@@ -62,6 +64,9 @@ class DiskState:
         if isinstance(answer, PathState):
             return answer
         if answer is None and self._writer.identify(path) is None:
+            return None
+        if answer is None and not self._writer.is_spelled_so(path, self._names):
+            # The file system folds names: this is another one, which has a state of its own.
             return None
         found = self._writer.state_of(path)
         if isinstance(found, PathState) and is_file(found):

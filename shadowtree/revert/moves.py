@@ -106,6 +106,7 @@ def carry_out(
     Conflict if somebody changed a path meanwhile. The caller takes back then. `pause` is called between two
     moves and may raise.
     """
+    writer.tell_apart(move.path for move in moves)
     staged: dict[RelPath, FileId] = {}
     waiting = [move for move in moves if move.new is not None and not move.is_mode_only]
     for move in waiting:
@@ -247,6 +248,7 @@ def take_back(moves: Sequence[Move], writer: Writer, read_blob: ReadBlob) -> lis
 
     Somebody else's file is never touched: a path that is neither in its old nor in its new state is left.
     """
+    writer.tell_apart(move.path for move in moves)
     aside = {move.path: move for move in moves if move.old == DIRECTORY}
     left: list[RelPath] = []
     failure: ShadowError | None = None

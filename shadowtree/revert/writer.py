@@ -14,7 +14,17 @@ from contextlib import contextmanager
 from hashlib import sha1
 
 from shadowtree.base.errors import OutOfSpace, WorktreeFailed, describe, is_full
-from shadowtree.base.paths import DIRECTORY, MODE_LINK, PathState, RelPath, Unknown, parent_of, to_text
+from shadowtree.base.paths import (
+    DIRECTORY,
+    MODE_LINK,
+    PathState,
+    RelPath,
+    Unknown,
+    ancestors,
+    find_twins,
+    parent_of,
+    to_text,
+)
 from shadowtree.store.git_format import object_header, object_id
 from shadowtree.system import disk
 from shadowtree.system.files import Cursor, Unreadable, Vanished, open_file, stamp_of, stream_file
@@ -23,6 +33,7 @@ from shadowtree.system.syscalls import (
     is_being_written,
     move,
     start_writeback,
+    sync,
     sync_file_system,
     unwritten_bytes,
 )
@@ -52,8 +63,12 @@ BEING_WRITTEN = "a program is writing to it"
 class Writer:
     """The worktree, open for writing."""
 
-    def __init__(self, root: str, unwritten: int | None = None) -> None:
+    def __init__(
+        self, root: str, unwritten: int | None = None, twins: Collection[RelPath] = frozenset()
+    ) -> None:
         self._root = root
+        self._twins = twins
+        """Paths that count as there only if they are spelled so; see `tell_apart`."""
         self._unwritten = unwritten
         """How many bytes wait to be written to the disks; None: as many as the system says."""
         self._here = Cursor(root)
@@ -69,7 +84,14 @@ class Writer:
 
     def reopen(self) -> Writer:
         """Open the worktree once more: nothing that was reached before counts."""
-        return Writer(self._root, self._unwritten)
+        return Writer(self._root, self._unwritten, self._twins)
+
+    def tell_apart(self, paths: Iterable[RelPath]) -> None:
+        """From now on, do not take one of these paths for another one where the file system folds names.
+
+        To look for a name in its directory takes long, so it is done for those alone that could be meant.
+        """
+        self._twins = find_twins(paths)
 
     # Looking
 
@@ -85,6 +107,8 @@ class Writer:
             return Unknown(f"cannot be read: {describe(error)}")
 
     def _state_of(self, path: RelPath, *, is_settled: bool) -> Answer:
+        if path in self._twins and not self.is_spelled_so(path, {}):
+            return None
         fd, name = self._open_parent(path)
         status = os.stat(name, dir_fd=fd, follow_symlinks=False)
         if stat.S_ISDIR(status.st_mode):
@@ -106,12 +130,34 @@ class Writer:
     def identify(self, path: RelPath) -> FileId | None:
         """Tell which file is at a path; None if there is nothing."""
         try:
+            if path in self._twins and not self.is_spelled_so(path, {}):
+                return None
             fd, name = self._open_parent(path)
             return _identify(os.stat(name, dir_fd=fd, follow_symlinks=False))
         except (FileNotFoundError, NotADirectoryError, Vanished):
             return None
         except (OSError, Unreadable) as error:
             raise WorktreeFailed(to_text(path), "cannot be looked at") from error
+
+    def is_spelled_so(self, path: RelPath, listed: dict[RelPath, Collection[bytes] | None]) -> bool:
+        """Tell whether what is at a path has this very name there, and so have the directories above it.
+
+        `listed` keeps what the directories hold. Where one cannot be listed, the answer is yes.
+        """
+        for each in (path, *ancestors(path)):
+            parent, _, name = each.rpartition(b"/")
+            if parent not in listed:
+                listed[RelPath(parent)] = self._list_set(RelPath(parent))
+            names = listed[RelPath(parent)]
+            if names is not None and name not in names:
+                return False
+        return True
+
+    def _list_set(self, path: RelPath) -> Collection[bytes] | None:
+        try:
+            return frozenset(self.list_names(path) or ())
+        except WorktreeFailed:
+            return None
 
     def is_directory(self, path: RelPath) -> bool:
         """Tell whether a directory is at a path."""
@@ -232,7 +278,7 @@ class Writer:
         with _errors(path), self._open(path) as (fd, status):
             # Bits above these are not recorded, so they stay as they are.
             os.fchmod(fd, mode & 0o777 | status.st_mode & 0o7000)
-            os.fsync(fd)
+            sync(fd)
 
     # Durability
 
@@ -245,7 +291,7 @@ class Writer:
                 self._with_file(path, start_writeback)
         for path in paths:
             disk.before_write("fsync", to_text(path))
-            self._with_file(path, os.fsync)
+            self._with_file(path, sync)
 
     def sync_directories(self, paths: Collection[RelPath]) -> None:
         """Make the names in directories durable."""
@@ -254,7 +300,7 @@ class Writer:
         for path in sorted(paths):
             disk.before_write("fsync directory", to_text(path))
             with _errors(path):
-                os.fsync(self._here.enter(path))
+                sync(self._here.enter(path))
 
     def _with_file(self, path: RelPath, do: Callable[[int], object]) -> None:
         with _errors(path):

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 
 from shadowtree.base.errors import OutOfSpace, ShadowError, StoreFailed, UnsafePath, describe, is_full
+from shadowtree.system import syscalls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def sync(fd: int, path: str) -> None:
     """Make a file's content durable. After a failure its pages may be gone: the file must be thrown away."""
     before_write("fsync", path)
     with store_errors(path):
-        os.fsync(fd)
+        syscalls.sync(fd)
 
 
 def sync_names(directory: str) -> None:
@@ -137,7 +138,7 @@ def sync_names(directory: str) -> None:
     with store_errors(directory):
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(fd)
+            syscalls.sync(fd)
         finally:
             os.close(fd)
 

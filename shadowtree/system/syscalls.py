@@ -33,6 +33,10 @@ _NOT_OFFERED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 """What is answered by a system or a file system that cannot rename in these ways."""
 _NO_HARD_LINK = {errno.EPERM, errno.EMLINK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 
+_FULL_SYNC = 51
+"""macOS: F_FULLFSYNC. F_BARRIERFSYNC (85) only keeps writes in order, and is not enough for us."""
+_NO_FULL_SYNC = {errno.EINVAL, errno.ENOTTY, errno.ENOTSUP, errno.EOPNOTSUPP}
+"""What is answered by a file system without it, such as SMB."""
 _START_WRITING = 2
 """Linux: the flag of `sync_file_range` by which it does not wait."""
 _FIRST_HONEST_SYNCFS = (5, 17)
@@ -166,6 +170,25 @@ def start_writeback(fd: int) -> None:
     """
     if IS_LINUX:
         _call_c("sync_file_range", fd, 0, 0, _START_WRITING)
+
+
+def sync(fd: int) -> None:
+    """Make the content of an open file, or the names in an open directory, durable.
+
+    On macOS `fsync` hands the data to the drive, which may keep it in a cache that a power cut empties;
+    another call waits for the drive. Where the file system does not offer that one, `fsync` has to do.
+    """
+    if IS_MAC:
+        import fcntl
+
+        try:
+            fcntl.fcntl(fd, _FULL_SYNC)
+        except OSError as error:
+            if error.errno not in _NO_FULL_SYNC:
+                raise
+        else:
+            return
+    os.fsync(fd)
 
 
 def sync_file_system(fd: int) -> bool:

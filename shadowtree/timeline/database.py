@@ -21,7 +21,7 @@ from shadowtree.base.errors import (
 )
 from shadowtree.base.limits import DEFAULT_LIMITS
 from shadowtree.system import disk
-from shadowtree.system.syscalls import has_no_room
+from shadowtree.system.syscalls import IS_MAC, has_no_room
 from shadowtree.timeline.schema import (
     APPLICATION,
     CHANGES,
@@ -97,6 +97,10 @@ class Database:
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             try:
                 self._connection.execute("PRAGMA synchronous = FULL")
+                if IS_MAC:
+                    # As `system.syscalls.sync` does; SQLite has a switch for it, and one for checkpoints.
+                    self._connection.execute("PRAGMA fullfsync = ON")
+                    self._connection.execute("PRAGMA checkpoint_fullfsync = ON")
                 self._connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
                 self._connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
                 if not (for_check and has_schema(self._connection)):

@@ -7,6 +7,7 @@ import errno
 import pytest
 
 from shadowtree.system import syscalls
+from tests.support.macos import be_macos
 
 
 def without_exchange(patch: pytest.MonkeyPatch) -> None:
@@ -41,7 +42,12 @@ def without_syncfs(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("shadowtree.revert.writer.sync_file_system", lambda fd: False)
 
 
+def as_on_macos(patch: pytest.MonkeyPatch) -> None:
+    """Let names be folded, and let nobody tell who writes, or sync more than a file."""
+    be_macos(patch)
+
+
 LESS = {
     f"undo {lessen.__name__.replace('_', ' ')}": lessen
-    for lessen in (without_exchange, without_renameat2, without_hard_links, without_syncfs)
+    for lessen in (without_exchange, without_renameat2, without_hard_links, without_syncfs, as_on_macos)
 }
