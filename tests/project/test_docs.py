@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 
+import shadowtree
+from shadowtree import Settings
 from shadowtree.cli.app import COMMANDS, cli
+from shadowtree.config.settings import read_setting
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
-DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 RECORDS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
 
 # A word right after the name of the program; placeholders are in capitals, and options have a dash.
@@ -28,8 +33,12 @@ def _name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def _code(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+def _code(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def _read(name: str) -> str:
+    return (ROOT / name).read_text("utf-8")
 
 
 def _flags(command: click.Command) -> set[str]:
@@ -106,6 +115,80 @@ def test_the_python_of_the_readme_runs(worktree: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr().out == "modified file\n['file'] [] []\n"
 
 
+def _run_code(code: str) -> dict[str, Any]:  # Any: whatever the code defines
+    names: dict[str, Any] = {}
+    exec(compile(code, "a document", "exec"), names)
+    return names
+
+
+def test_the_agent_of_the_library_page_undoes_and_redoes(
+    worktree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (code, _) = _code("python", _read("docs/library.md"))
+    assert len(code.splitlines()) <= 25
+    conversations: list[list[str]] = []
+
+    def answer(prompts: list[str]) -> None:
+        conversations.append(prompts)
+        (worktree / "notes").write_text("\n".join(prompts))
+
+    chat = _run_code(code)["chat"]
+    chat(worktree, ["one", "two", "/undo"], answer)
+    after_undo = (worktree / "notes").read_text()
+    chat(worktree, ["/redo", "/undo", "three"], answer)
+    (worktree / "notes").write_text("mine")
+    chat(worktree, ["/undo"], answer)
+
+    assert conversations == [["one"], ["one", "two"], ["one", "three"]]
+    assert after_undo == "one"
+    assert capsys.readouterr().out.splitlines() == [
+        "Undid 1 messages; restored ['notes'] deleted []",
+        "Redid 1 messages; restored ['notes'] deleted []",
+        "Undid 1 messages; restored ['notes'] deleted []",
+        "Nothing changed, because you edited notes",
+    ]
+
+
+def test_the_coroutines_of_the_library_page_run(worktree: Path) -> None:
+    (_, code) = _code("python", _read("docs/library.md"))
+
+    async def run_agent() -> None:
+        (worktree / "file").write_text("new")
+
+    outcome = asyncio.run(_run_code(code)["work"](worktree, run_agent))
+
+    assert outcome.deleted == ["file"]
+
+
+def test_the_settings_page_lists_every_setting_with_its_default() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| `([^`]*)` \| \S", _read("docs/settings.md"), re.MULTILINE)
+    listed = {key: read_setting(key, default) for key, default in rows}
+
+    assert listed == {key: getattr(Settings(), key) for key in Settings.__match_args__}
+    assert list(listed) == list(Settings.__match_args__)
+
+
+def test_the_workflow_runs_the_continuous_run_on_every_python_that_is_named() -> None:
+    workflow = _read(".github/workflows/tests.yml")
+    project = tomllib.loads(_read("pyproject.toml"))["project"]
+    named = [each.rpartition(" ")[2] for each in project["classifiers"] if re.search(r":: 3\.\d+$", each)]
+    environments = re.findall(r"py3(\d+)", _read("tox.ini").partition("env_list")[2].partition("\n")[0])
+
+    assert re.search(r"- run: (.*)", workflow)[1] == ".ci/run"  # type: ignore[index]  # it is there
+    assert re.findall(r'"(3\.\d+)"', workflow) == named == [f"3.{each}" for each in environments]
+    assert re.search(r"os: (.*)", workflow)[1] == "[ubuntu-latest, macos-latest]"  # type: ignore[index]  # as above
+
+
+def test_the_version_stands_in_one_place() -> None:
+    project = tomllib.loads(_read("pyproject.toml"))
+
+    assert project["project"]["dynamic"] == ["version"]
+    assert project["tool"]["hatch"]["version"] == {"path": "shadowtree/__init__.py"}
+    assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+)?", shadowtree.__version__)
+    told = [path for path in ROOT.rglob("shadowtree/**/*.py") if shadowtree.__version__ in path.read_text()]
+    assert told == [ROOT / "shadowtree" / "__init__.py"]
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=_name)
 def test_every_link_leads_somewhere(path: Path) -> None:
     broken = [
@@ -169,4 +252,9 @@ def test_the_project_names_its_readme_and_ships_its_documents() -> None:
 
     assert project["project"]["readme"] == "README.md"
     shipped = project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
-    assert {"/docs", "/tests", "/tox.ini", "/CHANGELOG.md"} <= set(shipped)
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode or not (ROOT / ".git").exists():
+        pytest.skip("only a repository tells what belongs to it")
+    # All of it, or the tests of a source distribution would miss something.
+    tracked = {f"/{name.partition('/')[0]}" for name in listed.stdout.split("\0") if name}
+    assert set(shipped) == tracked - {"/.gitignore", "/LICENSE", "/README.md", "/pyproject.toml"}
