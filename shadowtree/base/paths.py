@@ -62,8 +62,7 @@ def _fold(path: RelPath) -> bytes:
         return path.lower()
     from unicodedata import normalize
 
-    decomposed = normalize("NFD", path.decode("utf-8", "surrogateescape"))
-    return normalize("NFD", decomposed.casefold()).encode("utf-8", "surrogateescape")
+    return normalize("NFD", normalize("NFD", to_text(path)).casefold()).encode("utf-8", "surrogateescape")
 
 
 def by_directory(paths: Iterable[RelPath]) -> dict[RelPath, set[bytes]]:

@@ -369,6 +369,44 @@ def test_a_command_that_does_not_care_is_waited_for(project: Path) -> None:
     assert changes(message) == [("late", "added")]
 
 
+# As on macOS, where nobody tells who sent a signal
+
+ON_MACOS = """
+import sys
+import shadowtree.cli.main, shadowtree.cli.run, shadowtree.cli.child_process
+sys.platform = "darwin"
+sys.exit(shadowtree.cli.main.main(["run", "--", *sys.argv[1:]]))
+"""
+
+
+def start_as_on_macos(*words: str) -> subprocess.Popen[str]:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    # Without a terminal of its own: what is sent to it comes from nobody's keyboard.
+    return subprocess.Popen(
+        [sys.executable, "-c", ON_MACOS, *words], **pipes, text=True, start_new_session=True
+    )
+
+
+def test_where_nobody_tells_who_sent_a_signal_the_exit_code_is_the_commands(project: Path) -> None:
+    with start_as_on_macos("sh", "-c", "echo new > a.txt; exit 3") as process:
+        process.communicate()
+
+    assert process.returncode == 3
+    assert [changes(message) for message in messages(project)] == [[("a.txt", "modified")]]
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1"])
+def test_where_nobody_tells_who_sent_it_a_signal_reaches_the_command_once(project: Path, name: str) -> None:
+    with start_as_on_macos(sys.executable, "-c", LISTENER, name) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(getattr(signal, name))
+        first = process.stdout.readline()
+        out, _ = process.communicate("quit\n")
+
+    assert (first, out, process.returncode) == (f"{name}\n", "", 7)
+
+
 # On a terminal
 
 RUN = " ".join([*COMMAND, "run", "--"])

@@ -33,11 +33,13 @@ class InterruptedAt:
         self.has_raised = False
 
     def __enter__(self) -> InterruptedAt:
+        self._before = sys.gettrace()
         sys.settrace(self._enter_function)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        sys.settrace(None)
+        # Not None: nothing that runs later would be seen by what measures coverage.
+        sys.settrace(self._before)
 
     def _enter_function(self, frame: FrameType, event: str, argument: Any) -> Trace | None:
         is_meant = frame.f_code.co_filename.endswith(MODULES) and "shadowtree" in frame.f_code.co_filename

@@ -1,0 +1,57 @@
+"""What a store holds and takes, as people read it; the figures themselves are tested beside `Shadow`."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tests.support.terminal import Terminal
+
+
+def record(terminal: Terminal, project: Path, session: str = "default") -> None:
+    """Record a message that writes something."""
+    terminal.run("--session", session, "begin", f"m-{session}")
+    (project / f"{session}.bin").write_bytes(bytes(range(256)) * 400)
+    terminal.run("--session", session, "end")
+
+
+def test_stats_show_a_share_of_the_budget_only_if_there_is_one(terminal: Terminal, project: Path) -> None:
+    record(terminal, project)
+
+    assert "%" in terminal.run("stats")
+    assert "%" not in terminal.run("stats", "--set", "store_budget=0")
+
+
+def test_without_a_store_the_list_of_stores_is_empty(terminal: Terminal, project: Path) -> None:
+    assert terminal.run_json("stats", "--all") == []
+    assert "no store" in terminal.run("stats", "--all")
+
+
+def test_space_is_shown_for_each_session(terminal: Terminal, project: Path) -> None:
+    terminal.run("wrap")
+    record(terminal, project, "one")
+    record(terminal, project, "two")
+
+    told = terminal.run("du", "--by-session")
+
+    assert "one (1 message)" in told
+    assert "two (1 message)" in told
+
+
+def test_the_store_of_a_deleted_directory_is_removed_when_you_say_so(
+    terminal: Terminal, project: Path
+) -> None:
+    other = project.parent / "other"
+    shutil.copytree(project, other)
+    for directory in (other, project):  # the last one is where this process is from then on
+        terminal.run("-C", str(directory), "wrap")
+    shutil.rmtree(other)
+
+    planned = terminal.run("gc", "--orphans", "--dry-run")
+    assert len(terminal.run_json("stats", "--all")) == 2
+    removed = terminal.run("gc", "--orphans", "--yes")
+
+    assert "1 store" in planned
+    assert "1 store" in removed
+    assert len(terminal.run_json("stats", "--all")) == 1
+    assert str(project) in terminal.run("stats", "--all")
