@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +49,16 @@ def run(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:  # Any
     return subprocess.run([*COMMAND, "run", *words], capture_output=True, text=True, check=False, **options)
 
 
-def start(*words: str) -> subprocess.Popen[str]:
+def start(
+    *words: str, command: Sequence[str] = (*COMMAND, "run"), **options: Any
+) -> subprocess.Popen[str]:  # Any: options of subprocess
     return subprocess.Popen(
-        [*COMMAND, "run", *words],
+        [*command, *words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        **options,
     )
 
 
@@ -380,11 +383,8 @@ sys.exit(shadowtree.cli.main.main(["run", "--", *sys.argv[1:]]))
 
 
 def start_as_on_macos(*words: str) -> subprocess.Popen[str]:
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    # Without a terminal of its own: what is sent to it comes from nobody's keyboard.
-    return subprocess.Popen(
-        [sys.executable, "-c", ON_MACOS, *words], **pipes, text=True, start_new_session=True
-    )
+    # In a session without a terminal: what is sent to it comes from nobody's keyboard.
+    return start(*words, command=[sys.executable, "-c", ON_MACOS], start_new_session=True)
 
 
 def test_where_nobody_tells_who_sent_a_signal_the_exit_code_is_the_commands(project: Path) -> None:
