@@ -113,6 +113,16 @@ class Access:
             limits=self.limits,
         )
 
+    def complete(self, command: str | None) -> str | None:
+        """Add to a command what leads it to this store, if it is not where everybody looks for it."""
+        places = self._places
+        has_place = places.given_store(None) is not None or places.stores is not None
+        if command is None or (has_place and self.store == places.store_of(self.worktree, None)):
+            return command
+        from shlex import quote
+
+        return f"{command} --store {quote(self.store)}"
+
     def start_watch(self) -> None:
         """Keep the worktree in sight from now on."""
         from shadowtree.store.repack import load_dulwich

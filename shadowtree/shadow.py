@@ -18,7 +18,7 @@ from shadowtree.config.settings import Settings
 from shadowtree.messages import blame, read
 from shadowtree.messages.record import Recorder, read_said
 from shadowtree.results.messages import Message, MessageHandle, Snapshot, Step, StepHandle
-from shadowtree.revert.requests import Redo, Restore, Switch, Undo, Unrevert, read_options, read_revert
+from shadowtree.revert import requests
 from shadowtree.store import directory as stores
 from shadowtree.system.user_dirs import Places
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from shadowtree.results.messages import BlameEntry, Branch, FileDiff, Patch, Status, Watching
     from shadowtree.results.outcomes import Outcome, Plan
     from shadowtree.results.reports import CheckReport, Forgotten, Purged, SessionFigure, Stats, Swept, Usage
-    from shadowtree.revert.requests import ActOptions, Options, Request, RevertOptions
     from shadowtree.store.repo import ShadowRepo
 
     Recorded = TypeVar("Recorded", Message, Snapshot, Step, Message | None)
@@ -259,37 +258,37 @@ class Shadow:
 
     # Acts and branches
 
-    def plan_revert(self, id: str, **how: Unpack[RevertOptions]) -> Plan:
+    def plan_revert(self, id: str, **how: Unpack[requests.RevertOptions]) -> Plan:
         """Plan what `revert` would do, and change nothing."""
-        return self._plan(*read_revert(id, how, self._access.worktree))
+        return self._plan(*requests.read_revert(id, how, self._access.worktree))
 
-    def revert(self, id: str, **how: Unpack[RevertOptions]) -> Outcome:
+    def revert(self, id: str, **how: Unpack[requests.RevertOptions]) -> Outcome:
         """Restore the state before a message: all paths that it and later ones changed.
 
         With `only`, reverse that message alone. With `step`, go to before that step, or reverse it alone;
         with `paths`, only these. Neither moves the head; with `files=False` nothing else moves.
         """
-        return self._act(*read_revert(id, how, self._access.worktree))
+        return self._act(*requests.read_revert(id, how, self._access.worktree))
 
-    def unrevert(self, **how: Unpack[ActOptions]) -> Outcome:
-        """Take back the last of these acts that changed anything; repeated, the ones before it."""
-        return self._act(Unrevert(), read_options(how))
+    def unrevert(self, **how: Unpack[requests.UnrevertOptions]) -> Outcome:
+        """Reverse the last act, then the ones before it, up to the newest message; `undo`: reverse that."""
+        return self._act(*requests.read_unrevert(how, self._access.worktree))
 
-    def undo(self, turns: int = 1, **how: Unpack[ActOptions]) -> Outcome:
+    def undo(self, turns: int = 1, **how: Unpack[requests.ActOptions]) -> Outcome:
         """Go back by turns."""
-        return self._act(Undo(turns), read_options(how))
+        return self._act(requests.Undo(turns), requests.read_options(how, self._access.worktree))
 
-    def redo(self, turns: int | None = 1, **how: Unpack[ActOptions]) -> Outcome:
+    def redo(self, turns: int | None = 1, **how: Unpack[requests.ActOptions]) -> Outcome:
         """Go forward again by turns; None: to the end."""
-        return self._act(Redo(turns), read_options(how))
+        return self._act(requests.Redo(turns), requests.read_options(how, self._access.worktree))
 
-    def switch(self, ref: str, **how: Unpack[ActOptions]) -> Outcome:
-        """Go to the state after a message, on any branch, or to the end of a branch; archive what is left."""
-        return self._act(Switch(ref), read_options(how))
+    def switch(self, ref: str, **how: Unpack[requests.ActOptions]) -> Outcome:
+        """Go to just after a message, to the end of a branch, or (`-`) to where the last switch began."""
+        return self._act(requests.Switch(ref), requests.read_options(how, self._access.worktree))
 
-    def restore(self, ref: str, **how: Unpack[ActOptions]) -> Outcome:
-        """Make all that is covered equal to a tree: that after a message, before it (`ID^`), or any one."""
-        return self._act(Restore(ref), read_options(how))
+    def restore(self, ref: str, **how: Unpack[requests.RestoreOptions]) -> Outcome:
+        """Make all files, or `paths`, equal to a tree: that after a message, before it (`ID^`), or any."""
+        return self._act(*requests.read_restore(ref, how, self._access.worktree))
 
     def branches(self) -> list[Branch]:
         """List the branches of this session, oldest first."""
@@ -478,12 +477,12 @@ class Shadow:
         lines: list[str] = self._access.keep_budget()
         return replace(recorded, warnings=[*recorded.warnings, *lines]) if recorded and lines else recorded
 
-    def _plan(self, request: Request, options: Options) -> Plan:
+    def _plan(self, request: requests.Request, options: requests.Options) -> Plan:
         from shadowtree.revert.act import preview
 
         return self._access.read(preview, self._session, request, options, self._access.now_ms)
 
-    def _act(self, request: Request, options: Options) -> Outcome:
+    def _act(self, request: requests.Request, options: requests.Options) -> Outcome:
         """Do an act, or plan it; add what was recovered before it and freed after it."""
         if options.dry_run:
             return self._plan(request, options).outcome
@@ -492,7 +491,8 @@ class Shadow:
         access, known, now_ms = self._access, len(self._access.recovered), self._access.now_ms
         with access.writing() as (opened, site, _):
             done = run(start_act(opened, site, self._session, request, options, now_ms, self._cancellation))
-        return replace(done, notes=[*done.notes, *access.recovered[known:], *access.keep_budget()])
+        notes = [*done.notes, *access.recovered[known:], *access.keep_budget()]
+        return replace(done, back=access.complete(done.back), notes=notes)
 
 
 def find_worktree(start: StrPath, *, store: StrPath | None = None) -> str | None:

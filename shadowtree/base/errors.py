@@ -13,7 +13,8 @@
     │   └── UnknownTree
     │       └── ForgottenTree     retention took it away
     ├── Conflict              the user: somebody else changed what would be replaced
-    │   └── NotConfirmed          nobody said yes to what deletes much
+    │   ├── NotConfirmed          nobody said yes to what has to be confirmed
+    │   └── PlanOutdated          the plan is not the one that was expected
     ├── Locked                time: another process is at work
     ├── BroadWorktree         the user: too much would be wrapped
     │   └── WorktreeTooBig
@@ -187,20 +188,41 @@ class Conflict(ShadowError):
 
 
 class NotConfirmed(Conflict):
-    """Nobody said yes to an act that deletes much; nothing was touched."""
+    """Nobody said yes to an act that has to be confirmed; nothing was touched."""
 
-    def __init__(self, outcome: Any, what: str | None = None) -> None:  # Any: an Outcome, which is above
+    def __init__(
+        self,
+        outcome: Any,  # Any: an Outcome, which is above the errors
+        what: str | None = None,
+        *,
+        plan: Any = None,  # Any: a Plan, likewise
+    ) -> None:
         self.what = what
         """What would be done, if it is no act on files; the outcome is what that would have come to."""
+        self.plan = plan
+        """What would be done to files."""
         super().__init__([], outcome)
 
     def _describe(self) -> str:
-        if self.what is not None:
-            return f"this would {self.what}, nobody confirmed it, nothing was changed"
-        deleted, restored = len(self.outcome.deleted), len(self.outcome.restored)
+        return f"not confirmed: this would {self.what or self._describe_files()}; nothing was changed"
+
+    def _describe_files(self) -> str:
+        deleted, restored = len(self.plan.deleted), len(self.plan.restored)
         parts = [f"delete {deleted:,} of {_count(self.outcome.covered, 'file')}"] if deleted else []
         parts += [f"replace {_count(restored, 'file')}"] if restored or not deleted else []
-        return f"this would {' and '.join(parts)}, nobody confirmed it, nothing was changed"
+        return " and ".join(parts)
+
+
+class PlanOutdated(Conflict):
+    """The plan is no longer the one that the caller has seen; nothing was touched."""
+
+    def __init__(self, outcome: Any, plan: Any) -> None:  # Any: an Outcome and a Plan, which are above
+        self.plan = plan
+        """What would be done now."""
+        super().__init__([], outcome)
+
+    def _describe(self) -> str:
+        return "the plan is not the expected one any more; nothing was changed"
 
 
 class Locked(ShadowError):

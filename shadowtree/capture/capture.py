@@ -193,13 +193,18 @@ def capture(
 
 @contextmanager
 def look(
-    site: Site, opened: OpenStore, scan: Scan | None = None, *, file_bytes: int = 0
+    site: Site,
+    opened: OpenStore,
+    scan: Scan | None = None,
+    scratch: Scratch | None = None,
+    *,
+    file_bytes: int = 0,
 ) -> Iterator[tuple[Objects, RecordedDirectory]]:
     """Take a snapshot in memory: nothing is stored, so it needs no lock and no room.
 
-    Of the contents of files up to `file_bytes` are kept.
+    Of the contents of files up to `file_bytes` are kept, unless a `scratch` says how many.
     """
-    scratch = Scratch(file_bytes)
+    scratch = Scratch(file_bytes) if scratch is None else scratch
     objects = opened.open_objects(scratch)
     try:
         objects.refresh()
@@ -220,6 +225,11 @@ def refuse_too_big(site: Site, scan: Scan) -> None:
         raise WorktreeTooBig(site.worktree, setting="max_files", found=scan.files, limit=settings.max_files)
     if scan.bytes > settings.max_bytes:
         raise WorktreeTooBig(site.worktree, setting="max_bytes", found=scan.bytes, limit=settings.max_bytes)
+
+
+def without_reserve(site: Site) -> Site:
+    """Return a site where something is recorded that may use the room that `min_free` keeps."""
+    return replace(site, settings=replace(site.settings, min_free=0))
 
 
 def refuse_full(directory: str, needed: int, settings: Settings) -> None:

@@ -33,7 +33,7 @@ _REFERENCES: dict[str, dict[str, Table]] = {
     "messages": {"session": SESSIONS, "parent": MESSAGES},
     "events": {
         "session": SESSIONS,
-        **dict.fromkeys(("message", "head", "tip", "open"), MESSAGES),
+        **dict.fromkeys(("message", "head", "tip", "open", "part_of"), MESSAGES),
         **dict.fromkeys(("before_tree", "after_tree"), TREES),
         **dict.fromkeys(("since", "takes_back"), EVENTS),
         "skips": schema.SKIPS,

@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal
 
-    from shadowtree.results.messages import Skipped
+    from shadowtree.results.messages import FileDiff, Skipped
 
 
 @frozen
@@ -83,6 +83,16 @@ class Outcome(Result):
     """Those of the restored paths in which later changes are kept: they are as they never were before."""
     marked: list[str] = field(default_factory=list)
     """Those of the merged paths in which conflict markers stand."""
+    created: list[str] = field(default_factory=list)
+    """Those of the restored paths at which nothing was before the act."""
+    unprotected: list[str] = field(default_factory=list)
+    """The paths that changed during the messages, but are not protected: they were left alone."""
+    id: str = ""
+    """The id of the plan: a hash of all that it does."""
+    back: str | None = None
+    """The command that brings back exactly the state before, files and log; None: nothing was changed."""
+    diff: list[FileDiff] = field(default_factory=list)
+    """How each file would differ, if a dry run was asked for that."""
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON."""
@@ -90,7 +100,8 @@ class Outcome(Result):
         return {
             **pick(self, "messages", "restored", "deleted", "kept", "conflicts", "skipped"),
             **pick(self, "before", "after", "complete", "dry_run", "mode", "notes"),
-            **pick(self, "redone", "head", "undone", "merged", "marked", *turns),
+            **pick(self, "redone", "head", "undone", "merged", "marked", "created", "unprotected"),
+            **pick(self, "id", "back", *turns, *if_any(self, "diff")),
         }
 
 
@@ -114,6 +125,11 @@ class Plan(Result):
     """What it would come to."""
     changes: list[PlannedChange]
     """Directories too; sorted by path."""
+
+    @property
+    def id(self) -> str:
+        """The hash of what it would do: an act takes it as `expect`, and does this or nothing."""
+        return self.outcome.id
 
     @property
     def messages(self) -> list[str]:

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from hashlib import sha256
 
-from shadowtree.base.errors import Conflict, NotConfirmed, ShadowError
+from shadowtree.base.errors import Conflict, NotConfirmed, PlanOutdated, ShadowError
 from shadowtree.base.frozen import frozen, replace
 from shadowtree.base.interrupts import Cancellation, HeldInterrupts
 from shadowtree.base.paths import (
@@ -30,14 +31,24 @@ from shadowtree.base.paths import (
     parent_of,
     to_text,
 )
-from shadowtree.capture.capture import Capture, Site, capture, look, refuse_full, scan_again, scan_site
+from shadowtree.capture.capture import (
+    Capture,
+    Site,
+    capture,
+    look,
+    refuse_full,
+    scan_again,
+    scan_site,
+    without_reserve,
+)
 from shadowtree.capture.open_store import OpenStore
-from shadowtree.capture.recorded_tree import RecordedDirectory, list_changes, open_recorded
+from shadowtree.capture.recorded_tree import RecordedDirectory, diff_patch, list_changes, open_recorded
 from shadowtree.capture.rules.git_repository import find_head
 from shadowtree.capture.scan import Scan
+from shadowtree.results.messages import make_patch
 from shadowtree.results.outcomes import Outcome, Plan, PlannedChange
 from shadowtree.revert.contents import Contents, DiskState
-from shadowtree.revert.history import History
+from shadowtree.revert.history import History, is_same_place
 from shadowtree.revert.moves import (
     Move,
     carry_out,
@@ -52,14 +63,17 @@ from shadowtree.revert.recover import rescue
 from shadowtree.revert.requests import Options, Request, Revert
 from shadowtree.revert.targets import Target, find_target
 from shadowtree.revert.writer import Writer
-from shadowtree.store.objects import Objects
+from shadowtree.store.objects import Objects, Scratch
 from shadowtree.timeline.append import Ending, SessionWriter
 from shadowtree.timeline.position import last_finished, redoable_messages
-from shadowtree.timeline.schema import HEAD_ONLY, RESTORE, Event, Position, TreeRecord
+from shadowtree.timeline.schema import HEAD_ONLY, RESTORE, UNREVERT, Event, Position, TreeRecord
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+_MANY = 20
+"""So many files may go because of messages with an inferred end before somebody has to agree."""
 
 
 @frozen
@@ -85,6 +99,8 @@ class Prepared:
     ending: Ending | None
     uncovered: dict[RelPath, PathState]
     contents: Contents
+    is_move: bool
+    """The head goes elsewhere, or a message goes out of the line, or comes back."""
     outcome: Outcome
     """What it would come to."""
 
@@ -102,9 +118,10 @@ def start_act(
     time_ms: int,
     cancellation: Cancellation,
 ) -> Act:
-    """Gather what an act of a session needs."""
+    """Gather what an act of a session needs. It may use the room that `min_free` keeps."""
     session_writer = SessionWriter(opened.journal, session, site.settings, time_ms)
-    return Act(request, options, opened, site, session_writer, find_head(site.worktree), cancellation)
+    git_head, site = find_head(site.worktree), without_reserve(site)
+    return Act(request, options, opened, site, session_writer, git_head, cancellation)
 
 
 def run(act: Act) -> Outcome:
@@ -115,6 +132,7 @@ def run(act: Act) -> Outcome:
     ):
         root = taken.publish()
         prepared = prepare(act, act.opened.objects, root, taken.scan, writer)
+        _refuse_outdated(act, prepared)
         if prepared.target.is_nothing:
             taken.abandon()
             return replace(prepared.outcome, dry_run=False)
@@ -125,7 +143,7 @@ def run(act: Act) -> Outcome:
         if not moves:
             with taken.record(act.session_writer.time_s) as record:
                 _add_event(act, prepared, [], record, record, None)
-            return _finish(act, prepared.outcome, [], record.tree.hex(), [])
+            return _finish(act, prepared, [], record.tree.hex(), [])
         refuse_full(act.site.worktree, prepared.contents.bytes_to_write, act.site.settings)
         before, intent = _add_intent(act, prepared, moves, merged, taken)
         with HeldInterrupts(act.cancellation) as interrupts:
@@ -138,7 +156,7 @@ def run(act: Act) -> Outcome:
             notes = _clean_up(act, moves, intent, writer)
             if interrupts.is_pending:
                 notes.append("interrupted when it was done already")
-        return _finish(act, prepared.outcome, done, after, notes)
+        return _finish(act, prepared, done, after, notes)
 
 
 def preview(
@@ -147,9 +165,17 @@ def preview(
     """Work out what an act would do, and change nothing. Needs no lock."""
     act = start_act(opened, site, session, request, options, time_ms, Cancellation())
     opened.refresh()
-    scan = scan_site(act.site, act.opened)
-    with look(act.site, act.opened, scan) as (objects, root), Writer(act.site.worktree) as writer:
-        return prepare(act, objects, root, scan, writer).to_plan()
+    scan, scratch = scan_site(act.site, act.opened), Scratch(site.limits.diff_bytes if options.diff else 0)
+    with look(act.site, act.opened, scan, scratch) as (objects, root), Writer(act.site.worktree) as writer:
+        prepared = prepare(act, objects, root, scan, writer)
+        _refuse_outdated(act, prepared)
+        plan = prepared.to_plan()
+        if not options.diff:
+            return plan
+        for content in prepared.contents.made:
+            objects.put(scratch, b"blob", content)
+        diff = diff_patch(make_patch(plan.outcome.before, prepared.plan.changes), objects)
+        return replace(plan, outcome=replace(plan.outcome, diff=diff))
 
 
 def prepare(act: Act, objects: Objects, root: RecordedDirectory, scan: Scan, writer: Writer) -> Prepared:
@@ -158,27 +184,36 @@ def prepare(act: Act, objects: Objects, root: RecordedDirectory, scan: Scan, wri
     ending = session_writer.prepare_ending(
         lambda record: list_changes(open_recorded(objects, record.tree, record.facts), root)
     )
-    target = find_target(act.request, History(objects, session_writer.session, root, ending))
+    history = History(objects, session_writer.session, root, ending)
+    target = find_target(act.request, history)
     target = replace(target, notes=[*target.notes, *_note_head(act, target)])
     present = DiskState(root, scan, writer)
     if act.options.files:
         merger = Merger(contents, theirs_label=target.kind if act.options.markers else None)
-        plan = make_plan(target.wanted, present, merger, act.options.on_conflict)
+        plan = make_plan(target.wanted, present, merger, act.options.on_conflict, act.options.chosen)
     else:
         target, plan = _without_files(target, present), PathPlan([], [], [], [])
     outcome = _foresee(act, target, plan, root, scan)
-    return Prepared(target, plan, ending, present.uncovered, contents, outcome)
+    is_move = not is_same_place(history.position, target.position)
+    return Prepared(target, plan, ending, present.uncovered, contents, is_move, outcome)
+
+
+def _refuse_outdated(act: Act, prepared: Prepared) -> None:
+    """Stop an act whose plan is not the one that the caller has seen."""
+    if act.options.expect not in (None, prepared.outcome.id):
+        raise PlanOutdated(_as_untouched(act, prepared.outcome), prepared.to_plan())
 
 
 def _refuse(act: Act, prepared: Prepared) -> None:
-    """Stop an act with conflicts, or one that deletes much and is not confirmed."""
-    outcome, confirm = replace(prepared.outcome, dry_run=False), act.options.confirm
+    """Stop an act with conflicts, or one that somebody has to confirm and nobody does."""
+    outcome, confirm = prepared.outcome, act.options.confirm
     if outcome.conflicts:
         raise Conflict(outcome.conflicts, _as_untouched(act, outcome))
-    is_much = 2 * len(outcome.deleted) > outcome.covered
-    is_restore = prepared.target.kind == RESTORE and bool(prepared.plan.changes)
-    if (is_much or is_restore) and confirm is not None and not confirm(prepared.to_plan()):
-        raise NotConfirmed(replace(outcome, complete=False, **_describe_position(act)))
+    target, changes = prepared.target, prepared.plan.changes
+    doubtful = [c for c in changes if c.path in target.inferred and is_file(c.old) and not is_file(c.new)]
+    needs_consent = len(doubtful) > _MANY if target.kind != RESTORE else bool(changes)
+    if needs_consent and confirm is not None and not confirm(prepared.to_plan()):
+        raise NotConfirmed(_as_untouched(act, outcome), plan=prepared.to_plan())
 
 
 def _add_intent(
@@ -226,6 +261,7 @@ def _add_event(
         after=after.number,
         git_head=act.git_head,
         takes_back=prepared.target.takes_back,
+        part_of=prepared.target.part_of,
     )
     changes = [Change(move.path, move.old, move.new, move.path in merged) for move in done]
     act.session_writer.add_act(event, [*changes, *prepared.plan.agreed, *prepared.target.noted], intent)
@@ -271,11 +307,13 @@ def _foresee(act: Act, target: Target, plan: PathPlan, root: RecordedDirectory, 
     assert root.tree is not None
     tree, changes = root.tree.hex(), plan.changes
     return Outcome(
+        id=_identify(act, target, plan),
         act=target.kind,
         messages=[row.id for row in target.messages],
         redone=[row.id for row in target.redone],
         restored=[to_text(change.path) for change in changes if is_file(change.new)],
         deleted=[to_text(c.path) for c in changes if is_file(c.old) and not is_file(c.new)],
+        created=[to_text(c.path) for c in changes if c.old is None and is_file(c.new)],
         kept=[to_text(path) for path in plan.kept],
         conflicts=plan.conflicts,
         skipped=plan.skipped,
@@ -291,6 +329,16 @@ def _foresee(act: Act, target: Target, plan: PathPlan, root: RecordedDirectory, 
         marked=[to_text(path) for path in plan.marked],
         **_describe_position(act, None if target.is_nothing else target.position),
     )
+
+
+def _identify(act: Act, target: Target, plan: PathPlan) -> str:
+    """Return the id of a plan: the hash of what it would do to paths and to the session."""
+    files, noted = [(c.path, c.old, c.new) for c in plan.changes], [*plan.agreed, *target.noted]
+    refused = [(path.path, path.reason) for path in plan.conflicts], plan.skipped
+    numbers = [row.number for row in (*target.messages, *target.redone)]
+    content = (target.kind, files, noted, refused, plan.kept, plan.marked, numbers)
+    where = act.session_writer.session.name, target.position, target.takes_back, target.part_of
+    return sha256(ascii((content, where)).encode()).hexdigest()[:40]
 
 
 def _describe_position(
@@ -337,18 +385,21 @@ def _as_untouched(act: Act, outcome: Outcome, notes: Sequence[str] = ()) -> Outc
         messages=[],
         redone=[],
         restored=[],
+        created=[],
         deleted=[],
         kept=[],
         merged=[],
         marked=[],
         after=outcome.before,
         complete=False,
+        dry_run=False,
         **_describe_position(act),
     )
 
 
-def _finish(act: Act, outcome: Outcome, done: list[Move], after: str, notes: list[str]) -> Outcome:
+def _finish(act: Act, prepared: Prepared, done: list[Move], after: str, notes: list[str]) -> Outcome:
     """Return the outcome of an act that was done, with notes on directories and branches."""
+    outcome = prepared.outcome
     made = sum(move.new == DIRECTORY for move in done)
     gone = sum(move.is_leaving for move in done)
     counts = [
@@ -357,7 +408,20 @@ def _finish(act: Act, outcome: Outcome, done: list[Move], after: str, notes: lis
         if count
     ]
     notes = [*outcome.notes, *counts, *notes, *act.session_writer.warnings]
-    return replace(outcome, after=after, dry_run=False, notes=notes)
+    has_changed = bool(done) or prepared.is_move
+    back = _name_way_back(act, prepared.target) if has_changed else None
+    return replace(outcome, after=after, dry_run=False, notes=notes, back=back)
+
+
+def _name_way_back(act: Act, target: Target) -> str:
+    """Return the command that brings back what was there right before an act, files and log."""
+    command = "shadowtree unrevert --undo" if target.kind == UNREVERT else "shadowtree unrevert"
+    name, sessions = act.session_writer.session.name, act.opened.journal.session_names()
+    if name == "default" and len(sessions) == 1:
+        return command
+    from shlex import quote
+
+    return f"{command} --session {quote(name)}"
 
 
 def _show_change(change: Change) -> PlannedChange:

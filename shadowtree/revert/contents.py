@@ -104,6 +104,11 @@ class Contents:
 
     # Merging
 
+    @property
+    def made(self) -> list[bytes]:
+        """The contents that merging made."""
+        return list(self._merged.values())
+
     def read_to_merge(self, path: RelPath, blob: bytes) -> bytes | None:
         """Read a blob that is stored, or else at a path and nowhere else; None: it is too large to merge."""
         if blob in self._merged:

@@ -20,6 +20,7 @@ from shadowtree.timeline.schema import (
     RESTORE,
     REVERT,
     SNAPSHOT,
+    UNREVERT,
     Event,
     MessageRow,
     Position,
@@ -41,6 +42,8 @@ class MessageChanges:
     since: int
     """Of the event from which on it counts."""
     changes: list[Change]
+    is_inferred: bool = False
+    """Nobody said that the message was over."""
     rest: list[Change] = field(default_factory=list)
     """What it did that does not count, but is part of the history: to other paths, or after the step."""
 
@@ -115,11 +118,13 @@ class History:
             end = self._require_end(row.number, events, repr(row.id))
             if end is not None:
                 since = end.number if end.since is None else end.since
-                found.append(MessageChanges(row.number, end.number, since, changes[end.number]))
+                found.append(
+                    MessageChanges(row.number, end.number, since, changes[end.number], end.is_inferred)
+                )
             else:
                 assert self._ending is not None
                 since = events.begins[row.number].number
-                found.append(MessageChanges(row.number, NOW, since, self._ending.changes))
+                found.append(MessageChanges(row.number, NOW, since, self._ending.changes, is_inferred=True))
         return found
 
     def end_of(self, number: int) -> Event | None:
@@ -219,7 +224,7 @@ class History:
             return f"message {self._ending.row.id!r}"
         if event.message is not None:
             return f"message {self.session.find(event.message).id!r}"
-        return f"the last {REVERT if event.kind == HEAD_ONLY else event.kind}"
+        return f"the last {self.name_act(event)}"
 
     # Acts
 
@@ -235,6 +240,16 @@ class History:
                 changes = self.journal.changes_of([act.number])[act.number]
                 found.append(MessageChanges(0, act.number, act.number, changes))
         return found[::-1]
+
+    def name_act(self, act: Event) -> str:
+        """Return what the user calls an act."""
+        return REVERT if act.kind == HEAD_ONLY else act.kind
+
+    def is_head_only(self, act: Event) -> bool:
+        """Return whether an act touched no file, or reversed one that did not."""
+        while act.kind == UNREVERT and act.takes_back is not None:
+            act = self.journal.event(act.takes_back)
+        return act.kind == HEAD_ONLY
 
     def position_before(self, act: Event) -> Position:
         """Return where the session stood before an act."""

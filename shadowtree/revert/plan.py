@@ -19,10 +19,21 @@ What collides is not touched, unless it is texts, and the user wants markers.
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from shadowtree.base.frozen import field, frozen, replace
-from shadowtree.base.paths import DIRECTORY, Change, PathState, RelPath, Unknown, ancestors, is_file, to_text
+from shadowtree.base.paths import (
+    DIRECTORY,
+    ROOT,
+    Change,
+    PathState,
+    RelPath,
+    Unknown,
+    ancestors,
+    is_file,
+    to_text,
+)
 from shadowtree.results.messages import Skipped
 from shadowtree.results.outcomes import ConflictingPath, Hunk
 from shadowtree.revert.wanted import Wanted
@@ -81,19 +92,33 @@ class PathPlan:
 
 
 def make_plan(
-    wanted: Iterable[Wanted], present: DiskState, merger: Merger, on_conflict: OnConflict
+    wanted: Iterable[Wanted],
+    present: DiskState,
+    merger: Merger,
+    on_conflict: OnConflict,
+    chosen: Mapping[RelPath, OnConflict] = MappingProxyType({}),
 ) -> PathPlan:
-    """Decide what is done to each path. With conflicts in the plan nothing may be done at all."""
-    return _Planner(present, merger, on_conflict).run(wanted)
+    """Decide what is done to each path. With conflicts in the plan nothing may be done at all.
+
+    `chosen` says what else is done with conflicts at some paths, and below them; the nearest one counts.
+    """
+    return _Planner(present, merger, on_conflict, chosen).run(wanted)
 
 
 class _Planner:
     """One plan in the making."""
 
-    def __init__(self, present: DiskState, merger: Merger, on_conflict: OnConflict) -> None:
+    def __init__(
+        self,
+        present: DiskState,
+        merger: Merger,
+        on_conflict: OnConflict,
+        chosen: Mapping[RelPath, OnConflict],
+    ) -> None:
         self._present = present
         self._merger = merger
         self._on_conflict = on_conflict
+        self._chosen = chosen
         self._changes: dict[RelPath, Change] = {}
         self._conflicts: dict[RelPath, ConflictingPath] = {}
         self._kept: set[RelPath] = set()
@@ -118,6 +143,14 @@ class _Planner:
             sorted(self._marked & self._changes.keys()),
         )
 
+    def _choose(self, path: RelPath) -> OnConflict:
+        """Return what is done with a conflict at a path."""
+        if self._chosen:
+            for place in (path, *ancestors(path), ROOT):
+                if place in self._chosen:
+                    return self._chosen[place]
+        return self._on_conflict
+
     def _decide(self, want: Wanted) -> None:
         if isinstance(want.target, Unknown):
             self._skipped.append(Skipped(to_text(want.path), want.target.reason))
@@ -138,10 +171,11 @@ class _Planner:
         if present == DIRECTORY and is_file(want.expected):
             self._foreign_directories.add(want.path)
         reason = None if _is_harmless(want, present) else want.trouble or _find_edit(want, present)
-        if reason is not None and self._on_conflict in ("abort", "keep"):
+        choice = self._on_conflict if reason is None else self._choose(want.path)
+        if reason is not None and choice in ("abort", "keep"):
             can_merge = is_file(want.target) and is_file(present) and want.edits and want.can_merge
             self._refuse(want.path, reason, MERGE_OR_KEEP if can_merge else KEEP_OR_OVERWRITE)
-        elif reason is not None and self._on_conflict == "merge":
+        elif reason is not None and choice == "merge":
             self._merge(want, present, reason, present)
         elif want.is_merged:
             # Whoever overwrites somebody's edit does not overwrite what later messages did.
@@ -152,7 +186,7 @@ class _Planner:
         self, want: Wanted, present: PathState | None, reason: str | None, ours: PathState | None
     ) -> None:
         """Do what is wanted to a version of a path; `reason`: why it is not what it should be."""
-        is_overwriting = self._on_conflict == "overwrite"
+        is_overwriting = self._choose(want.path) == "overwrite"
         if not want.edits and (reason is None or want.target == want.expected):
             # What the messages did cancels out.
             del self._changes[want.path]
@@ -181,7 +215,7 @@ class _Planner:
     def _refuse(self, path: RelPath, reason: str, advice: str, hunks: Sequence[Hunk] = ()) -> None:
         """Leave a path alone: as a conflict that stops everything, or because that is what was asked for."""
         self._changes.pop(path, None)
-        if self._on_conflict == "keep":
+        if self._choose(path) == "keep":
             self._kept.add(path)
         else:
             self._conflicts[path] = ConflictingPath(to_text(path), reason, advice, list(hunks))
@@ -230,7 +264,7 @@ class _Planner:
         """See to it that there is a directory, or give up what was to be put into it."""
         present = self._present.state_of(directory, as_directory=True)
         is_free = self._state_after(directory) is None and directory not in self._kept
-        is_overwriting = self._on_conflict == "overwrite" and directory not in self._changes
+        is_overwriting = self._choose(directory) == "overwrite" and directory not in self._changes
         if is_free or (is_overwriting and is_file(present)):
             assert not isinstance(present, Unknown)
             self._changes[directory] = Change(directory, present, DIRECTORY)

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from shadowtree.base.errors import WorktreeFailed
 from shadowtree.base.paths import PathState, RelPath, is_file, to_text
-from shadowtree.capture.capture import Site, capture
+from shadowtree.capture.capture import Site, capture, without_reserve
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.revert.contents import Contents
 from shadowtree.revert.moves import clean_up, decode_intent, list_left, take_back
@@ -43,7 +43,7 @@ def rescue(opened: OpenStore, site: Site, writer: Writer, places: Collection[Rel
     if not files:
         return []
     blobs: dict[RelPath, bytes] = {}
-    with capture(site, opened) as taken:
+    with capture(without_reserve(site), opened) as taken:
         for place in files:
             size, pieces = writer.open_content(place)
             blobs[place] = taken.put_stream(size, pieces)

@@ -2,31 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from shadowtree.base.arguments import parse_paths, refuse_unknown
+from shadowtree.base.arguments import parse_path, parse_paths, refuse_unknown
 from shadowtree.base.errors import InvalidInput
-from shadowtree.base.frozen import frozen, replace
+from shadowtree.base.frozen import field, frozen, replace
 from shadowtree.base.paths import RelPath
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypedDict
 
-    from shadowtree.base.arguments import OnConflict, Paths
+    from shadowtree.base.arguments import OnConflict, Paths, StrPath
     from shadowtree.results.outcomes import Plan
 
     class ActOptions(TypedDict, total=False):
         """How an act is done."""
 
-        on_conflict: OnConflict
-        """Where somebody else changed a path: stop (`abort`), leave it (`keep`), `overwrite` or `merge`."""
+        on_conflict: OnConflict | Mapping[StrPath, OnConflict]
+        """Where somebody else changed a path: stop (`abort`), leave it (`keep`), `overwrite` or `merge`.
+
+        A mapping chooses by file or directory; `"*"` is for all other paths, which otherwise stop it.
+        """
         markers: bool
         """Merge, and put both versions of colliding texts between markers."""
         dry_run: bool
         """Change nothing, and return what would be done."""
+        diff: bool
+        """With `dry_run`: return too how each file would differ."""
+        expect: str | None
+        """The id of the plan that was seen; PlanOutdated if it would be another one by now."""
         confirm: Confirm | None
-        """Asked before an act that deletes much."""
+        """Asked before a restore, and before much is deleted because of a message with an inferred end."""
+
+    class UnrevertOptions(ActOptions, total=False):
+        """Which act is reversed, and how."""
+
+        undo: bool
+        """Reverse the very last act, even if it was an unrevert."""
+
+    class RestoreOptions(ActOptions, total=False):
+        """What is restored, and how."""
+
+        paths: Paths
+        """Only these files and directories."""
 
     class RevertOptions(ActOptions, total=False):
         """Which part is reverted, and how."""
@@ -39,6 +58,12 @@ if TYPE_CHECKING:
         """Only that message, or that step; later ones stay."""
         files: bool
         """False: only the head moves."""
+
+
+CHOICES = ("abort", "keep", "overwrite", "merge")
+"""What can be done with a path in conflict."""
+REST = "*"
+"""Stands for all paths for which nothing else is chosen."""
 
 
 @frozen
@@ -75,7 +100,9 @@ class Revert:
 
 @frozen
 class Unrevert:
-    """Reverse the last act."""
+    """Reverse the last act that was not reversed; with `undo`, the very last one, an unrevert too."""
+
+    undo: bool = False
 
 
 @frozen
@@ -90,10 +117,12 @@ class Restore:
     """Make all covered files equal to a recorded tree."""
 
     ref: str
+    paths: frozenset[RelPath] | None = None
+    """Only these files and directories."""
 
 
 Confirm = Callable[["Plan"], bool]
-"""Asked before an act that deletes much; False stops it."""
+"""Asked before an act that somebody has to agree to; False stops it."""
 Request = Undo | Redo | Revert | Unrevert | Switch | Restore
 
 
@@ -102,11 +131,17 @@ class Options:
     """How an act handles conflicts, and whom it asks."""
 
     on_conflict: OnConflict = "abort"
+    chosen: Mapping[RelPath, OnConflict] = field(default_factory=dict)
+    """What is done instead at some paths, and below them."""
     markers: bool = False
     """Where texts collide, write both versions between markers."""
     confirm: Confirm | None = None
     dry_run: bool = False
     """Change nothing, and return what would be done."""
+    diff: bool = False
+    """And how each file would differ."""
+    expect: str | None = None
+    """The id of the plan that the caller has seen."""
     files: bool = True
     """Otherwise only the head moves."""
 
@@ -118,16 +153,47 @@ def read_revert(id: str, how: RevertOptions, worktree: str) -> tuple[Revert, Opt
     files = bool(how.pop("files", True))
     if not files and (request.is_part or request.only):
         raise InvalidInput("without files only the head moves, so there is no part of them to revert")
-    return request, replace(read_options(how), files=files)
+    return request, replace(read_options(how, worktree), files=files)
 
 
-def read_options(how: ActOptions) -> Options:
+def read_unrevert(how: UnrevertOptions, worktree: str) -> tuple[Unrevert, Options]:
+    """Check the options of an unrevert."""
+    request = Unrevert(bool(how.pop("undo", False)))
+    return request, read_options(how, worktree)
+
+
+def read_restore(ref: str, how: RestoreOptions, worktree: str) -> tuple[Restore, Options]:
+    """Check the options of a restore."""
+    request = Restore(ref, parse_paths(how.pop("paths", None), worktree))
+    return request, read_options(how, worktree)
+
+
+def read_options(how: ActOptions, worktree: str) -> Options:
     """Check the options of a caller; markers imply merging."""
-    refuse_unknown(how, "on_conflict", "markers", "dry_run", "confirm")
-    on_conflict, markers = how.get("on_conflict", "abort"), how.get("markers", False)
-    if on_conflict not in ("abort", "keep", "overwrite", "merge"):
-        raise InvalidInput(f"on_conflict is 'abort', 'keep', 'overwrite' or 'merge', not {on_conflict!r}")
-    if markers and on_conflict in ("keep", "overwrite"):
-        raise InvalidInput(f"markers are for merging, which {on_conflict!r} is not")
-    wanted: OnConflict = "merge" if markers else on_conflict
-    return Options(wanted, bool(markers), how.get("confirm"), bool(how.get("dry_run")))
+    refuse_unknown(how, "on_conflict", "markers", "dry_run", "diff", "expect", "confirm")
+    on_conflict, chosen = _read_choices(how.get("on_conflict", "abort"), worktree)
+    if how.get("markers"):
+        if on_conflict in ("keep", "overwrite"):
+            raise InvalidInput(f"markers are for merging, which {on_conflict!r} is not")
+        on_conflict = "merge"
+    return Options(
+        on_conflict,
+        chosen,
+        bool(how.get("markers")),
+        how.get("confirm"),
+        bool(how.get("dry_run")),
+        bool(how.get("diff")),
+        how.get("expect"),
+    )
+
+
+def _read_choices(
+    given: OnConflict | Mapping[StrPath, OnConflict], worktree: str
+) -> tuple[OnConflict, dict[RelPath, OnConflict]]:
+    """Read what is done with conflicts in general, and at which paths something else."""
+    choices = given if isinstance(given, Mapping) else {REST: given}
+    for choice in choices.values():
+        if choice not in CHOICES:
+            raise InvalidInput(f"on_conflict is 'abort', 'keep', 'overwrite' or 'merge', not {choice!r}")
+    chosen = {parse_path(path, worktree): choice for path, choice in choices.items() if path != REST}
+    return choices.get(REST, "abort"), chosen

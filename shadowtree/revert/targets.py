@@ -5,9 +5,10 @@ A target is found from the journal and the present state; nothing is changed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import takewhile
 
-from shadowtree.base.errors import ForgottenMessage, InvalidInput
+from shadowtree.base.errors import ForgottenMessage, InvalidInput, UnknownMessage
 from shadowtree.base.frozen import field, frozen, replace
 from shadowtree.base.paths import DIRECTORY, Change, PathState, RelPath, ancestors, to_text
 from shadowtree.capture.recorded_tree import list_changes
@@ -25,6 +26,7 @@ from shadowtree.revert.wanted import (
     want_tree,
 )
 from shadowtree.timeline.position import (
+    Span,
     Travel,
     choose_line,
     choose_only,
@@ -35,10 +37,10 @@ from shadowtree.timeline.position import (
     find_gone,
     in_force,
     part_ways,
+    standing_acts,
 )
 from shadowtree.timeline.resolve import resolve_message, resolve_ref, resolve_tree
 from shadowtree.timeline.schema import (
-    HEAD_ONLY,
     REDO,
     RESTORE,
     REVERT,
@@ -49,6 +51,10 @@ from shadowtree.timeline.schema import (
     MessageRow,
     Position,
 )
+from shadowtree.timeline.session import require_live
+
+LAST = "-"
+"""Where the session was before the last switch."""
 
 
 @frozen
@@ -69,6 +75,10 @@ class Target:
     """Less than was requested can be done."""
     takes_back: int | None = None
     """The act that this one reverses."""
+    part_of: int | None = None
+    """The message of which only a part is reverted."""
+    inferred: frozenset[RelPath] = frozenset()
+    """Paths that are to be absent because of a message whose end was inferred."""
     noted: list[Change] = field(default_factory=list)
     """What is recorded for paths though nothing is done to them."""
     notes: list[str] = field(default_factory=list)
@@ -88,12 +98,10 @@ def find_target(request: Request, history: History) -> Target:
             return _find_revert(history, request)
         case Switch(ref):
             return _find_switch(history, ref)
-        case Unrevert():
-            return _find_unrevert(history)
-        case Restore(ref):
-            record = resolve_tree(history.session, ref)
-            wanted = want_tree(list_changes(history.root, history.open(record.number)))
-            return Target(RESTORE, wanted, position)
+        case Unrevert(undo):
+            return _find_unrevert(history, is_undo=undo)
+        case Restore(ref, paths):
+            return _find_restore(history, ref, paths)
 
 
 def _nothing(history: History, kind: str, *notes: str) -> Target:
@@ -132,23 +140,37 @@ def _find_revert(history: History, request: Revert) -> Target:
     if request.step is not None and not travel.back:
         raise InvalidInput(f"message {row.id!r} is not in force, so no step of it can be reverted")
     target = _follow(history, REVERT, travel, step=request.step, is_only=request.only)
-    return _narrow(history, target, request.paths) if request.is_part else target
+    if not request.is_part:
+        return target
+    target = replace(
+        target, position=history.position, messages=[], redone=[], part_of=row.number if travel.back else None
+    )
+    return _narrow(history, target, request.paths, "no message changed")
 
 
-def _narrow(history: History, target: Target, paths: Collection[RelPath] | None) -> Target:
-    """Leave out other paths than these, and leave the head where it is."""
-    missed = [path for path in sorted(paths or ()) if not narrow(target.wanted, {path})]
+def _narrow(history: History, target: Target, paths: Collection[RelPath] | None, otherwise: str) -> Target:
+    """Leave out other paths than these, and note those that nothing would be done to."""
+    if paths is None:
+        return target
+    missed = [path for path in sorted(paths) if not narrow(target.wanted, {path})]
     unknown = [path for path in missed if path and not isinstance(history.root.find(path), PathState)]
     return replace(
         target,
-        wanted=target.wanted if paths is None else narrow(target.wanted, paths),
-        position=history.position,
-        messages=[],
-        redone=[],
-        notes=[f"no message changed {to_text(path) or '.'}" for path in missed],
+        wanted=narrow(target.wanted, paths),
+        notes=[*target.notes, *(f"{otherwise} {to_text(path) or '.'}" for path in missed)],
         is_short=bool(unknown),
-        is_nothing=paths is not None and len(missed) == len(paths),
+        is_nothing=len(missed) == len(paths),
     )
+
+
+# Restore
+
+
+def _find_restore(history: History, ref: str, paths: Collection[RelPath] | None) -> Target:
+    """Make everything equal to a tree, or only some paths."""
+    record = resolve_tree(history.session, ref)
+    wanted = want_tree(list_changes(history.root, history.open(record.number)))
+    return _narrow(history, Target(RESTORE, wanted, history.position), paths, "nothing to restore at")
 
 
 # Switch
@@ -156,7 +178,10 @@ def _narrow(history: History, target: Target, paths: Collection[RelPath] | None)
 
 def _find_switch(history: History, name: str) -> Target:
     """Go to just after a message, or to the end of a branch."""
-    row, branch = resolve_ref(history.session, name)
+    if name == LAST and history.session.find_id(name) is None:
+        row, branch = history.session.find(_find_left(history)), None
+    else:
+        row, branch = resolve_ref(history.session, name)
     position, find = history.position, history.session.find
     tip = history.session.find_tip(row, branch)
     # A message that is open ends now, as the session stands; and so does the present line.
@@ -172,6 +197,18 @@ def _find_switch(history: History, name: str) -> Target:
     if not target.messages and not target.wanted:
         return _nothing(history, SWITCH, f"{row.id!r} is the last message in force already")
     return target
+
+
+def _find_left(history: History) -> int:
+    """Return the last message in force before the last switch that was not reversed."""
+    acts = [] if history.session.number is None else history.journal.acts_of(history.session.number)
+    last = next((act for act, _ in standing_acts(acts) if act.kind == SWITCH), None)
+    if last is None:
+        raise UnknownMessage(LAST, "there was no switch to go back from")
+    head = history.position_before(last).head
+    if head is None:
+        raise UnknownMessage(LAST, "no message was in force before the last switch")
+    return require_live(history.session.find(head)).number
 
 
 def _mend_forward(history: History, wanted: list[Wanted], travel: Travel, after: int) -> list[Wanted]:
@@ -206,23 +243,28 @@ def _mend_since(history: History, wanted: list[Wanted], travel: Travel, end: int
 # Unrevert
 
 
-def _find_unrevert(history: History) -> Target:
-    """Go back to before the last act that was not reversed."""
-    act, cancelled = _find_act(history)
+def _find_unrevert(history: History, *, is_undo: bool) -> Target:
+    """Go back to before the last act that was not reversed, or, if `is_undo`, before the very last one.
+
+    Never over a message: going back over those is what undo is for.
+    """
+    act, cancelled = _find_act(history, is_undo=is_undo)
     if act is None:
-        return _nothing(history, UNREVERT, "nothing to take back")
+        return _nothing(history, UNREVERT, "nothing to unrevert")
+    newest = history.journal.last_of_messages(act.session)
+    if newest is not None and newest.number > act.number:
+        return _nothing(history, UNREVERT, *_note_newer(history, act, newest))
     position = history.position_before(act)
     events = history.events_since(act.number)
     over = [e.number for e in events if not any(first <= e.number <= last for first, last in cancelled)]
     noted: list[Change] = []
-    if act.kind == HEAD_ONLY:
+    if history.is_head_only(act):
         # It touched no file, and so does reversing it.
         over = [number for number in over if number != act.number]
         moved = [change for e in events if e.number == act.number for change in e.changes]
         later = {change.path for e in events if e.number > act.number for change in e.changes}
         noted = [Change(c.path, c.new, c.old) for c in moved if c.path not in later]
     undone, redone = _compare_positions(history, position)
-    left, _ = part_ways(history.position.tip, position.tip, history.session.find)
     return Target(
         UNREVERT,
         want_back(over, Past(events, history.find_others(events, dict.fromkeys(over, act.number)))),
@@ -231,31 +273,37 @@ def _find_unrevert(history: History) -> Target:
         redone=redone,
         takes_back=act.number,
         noted=noted,
-        notes=[f"message {row.id!r} came after it and is archived" for row in left],
     )
 
 
-def _find_act(history: History) -> tuple[Event | None, list[tuple[int, int]]]:
-    """Find the last act that changed anything and was not reversed.
+def _find_act(history: History, *, is_undo: bool) -> tuple[Event | None, list[Span]]:
+    """Find the last act that changed anything, and was not reversed unless `is_undo`.
 
     Beside it the spans that cancel out, each from an act to the unrevert that reversed it.
     """
-    cancelled: list[tuple[int, int]] = []
     if history.session.number is None:
-        return None, cancelled
-    for event in history.journal.acts_of(history.session.number):
-        if event.forgotten_ms is not None:
-            break
-        if any(first <= event.number <= last for first, last in cancelled):
-            continue
-        if event.kind == UNREVERT and event.takes_back is not None:
-            cancelled.append((event.takes_back, event.number))
-            continue
-        changes = history.journal.changes_of([event.number])[event.number]
-        is_move = not is_same_place(history.position_before(event), event.position)
+        return None, []
+    acts = history.journal.acts_of(history.session.number)
+    live = takewhile(lambda act: act.forgotten_ms is None, acts)
+    for act, cancelled in ((act, []) for act in live) if is_undo else standing_acts(live):
+        changes = history.journal.changes_of([act.number])[act.number]
+        is_move = not is_same_place(history.position_before(act), act.position)
         if is_move or any(change.old != change.new for change in changes):
-            return event, cancelled
-    return None, cancelled
+            return act, cancelled
+    return None, []
+
+
+def _note_newer(history: History, act: Event, newest: Event) -> Iterator[str]:
+    """Note why an act is not reversed, and what else leads back."""
+    assert newest.message is not None
+    kind, id = history.name_act(act), history.session.find(newest.message).id
+    yield f"nothing to unrevert: message {id!r} was recorded after the last {kind}"
+    if act.before is not None and not history.journal.is_forgotten_tree(act.before):
+        tree = history.journal.tree(act.before).tree.hex()
+        yield (
+            f"to undo that message, run 'shadowtree undo'; "
+            f"for all files as they were before the {kind}, run 'shadowtree restore {tree}'"
+        )
 
 
 def _compare_positions(history: History, then: Position) -> tuple[list[MessageRow], list[MessageRow]]:
@@ -300,7 +348,23 @@ def _follow(
         messages=travel.messages,
         redone=travel.redone,
         first=travel.messages[0] if travel.messages else None,
+        inferred=_find_inferred(route),
     )
+
+
+def _find_inferred(route: Route) -> frozenset[RelPath]:
+    """Return the paths that are absent at the end of the way because of a message with an inferred end.
+
+    On the way back that is the message that made them, on the way forward the one that deleted them.
+    """
+    causes: dict[RelPath, bool] = {}
+    for message in route.messages:
+        for change in message.changes:
+            if message.number in route.forward and change.new is None:
+                causes[change.path] = message.is_inferred
+            elif message.number in route.back and change.old is None:
+                causes.setdefault(change.path, message.is_inferred)
+    return frozenset(path for path, is_inferred in causes.items() if is_inferred)
 
 
 def _want_directories_away(history: History, wanted: Sequence[Wanted], travel: Travel) -> list[Wanted]:

@@ -19,7 +19,18 @@ from shadowtree.timeline.branches import archive, name_text, number_name
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import fold, part_ways, undone_messages
 from shadowtree.timeline.resolve import find_exact, resolve_message
-from shadowtree.timeline.schema import ACTS, BEGIN, END, STEP_END, WRAP, Event, MessageRow, TreeRecord
+from shadowtree.timeline.schema import (
+    ACTS,
+    BEGIN,
+    END,
+    STEP_END,
+    WRAP,
+    BranchChange,
+    BranchRow,
+    Event,
+    MessageRow,
+    TreeRecord,
+)
 from shadowtree.timeline.session import NOBODY, MessageEvents, Session
 
 Skipped = Sequence[tuple[str, str]]
@@ -60,6 +71,8 @@ class SessionWriter:
         self.time_s = time_ms // 1000
         self._settings = settings
         self._has_new_branch = False
+        self._branch_changes: list[BranchChange] = []
+        """What was done to branches so far."""
         self.warnings: list[str] = []
         """What a user should know of the branches."""
 
@@ -111,12 +124,19 @@ class SessionWriter:
         return row
 
     def add_act(self, act: Event, changes: Iterable[Change], intent: int | None) -> None:
-        """Add an act, which says where it leads, and archive what it leaves."""
+        """Add an act, which says where it leads, and archive what it leaves.
+
+        One that reverses another leaves the branches as they were before that one.
+        """
         left, _ = part_ways(self.session.position.tip, act.position.tip, self.session.find)
         event = self.add(act, changes=changes, intent=intent)
-        if left:
+        if act.takes_back is not None:
+            self._restore_branches(self.journal.event(act.takes_back).branches)
+        elif left:
             self._archive(left, event.number)
             self._limit_branches()
+        if self._branch_changes:
+            self.journal.note_branches(event.number, self._branch_changes)
 
     def _session_number(self) -> int:
         if self.session.number is None:
@@ -187,7 +207,7 @@ class SessionWriter:
             session.load_line(branch.tip, left[0].number)
         for kept in archive(left, branches, session.find):
             if kept.branch is not None:
-                self.journal.move_branch(kept.branch.number, fork=kept.fork, tip=kept.tip, event=event)
+                self._move_branch(kept.branch, kept.fork, kept.tip, event)
                 continue
             first = next(row for row in left if row.parent == kept.fork)
             # A message goes before a branch: nobody could switch to one that is called like it.
@@ -195,8 +215,26 @@ class SessionWriter:
                 name_text(first.text or f"branch {first.id}"),
                 lambda name: session.find_branch(name) is not None or find_exact(session, name) is not None,
             )
-            self.journal.add_branch(first.session, name, kept.fork, kept.tip, event)
+            added = self.journal.add_branch(first.session, name, kept.fork, kept.tip, event)
+            self._branch_changes.append(BranchChange(added.number, was_listed=False))
             self._has_new_branch = True
+
+    def _move_branch(self, branch: BranchRow, fork: int | None, tip: int, event: int) -> None:
+        was = branch.fork or 0, branch.tip, branch.event
+        self._branch_changes.append(BranchChange(branch.number, was_listed=True, was=was))
+        self.journal.move_branch(branch.number, fork=fork, tip=tip, event=event)
+
+    def _restore_branches(self, changes: Sequence[BranchChange]) -> None:
+        """Reverse what an act did to branches; one that the user dropped since stays dropped."""
+        for change in reversed(changes):
+            listed = {branch.number: branch for branch in self.session.branch_rows()}
+            if change.was is not None and change.number in listed:
+                fork, tip, event = change.was
+                self._move_branch(listed[change.number], fork or None, tip, event)
+            elif change.was is None and change.was_listed != (change.number in listed):
+                restore = self.journal.list_branch if change.was_listed else self.journal.drop_branch
+                restore(change.number)
+                self._branch_changes.append(BranchChange(change.number, was_listed=not change.was_listed))
 
     def _limit_branches(self) -> None:
         """Drop the oldest branches above the limit, and say so; say too when it comes near."""
@@ -208,6 +246,7 @@ class SessionWriter:
         branches = [row for row in rows if not session.is_active(row)]
         for branch in sorted(branches, key=lambda row: row.event)[: max(0, len(branches) - most)]:
             self.journal.drop_branch(branch.number)
+            self._branch_changes.append(BranchChange(branch.number, was_listed=True))
             self.warnings.append(
                 f"branch {branch.name!r} is no longer listed: a session keeps {most:,}; "
                 f"its last message, {session.find(branch.tip).id!r}, can still be switched to"

@@ -35,6 +35,7 @@ from shadowtree.timeline.schema import (
     SKIPS,
     TREES,
     WITH_CHANGES,
+    BranchChange,
     BranchRow,
     Event,
     Intent,
@@ -46,6 +47,7 @@ from shadowtree.timeline.schema import (
     decode_message,
     decode_skips,
     decode_tree,
+    encode_branch_changes,
     encode_change,
     encode_skips,
     encode_text,
@@ -362,6 +364,14 @@ class Journal:
     def drop_branch(self, number: int) -> None:
         """Take a branch from the list; its messages stay."""
         self._db.change(BRANCHES, number, dropped=1)
+
+    def list_branch(self, number: int) -> None:
+        """List a branch again that was dropped."""
+        self._db.change(BRANCHES, number, dropped=None)
+
+    def note_branches(self, event: int, changes: Sequence[BranchChange]) -> None:
+        """Note with an act what it did to the branches, in the transaction that adds it."""
+        self._db.change(EVENTS, event, branches=encode_branch_changes(changes))
 
     def add_branch(self, session: int, name: str, fork: int | None, tip: int, event: int) -> BranchRow:
         """Archive undone messages."""

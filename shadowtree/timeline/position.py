@@ -9,7 +9,7 @@ from the first message to the tip; the head is somewhere on it, and what comes a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from shadowtree.base.arguments import check_count
 from shadowtree.base.errors import InvalidInput
@@ -21,6 +21,7 @@ from shadowtree.timeline.schema import (
     SNAPSHOT,
     STEP,
     STEP_END,
+    UNREVERT,
     Event,
     MessageRow,
     Position,
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 FindMessage = Callable[[int], MessageRow]
 """Gives a message by its number."""
+Span = tuple[int, int]
+"""The numbers of the first and the last of some events."""
 
 
 def fold(position: Position, event: Event) -> Position:
@@ -279,6 +282,23 @@ def _require_on_line(target: MessageRow, position: Position, find: FindMessage) 
     line = walk_back(position.tip, find, first=target.number)
     if all(row.number != target.number for row in line):
         raise InvalidInput(f"message {target.id!r} is archived; what it did is not in the worktree")
+
+
+def standing_acts(acts: Iterable[Event]) -> Iterator[tuple[Event, list[Span]]]:
+    """Give the acts, newest first, that were not reversed; unreverts are left out.
+
+    Beside each the spans after it that cancel out, each from an act to the unrevert that reversed it:
+
+        undo 5    revert 6    unrevert 7 (of 6)    redo 8        redo 8, then undo 5 with the span 6 to 7
+    """
+    cancelled: list[Span] = []
+    for act in acts:
+        if any(first <= act.number <= last for first, last in cancelled):
+            continue
+        if act.kind == UNREVERT and act.takes_back is not None:
+            cancelled.append((act.takes_back, act.number))
+        else:
+            yield act, list(cancelled)
 
 
 def state_of(row: MessageRow, position: Position, active: set[int], undone: set[int]) -> MessageState:

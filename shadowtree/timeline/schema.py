@@ -125,6 +125,17 @@ class MessageRow:
 
 
 @frozen
+class BranchChange:
+    """What an act did to a branch."""
+
+    number: int
+    was_listed: bool
+    """Otherwise the act added it, or listed it again."""
+    was: tuple[int, int, int] | None = None
+    """Fork (0: none), tip and event before the act moved it; None: it only left the list, or joined it."""
+
+
+@frozen
 class Event:
     """Something that happened in a session."""
 
@@ -148,11 +159,15 @@ class Event:
     git_head: str | None = None
     """The commit that the user's repository stood at."""
     takes_back: int | None = None
-    """The act that an unrevert takes back."""
+    """The act that an unrevert reverses."""
     skips: int | None = None
     """Where the journal keeps what the snapshot left out."""
     forgotten_ms: int | None = None
     """When its trees were forgotten."""
+    part_of: int | None = None
+    """The message of which an act reverted only some paths, or one step."""
+    branches: tuple[BranchChange, ...] = ()
+    """What an act did to the branches, so that reversing it can restore them."""
 
 
 @frozen
@@ -269,7 +284,7 @@ EVENTS = Table(
     "number key, session number!, kind word!, time number!, head number, tip number, open number, "
     "open_step text, out bytes, message number, step text, before_tree number, after_tree number, "
     "since number, inferred flag!, git_head text, takes_back number, skips number, forgotten number, "
-    "intent number, change_count number",
+    "part_of number, branches bytes, intent number, change_count number",
 )
 CHANGES = Table(
     "changes",
@@ -371,15 +386,42 @@ def event_values(event: Event, intent: int | None) -> list[object]:
     position = stands.head, stands.tip, stands.open, stands.step, out or None
     what = event.message, event.step, event.before, event.after, event.since
     rest = event.is_inferred, event.git_head, event.takes_back, event.skips, event.forgotten_ms
-    return [event.session, event.kind, event.time_ms, *position, *what, *rest, intent]
+    acted = event.part_of, encode_branch_changes(event.branches)
+    return [event.session, event.kind, event.time_ms, *position, *what, *rest, *acted, intent]
 
 
 def decode_event(row: Any) -> Event:  # Any: a row of SQLite
     """Make an event of a row of `EVENTS`."""
-    number, session, kind, time_ms, head, tip, open_, open_step, out, *rest, _, _ = EVENTS.decode(row)
+    columns = EVENTS.decode(row)
+    number, session, kind, time_ms, head, tip, open_, open_step, out, *rest, branches, _, _ = columns
     pairs = () if out is None else (pair.split(b":") for pair in out.split(b","))
     taken = tuple(TakenOut(int(message), int(newest)) for message, newest in pairs)
-    return Event(number, session, kind, time_ms, Position(head, tip, open_, open_step, taken), *rest)
+    changed = () if branches is None else _decode_branch_changes(branches)
+    position = Position(head, tip, open_, open_step, taken)
+    return Event(number, session, kind, time_ms, position, *rest, branches=changed)
+
+
+def encode_branch_changes(changes: Sequence[BranchChange]) -> bytes | None:
+    """Return what an act did to branches as it is stored: `+7` joined the list, `-7` left it, `7:5:6:12`."""
+    signs = {True: "-", False: "+"}
+    each = [
+        f"{signs[change.was_listed]}{change.number}"
+        if change.was is None
+        else ":".join(map(str, (change.number, *change.was)))
+        for change in changes
+    ]
+    return ",".join(each).encode("ascii") or None
+
+
+def _decode_branch_changes(content: bytes) -> tuple[BranchChange, ...]:
+    found = []
+    for each in content.split(b","):
+        if each[:1] in (b"+", b"-"):
+            found.append(BranchChange(int(each[1:]), was_listed=each[:1] == b"-"))
+        else:
+            number, fork, tip, event = map(int, each.split(b":"))
+            found.append(BranchChange(number, was_listed=True, was=(fork, tip, event)))
+    return tuple(found)
 
 
 def encode_change(event: int, change: Change) -> list[object]:

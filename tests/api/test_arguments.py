@@ -84,29 +84,29 @@ def test_what_is_not_even_text_is_no_name(name: object) -> None:
 
 @pytest.mark.parametrize("word", ["abort", "keep", "overwrite", "merge"])
 def test_there_are_four_ways_with_conflicts(word: OnConflict) -> None:
-    assert read_options({"on_conflict": word}) == Options(word, markers=False)
+    assert read_options({"on_conflict": word}, "/w") == Options(word, markers=False)
 
 
 @pytest.mark.parametrize("markers", [True, False], ids=["with markers", "without markers"])
 @pytest.mark.parametrize("word", ["", "ABORT", "markers", "keep ", None])
 def test_there_is_no_other_way_with_conflicts(word: OnConflict, markers: bool) -> None:
     with pytest.raises(InvalidInput, match="on_conflict"):
-        read_options({"on_conflict": word, "markers": markers})
+        read_options({"on_conflict": word, "markers": markers}, "/w")
 
 
 @pytest.mark.parametrize("word", ["abort", "merge"])
 def test_whoever_wants_markers_wants_to_merge(word: OnConflict) -> None:
-    assert read_options({"on_conflict": word, "markers": True}) == Options("merge", markers=True)
+    assert read_options({"on_conflict": word, "markers": True}, "/w") == Options("merge", markers=True)
 
 
 @pytest.mark.parametrize("word", ["keep", "overwrite"])
 def test_markers_are_refused_where_nothing_is_merged(word: OnConflict) -> None:
     with pytest.raises(InvalidInput, match=f"markers .*'{word}'"):
-        read_options({"on_conflict": word, "markers": True})
+        read_options({"on_conflict": word, "markers": True}, "/w")
 
 
 def test_an_act_stops_at_conflicts_unless_something_else_is_said() -> None:
-    assert read_options({}) == Options() == Options("abort", markers=False)
+    assert read_options({}, "/w") == Options() == Options("abort", markers=False)
 
 
 # Meta
