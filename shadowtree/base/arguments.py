@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 
 StrPath = str | os.PathLike[str]
+CHOICES = ("abort", "keep", "overwrite", "merge")
+"""What can be done with a path in conflict."""
+REST = "*"
+"""Stands for all paths for which nothing else is chosen."""
 
 
 def check_name(name: str, what: str) -> str:

@@ -10,8 +10,8 @@ import os
 import traceback
 
 from shadowtree.base import errors
-from shadowtree.base.frozen import frozen
-from shadowtree.cli.output import say, talk, write_json
+from shadowtree.base.frozen import frozen, replace
+from shadowtree.cli.output import can_ask, say, talk, write_json
 
 MERGE_WAS_TRIED = "a merge was tried"
 """A note on a conflict that merging did not solve: then nobody proposes to merge."""
@@ -46,6 +46,7 @@ ANSWERS: dict[type[BaseException], Answer] = {
     errors.ForgottenTree: Answer(12, "try a message that 'shadowtree log' lists"),
     errors.Conflict: Answer(13, "try --on-conflict merge, keep or overwrite"),
     errors.NotConfirmed: Answer(13, "try again with --yes"),
+    errors.PlanOutdated: Answer(13, "try --dry-run again"),
     errors.BroadWorktree: Answer(1, "try a directory inside it, a store elsewhere, or --allow-broad"),
     errors.WorktreeTooBig: Answer(
         1, "try to leave something out in .shadowtreeignore, or --set {error.setting}={error.found}"
@@ -84,10 +85,12 @@ def report(error: BaseException, *, as_json: bool) -> int:
     failure = explain(error)
     if os.environ.get("SHADOWTREE_DEBUG") == "1":
         traceback.print_exception(error)
-    if isinstance(error, errors.Conflict) and not as_json:
+    if isinstance(error, errors.Conflict) and error.conflicts and not as_json:
         from shadowtree.cli.views.outcome import list_conflicts
 
-        talk(list_conflicts(error.conflicts))
+        talk(list_conflicts(error.conflicts, error.outcome.act))
+    if isinstance(error, errors.NotConfirmed) and can_ask():
+        failure = replace(failure, message="cancelled; nothing was changed", advice="")
     say(f"{failure.message}; {failure.advice}" if failure.advice else failure.message)
     if as_json:
         write_json(to_document(error))
@@ -111,7 +114,9 @@ def explain(error: BaseException) -> Failure:
 
 def _advise_after_merging(error: BaseException) -> str | None:
     """Say what is left to try if a merge was tried already; None: it was not."""
-    if isinstance(error, errors.NotConfirmed) or not isinstance(error, errors.Conflict):
+    if not isinstance(error, errors.Conflict):
+        return None
+    if not error.conflicts:
         return None
     if any(conflict.hunks for conflict in error.conflicts):
         return _AFTER_COLLIDING
@@ -120,8 +125,17 @@ def _advise_after_merging(error: BaseException) -> str | None:
 
 def to_document(error: BaseException) -> dict[str, object]:
     """Give the document that stands for the result: of what stopped before anything was done, the outcome."""
+    failure = explain(error)
+    told: dict[str, object] = {"error": failure.name, "message": failure.message}
+    if isinstance(error, errors.NotConfirmed | errors.PlanOutdated):
+        done = error.outcome.to_dict()
+        plan = done if error.plan is None else error.plan.to_dict()
+        return {
+            **told,
+            **{key: [] if isinstance(done[key], list) else done[key] for key in done},
+            "plan": plan,
+        }
     if isinstance(error, errors.Conflict) and error.outcome is not None:
         document: dict[str, object] = error.outcome.to_dict()
         return document
-    failure = explain(error)
-    return {"error": failure.name, "message": failure.message}
+    return told

@@ -30,6 +30,8 @@ class Shared:
     session: str
     settings: Mapping[str, str]
     allow_broad: bool
+    start: str | None = None
+    """The directory that was given to start in."""
 
 
 def read_shared(given: Mapping[str, Any]) -> Shared:  # Any: of the options' own types
@@ -52,6 +54,7 @@ def read_shared(given: Mapping[str, Any]) -> Shared:  # Any: of the options' own
         session=given.get("session") or os.environ.get("SHADOWTREE_SESSION") or "default",
         settings=settings,
         allow_broad="allow_broad" in given,
+        start=given.get("start"),
     )
 
 

@@ -95,6 +95,11 @@ def talk(lines: Iterable[str]) -> None:
         sys.stderr.write(line + "\n")
 
 
+def can_ask() -> bool:
+    """Check that there is a terminal on which somebody could answer."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
 def ask(question: str) -> bool:
     """Ask the user on standard error; without a terminal the answer is no."""
     return _read_answer(f"{question} [y/N] ").strip().lower() in ("y", "yes")
@@ -106,7 +111,7 @@ def ask_for(question: str, word: str) -> bool:
 
 
 def _read_answer(prompt: str) -> str:
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not can_ask():
         return ""
     _make_encodable(sys.stderr)
     sys.stderr.write(prompt)

@@ -97,7 +97,8 @@ def list_messages(
     for number in dict.fromkeys(row.session for row in rows):
         own = [row for row in rows if row.session == number]
         of = session if number == session.number else Session(opened.journal, names[number])
-        found.update(zip((row.number for row in own), of.read_messages(own), strict=True))
+        messages = of.mark_reverted(of.read_messages(own))
+        found.update(zip((row.number for row in own), messages, strict=True))
     return [found[row.number] for row in rows]
 
 
@@ -106,7 +107,7 @@ def show_message(
 ) -> tuple[Message, list[FileDiff]]:
     """Give a message and how what it changed differs."""
     session = Session(opened.journal, session_name)
-    message = session.read_message(resolve_message(session, name))
+    (message,) = session.mark_reverted([session.read_message(resolve_message(session, name))])
     return message, diff_patch(message.patch, opened.objects)
 
 

@@ -202,6 +202,8 @@ class Message(Result):
     """It was undone alone, and later ones stayed: redo passes it by."""
     is_pinned: bool = False
     """It is never forgotten."""
+    is_partly_reverted: bool = False
+    """Some of its paths, or one of its steps, were reverted, and it is still in force."""
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -215,7 +217,7 @@ class Message(Result):
             **pick(self, "id", "session", "role", "text", "time_ms", "before", "after"),
             "files": len(self.patch.files),
             **pick(self, "state", "branch", "number", "meta"),
-            **pick(self, "is_inferred", "is_burst", "parent", "is_out", "is_pinned"),
+            **pick(self, "is_inferred", "is_burst", "parent", "is_out", "is_pinned", "is_partly_reverted"),
         }
 
 

@@ -87,6 +87,8 @@ class Outcome(Result):
     """Those of the restored paths at which nothing was before the act."""
     unprotected: list[str] = field(default_factory=list)
     """The paths that changed during the messages, but are not protected: they were left alone."""
+    reverses: str | None = None
+    """The kind of act that an unrevert reverses."""
     id: str = ""
     """The id of the plan: a hash of all that it does."""
     back: str | None = None
@@ -101,7 +103,7 @@ class Outcome(Result):
             **pick(self, "messages", "restored", "deleted", "kept", "conflicts", "skipped"),
             **pick(self, "before", "after", "complete", "dry_run", "mode", "notes"),
             **pick(self, "redone", "head", "undone", "merged", "marked", "created", "unprotected"),
-            **pick(self, "id", "back", *turns, *if_any(self, "diff")),
+            **pick(self, "id", "back", *turns, *if_any(self, "reverses"), *if_any(self, "diff")),
         }
 
 

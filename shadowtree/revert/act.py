@@ -261,7 +261,7 @@ def _add_event(
         after=after.number,
         git_head=act.git_head,
         takes_back=prepared.target.takes_back,
-        part_of=prepared.target.part_of,
+        part_of=prepared.target.part_of if done else None,
     )
     changes = [Change(move.path, move.old, move.new, move.path in merged) for move in done]
     act.session_writer.add_act(event, [*changes, *prepared.plan.agreed, *prepared.target.noted], intent)
@@ -324,6 +324,7 @@ def _foresee(act: Act, target: Target, plan: PathPlan, root: RecordedDirectory, 
         mode="only" if isinstance(act.request, Revert) and act.request.only else "back",
         notes=target.notes,
         turns=target.turns,
+        reverses=target.reverses,
         covered=scan.files,
         merged=[to_text(change.path) for change in changes if change.is_merged and is_file(change.new)],
         marked=[to_text(path) for path in plan.marked],
@@ -408,7 +409,7 @@ def _finish(act: Act, prepared: Prepared, done: list[Move], after: str, notes: l
         if count
     ]
     notes = [*outcome.notes, *counts, *notes, *act.session_writer.warnings]
-    has_changed = bool(done) or prepared.is_move
+    has_changed = bool(done) or prepared.is_move or prepared.target.takes_back is not None
     back = _name_way_back(act, prepared.target) if has_changed else None
     return replace(outcome, after=after, dry_run=False, notes=notes, back=back)
 

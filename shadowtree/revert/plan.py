@@ -49,11 +49,13 @@ if TYPE_CHECKING:
 
     Value = TypeVar("Value", int, bytes)
 
-KEEP_OR_OVERWRITE = "leave it as it is with 'keep', or replace it with 'overwrite', which unrevert takes back"
-MERGE_OR_KEEP = f"put both together with 'merge', {KEEP_OR_OVERWRITE}"
-KEEP_OR_MOVE = "move it away, or leave it as it is with 'keep'"
+_OVERWRITE = "overwrite to discard it (unrevert restores it)"
+KEEP_OR_OVERWRITE = f"use --on-conflict keep to leave your version, or {_OVERWRITE}"
+MERGE_OR_KEEP = f"use --on-conflict merge to combine, keep to leave your version, or {_OVERWRITE}"
+KEEP_OR_MOVE = "move it away, or use --on-conflict keep to leave it"
 MARK_OR_KEEP = (
-    "write both versions into it with markers, leave it with 'keep', or replace it with 'overwrite'"
+    "use --markers to write both versions into it, or --on-conflict keep to leave your version, "
+    f"or {_OVERWRITE}"
 )
 _REASONS = {
     "binary": "it is no text",
@@ -361,7 +363,7 @@ class Merger:
         collision = f"the texts collide in {places}"
         if self._label is None:
             return Merged(ours, collision, hunks)
-        blob = self._contents.add_merged(write_markers(found, ours_label="now", theirs_label=self._label))
+        blob = self._contents.add_merged(write_markers(found, ours_label="current", theirs_label=self._label))
         return Merged(PathState(mode, blob), collision, hunks, has_markers=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from shadowtree.base.arguments import parse_path, parse_paths, refuse_unknown
+from shadowtree.base.arguments import CHOICES, REST, parse_path, parse_paths, refuse_unknown
 from shadowtree.base.errors import InvalidInput
 from shadowtree.base.frozen import field, frozen, replace
 from shadowtree.base.paths import RelPath
@@ -58,12 +58,6 @@ if TYPE_CHECKING:
         """Only that message, or that step; later ones stay."""
         files: bool
         """False: only the head moves."""
-
-
-CHOICES = ("abort", "keep", "overwrite", "merge")
-"""What can be done with a path in conflict."""
-REST = "*"
-"""Stands for all paths for which nothing else is chosen."""
 
 
 @frozen

@@ -75,6 +75,8 @@ class Target:
     """Less than was requested can be done."""
     takes_back: int | None = None
     """The act that this one reverses."""
+    reverses: str | None = None
+    """What that act is called."""
     part_of: int | None = None
     """The message of which only a part is reverted."""
     inferred: frozenset[RelPath] = frozenset()
@@ -119,8 +121,8 @@ def _find_turns(history: History, verb: str, travel: Travel, turns: int | None) 
         is_short = bool(notes) and verb == REDO
         return replace(_nothing(history, verb, f"nothing to {verb}", *notes), turns=0, is_short=is_short)
     if turns is not None and travel.turns < turns:
-        are = "was 1 turn" if travel.turns == 1 else f"were {travel.turns} turns"
-        notes.append(f"there {are} to {verb}, not {turns}")
+        done = "undone" if verb == UNDO else "redone"
+        notes.append(f"only {travel.turns:,} of {turns:,} turns could be {done}")
     return replace(_follow(history, verb, travel), turns=travel.turns, notes=notes, is_short=bool(notes))
 
 
@@ -272,6 +274,7 @@ def _find_unrevert(history: History, *, is_undo: bool) -> Target:
         messages=[*undone, *redone],
         redone=redone,
         takes_back=act.number,
+        reverses=history.name_act(act),
         noted=noted,
     )
 
@@ -288,7 +291,9 @@ def _find_act(history: History, *, is_undo: bool) -> tuple[Event | None, list[Sp
     for act, cancelled in ((act, []) for act in live) if is_undo else standing_acts(live):
         changes = history.journal.changes_of([act.number])[act.number]
         is_move = not is_same_place(history.position_before(act), act.position)
-        if is_move or any(change.old != change.new for change in changes):
+        # An unrevert that kept every path still counts: what it reversed is not reversed twice.
+        is_unrevert = act.takes_back is not None
+        if is_move or is_unrevert or any(change.old != change.new for change in changes):
             return act, cancelled
     return None, []
 

@@ -396,9 +396,9 @@ def decode_event(row: Any) -> Event:  # Any: a row of SQLite
     number, session, kind, time_ms, head, tip, open_, open_step, out, *rest, branches, _, _ = columns
     pairs = () if out is None else (pair.split(b":") for pair in out.split(b","))
     taken = tuple(TakenOut(int(message), int(newest)) for message, newest in pairs)
-    changed = () if branches is None else _decode_branch_changes(branches)
+    rest.append(() if branches is None else _decode_branch_changes(branches))
     position = Position(head, tip, open_, open_step, taken)
-    return Event(number, session, kind, time_ms, position, *rest, branches=changed)
+    return Event(number, session, kind, time_ms, position, *rest)
 
 
 def encode_branch_changes(changes: Sequence[BranchChange]) -> bytes | None:

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from shadowtree.base.errors import ForgottenMessage, StoreDamaged, UnknownBranch
+from shadowtree.base.frozen import replace
 from shadowtree.results.messages import Branch, Message, Patch, Skipped, Step, make_patch
 from shadowtree.timeline.branches import find_branches, find_own, find_owners
 from shadowtree.timeline.journal import Journal
-from shadowtree.timeline.position import first_line, state_of, walk_back
+from shadowtree.timeline.position import first_line, part_ways, standing_acts, state_of, walk_back
 from shadowtree.timeline.schema import (
     BEGIN,
     END,
@@ -194,6 +195,27 @@ class Session:
                 is_pinned=row.number in pins,
             )
             found.append(message)
+        return found
+
+    def mark_reverted(self, messages: list[Message]) -> list[Message]:
+        """Mark those of some messages of which a part is reverted."""
+        ids = {self.find(number).id for number in self._find_partly_reverted()}
+        return [replace(each, is_partly_reverted=True) if each.id in ids else each for each in messages]
+
+    def _find_partly_reverted(self) -> set[int]:
+        """Find the messages of which a part is reverted, by an act that stands, and that stayed in force."""
+        if self.number is None:
+            return set()
+        acts = [act for act, _ in standing_acts(self.journal.acts_of(self.number))]
+        found: set[int] = set()
+        undone: set[int] = set()
+        # Newest first: what was undone since has come back whole, if it came back.
+        for act in acts if any(act.part_of is not None for act in acts) else ():
+            before = self.journal.last_event(act.session, before=act.number)
+            left, _ = part_ways(None if before is None else before.position.head, act.position.head, self.find)
+            undone |= {row.number for row in left}
+            if act.part_of is not None and act.part_of not in undone:
+                found.add(act.part_of)
         return found
 
     def read_message(self, row: MessageRow) -> Message:

@@ -6,41 +6,54 @@ The library does it, all or nothing. Here stand the question before it and the r
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import wraps
 from itertools import chain
 from typing import Any
 
 import click
 
-from shadowtree.base.errors import Conflict, InvalidInput
+from shadowtree.base.arguments import CHOICES, REST
+from shadowtree.base.errors import Conflict, InvalidInput, NotConfirmed
+from shadowtree.base.frozen import replace
 from shadowtree.cli.app import COUNT, PATH, Function, command, complete_message, complete_ref, flag
 from shadowtree.cli.errors import MERGE_WAS_TRIED
 from shadowtree.cli.find_shadow import Shared, absolute_path, open_to_read
-from shadowtree.cli.output import ask, emit, say
-from shadowtree.cli.views.outcome import describe_plan, describe_shortfall, find_way_back, render_outcome
-from shadowtree.results.outcomes import Outcome
+from shadowtree.cli.output import ask, can_ask, emit, say, write_lines, writes_json
+from shadowtree.cli.views.outcome import describe_plan, describe_shortfall, render_outcome, render_preview
+from shadowtree.results.outcomes import Outcome, Plan
 
 Manner = dict[str, Any]  # Any: of several types
 """How an act is to be done, as the library takes it."""
 
 _MANNER_OPTIONS = (
-    flag("--dry-run", help="Tell what would be done, and change nothing"),
+    flag("--dry-run", help="Show what would be done, and change nothing"),
     click.option(
         "--on-conflict",
-        metavar="HOW",
-        type=click.Choice(["abort", "keep", "overwrite", "merge"]),
-        default="abort",
-        help="What to do with files that somebody else changed: stop (abort), leave them (keep), replace"
-        " them too (overwrite), or keep the changes of both where they do not collide (merge); stop by"
-        " default",
+        metavar="[PATH=]HOW",
+        multiple=True,
+        help="What to do with files that somebody else changed: abort (the default), keep to leave them,"
+        " overwrite to discard their changes, or merge to combine both; PATH=HOW is for one file or"
+        " directory, and may be repeated",
     ),
     flag(
         "--markers",
         help="Merge, and where texts collide write both versions into the file, between conflict markers",
     ),
-    flag("--yes", help="Do not ask, even if much is deleted"),
+    click.option(
+        "--expect", metavar="PLAN", help="Do nothing unless this is the plan: the 'id' that --dry-run gives"
+    ),
+    flag("--yes", help="Do not ask for confirmation"),
 )
+_PATHS = click.option(
+    "--path",
+    "paths",
+    metavar="PATH",
+    type=PATH,
+    multiple=True,
+    help="Only this file or directory; may be repeated",
+)
+_PREVIEW = flag("-i", "--interactive", help="Show the files and the diff first, then ask")
 
 
 def takes_manner(function: Function) -> Function:
@@ -48,12 +61,17 @@ def takes_manner(function: Function) -> Function:
 
     @wraps(function)
     def call(shared: Shared, *, yes: bool, **values: Any) -> int | None:  # Any: of the command's parameters
-        manner = {name: values.pop(name) for name in ("dry_run", "on_conflict", "markers")}
+        manner = {name: values.pop(name) for name in ("dry_run", "markers", "expect")}
+        manner["on_conflict"] = choices = _read_choices(values.pop("on_conflict"))
         manner["confirm"] = lambda plan: yes or ask(f"{describe_plan(plan.outcome)}. Go on?")
+        if values.pop("interactive", False):
+            if not can_ask() or writes_json():
+                raise InvalidInput("-i shows a preview on a terminal, and there is none")
+            manner["interactive"] = True
         try:
             return function(shared, manner, **values)
         except Conflict as conflict:
-            if manner["on_conflict"] == "merge" or manner["markers"]:
+            if choices.get(REST) == "merge" or manner["markers"]:
                 # So that nobody proposes it.
                 conflict.add_note(MERGE_WAS_TRIED)
             raise
@@ -63,8 +81,40 @@ def takes_manner(function: Function) -> Function:
     return call
 
 
+def _read_choices(values: tuple[str, ...]) -> dict[str, str]:
+    """Read what is to be done with conflicts: in general, and at some paths."""
+    choices = {}
+    for value in values:
+        path, equals, how = value.rpartition("=")
+        if how not in CHOICES or (equals and not path):
+            raise InvalidInput(
+                f"--on-conflict takes abort, keep, overwrite, merge or PATH=HOW, not {value!r}"
+            )
+        choices[absolute_path(path) if equals else REST] = how
+    return choices
+
+
+def _do(shared: Shared, manner: Manner, act: Callable[..., Outcome]) -> Outcome:
+    """Call an act of the shadow that is meant; if it was asked for, only after the user has seen the plan."""
+    manner = dict(manner)
+    is_interactive = manner.pop("interactive", False)
+    with open_to_read(shared) as shadow:
+        if is_interactive:
+            planned = act(shadow, **{**manner, "dry_run": True, "diff": True})
+            if planned.diff or planned.conflicts:
+                write_lines(render_preview(planned))
+            if manner["dry_run"]:
+                return planned
+            if planned.diff and not planned.conflicts:
+                if not ask("Go on?"):
+                    raise NotConfirmed(planned, plan=Plan(planned, []))
+                manner = {**manner, "expect": planned.id, "confirm": None}
+        return act(shadow, **manner)
+
+
 @command()
 @click.argument("turns", required=False, type=COUNT, default=1)
+@_PREVIEW
 @takes_manner
 def undo(shared: Shared, manner: Manner, turns: int) -> int:
     """Undo what the last turn did
@@ -77,16 +127,16 @@ def undo(shared: Shared, manner: Manner, turns: int) -> int:
     Examples:
       shadowtree undo
       shadowtree undo 3
-      shadowtree undo --dry-run
+      shadowtree undo -i
     """
-    with open_to_read(shared) as shadow:
-        outcome = shadow.undo(turns, **manner)
-    return _report(shared, manner, outcome, render_outcome(outcome), turns=turns)
+    outcome = _do(shared, manner, lambda shadow, **how: shadow.undo(turns, **how))
+    return _report(shared, outcome, render_outcome(outcome), turns=turns)
 
 
 @command()
 @click.argument("turns", required=False, type=COUNT)
 @flag("--all", "is_all", help="Bring back everything that is undone")
+@_PREVIEW
 @takes_manner
 def redo(shared: Shared, manner: Manner, turns: int | None, is_all: bool) -> int:
     """Bring back the next turn that is undone
@@ -102,24 +152,17 @@ def redo(shared: Shared, manner: Manner, turns: int | None, is_all: bool) -> int
     if is_all and turns is not None:
         raise InvalidInput("TURNS and --all cannot be given together")
     wanted = None if is_all else turns or 1
-    with open_to_read(shared) as shadow:
-        outcome = shadow.redo(wanted, **manner)
-    return _report(shared, manner, outcome, render_outcome(outcome), turns=wanted)
+    outcome = _do(shared, manner, lambda shadow, **how: shadow.redo(wanted, **how))
+    return _report(shared, outcome, render_outcome(outcome), turns=wanted)
 
 
 @command()
 @click.argument("id", shell_complete=complete_message)
-@click.option(
-    "--path",
-    "paths",
-    metavar="PATH",
-    type=PATH,
-    multiple=True,
-    help="Only this file or directory; may be repeated",
-)
+@_PATHS
 @click.option("--step", metavar="NAME", help="Go back to before this step of the message")
 @flag("--only", "is_only", help="Take out this one message, or step, and keep what came after it")
 @flag("--no-files", help="Go back in the timeline alone, and leave all files as they are")
+@_PREVIEW
 @takes_manner
 def revert(
     shared: Shared,
@@ -136,9 +179,9 @@ def revert(
     the beginning of one, its number as in '#7' (with the quotes), '@' for the last one, or '@~2' for the
     second before that.
 
-    With --only the later messages stay, and only what this one changed is taken out from under them. Where
-    that cannot be told apart nothing happens, and each place is shown. 'shadowtree redo' passes by what was
-    taken out, 'shadowtree unrevert' brings it back.
+    With --only the later messages stay, and only what this one changed is reverted. Where their changes
+    overlap, nothing happens, and each place is shown. 'shadowtree redo' passes over a message that was
+    reverted alone; 'shadowtree unrevert' brings it back.
 
     \b
     Examples:
@@ -148,11 +191,12 @@ def revert(
       shadowtree revert msg_01 --only
     """
     chosen = [absolute_path(path) for path in paths] or None
-    with open_to_read(shared) as shadow:
-        outcome = shadow.revert(id, step=step, paths=chosen, only=is_only, files=not no_files, **manner)
+    which = {"step": step, "paths": chosen, "only": is_only, "files": not no_files}
+    outcome = _do(shared, manner, lambda shadow, **how: shadow.revert(id, **which, **how))
+    target = id if step is None else f"step {step} of {id}"
     is_part = chosen is not None or step is not None
-    lines = render_outcome(outcome, target=id, is_part=is_part, has_files=not no_files)
-    return _report(shared, manner, outcome, lines)
+    lines = render_outcome(outcome, target=target, is_part=is_part, has_files=not no_files)
+    return _report(shared, outcome, lines)
 
 
 @command()
@@ -163,40 +207,43 @@ def switch(shared: Shared, manner: Manner, ref: str) -> int:
 
     The files that messages changed are as they were after REF: what is in force here and not there is undone,
     and what is there is done again, at once. What is left is archived as a branch. REF is the name of a
-    branch, or a message as in 'shadowtree revert'; 'shadowtree log --graph' shows both.
+    branch, a message as in 'shadowtree revert', or '-' for where you were before the last switch;
+    'shadowtree log --graph' shows them.
 
     \b
     Examples:
       shadowtree switch fix-login
-      shadowtree switch msg_07 --dry-run
+      shadowtree switch -
       shadowtree switch fix-login --on-conflict merge
     """
-    with open_to_read(shared) as shadow:
-        outcome = shadow.switch(ref, **manner)
-    return _report(shared, manner, outcome, render_outcome(outcome, target=ref))
+    outcome = _do(shared, manner, lambda shadow, **how: shadow.switch(ref, **how))
+    return _report(shared, outcome, render_outcome(outcome, target=ref))
 
 
 @command()
+@flag("--undo", "is_undo", help="Reverse what was done last, even if that was an unrevert")
 @takes_manner
-def unrevert(shared: Shared, manner: Manner) -> int:
-    """Undo the last undo, redo, revert, switch or restore
+def unrevert(shared: Shared, manner: Manner, is_undo: bool) -> int:
+    """Reverse the last undo, redo, revert, switch or restore
 
-    Brings back exactly what was there, your own edits too. Done again, it takes back the one before that.
+    Brings back exactly what was there, your own edits too. Run it again to reverse the one before that. It
+    never goes back past the newest message: use 'shadowtree undo' for that.
 
     \b
     Examples:
       shadowtree unrevert
+      shadowtree unrevert --undo
       shadowtree unrevert --dry-run
     """
-    with open_to_read(shared) as shadow:
-        outcome = shadow.unrevert(**manner)
-    return _report(shared, manner, outcome, render_outcome(outcome))
+    outcome = _do(shared, manner, lambda shadow, **how: shadow.unrevert(undo=is_undo, **how))
+    return _report(shared, outcome, render_outcome(outcome))
 
 
 @command()
 @click.argument("ref", shell_complete=complete_ref)
+@_PATHS
 @takes_manner
-def restore(shared: Shared, manner: Manner, ref: str) -> int:
+def restore(shared: Shared, manner: Manner, ref: str, paths: tuple[str, ...]) -> int:
     """Make everything as it was recorded at REF
 
     REF is a message (the state after it), a message and '^' (the state before it), or the id of a tree. Files
@@ -206,30 +253,34 @@ def restore(shared: Shared, manner: Manner, ref: str) -> int:
     Examples:
       shadowtree restore msg_01
       shadowtree restore msg_01^ --yes
-      shadowtree restore "$tree" --dry-run
+      shadowtree restore msg_01 --path src/login.py
     """
-    with open_to_read(shared) as shadow:
-        outcome = shadow.restore(ref, **manner)
-    return _report(shared, manner, outcome, render_outcome(outcome, target=ref))
+    chosen = [absolute_path(path) for path in paths] or None
+    outcome = _do(shared, manner, lambda shadow, **how: shadow.restore(ref, paths=chosen, **how))
+    return _report(shared, outcome, render_outcome(outcome, target=ref, is_part=chosen is not None))
 
 
-def _report(
-    shared: Shared, manner: Manner, outcome: Outcome, lines: Iterator[str], *, turns: int | None = None
-) -> int:
+def _report(shared: Shared, outcome: Outcome, lines: Iterator[str], *, turns: int | None = None) -> int:
     """Report what was done and how to get back; the exit code says whether it was all that was asked for."""
-    way_back = find_way_back(outcome, is_overwriting=manner["on_conflict"] == "overwrite")
-    back = [] if way_back is None else [f"To get back: shadowtree {way_back}{_name_session(shared)}"]
-    emit(outcome, chain(lines, back))
+    outcome = replace(outcome, back=_complete_back(shared, outcome.back))
+    back = [] if outcome.back is None else [f"To get back: {outcome.back}"]
     if outcome.complete or outcome.dry_run:
+        emit(outcome, chain(lines, back))
         return 0
-    say(describe_shortfall(outcome, turns))
+    shortfall = describe_shortfall(outcome, turns)
+    # What is said on standard error is not said twice.
+    emit(outcome, chain((line for line in lines if line.lower() != shortfall.lower()), back))
+    say(shortfall)
     return 1
 
 
-def _name_session(shared: Shared) -> str:
-    """Give the option that leads the next command to the same session, if it takes one."""
-    if shared.session == (os.environ.get("SHADOWTREE_SESSION") or "default"):
-        return ""
+def _complete_back(shared: Shared, back: str | None) -> str | None:
+    """Add the options to a command that it needs where this one was typed."""
     from shlex import quote
 
-    return f" --session {quote(shared.session)}"
+    if back is None:
+        return None
+    default = os.environ.get("SHADOWTREE_SESSION") or shared.session
+    if shared.session != default and " --session " not in back:
+        back += f" --session {quote(shared.session)}"
+    return back if shared.start is None else f"{back} -C {quote(shared.start)}"

@@ -107,14 +107,19 @@ def _paint_row(message: Message, counted: LineCount, row: Sequence[str]) -> str:
 
 def _describe_state(message: Message) -> str:
     if message.is_out:
-        return "taken out"
+        return "reverted alone"
     if message.state == "active":
         return "inferred" if message.is_burst else ""
     return message.state
 
 
 def _describe_states(message: Message) -> str:
-    return " ".join(filter(None, [_describe_state(message), "pinned" if message.is_pinned else ""]))
+    marks = [
+        _describe_state(message),
+        "partly reverted" if message.is_partly_reverted else "",
+        "pinned" if message.is_pinned else "",
+    ]
+    return " ".join(filter(None, marks))
 
 
 def _describe_files(message: Message) -> str:
@@ -130,6 +135,8 @@ def _describe_circumstances(message: Message, now_ms: int) -> Iterator[str]:
     if message.state != "active":
         on = "" if message.branch is None else f" on branch {escape(message.branch)}"
         yield f"{_describe_state(message)}{on}"
+    if message.is_partly_reverted:
+        yield "partly reverted"
     if message.is_pinned:
         yield "pinned"
     if message.is_burst:

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from shadowtree.cli.format import LISTED, count, cut, escape, escape_line, list_first
 from shadowtree.cli.output import paint
-from shadowtree.cli.views.status import list_skipped, summarise_skipped
+from shadowtree.cli.views.status import list_skipped, render_diff, summarise_skipped
 from shadowtree.results.outcomes import ConflictingPath, Hunk, Outcome
 
 _VERBS = {
@@ -15,10 +15,11 @@ _VERBS = {
     "redo": ("Redid", "Would redo"),
     "revert": ("Reverted", "Would revert"),
     "switch": ("Switched", "Would switch"),
-    "unrevert": ("Took back", "Would take back"),
+    "unrevert": ("Reversed", "Would reverse"),
     "restore": ("Restored", "Would restore"),
 }
 """How each act is told when it is done, and when it was only planned."""
+_DONE = {"undo": "undone", "redo": "redone"}
 
 _NAMED = 3
 """How many messages a sentence names."""
@@ -51,47 +52,43 @@ def render_outcome(
     yield from list_skipped(outcome.skipped, "left alone")
     if outcome.conflicts:
         yield paint("yellow", f"{count(len(outcome.conflicts), 'path')} in conflict:")
-        yield from list_conflicts(outcome.conflicts)
+        yield from list_conflicts(outcome.conflicts, outcome.act)
     yield from (escape(note[:1].upper() + note[1:]) for note in outcome.notes)
     if not has_substance and not outcome.notes:
         yield f"There is nothing to {outcome.act}"
 
 
-def list_conflicts(conflicts: Sequence[ConflictingPath]) -> Iterator[str]:
+def render_preview(outcome: Outcome) -> Iterator[str]:
+    """List what would happen to each file, those with somebody's own changes first, and then the diff."""
+    conflicts = [conflict.path for conflict in outcome.conflicts]
+    deeds = {deed: (paths, colour) for deed, colour, paths in _list_deeds(outcome)}
+    first = [("conflict", conflicts, "yellow"), *((deed, *deeds.pop(deed)) for deed in ("keep", "merge"))]
+    for deed, paths, colour in (*first, *((deed, *each) for deed, each in deeds.items())):
+        yield from (f"  {paint(colour, f'{deed:8}')}  {escape(path)}" for path in paths)
+    yield from list_skipped(outcome.skipped, "left alone")
+    yield ""
+    yield from render_diff(outcome.diff, escape_content=True)
+
+
+def list_conflicts(conflicts: Sequence[ConflictingPath], act: str = "undo") -> Iterator[str]:
     """List every path in conflict, why it is, and, once for neighbours, what the user can do."""
     for advice, group in groupby(conflicts, key=lambda conflict: conflict.advice):
         for conflict in group:
             yield f"  {escape(conflict.path)}: {escape(conflict.reason)}"
-            yield from _list_hunks(conflict.hunks)
+            yield from _list_hunks(conflict.hunks, act)
         yield f"    {escape(advice)}"
-
-
-def find_way_back(outcome: Outcome, *, is_overwriting: bool) -> str | None:
-    """Name the command that takes back what was done; None: there is nothing to take back.
-
-    A redo brings back what the messages had done, but not exactly what somebody else's edits had been.
-    """
-    if outcome.dry_run:
-        return None
-    if outcome.act == "undo" and outcome.messages and not is_overwriting and not outcome.merged:
-        return "redo" if outcome.turns == 1 else f"redo {outcome.turns}"
-    has_changed = bool(outcome.restored or outcome.deleted)
-    if outcome.act == "unrevert":
-        # Another one would go on to the act before; what this one replaced is a recorded tree, though.
-        return f"restore {outcome.before}" if has_changed else None
-    return "unrevert" if has_changed or outcome.messages else None
 
 
 def describe_shortfall(outcome: Outcome, turns: int | None = None) -> str:
     """Say why less was done than was asked for; `turns`: how many were."""
     reasons = []
     if turns is not None and outcome.turns is not None and outcome.turns < turns:
-        reasons.append(f"{outcome.turns:,} of {count(turns, 'turn')}")
+        reasons.append(f"only {outcome.turns:,} of {count(turns, 'turn')} could be {_DONE[outcome.act]}")
     if outcome.marked:
         reasons.append(f"{count(len(outcome.marked), 'file')} with conflict markers")
     if outcome.skipped:
         reasons.append(f"left alone: {summarise_skipped(outcome.skipped)}")
-    return f"less was done than was asked for: {'; '.join(reasons or outcome.notes)}"
+    return "; ".join(reasons or outcome.notes)
 
 
 def describe_effect(outcome: Outcome) -> str:
@@ -125,15 +122,16 @@ def _describe_act(outcome: Outcome, target: str | None, *, is_part: bool) -> str
         told = names if len(outcome.messages) <= _NAMED else count(len(outcome.messages), "message")
         return f"{verb} {count(outcome.turns, 'turn')} ({told})"
     if outcome.act == "unrevert":
-        return f"{verb} what was done last"
+        return f"{verb} the last {outcome.reverses or 'act'}"
     if outcome.act == "restore":
-        return f"{verb} everything to {escape(target or 'that tree')}"
+        what = _name_paths(outcome) if is_part else "everything"
+        return f"{verb} {what} to {escape(target or 'that tree')}"
     if outcome.act == "switch":
         return f"{verb} to {escape(target or 'it')} ({_describe_way(outcome)})"
     if outcome.mode == "only":
         return _describe_only(outcome, target, is_part=is_part)
     if is_part:
-        return f"{verb} part of what was done since {escape(target or 'then')}"
+        return f"{verb} {_name_paths(outcome)} to before {escape(target or 'then')}"
     if outcome.redone:
         forward = "Would move" if outcome.dry_run else "Moved"
         return f"{forward} forward to just before {escape(target or 'it')}"
@@ -143,25 +141,37 @@ def _describe_act(outcome: Outcome, target: str | None, *, is_part: bool) -> str
 
 def _describe_way(outcome: Outcome) -> str:
     """Say over how many messages a switch went."""
-    entered = len(outcome.redone)
-    left = len(outcome.messages) - entered
-    if not entered:
-        return f"{count(left, 'message')} left"
-    return (f"{left:,} left, " if left else "") + f"{count(entered, 'message')} entered"
+    redone = len(outcome.redone)
+    undone = len(outcome.messages) - redone
+    if not redone:
+        return f"{count(undone, 'message')} undone"
+    return (
+        f"{count(undone, 'message')} undone, {redone:,} reapplied"
+        if undone
+        else (f"{count(redone, 'message')} reapplied")
+    )
 
 
 def _describe_only(outcome: Outcome, target: str | None, *, is_part: bool) -> str:
-    """Say that one message was taken out, and that this was not a way back to before it."""
-    took, kept = ("Would take", "keep") if outcome.dry_run else ("Took", "kept")
-    what = escape(outcome.messages[0] if outcome.messages else target or "it")
-    return f"{took} out {'part of ' if is_part else ''}{what} alone and {kept} what came after it"
+    """Say that one message was reverted, and that this was not a way back to before it."""
+    verb = _VERBS[outcome.act][outcome.dry_run]
+    name = escape(outcome.messages[0] if outcome.messages else target or "it")
+    what = f"{_name_paths(outcome)} from {name}" if is_part else f"{name} alone"
+    return f"{verb} {what}; later messages are unchanged"
+
+
+def _name_paths(outcome: Outcome) -> str:
+    """Name the paths that were changed, or count them."""
+    paths = sorted({*outcome.restored, *outcome.deleted, *outcome.kept})
+    return ", ".join(map(escape, paths)) if 0 < len(paths) <= _NAMED else count(len(paths), "file")
 
 
 def _list_deeds(outcome: Outcome) -> Iterator[tuple[str, str, Sequence[str]]]:
     """Give what is told of the changed paths, in which colour, and the paths, each for one deed alone."""
-    merged = set(outcome.merged)
-    restored = [path for path in outcome.restored if path not in merged]
+    others = {*outcome.merged, *outcome.created}
+    restored = [path for path in outcome.restored if path not in others]
     yield "restore" if outcome.dry_run else "restored", "green", restored
+    yield "create" if outcome.dry_run else "created", "green", outcome.created
     yield "merge" if outcome.dry_run else "merged", "cyan", outcome.merged
     yield "delete" if outcome.dry_run else "deleted", "red", outcome.deleted
     yield "keep" if outcome.dry_run else "kept", "yellow", outcome.kept
@@ -182,29 +192,29 @@ def _list_marked(outcome: Outcome) -> Iterator[str]:
     yield paint("yellow", f"{number} {would}:")
     yield from (f"  {escape(path)}" for path in outcome.marked)
     if not outcome.dry_run:
-        yield "    find '<<<<<<<' in each, keep of the versions what you want, and delete the markers"
+        yield "    Search for '<<<<<<<', keep the lines you want, and delete the markers."
 
 
-def _list_hunks(hunks: Sequence[Hunk]) -> Iterator[str]:
+def _list_hunks(hunks: Sequence[Hunk], act: str) -> Iterator[str]:
     """Show where texts collide: what each side has there."""
     for hunk in hunks[:LISTED]:
         yield f"    line {hunk.line:,}:"
-        yield from _show_side("now", hunk.ours)
-        yield from _show_side("origin", hunk.base)
-        yield from _show_side("wanted", hunk.theirs)
+        yield from _show_side("current", hunk.ours)
+        yield from _show_side("recorded", hunk.base)
+        yield from _show_side(f"after {act}", hunk.theirs)
     if len(hunks) > LISTED:
         yield f"    and {count(len(hunks) - LISTED, 'place')} more, which --json lists"
 
 
 def _show_side(name: str, text: str) -> Iterator[str]:
     if not text:
-        yield f"      {name:6}  nothing"
+        yield f"      {name:14}  nothing"
         return
     lines = text.removesuffix("\n").split("\n")
     for place, line in enumerate(lines[:_SHOWN_LINES]):
-        yield f"      {'' if place else name:6}  | {cut(escape_line(line), _SHOWN_COLUMNS)}"
+        yield f"      {'' if place else name:14}  | {cut(escape_line(line), _SHOWN_COLUMNS)}"
     more = len(lines) - _SHOWN_LINES
     if more > 0:
-        yield f"              and {count(more, 'line')} more, which --json has"
+        yield f"{'':22}and {count(more, 'line')} more, which --json has"
     elif not text.endswith("\n"):
-        yield "              without a line break at the end"
+        yield f"{'':22}without a line break at the end"
