@@ -212,7 +212,9 @@ class Session:
         # Newest first: what was undone since has come back whole, if it came back.
         for act in acts if any(act.part_of is not None for act in acts) else ():
             before = self.journal.last_event(act.session, before=act.number)
-            left, _ = part_ways(None if before is None else before.position.head, act.position.head, self.find)
+            left, _ = part_ways(
+                None if before is None else before.position.head, act.position.head, self.find
+            )
             undone |= {row.number for row in left}
             if act.part_of is not None and act.part_of not in undone:
                 found.add(act.part_of)

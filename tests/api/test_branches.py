@@ -244,7 +244,7 @@ def test_a_switch_to_where_the_session_stands_does_nothing(forked: Shadow, workt
     assert (outcome.messages, outcome.restored, outcome.deleted, outcome.complete) == ([], [], [], True)
     assert outcome.notes
     assert position(forked) == before
-    assert forked.unrevert().messages == ["m4", "m2", "m3"]
+    assert outcome.back is None
 
 
 def test_back_and_forth_keeps_the_names(forked: Shadow, worktree: Path) -> None:
@@ -394,18 +394,27 @@ def test_several_switches_are_taken_back_one_after_the_other(forked: Shadow, wor
         assert_tree(worktree, AFTER[id])
 
 
-def test_what_was_recorded_after_a_switch_is_archived_when_it_is_taken_back(
-    forked: Shadow, worktree: Path
-) -> None:
+def test_a_switch_is_not_taken_back_over_what_was_recorded_after_it(forked: Shadow, worktree: Path) -> None:
     forked.switch("work-on-m2")
     record(forked, "m5", {"e": "5"})
     outcome = forked.unrevert()
 
-    assert_tree(worktree, AFTER["m4"])
-    assert any("'m5'" in note and "archived" in note for note in outcome.notes)
-    assert branches(forked)["work-on-m2"] == ["m2", "m3", "m5"]
-    forked.switch("m5")
     assert_tree(worktree, {**AFTER["m3"], "e": "5"})
+    assert any("'m5'" in note for note in outcome.notes)
+    forked.switch("-")
+    assert_tree(worktree, AFTER["m4"])
+    assert branches(forked)["work-on-m2"] == ["m2", "m3", "m5"]
+    forked.switch("-")
+    assert_tree(worktree, {**AFTER["m3"], "e": "5"})
+
+
+def test_without_a_switch_there_is_nothing_to_switch_back_from(forked: Shadow) -> None:
+    with pytest.raises(UnknownMessage, match="no switch"):
+        forked.switch("-")
+    forked.switch("work-on-m2")
+    forked.unrevert()
+    with pytest.raises(UnknownMessage, match="no switch"):
+        forked.switch("-")
 
 
 def test_a_dry_run_of_a_switch_tells_all_and_changes_nothing(forked: Shadow, worktree: Path) -> None:
@@ -512,7 +521,7 @@ def test_a_switch_that_collides_writes_markers_when_asked_for(edited: Shadow, wo
     make_tree(worktree, {"t": text_of((5, "mine"), (10, "two"))})
     outcome = edited.switch("m1", markers=True)
 
-    marked = "<<<<<<< now\nmine\n=======\none\n>>>>>>> switch"
+    marked = "<<<<<<< current\nmine\n=======\none\n>>>>>>> switch"
     assert_tree(worktree, {"t": text_of((5, marked))})
     assert (outcome.merged, outcome.marked, outcome.complete) == (["t"], ["t"], False)
     edited.unrevert()
@@ -1058,7 +1067,7 @@ def test_what_collides_is_kept_or_overwritten_when_asked_for(
 def test_what_collides_stands_between_markers_when_asked_for(colliding: Shadow, worktree: Path) -> None:
     outcome = colliding.revert("m1", only=True, markers=True)
 
-    marked = "<<<<<<< now\none and two\n=======\nline 5\n>>>>>>> revert"
+    marked = "<<<<<<< current\none and two\n=======\nline 5\n>>>>>>> revert"
     assert_tree(worktree, {"t": text_of((5, marked)), "g": "2"})
     assert (outcome.merged, outcome.marked, outcome.complete) == (["t"], ["t"], False)
     assert states(colliding) == {"m1": "undone", "m2": "active"}

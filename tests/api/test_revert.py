@@ -386,7 +386,12 @@ def test_the_outcome_tells_what_was_done(shadow: Shadow, worktree: Path) -> None
         "undone",
         "merged",
         "marked",
+        "created",
+        "unprotected",
+        "id",
+        "back",
     }
+    assert (outcome.created, outcome.unprotected, outcome.back) == (["gone"], [], "shadowtree unrevert")
     assert (outcome.head, outcome.undone) == (None, ["m1"])
     assert (outcome.merged, outcome.marked) == ([], [])
 
@@ -1072,16 +1077,17 @@ def test_a_ref_is_an_id_first_and_then_the_state_before_one(shadow: Shadow, work
 
 
 @pytest.mark.parametrize(
-    ("kept", "made", "asks"),
-    [(0, 1, True), (1, 1, False), (1, 2, True), (2, 2, False), (9, 10, True), (10, 9, False)],
+    ("made", "is_ended", "asks"),
+    [(20, False, False), (21, False, True), (21, True, False), (99, True, False)],
 )
-def test_a_revert_asks_when_it_would_unlink_more_than_half(
-    shadow: Shadow, worktree: Path, kept: int, made: int, asks: bool
+def test_a_revert_asks_when_it_would_unlink_much_because_of_an_inferred_end(
+    shadow: Shadow, worktree: Path, made: int, is_ended: bool, asks: bool
 ) -> None:
-    """F62, I10."""
-    make_tree(worktree, {f"kept{number}": "1" for number in range(kept)})
-    with shadow.message("m1"):
-        make_tree(worktree, {f"made{number}": "1" for number in range(made)})
+    """F62, I10, first-hour row B10."""
+    shadow.begin("m1")
+    make_tree(worktree, {f"made{number}": "1" for number in range(made)})
+    if is_ended:
+        shadow.end("m1")
     asked: list[Plan] = []
 
     def agree(plan: Plan) -> bool:
@@ -1091,27 +1097,33 @@ def test_a_revert_asks_when_it_would_unlink_more_than_half(
     shadow.revert("m1", confirm=agree)
 
     assert bool(asked) == asks
-    assert len(read_tree(worktree)) == kept
+    assert read_tree(worktree) == {}
     assert all(len(plan.deleted) == made for plan in asked)
 
 
-@pytest.mark.parametrize("act", ["revert", "undo", "unrevert", "redo"])
+@pytest.mark.parametrize("act", ["revert", "undo", "switch", "redo"])
 def test_an_act_that_is_not_confirmed_touches_nothing(shadow: Shadow, worktree: Path, act: str) -> None:
-    make_tree(worktree, {"a": "1", "b": "1", "c": "1"})
-    with shadow.message("m1"):
-        replace_tree(worktree, {} if act in ("unrevert", "redo") else {f"n{n}": "1" for n in range(5)})
-    if act in ("unrevert", "redo"):
-        shadow.undo()
+    many = {f"n{n}": "1" for n in range(21)}
+    make_tree(worktree, {"a": "1", **(many if act == "redo" else {})})
+    with shadow.message("m0"):
+        make_tree(worktree, {"a": "2"})
+    shadow.begin("m1")
+    replace_tree(worktree, {"a": "3"} if act == "redo" else {"a": "3", **many})
+    shadow.begin("m2")
+    shadow.end("m2")
+    if act == "redo":
+        shadow.undo(2)
     before = (manifest(worktree), shadow.messages(), shadow.status())
     acts: dict[str, Callable[..., object]] = {
         "revert": lambda **more: shadow.revert("m1", **more),
-        "undo": shadow.undo,
-        "unrevert": shadow.unrevert,
+        "undo": lambda **more: shadow.undo(2, **more),
+        "switch": lambda **more: shadow.switch("m0", **more),
         "redo": shadow.redo,
     }
 
-    with pytest.raises(NotConfirmed):
+    with pytest.raises(NotConfirmed) as error:
         acts[act](confirm=lambda plan: False)
+    assert (error.value.outcome.deleted, len(error.value.plan.deleted)) == ([], 21)
     assert (manifest(worktree), shadow.messages(), shadow.status()) == before
 
 

@@ -470,19 +470,52 @@ def test_an_undo_while_unreverts_are_left_to_do_is_taken_back_first(line: Shadow
     assert_tree(worktree, after(4))
 
 
-def test_unrevert_after_a_new_message_goes_back_to_before_the_undo_and_archives_the_new_one(
+@pytest.mark.parametrize("style", ["both", "snapshot", "open"])
+def test_unrevert_never_passes_over_a_message_recorded_later(
+    line: Shadow, worktree: Path, style: str
+) -> None:
+    """First-hour row B3."""
+    before = line.undo().before
+    if style != "snapshot":
+        line.begin("new")
+    make_tree(worktree, {"a": "new", "n": "x"})
+    if style != "open":
+        line.end("new") if style == "both" else line.snapshot("new")
+    known = line.messages()
+
+    outcome = line.unrevert()
+    assert_tree(worktree, {**after(3), "a": "new", "n": "x"})
+    assert line.messages() == known
+    assert (outcome.messages, outcome.complete, outcome.back) == ([], True, None)
+    assert outcome.notes[0] == "nothing to unrevert: message 'new' was recorded after the last undo"
+    assert f"'shadowtree restore {before}'" in outcome.notes[1]
+    line.restore(before)
+    assert_tree(worktree, after(4))
+
+
+def test_unrevert_stops_at_the_newest_message_after_reversing_what_came_later(
     line: Shadow, worktree: Path
 ) -> None:
+    """First-hour row B3."""
     line.undo()
-    with line.message("new"):
-        make_tree(worktree, {"a": "new", "n": "x"})
+    line.redo()
+    with line.message("m5"):
+        make_tree(worktree, {"a": "5"})
+    line.undo()
+
+    assert line.unrevert().reverses == "undo"
+    assert line.unrevert().messages == []
+    assert_tree(worktree, {**after(4), "a": "5"})
+
+
+def test_a_message_of_another_session_does_not_bar_the_way_back(line: Shadow, worktree: Path) -> None:
+    """Each session has its own timeline; where both changed a path, that is a conflict."""
+    line.undo()
+    with line.for_session("other").message("theirs"):
+        make_tree(worktree, {"t": "x"})
 
     line.unrevert()
-
-    assert_tree(worktree, after(4))
-    assert (states(line)["m4"], states(line)["new"]) == ("active", "archived")
-    line.restore("new")
-    assert_tree(worktree, {**after(3), "a": "new", "n": "x"})
+    assert_tree(worktree, {**after(4), "t": "x"})
 
 
 @pytest.mark.parametrize("act", ["undo", "redo", "unrevert", "restore"])
@@ -860,23 +893,6 @@ def test_what_is_in_no_patch_is_not_undone(small: Shadow, worktree: Path) -> Non
 
     assert_tree(worktree, {"a": "the user's"})
     assert [skipped.path for skipped in outcome.skipped] == ["a"]
-
-
-def test_unrevert_twice_with_a_message_in_between(shadow: Shadow, worktree: Path) -> None:
-    make_tree(worktree, {"a": "0", "b": "0"})
-    with shadow.message("m1"):
-        make_tree(worktree, {"b": "1"})
-    shadow.undo()
-    with shadow.message("m2"):
-        make_tree(worktree, {"a": "2"})
-    shadow.undo()
-    with shadow.message("m3"):
-        make_tree(worktree, {"a": "3"})
-
-    shadow.unrevert()
-    assert_tree(worktree, {"a": "2", "b": "0"})
-    shadow.unrevert()
-    assert_tree(worktree, {"a": "0", "b": "1"})
 
 
 def test_redo_leaves_alone_what_is_in_no_patch(small: Shadow, worktree: Path) -> None:

@@ -320,8 +320,8 @@ def test_the_way_back_is_exact_in_random_histories(
     story = Story(worktree, seed)
     try:
         story.run(40)
-    except BaseException:
-        print("\n".join(story.told))
+    except BaseException as error:
+        error.add_note("\n".join(story.told))
         raise
     finally:
         story.shadow.close()

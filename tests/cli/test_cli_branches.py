@@ -20,7 +20,7 @@ from shadowtree.cli.views.log import (
     render_log,
     render_message,
 )
-from shadowtree.cli.views.outcome import describe_shortfall, find_way_back, list_conflicts, render_outcome
+from shadowtree.cli.views.outcome import describe_shortfall, list_conflicts, render_outcome
 from shadowtree.cli.views.status import render_status
 from tests.support.terminal import Terminal, run_on_terminal
 from tests.support.values import NOW_MS, make_change, make_message, make_outcome
@@ -70,8 +70,8 @@ def test_a_message_that_was_taken_out_alone_has_its_own_mark() -> None:
     messages += [make_message(3, parent="msg_2"), make_message(4, parent="msg_3", state="undone")]
 
     assert [row[:7] for row in _graph(messages)] == ["*  #1  ", "x  #2  ", "@  #3  ", "o  #4  "]
-    assert [row.split("  ")[3] for row in _graph(messages)[1::2]] == ["taken out", "undone"]
-    assert "taken out" in list(render_log(messages, [None] * 4, now_ms=NOW_MS))[1]
+    assert [row.split("  ")[3] for row in _graph(messages)[1::2]] == ["reverted alone", "undone"]
+    assert "reverted alone" in list(render_log(messages, [None] * 4, now_ms=NOW_MS))[1]
 
 
 def test_an_open_message_is_the_last_in_force() -> None:
@@ -295,23 +295,23 @@ def _told(outcome: Outcome, **options: bool) -> str:
     [
         (
             make_outcome("switch", redone=["m2"], messages=["m2", "m3"], head="m3", restored=["a"]),
-            "Switched to NAME (1 left, 1 message entered): 1 file restored",
+            "Switched to NAME (1 message undone, 1 reapplied): 1 file restored",
         ),
         (
             make_outcome("switch", messages=["m2"], head="m1", deleted=["a"]),
-            "Switched to NAME (1 message left): 1 file deleted",
+            "Switched to NAME (1 message undone): 1 file deleted",
         ),
         (
             make_outcome("switch", messages=["m2"], head="m1", dry_run=True),
-            "Would switch to NAME (1 message left): no file to change",
+            "Would switch to NAME (1 message undone): no file to change",
         ),
         (
             make_outcome("revert", mode="only", restored=["a"], merged=["a"]),
-            "Took out msg_2 alone and kept what came after it: 1 file merged",
+            "Reverted msg_2 alone; later messages are unchanged: 1 file merged",
         ),
         (
             make_outcome("revert", mode="only", restored=["a", "b"], merged=["b"], dry_run=True),
-            "Would take out msg_2 alone and keep what came after it: 1 file to restore, 1 to merge",
+            "Would revert msg_2 alone; later messages are unchanged: 1 file to restore, 1 to merge",
         ),
         (make_outcome("revert", restored=["a"]), "Reverted msg_2: 1 file restored"),
         (
@@ -331,9 +331,8 @@ def test_each_act_has_its_sentence(outcome: Outcome, told: str) -> None:
 def test_a_part_of_one_message_is_told_as_such() -> None:
     outcome = make_outcome("revert", messages=[], mode="only", restored=["a"], merged=["a"])
 
-    assert (
-        _told(outcome, is_part=True)
-        == "Took out part of NAME alone and kept what came after it: 1 file merged"
+    assert _told(outcome, is_part=True) == (
+        "Reverted a from NAME; later messages are unchanged: 1 file merged"
     )
 
 
@@ -368,32 +367,15 @@ def test_every_file_with_markers_is_listed_with_what_to_do() -> None:
     assert lines[start + 1 :] == [
         *(f"  f{number:02}" for number in range(11)),
         f"  {SHOWN}",
-        "    find '<<<<<<<' in each, keep of the versions what you want, and delete the markers",
+        "    Search for '<<<<<<<', keep the lines you want, and delete the markers.",
     ]
-    assert describe_shortfall(outcome, 1) == (
-        "less was done than was asked for: 12 files with conflict markers"
-    )
+    assert describe_shortfall(outcome, 1) == ("12 files with conflict markers")
 
 
 def test_a_plan_tells_which_files_would_get_markers() -> None:
     outcome = make_outcome(restored=["a"], merged=["a"], marked=["a"], complete=False, dry_run=True)
 
     assert list(render_outcome(outcome))[1:] == ["  merge     a", "1 file would get conflict markers:", "  a"]
-
-
-@pytest.mark.parametrize(
-    ("outcome", "command"),
-    [
-        (make_outcome("switch", restored=["a"]), "unrevert"),
-        (make_outcome("switch", messages=[]), None),
-        (make_outcome("switch", restored=["a"], dry_run=True), None),
-        (make_outcome("revert", mode="only", restored=["a"], merged=["a"]), "unrevert"),
-        (make_outcome(restored=["a"], merged=["a"]), "unrevert"),
-        (make_outcome(restored=["a"]), "redo"),
-    ],
-)
-def test_every_act_has_a_way_back(outcome: Outcome, command: str | None) -> None:
-    assert find_way_back(outcome, is_overwriting=False) == command
 
 
 # Collisions, values in, lines out
@@ -409,15 +391,15 @@ def test_a_collision_shows_the_three_sides() -> None:
     assert list(list_conflicts([conflict])) == [
         "  f: the texts collide",
         "    line 12:",
-        "      now     | mine",
-        "              | mine too",
-        "      origin  nothing",
-        "      wanted  | theirs",
+        "      current         | mine",
+        "                      | mine too",
+        "      recorded        nothing",
+        "      after undo      | theirs",
         "    line 40:",
-        "      now     | x",
-        "              without a line break at the end",
-        "      origin  | y",
-        "      wanted  | z",
+        "      current         | x",
+        "                      without a line break at the end",
+        "      recorded        | y",
+        "      after undo      | z",
         "    look at it",
     ]
 
@@ -428,7 +410,7 @@ def test_a_collision_cannot_steer_the_terminal_and_shows_line_endings() -> None:
     )
 
     assert lines[0] == f"  {SHOWN}: the texts collide"
-    assert lines[2:4] == [f"      now     | {SHOWN}\ta\\r", "      origin  | \\x85\\u2028"]
+    assert lines[2:4] == [f"      current         | {SHOWN}\ta\\r", "      recorded        | \\x85\\u2028"]
 
 
 def test_a_long_collision_is_cut_and_counted() -> None:
@@ -439,9 +421,9 @@ def test_a_long_collision_is_cut_and_counted() -> None:
 
     assert len(lines) == 1 + 10 * (1 + 6 + 1 + 1) + 2
     assert lines[6:9] == [
-        "              | line 4",
-        "              and 100 lines more, which --json has",
-        f"      origin  | {'x' * 99}…",
+        "                      | line 4",
+        "                      and 100 lines more, which --json has",
+        f"      recorded        | {'x' * 99}…",
     ]
     assert lines[-2] == "    and 2 places more, which --json lists"
 
@@ -531,10 +513,10 @@ def test_switching_there_and_back_again(terminal: Terminal, project: Path) -> No
     lines = terminal.run("switch", "fix-login").splitlines()
 
     assert lines == [
-        "Switched to fix-login (1 left, 2 messages entered): 2 files restored, 1 deleted",
+        "Switched to fix-login (1 message undone, 2 reapplied): 1 file restored, 1 created, 1 deleted",
         "  restored  a.txt",
         "  deleted   b.txt",
-        "  restored  login",
+        "  created   login",
         "To get back: shadowtree unrevert",
     ]
     assert _files(project) == AFTER_M3
@@ -556,13 +538,14 @@ def test_switch_gives_the_documented_json(terminal: Terminal, project: Path) -> 
 
     assert list(found) == [
         "messages", "restored", "deleted", "kept", "conflicts", "skipped", "before", "after", "complete",
-        "dry_run", "mode", "notes", "redone", "head", "undone", "merged", "marked",
+        "dry_run", "mode", "notes", "redone", "head", "undone", "merged", "marked", "created",
+        "unprotected", "id", "back",
     ]  # fmt: skip
     assert sorted(found["messages"]) == ["m2", "m3", "m4"]
     assert (found["restored"], found["deleted"]) == (["a.txt", "login"], ["b.txt"])
     assert (found["head"], found["undone"], found["mode"]) == ("m3", [], "back")
     differing = {key for key in found if found[key] != planned[key]}
-    assert differing == {"dry_run", "after"}
+    assert differing == {"dry_run", "after", "back"}
 
 
 @pytest.mark.usefixtures("forked")
@@ -766,9 +749,9 @@ def test_texts_that_collide_are_shown_and_nothing_is_touched(terminal: Terminal,
     assert lines[0].startswith("  a.txt: ")
     assert lines[1:5] == [
         "    line 10:",
-        "      now     | mine \\x1b[2J",
-        "      origin  | ten",
-        "      wanted  | 10",
+        "      current         | mine \\x1b[2J",
+        "      recorded        | ten",
+        "      after undo      | 10",
     ]
     assert lines[-1].startswith("shadowtree: 1 path in conflict, nothing was changed; try --markers")
     found = terminal.run_json("undo", "--on-conflict", "merge", exit_code=13)
@@ -797,7 +780,7 @@ def test_a_dry_run_shows_the_collision_too(terminal: Terminal, project: Path) ->
     out = terminal.run("undo", "--on-conflict", "merge", "--dry-run")
 
     assert "1 path in conflict:" in out
-    assert "      wanted  | 10\n" in out
+    assert "      after undo      | 10\n" in out
     found = terminal.run_json("undo", "--markers", "--dry-run")
     assert (found["marked"], found["conflicts"]) == (["a.txt"], [])
     assert "1 file would get conflict markers:" in terminal.run("undo", "--markers", "--dry-run")
@@ -816,10 +799,10 @@ def test_markers_put_both_versions_into_the_file(terminal: Terminal, project: Pa
         "  deleted   c.txt",
         "1 file with conflict markers, for you to edit:",
         "  a.txt",
-        "    find '<<<<<<<' in each, keep of the versions what you want, and delete the markers",
+        "    Search for '<<<<<<<', keep the lines you want, and delete the markers.",
         "To get back: shadowtree unrevert",
     ]
-    assert terminal.err == "shadowtree: less was done than was asked for: 1 file with conflict markers\n"
+    assert terminal.err == "shadowtree: 1 file with conflict markers\n"
     lines = _files(project)["a.txt"].splitlines()
     assert [line[:7] for line in lines[9:14]] == ["<<<<<<<", "mine", "=======", "10", ">>>>>>>"]
     terminal.run("unrevert")
@@ -867,7 +850,7 @@ def test_one_message_is_taken_out_from_under_the_later_ones(terminal: Terminal, 
     lines = terminal.run("revert", "m2", "--only").splitlines()
 
     assert lines == [
-        "Took out m2 alone and kept what came after it: 1 file merged, 1 deleted",
+        "Reverted m2 alone; later messages are unchanged: 1 file merged, 1 deleted",
         "  merged    a.txt",
         "  deleted   c.txt",
         "To get back: shadowtree unrevert",
@@ -875,7 +858,7 @@ def test_one_message_is_taken_out_from_under_the_later_ones(terminal: Terminal, 
     assert _files(project) == {"a.txt": _lines(_2="two", _18="eighteen"), "b.txt": "two\n"}
     assert [entry["state"] for entry in terminal.run_json("log")] == ["active", "undone", "active"]
     assert [row.split()[0] for row in terminal.run("log", "--graph").splitlines()] == ["*", "x", "@"]
-    assert "taken out" in terminal.run("log").splitlines()[1]
+    assert "reverted alone" in terminal.run("log").splitlines()[1]
     assert terminal.run("redo").startswith("Nothing to redo")
     terminal.run("unrevert")
     assert _files(project)["a.txt"] == _lines(_2="two", _10="ten", _18="eighteen")
@@ -895,7 +878,7 @@ def test_only_and_the_plain_revert_are_told_apart_in_the_json(terminal: Terminal
 def test_only_some_paths_of_one_message_are_taken_out(terminal: Terminal, project: Path) -> None:
     out = terminal.run("revert", "m2", "--only", "--path", "c.txt")
 
-    assert out.startswith("Took out part of m2 alone and kept what came after it: 1 file deleted\n")
+    assert out.startswith("Reverted c.txt from m2; later messages are unchanged: 1 file deleted\n")
     assert _files(project) == {"a.txt": _lines(_2="two", _10="ten", _18="eighteen"), "b.txt": "two\n"}
     assert terminal.run_json("log")[1]["state"] == "active"
 
@@ -910,7 +893,7 @@ def test_only_stops_where_a_later_message_changed_the_same_lines(
     terminal.run("revert", "m1", "--only", exit_code=13)
 
     assert "    line 10:" in terminal.err.splitlines()
-    assert "      now     | TEN" in terminal.err.splitlines()
+    assert "      current         | TEN" in terminal.err.splitlines()
     assert (project / "a.txt").read_text() == _lines(_10="TEN")
     terminal.run("revert", "m1", "--only", "--markers", exit_code=1)
     assert "<<<<<<<" in (project / "a.txt").read_text()
@@ -1007,7 +990,7 @@ def test_an_undo_in_one_session_leaves_the_other_one_alone(
     work("two", {"b.txt": "by two\n"}, session="two")
 
     assert terminal.run("undo", "--session", "one").splitlines()[-1] == (
-        "To get back: shadowtree redo --session one"
+        "To get back: shadowtree unrevert --session one"
     )
     assert _files(project) == {"a.txt": "one\n", "b.txt": "by two\n"}
 
@@ -1139,8 +1122,8 @@ def test_every_act_can_merge(terminal: Terminal, name: str) -> None:
     out = terminal.run(name, "--help")
 
     assert "--markers" in out
-    assert "--on-conflict HOW" in out
-    assert "(merge)" in " ".join(out.split())
+    assert "--on-conflict [PATH=]HOW" in out
+    assert "merge to combine both" in " ".join(out.split())
 
 
 def test_the_marks_of_the_graph_are_explained(terminal: Terminal) -> None:
@@ -1160,11 +1143,15 @@ def test_on_a_terminal_the_graph_is_cut_to_its_width(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("forked")
-def test_a_switch_that_deletes_much_asks_first(terminal: Terminal, project: Path, work: Work) -> None:
-    work("m5", {f"new{number}": "x" for number in range(6)})
+def test_a_switch_over_an_inferred_end_that_deletes_much_asks_first(
+    terminal: Terminal, project: Path
+) -> None:
+    terminal.run("begin", "m5")
+    for number in range(21):
+        (project / f"new{number}").write_text("x")
 
     terminal.run("switch", "fix-login", exit_code=13)
-    assert "nobody confirmed it" in terminal.err
-    assert len(_files(project)) == 8
+    assert "not confirmed: this would delete" in terminal.err
+    assert len(_files(project)) == 23
     terminal.run("switch", "fix-login", "--yes")
     assert _files(project) == AFTER_M3

@@ -11,17 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from shadowtree import Conflict, ConflictingPath, NotConfirmed, Outcome, Shadow, Skipped
+from shadowtree import Conflict, ConflictingPath, NotConfirmed, Outcome, Plan, Shadow, Skipped
 from shadowtree.cli import output
 from shadowtree.cli.commands import act
 from shadowtree.cli.errors import report
-from shadowtree.cli.views.outcome import describe_plan, describe_shortfall, find_way_back, render_outcome
+from shadowtree.cli.views.outcome import describe_plan, describe_shortfall, render_outcome
 from tests.support.terminal import Terminal, run_on_terminal
-from tests.support.values import BEFORE, make_outcome
+from tests.support.values import make_outcome
 
 KEYS = [
     "messages", "restored", "deleted", "kept", "conflicts", "skipped", "before", "after", "complete",
-    "dry_run", "mode", "notes", "redone", "head", "undone", "merged", "marked",
+    "dry_run", "mode", "notes", "redone", "head", "undone", "merged", "marked", "created", "unprotected",
+    "id", "back",
 ]  # fmt: skip
 
 
@@ -65,7 +66,10 @@ def test_ten_files_are_listed_and_the_others_counted() -> None:
             make_outcome("restore", messages=[], restored=["a"]),
             "Restored everything to NAME: 1 file restored",
         ),
-        (make_outcome("unrevert", restored=["a"]), "Took back what was done last: 1 file restored"),
+        (
+            make_outcome("unrevert", restored=["a"], reverses="undo"),
+            "Reversed the last undo: 1 file restored",
+        ),
         (make_outcome(restored=["a"], dry_run=True), "Would undo 1 turn (msg_2): 1 file to restore"),
         (make_outcome(restored=["a"], kept=["b"]), "Undid 1 turn (msg_2): 1 file restored, 1 kept"),
     ],
@@ -77,7 +81,7 @@ def test_each_act_has_its_sentence(outcome: Outcome, told: str) -> None:
 def test_a_part_is_told_as_such() -> None:
     lines = list(render_outcome(make_outcome("revert", restored=["a"]), target="msg_2", is_part=True))
 
-    assert lines[0] == "Reverted part of what was done since msg_2: 1 file restored"
+    assert lines[0] == "Reverted a to before msg_2: 1 file restored"
 
 
 def test_nothing_to_do_is_told_by_the_notes() -> None:
@@ -100,30 +104,9 @@ def test_what_was_left_alone_is_listed_with_the_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "is_overwriting", "command"),
-    [
-        (make_outcome(restored=["a"]), False, "redo"),
-        (make_outcome(), False, "redo"),
-        (make_outcome(restored=["a"]), True, "unrevert"),
-        (make_outcome(messages=[]), False, None),
-        (make_outcome("revert", restored=["a"]), False, "unrevert"),
-        (make_outcome("redo", deleted=["a"]), False, "unrevert"),
-        (make_outcome("restore", restored=["a"]), False, "unrevert"),
-        (make_outcome("redo"), False, "unrevert"),
-        (make_outcome("restore", messages=[]), False, None),
-        (make_outcome("unrevert", restored=["a"]), False, f"restore {BEFORE}"),
-        (make_outcome("unrevert"), False, None),
-        (make_outcome(restored=["a"], dry_run=True), False, None),
-    ],
-)
-def test_every_act_has_a_way_back(outcome: Outcome, is_overwriting: bool, command: str | None) -> None:
-    assert find_way_back(outcome, is_overwriting=is_overwriting) == command
-
-
-@pytest.mark.parametrize(
     ("outcome", "turns", "told"),
     [
-        (make_outcome(turns=3), 5, "3 of 5 turns"),
+        (make_outcome(turns=3), 5, "only 3 of 5 turns could be undone"),
         (make_outcome(skipped=[Skipped("a", "why")]), None, "left alone: a (why)"),
         (
             make_outcome(notes=["the state before msg_1 is not known"]),
@@ -133,7 +116,7 @@ def test_every_act_has_a_way_back(outcome: Outcome, is_overwriting: bool, comman
     ],
 )
 def test_less_than_asked_for_is_explained(outcome: Outcome, turns: int | None, told: str) -> None:
-    assert describe_shortfall(outcome, turns) == f"less was done than was asked for: {told}"
+    assert describe_shortfall(outcome, turns) == told
 
 
 @pytest.mark.parametrize(
@@ -178,10 +161,11 @@ def test_a_conflict_as_json_is_the_outcome(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_missing_confirmation_names_the_figures_and_the_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert report(NotConfirmed(make_outcome("restore", deleted=["a", "b"])), as_json=False) == 13
+    planned = make_outcome("restore", deleted=["a", "b"])
 
+    assert report(NotConfirmed(make_outcome("restore"), plan=Plan(planned, [])), as_json=False) == 13
     assert capsys.readouterr().err == (
-        "shadowtree: this would delete 2 of 14 files, nobody confirmed it, nothing was changed; "
+        "shadowtree: not confirmed: this would delete 2 of 14 files; nothing was changed; "
         "try again with --yes\n"
     )
 
@@ -227,11 +211,11 @@ def test_undo_tells_what_happened_and_how_to_get_back(terminal: Terminal, projec
     lines = terminal.run("undo").splitlines()
 
     assert lines == [
-        "Undid 1 turn (msg_1): 2 files restored, 1 deleted",
+        "Undid 1 turn (msg_1): 1 file restored, 1 created, 1 deleted",
         "  restored  a.txt",
-        "  restored  b.txt",
+        "  created   b.txt",
         "  deleted   c.txt",
-        "To get back: shadowtree redo",
+        "To get back: shadowtree unrevert",
     ]
     assert _files(project) == ORIGINAL
     assert terminal.err == ""
@@ -246,7 +230,9 @@ def test_every_act_gives_the_documented_json(terminal: Terminal, project: Path) 
     restored = terminal.run_json("restore", "msg_1^", "--yes")
 
     assert [list(found) for found in (undone, redone)] == [[*KEYS, "turns"]] * 2
-    assert [list(found) for found in (reverted, unreverted, restored)] == [KEYS] * 3
+    assert [list(found) for found in (reverted, restored)] == [KEYS] * 2
+    assert (list(unreverted), unreverted["reverses"]) == ([*KEYS, "reverses"], "revert")
+    assert (undone["created"], redone["created"]) == (["b.txt"], ["c.txt"])
     assert (undone["messages"], undone["turns"], undone["mode"]) == (["msg_1"], 1, "back")
     assert (undone["restored"], undone["deleted"]) == (["a.txt", "b.txt"], ["c.txt"])
     assert (redone["restored"], redone["deleted"]) == (["a.txt", "c.txt"], ["b.txt"])
@@ -263,7 +249,7 @@ def test_a_dry_run_changes_nothing(terminal: Terminal, project: Path) -> None:
         assert found["deleted"] == ["c.txt"]
 
     lines = terminal.run("undo", "--dry-run").splitlines()
-    assert lines[0] == "Would undo 1 turn (msg_1): 2 files to restore, 1 to delete"
+    assert lines[0] == "Would undo 1 turn (msg_1): 1 file to restore, 1 to create, 1 to delete"
     assert lines[-1] == "  delete    c.txt"
     assert _files(project) == CHANGED
     assert terminal.run_json("status")["undone"] == []
@@ -319,14 +305,15 @@ def test_after_overwriting_unrevert_is_the_way_back(terminal: Terminal, project:
     assert _files(project) == CHANGED | {"a.txt": "my own\n"}
 
 
-def test_the_way_back_after_unrevert_is_a_tree(terminal: Terminal, project: Path, work: Work) -> None:
+def test_there_is_a_way_back_after_unrevert(terminal: Terminal, project: Path, work: Work) -> None:
     work("msg_1", {"a.txt": "changed\n"})
     terminal.run("revert", "msg_1")
     (project / "b.txt").write_text("my own\n")
 
     way_back = terminal.run("unrevert").splitlines()[-1].removeprefix("To get back: shadowtree ").split()
 
-    terminal.run(*way_back, "--yes")
+    assert way_back == ["unrevert", "--undo"]
+    terminal.run(*way_back)
     assert _files(project) == {"a.txt": "one\n", "b.txt": "my own\n"}
 
 
@@ -335,7 +322,9 @@ def test_the_way_back_names_the_session(terminal: Terminal) -> None:
     terminal.run("snapshot", "other_1", "--session", "o t")
     terminal.run("begin", "other_2", "--session", "o t")
 
-    assert terminal.run("undo", "--session", "o t").endswith("To get back: shadowtree redo --session 'o t'\n")
+    assert terminal.run("undo", "--session", "o t").endswith(
+        "To get back: shadowtree unrevert --session 'o t'\n"
+    )
 
 
 def test_counts_of_turns(terminal: Terminal, project: Path, work: Work) -> None:
@@ -348,7 +337,7 @@ def test_counts_of_turns(terminal: Terminal, project: Path, work: Work) -> None:
     assert _files(project)["a.txt"] == "work 3\n"
     found = terminal.run_json("undo", "5", exit_code=1)
     assert (found["turns"], found["complete"]) == (3, False)
-    assert terminal.err == "shadowtree: less was done than was asked for: 3 of 5 turns\n"
+    assert terminal.err == "shadowtree: only 3 of 5 turns could be undone\n"
     assert terminal.run_json("redo", "2")["messages"] == ["msg_1", "msg_2"]
 
 
@@ -424,23 +413,39 @@ def test_what_is_refused_changes_nothing(
 
 
 @pytest.fixture
-def grown(work: Work) -> None:
-    """A message that made most of the files there are."""
-    work("msg_1", {f"new{number}": "x" for number in range(5)})
+def grown(terminal: Terminal, project: Path) -> None:
+    """A message that made many files, and that nobody ended."""
+    terminal.run("begin", "msg_1")
+    for number in range(21):
+        (project / f"new{number}").write_text("x")
 
 
 @pytest.mark.usefixtures("grown")
-def test_what_deletes_much_needs_a_yes(terminal: Terminal, project: Path) -> None:
+def test_what_deletes_much_because_of_an_inferred_end_needs_a_yes(terminal: Terminal, project: Path) -> None:
+    """First-hour row B10."""
     found = terminal.run_json("undo", exit_code=13)
 
-    assert len(found["deleted"]) == 5
+    assert (found["error"], found["deleted"], found["messages"]) == ("NotConfirmed", [], [])
+    assert len(found["plan"]["deleted"]) == 21
     assert found["conflicts"] == []
     assert not found["complete"]
-    assert terminal.err.startswith("shadowtree: this would delete 5 of 7 files, nobody confirmed it")
+    assert terminal.err.startswith("shadowtree: not confirmed: this would delete 21 of 23 files; nothing")
     assert terminal.err.endswith("try again with --yes\n")
-    assert len(_files(project)) == 7
+    assert len(_files(project)) == 23
     assert terminal.run_json("undo", "--yes")["turns"] == 1
     assert _files(project) == ORIGINAL
+
+
+def test_an_agent_that_scaffolds_a_project_is_undone_without_a_question(
+    terminal: Terminal, project: Path, work: Work
+) -> None:
+    """First-hour row B10."""
+    work("msg_1", {f"new{number}": "x" for number in range(50)})
+
+    terminal.run("undo")
+    assert _files(project) == ORIGINAL
+    terminal.run("redo")
+    assert len(_files(project)) == 52
 
 
 @pytest.mark.usefixtures("changed")
@@ -461,8 +466,8 @@ def test_on_a_terminal_the_user_is_asked(project: Path, answer: str) -> None:
 
     shown = run_on_terminal("undo", answer=typed, exit_code=0 if is_yes else 13)
 
-    assert b"This deletes 5 of 7 files. Go on? [y/N] " in shown
-    assert len(_files(project)) == (2 if is_yes else 7)
+    assert b"This deletes 21 of 23 files. Go on? [y/N] " in shown
+    assert len(_files(project)) == (2 if is_yes else 23)
 
 
 @pytest.mark.usefixtures("grown")
@@ -478,7 +483,7 @@ def test_an_interrupt_at_the_question_changes_nothing(
     terminal.run("undo", exit_code=130)
 
     assert terminal.err == "shadowtree: interrupted\n"
-    assert len(_files(project)) == 7
+    assert len(_files(project)) == 23
 
 
 def test_nobody_is_asked_without_a_terminal(

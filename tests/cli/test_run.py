@@ -654,7 +654,7 @@ def test_what_is_not_undone_is_named(terminal: Terminal, project: Path) -> None:
 
     assert_tree(project, {"a.txt": "one\n", "b.txt": "two\n", "between": ""})
     assert done.stderr.endswith(
-        "shadowtree: message outer and the 2 messages after it are undone: less was done than was asked for: "
+        "shadowtree: message outer and the 2 messages after it are undone: "
         "left alone: between (it changed during the run, and no message of this session says so)\n"
     )
 

@@ -185,7 +185,7 @@ def test_more_turns_than_there_are_is_told(worktree: Path) -> None:
     *_, answer = talk(worktree, "Start.", "Add the tax.", "/undo 5")
 
     assert "2 turns, 6 messages" in answer
-    assert "There were 2 turns to undo, not 5" in answer
+    assert "Only 2 of 5 turns could be undone" in answer
 
 
 def test_nothing_to_undo_or_redo_is_told(worktree: Path) -> None:

@@ -344,10 +344,14 @@ class Actor(Recorder):
         session.story.append(Happening(number, number, {**agreed, **changes}))
         if wishes is None:
             session.vague_until = number
+        branches = self.branches[self.sessions.index(session)]
         if is_unrevert:
-            session.taken_back.append((session.acts.pop().number, number))
+            reversed_act = session.acts.pop()
+            session.taken_back.append((reversed_act.number, number))
+            branches.go_back_to(reversed_act.branches)
         elif changes or place != session.place:
-            session.acts.append(modelled.Act(number, seen, now, after, session.place))
+            known = frozenset(branches.known)
+            session.acts.append(modelled.Act(number, seen, now, after, session.place, known))
         session.place = place
 
     def do_nothing(self, call: Call) -> Outcome:

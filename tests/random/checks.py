@@ -73,6 +73,10 @@ class Branches:
                 assert name in self._seen, note
                 self._orphans |= self._seen[name]
 
+    def go_back_to(self, names: frozenset[str]) -> None:
+        """Note that the branches are those again that were there before an act."""
+        self.known = {name: branch for name, branch in self.known.items() if name in names}
+
     def check(self, messages: dict[str, Message], branches: dict[str, Branch]) -> None:
         """Compare the branches with the messages."""
         places: dict[str, list[str]] = {}

@@ -180,7 +180,7 @@ def test_markers_are_written_into_texts_alone(base: str) -> None:
             assert marked == plain
         else:
             assert marked.hunks == plain.hunks
-            assert b"<<<<<<< now\n" in content_of(STORED, marked)
+            assert b"<<<<<<< current\n" in content_of(STORED, marked)
 
 
 REASONS: dict[str, tuple[str, str, str, str]] = {
@@ -364,7 +364,7 @@ def test_markers_stand_around_both_versions_of_what_collides(contents: Contents)
 
     merged = merge(contents, ours, (base, theirs), label="revert")
 
-    marked = "<<<<<<< now\nours\n=======\ntheirs\n>>>>>>> revert"
+    marked = "<<<<<<< current\nours\n=======\ntheirs\n>>>>>>> revert"
     assert content_of(contents, merged) == text((3, marked), (9, "alone"), (15, "theirs alone"))
     assert merged.state is not None
     assert merged.state.mode == stat.S_IFREG | 0o600
@@ -375,7 +375,7 @@ def test_markers_end_as_the_lines_around_them(contents: Contents) -> None:
     base, ours, theirs = (contents.file(text((3, word), end="\r\n")) for word in ("line 3", "ours", "theirs"))
     merged = merge(contents, ours, (base, theirs), label="undo")
 
-    marked = "<<<<<<< now\r\nours\r\n=======\r\ntheirs\r\n>>>>>>> undo"
+    marked = "<<<<<<< current\r\nours\r\n=======\r\ntheirs\r\n>>>>>>> undo"
     assert content_of(contents, merged) == text((3, marked), end="\r\n")
 
 
@@ -383,4 +383,4 @@ def test_markers_need_a_line_of_their_own_at_the_end_of_a_text_without_a_newline
     base, ours, theirs = (contents.file(word) for word in (b"a\nbase", b"a\nours", b"a\ntheirs"))
     merged = merge(contents, ours, (base, theirs), label="undo")
 
-    assert content_of(contents, merged) == b"a\n<<<<<<< now\nours\n=======\ntheirs\n>>>>>>> undo\n"
+    assert content_of(contents, merged) == b"a\n<<<<<<< current\nours\n=======\ntheirs\n>>>>>>> undo\n"

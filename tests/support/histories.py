@@ -180,6 +180,8 @@ class Branching:
             if style == "both":
                 recorded = shadow.end(id)
         self.parents[id] = self.place.head
+        # No unrevert passes over a message.
+        self.acts.clear()
         line = set(self.walk(self.place.head))
         self.place = Place(id, id, frozenset(out for out in self.place.out if out in line))
         self.copies[id] = made.disk

@@ -317,6 +317,8 @@ class Act:
     disk_after: Disk
     place: Place
     """Where the session stood before it."""
+    branches: frozenset[str] = frozenset()
+    """The names of the branches before it."""
 
 
 @dataclass
@@ -408,6 +410,9 @@ class Session:
         """Let a new message be the head; what is undone is archived, with all that is out of that part."""
         line = {message.id for message in self.walk_back(self.place.head)}
         self.place = Place(id, id, self.place.out & line)
+        # No unrevert passes over a message.
+        self.acts.clear()
+        self.has_lost_acts = False
 
     # Which messages an act goes over, the oldest first; none beyond one that is forgotten
 
