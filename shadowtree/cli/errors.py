@@ -130,12 +130,15 @@ def to_document(error: BaseException) -> dict[str, object]:
     if isinstance(error, errors.NotConfirmed | errors.PlanOutdated):
         done = error.outcome.to_dict()
         plan = done if error.plan is None else error.plan.to_dict()
-        return {
-            **told,
-            **{key: [] if isinstance(done[key], list) else done[key] for key in done},
-            "plan": plan,
-        }
+        return {**told, **{key: _empty(value) for key, value in done.items()}, "plan": plan}
     if isinstance(error, errors.Conflict) and error.outcome is not None:
         document: dict[str, object] = error.outcome.to_dict()
         return document
     return told
+
+
+def _empty(value: object) -> object:
+    """Give what stands for a value of a plan of which nothing was done."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return 0
+    return [] if isinstance(value, list) else value

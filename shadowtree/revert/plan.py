@@ -49,14 +49,11 @@ if TYPE_CHECKING:
 
     Value = TypeVar("Value", int, bytes)
 
-_OVERWRITE = "overwrite to discard it (unrevert restores it)"
-KEEP_OR_OVERWRITE = f"use --on-conflict keep to leave your version, or {_OVERWRITE}"
-MERGE_OR_KEEP = f"use --on-conflict merge to combine, keep to leave your version, or {_OVERWRITE}"
-KEEP_OR_MOVE = "move it away, or use --on-conflict keep to leave it"
-MARK_OR_KEEP = (
-    "use --markers to write both versions into it, or --on-conflict keep to leave your version, "
-    f"or {_OVERWRITE}"
-)
+_OVERWRITE = "'overwrite' to discard it (unrevert restores it)"
+KEEP_OR_OVERWRITE = f"use 'keep' to leave your version, or {_OVERWRITE}"
+MERGE_OR_KEEP = f"use 'merge' to combine both, 'keep' to leave your version, or {_OVERWRITE}"
+KEEP_OR_MOVE = "move it away, or use 'keep' to leave it"
+MARK_OR_KEEP = f"use markers to write both versions into it, 'keep' to leave your version, or {_OVERWRITE}"
 _REASONS = {
     "binary": "it is no text",
     "too large": "it is too large to be merged",

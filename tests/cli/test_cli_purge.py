@@ -33,7 +33,8 @@ def test_without_a_terminal_and_yes_nothing_is_purged(terminal: Terminal, store:
     document = terminal.run_json("purge", "sub/.env", exit_code=13)
 
     assert said == ""
-    assert document == terminal.run_json("purge", "sub/.env", "--dry-run")
+    assert document["plan"] == terminal.run_json("purge", "sub/.env", "--dry-run")
+    assert (document["error"], document["purged"], document["messages"]) == ("NotConfirmed", [], [])
     assert find_bytes(store, [SECRET.strip()])
 
 

@@ -486,6 +486,77 @@ def test_an_interrupt_at_the_question_changes_nothing(
     assert len(_files(project)) == 23
 
 
+# A look ahead
+
+
+@pytest.mark.usefixtures("changed")
+def test_conflicts_are_settled_by_path_and_for_the_rest(
+    terminal: Terminal, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "a.txt").write_text("my own\n")
+    (project / "c.txt").write_text("my own\n")
+
+    found = terminal.run_json("undo", "--on-conflict", "a.txt=keep", exit_code=13)
+    assert [conflict["path"] for conflict in found["conflicts"]] == ["c.txt"]
+    monkeypatch.chdir(project.parent)
+    terminal.run("undo", "-C", str(project), "--on-conflict", "./a.txt=keep", "--on-conflict", "overwrite")
+    assert _files(project) == {"a.txt": "my own\n", "b.txt": "two\n"}
+
+
+@pytest.mark.usefixtures("changed")
+def test_an_act_takes_the_plan_that_was_seen(terminal: Terminal, project: Path) -> None:
+    plan = terminal.run_json("undo", "--dry-run")["id"]
+    (project / "b.txt").write_text("my own\n")
+
+    found = terminal.run_json("undo", "--expect", plan, exit_code=13)
+    assert (found["error"], found["deleted"], found["plan"]["deleted"]) == ("PlanOutdated", [], ["c.txt"])
+    (project / "b.txt").unlink()
+    assert terminal.run_json("undo", "--expect", plan)["id"] == plan
+    assert _files(project) == ORIGINAL
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+@pytest.mark.usefixtures("changed")
+def test_a_preview_lists_the_files_and_the_diff_and_asks(project: Path, answer: str) -> None:
+    (project / "a.txt").write_text("my own\n")
+    words = ["undo", "-i", "--on-conflict", "a.txt=keep"]
+
+    shown = run_on_terminal(*words, answer=f"{answer}\n", exit_code=0 if answer == "y" else 13).decode()
+    lines = shown.replace("\r\n", "\n").splitlines()
+    assert lines[lines.index("  keep      a.txt") :][:3] == [
+        "  keep      a.txt",
+        "  create    b.txt",
+        "  delete    c.txt",
+    ]
+    assert "-new" in lines
+    assert "Go on? [y/N] " in shown
+    assert (project / "c.txt").exists() == (answer == "n")
+    assert ("cancelled; nothing was changed" in shown) == (answer == "n")
+
+
+@pytest.mark.usefixtures("changed")
+def test_a_preview_needs_a_terminal(terminal: Terminal, project: Path) -> None:
+    for name in (["undo"], ["redo"], ["revert", "msg_1"]):
+        terminal.run(*name, "-i", exit_code=2)
+    assert _files(project) == CHANGED
+
+
+@pytest.mark.usefixtures("changed")
+def test_some_paths_are_restored(terminal: Terminal, project: Path) -> None:
+    out = terminal.run("restore", "msg_1^", "--path", "b.txt", "--yes")
+
+    assert out.splitlines()[0] == "Restored b.txt to msg_1^: 1 file created"
+    assert _files(project) == CHANGED | {"b.txt": "two\n"}
+
+
+@pytest.mark.usefixtures("changed")
+def test_a_part_that_was_reverted_is_marked_in_the_log(terminal: Terminal) -> None:
+    terminal.run("revert", "msg_1", "--path", "c.txt")
+
+    assert "partly reverted" in terminal.run("log")
+    assert terminal.run_json("log")[0]["partly_reverted"]
+
+
 def test_nobody_is_asked_without_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -32,6 +32,7 @@ _MANNER_OPTIONS = (
         "--on-conflict",
         metavar="[PATH=]HOW",
         multiple=True,
+        shell_complete=lambda context, option, typed: [how for how in CHOICES if how.startswith(typed)],
         help="What to do with files that somebody else changed: abort (the default), keep to leave them,"
         " overwrite to discard their changes, or merge to combine both; PATH=HOW is for one file or"
         " directory, and may be repeated",
