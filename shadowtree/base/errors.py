@@ -269,10 +269,8 @@ class OutOfSpace(ShadowError):
         if free is None:
             text = f"no space left on the disk of {path}"
         else:
-            text = (
-                f"too little space on the disk of {path}: {free} bytes free, "
-                f"{needed} needed, {min_free} must stay free"
-            )
+            reserve = f", {min_free} must stay free" if min_free else ""
+            text = f"too little space on the disk of {path}: {free} bytes free, {needed} needed{reserve}"
         super().__init__(text)
 
 

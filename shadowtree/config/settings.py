@@ -81,7 +81,7 @@ class Settings:
     max_bytes: int = 10 * GIB
     """A first snapshot of more bytes is refused."""
     min_free: int = 512 * MIB
-    """What must stay free on the store's disk after every act."""
+    """What must stay free on the store's disk when something is recorded; an act may use it."""
     heavy_dirs: tuple[str, ...] = ()
     """Directory names left out in addition to `HEAVY_DIRS`."""
     max_branches: int = 20

@@ -72,6 +72,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from shadowtree.base.paths import Answer
+
 _MANY = 20
 """So many files may go because of messages with an inferred end before somebody has to agree."""
 
@@ -334,12 +336,19 @@ def _foresee(act: Act, target: Target, plan: PathPlan, root: RecordedDirectory, 
 
 def _identify(act: Act, target: Target, plan: PathPlan) -> str:
     """Return the id of a plan: the hash of what it would do to paths and to the session."""
-    files, noted = [(c.path, c.old, c.new) for c in plan.changes], [*plan.agreed, *target.noted]
-    refused = [(path.path, path.reason) for path in plan.conflicts], plan.skipped
+    lists = plan.changes, plan.agreed, target.noted
+    changes = [[(c.path, *_split(c.old), *_split(c.new)) for c in each] for each in lists]
+    conflicts = [(conflict.path, conflict.reason) for conflict in plan.conflicts]
     numbers = [row.number for row in (*target.messages, *target.redone)]
-    content = (target.kind, files, noted, refused, plan.kept, plan.marked, numbers)
     where = act.session_writer.session.name, target.position, target.takes_back, target.part_of
-    return sha256(ascii((content, where)).encode()).hexdigest()[:40]
+    left = conflicts, plan.skipped, plan.kept, plan.marked
+    content = target.kind, changes, left, numbers, where
+    return sha256(ascii(content).encode()).hexdigest()[:40]
+
+
+def _split(state: Answer) -> tuple[object, object]:
+    """Return what tells a state from others; a fast `repr` for plans of many files."""
+    return (state.mode, state.blob) if isinstance(state, PathState) else (None, state)
 
 
 def _describe_position(

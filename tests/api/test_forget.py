@@ -286,7 +286,7 @@ def test_acts_before_a_forgotten_message_cannot_be_taken_back(shadow: Shadow, wo
 
     assert shadow.unrevert().restored == ["common.txt", "m4.txt"]
     outcome = shadow.unrevert()
-    assert outcome.notes == ["nothing to take back"]
+    assert outcome.notes == ["nothing to unrevert"]
     assert (worktree / "m4.txt").exists()
 
 

@@ -368,11 +368,13 @@ def test_i09_untracked_files_of_the_user_are_not_cleaned_away(shadow: Shadow, wo
 # I10: everything deleted on restore to a wrong or empty base
 
 
-def test_i10_an_undo_that_would_delete_most_files_asks_first(shadow: Shadow, worktree: Path) -> None:
-    """Cline 1213, Roo 6209; F62."""
+def test_i10_an_undo_over_an_inferred_end_that_would_delete_many_files_asks_first(
+    shadow: Shadow, worktree: Path
+) -> None:
+    """Cline 1213, Roo 6209; F62. Nobody said that all of these files are the message's."""
     make_tree(worktree, {"readme": "1"})
-    with shadow.message("m1"):
-        make_tree(worktree, {f"f{number}": "1" for number in range(50)})
+    shadow.begin("m1")
+    make_tree(worktree, {f"f{number}": "1" for number in range(50)})
     before = manifest(worktree)
     plans: list[Plan] = []
 

@@ -74,7 +74,7 @@ def log(shared: Shared, has_graph: bool, all_sessions: bool, last: int | None) -
 
     \b
       @  the last message in force       o  undone, redo brings it back
-      *  another one in force            x  taken out alone with 'revert --only'
+      *  another one in force            x  reverted alone ('revert --only')
       .  archived on a branch            ~  what it came after is not shown
 
     \b

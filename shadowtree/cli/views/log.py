@@ -14,7 +14,7 @@ LineCount = tuple[int, int] | None
 """How many lines a message added and removed; None: not counted."""
 
 _MARKS = {"open": "*", "active": "*", "undone": "o", "archived": "."}
-"""What stands for a message in its lane, unless it is the head or was taken out."""
+"""What stands for a message in its lane, unless it is the head or was reverted alone."""
 _MAX_BRANCH, _MAX_NAME = 24, 32
 """How many columns of a branch's name are shown beside messages, and of a name or an id elsewhere."""
 
