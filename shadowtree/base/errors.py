@@ -207,7 +207,8 @@ class NotConfirmed(Conflict):
         return f"not confirmed: this would {self.what or self._describe_files()}; nothing was changed"
 
     def _describe_files(self) -> str:
-        deleted, restored = len(self.plan.deleted), len(self.plan.restored)
+        planned = self.outcome if self.plan is None else self.plan
+        deleted, restored = len(planned.deleted), len(planned.restored)
         parts = [f"delete {deleted:,} of {_count(self.outcome.covered, 'file')}"] if deleted else []
         parts += [f"replace {_count(restored, 'file')}"] if restored or not deleted else []
         return " and ".join(parts)
