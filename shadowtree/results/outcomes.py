@@ -83,6 +83,9 @@ class Outcome(Result):
     """Those of the restored paths in which later changes are kept: they are as they never were before."""
     marked: list[str] = field(default_factory=list)
     """Those of the merged paths in which conflict markers stand."""
+    uncertain: list[str] = field(default_factory=list)
+    """Those of the changed paths that may hold your own edits: they were changed after the last finished
+    step of a message that nobody ended."""
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON."""
@@ -90,7 +93,7 @@ class Outcome(Result):
         return {
             **pick(self, "messages", "restored", "deleted", "kept", "conflicts", "skipped"),
             **pick(self, "before", "after", "complete", "dry_run", "mode", "notes"),
-            **pick(self, "redone", "head", "undone", "merged", "marked", *turns),
+            **pick(self, "redone", "head", "undone", "merged", "marked", "uncertain", *turns),
         }
 
 

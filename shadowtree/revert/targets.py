@@ -62,8 +62,10 @@ class Target:
     messages: list[MessageRow] = field(default_factory=list)
     """Those undone, then those redone, each oldest first."""
     redone: list[MessageRow] = field(default_factory=list)
-    first: MessageRow | None = None
-    """The oldest message that is reversed, if only in part."""
+    over: list[MessageRow] = field(default_factory=list)
+    """The messages on the way, oldest first, those too that are reversed only in part."""
+    undone: list[MessageRow] = field(default_factory=list)
+    """Those whose changes it reverses, if only in part."""
     turns: int | None = None
     is_short: bool = False
     """Less than was requested can be done."""
@@ -229,6 +231,7 @@ def _find_unrevert(history: History) -> Target:
         Position(head=position.head, tip=position.tip, out=position.out),
         messages=[*undone, *redone],
         redone=redone,
+        undone=undone,
         takes_back=act.number,
         noted=noted,
         notes=[f"message {row.id!r} came after it and is archived" for row in left],
@@ -299,7 +302,8 @@ def _follow(
         travel.position,
         messages=travel.messages,
         redone=travel.redone,
-        first=travel.messages[0] if travel.messages else None,
+        over=travel.messages,
+        undone=[*travel.back, *travel.removed],
     )
 
 
