@@ -10,7 +10,6 @@ import pytest
 from shadowtree import Conflict, DuplicateMessage, OutOfSpace, Shadow
 from shadowtree.results.messages import Message
 from tests.support.referee import git, init
-from tests.support.stores import SETTINGS
 from tests.support.trees import assert_tree, make_tree
 
 
@@ -320,17 +319,3 @@ def test_a_head_that_moved_since_is_told(shadow: Shadow, worktree: Path) -> None
     new = commit(worktree)
 
     assert shadow.undo().notes == [f"git HEAD has moved since: it was {old[:12]}, it is {new[:12]}"]
-
-
-# All of it survives
-
-
-def test_steps_and_turns_are_carried_by_the_conversation(shadow: Shadow, worktree: Path) -> None:
-    with shadow.message("m1", role="user"), shadow.step("s1", meta={"tool": "edit"}):
-        make_tree(worktree, {"a": "1"})
-    shadow.snapshot("m2", role="assistant")
-    before = shadow.messages()
-    assert shadow.repo.head()
-
-    with Shadow(worktree, settings=SETTINGS) as again:
-        assert again.messages() == before

@@ -21,7 +21,7 @@ from tests.support.values import BEFORE, make_outcome
 
 KEYS = [
     "messages", "restored", "deleted", "kept", "conflicts", "skipped", "before", "after", "complete",
-    "dry_run", "mode", "notes", "redone", "head", "undone", "merged", "marked",
+    "dry_run", "mode", "notes", "redone", "head", "undone", "merged", "marked", "uncertain",
 ]  # fmt: skip
 
 
