@@ -85,6 +85,8 @@ class Access:
         self.recovered: list[str] = []
         """What was interrupted and has been finished or taken back, a sentence each."""
         self.has_idle_time = False
+        self._in_message: set[str] = set()
+        """The sessions of which a `with` block records a message."""
         """Whether somebody tidies when nobody wants anything."""
 
     @property
@@ -227,6 +229,18 @@ class Access:
                 yield opened
 
     @contextmanager
+    def in_message(self, session: str) -> Iterator[None]:
+        """Be the one `with` block that records a message of a session; InvalidInput inside another."""
+        with self.mutex:
+            if session in self._in_message:
+                raise InvalidInput(f"a message of session {session!r} cannot begin inside another one")
+            self._in_message.add(session)
+        try:
+            yield
+        finally:
+            self._in_message.discard(session)
+
+    @contextmanager
     def _hold_lock(self, timeout_s: float) -> Iterator[bool]:
         """Hold the lock itself, and tell whether nobody else has since; a store that is gone has none."""
         with ExitStack() as stack:
@@ -261,6 +275,20 @@ class Access:
         except ShadowError as error:
             # What is purged is in no tree any more; who does something else may go on.
             self.recovered.append(f"a purge is not finished yet: {error}")
+
+    def last_number(self) -> int:
+        """Wait for whoever is at work; return the number of what happened last, 0 if nothing did."""
+        if not self.is_wrapped:
+            return 0
+        with self.locked() as opened:
+            return opened.journal.last_number()
+
+    def tidy(self, seconds: float) -> bool:
+        """Repack for so long; True when all is done. From then on records leave more to it."""
+        self.has_idle_time = True
+        with suppress(Locked), self.locked(timeout_s=0) as opened:
+            return not opened.tidy(seconds)
+        return False
 
     def tidy_before_close(self) -> None:
         """Repack for a moment, if this process leaves much of it to do and nobody else is at work."""

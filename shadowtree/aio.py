@@ -163,6 +163,7 @@ class AsyncShadow:
     du = in_thread(Shadow.du)
     du_by_session = in_thread(Shadow.du_by_session)
     end = in_thread(Shadow.end)
+    end_or_drop = in_thread(Shadow.end_or_drop)
     end_step = in_thread(Shadow.end_step)
     forget = in_thread(Shadow.forget)
     gc = in_thread(Shadow.gc)

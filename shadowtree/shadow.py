@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 from shadowtree.access import Access, real_directory, refuse_no_store
-from shadowtree.base.arguments import StrPath, check_count, check_name, parse_path, parse_paths
-from shadowtree.base.errors import Locked, ShadowError
+from shadowtree.base.arguments import StrPath, check_count, check_name, encode_meta, parse_path, parse_paths
+from shadowtree.base.errors import ShadowError
 from shadowtree.base.frozen import replace
 from shadowtree.base.interrupts import Cancellation, ending
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
@@ -170,8 +170,10 @@ class Shadow:
         warn = partial(warn_budgets, directory=self._access.stores)
         return self._access.read(read.read_status, self._session, warn)
 
-    def begin(self, id: str, *, progress: Progress | None = None, **said: Unpack[MessageOptions]) -> Message:
-        """Begin a message: record the state before it. Ends another open message of the session first."""
+    def begin(
+        self, id: str | None = None, *, progress: Progress | None = None, **said: Unpack[MessageOptions]
+    ) -> Message:
+        """Begin a message: record the state before it. An open message is ended first, with a warning."""
         checked = read_said(id, said)
         with self._recording(progress, wraps=True) as recorder:
             message = recorder.begin(checked)
@@ -179,14 +181,19 @@ class Shadow:
 
     def end(self, id: str | None = None, *, paths: Paths = None, progress: Progress | None = None) -> Message:
         """End the open message: record the state after it and what it changed, or only its `paths`."""
-        own = parse_paths(paths, self._access.worktree)
         with self._recording(progress) as recorder:
-            message = recorder.end(id, own)
+            message = recorder.end(id, parse_paths(paths, self._access.worktree))
+        return self._keep_budget(message)
+
+    def end_or_drop(self, id: str, *, progress: Progress | None = None) -> Message | None:
+        """End a message; if it changed nothing, remove it from the timeline and return None."""
+        with self._recording(progress) as recorder:
+            message = recorder.end_or_drop(id)
         return self._keep_budget(message)
 
     def snapshot(
         self,
-        id: str,
+        id: str | None = None,
         *,
         inferred: bool = False,
         progress: Progress | None = None,
@@ -200,35 +207,34 @@ class Shadow:
 
     def record_burst(self, id: str, *, text: str = "") -> Message | None:
         """Record what nobody announced as a message; None if nothing changed, or one is open anywhere."""
-        checked = read_said(id, {"text": text})
         with self._recording() as recorder:
-            message = recorder.record_burst(checked)
+            message = recorder.record_burst(read_said(id, {"text": text}))
         return self._keep_budget(message)
 
     @contextmanager
-    def message(self, id: str, **said: Unpack[MessageOptions]) -> Iterator[MessageHandle]:
-        """Record what the body does as one message, also when it raises."""
-        handle = MessageHandle(self.begin(id, **said))
-        with ending(lambda: handle.finish(self.end(id))):
-            yield handle
+    def message(self, id: str | None = None, **said: Unpack[MessageOptions]) -> Iterator[MessageHandle]:
+        """Record what the body does as one message, also when it raises. InvalidInput inside another one."""
+        with self._access.in_message(self._session):
+            handle = MessageHandle(self.begin(id, **said))
+            with ending(lambda: handle.finish(self.end(handle.id))):
+                yield handle
 
-    def begin_step(self, name: str) -> Step:
-        """Begin a step of the open message; a step that is open is ended first."""
-        check_name(name, "step")
+    def begin_step(self, name: str, *, meta: Mapping[str, object] | None = None) -> Step:
+        """Begin a step of the open message. Steps may overlap."""
         with self._recording() as recorder:
-            step = recorder.begin_step(name)
+            step = recorder.begin_step(check_name(name, "step"), encode_meta(meta))
         return self._keep_budget(step)
 
     def end_step(self, name: str) -> Step:
-        """End the open step. One that is ended already stays as it is."""
+        """End an open step. One that is ended already stays as it is."""
         with self._recording() as recorder:
             step = recorder.end_step(name)
         return self._keep_budget(step)
 
     @contextmanager
-    def step(self, name: str) -> Iterator[StepHandle]:
+    def step(self, name: str, *, meta: Mapping[str, object] | None = None) -> Iterator[StepHandle]:
         """Record what the body does as one step of the open message, also when it raises."""
-        handle = StepHandle(self.begin_step(name))
+        handle = StepHandle(self.begin_step(name, meta=meta))
         with ending(lambda: handle.finish(self.end_step(name))):
             yield handle
 
@@ -251,10 +257,7 @@ class Shadow:
 
     def last_number(self) -> int:
         """Wait for whoever is at work; return a number that grows with each recorded message and act."""
-        if not self.is_wrapped:
-            return 0
-        with self._access.locked() as opened:
-            return opened.journal.last_number()
+        return self._access.last_number()
 
     # Acts and branches
 
@@ -361,10 +364,7 @@ class Shadow:
 
     def tidy(self, seconds: float) -> bool:
         """Spend idle time on repacking; True when all is done. From then on records leave more to it."""
-        self._access.has_idle_time = True
-        with suppress(Locked), self._access.locked(timeout_s=0) as opened:
-            return not opened.tidy(seconds)
-        return False
+        return self._access.tidy(seconds)
 
     def pin(self, id: str) -> Message:
         """Keep a message from being forgotten."""

@@ -38,6 +38,16 @@ def check_name(name: str, what: str) -> str:
     return name
 
 
+def check_message_id(id: str) -> str:
+    """Refuse what is no name, or refers to a message already: `@`, `@~2`, `#3`, a trailing `^`."""
+    check_name(id, "message id")
+    rest = id[1:].removeprefix("~") if id.startswith("@") else id[1:]
+    is_number = rest.isascii() and rest.isdigit()
+    if id.endswith("^") or id in ("@", "@~") or (is_number and id.startswith(("@~", "#"))):
+        raise InvalidInput(f"{id!r} refers to another message, so it cannot be an id")
+    return id
+
+
 def refuse_unknown(options: Mapping[str, object], *known: str) -> None:
     """Raise what Python raises for a keyword that a function does not have."""
     for name in options.keys() - set(known):

@@ -42,14 +42,19 @@ SHARED: Options = {
 _DESCRIPTION: Options = {"-m": ("text", VALUE), "--role": ("role", VALUE), "--meta": ("meta", VALUE)}
 
 HOT = {
-    "begin": Hot({"id": REQUIRED}, _DESCRIPTION),
+    "begin": Hot({"id": OPTIONAL}, _DESCRIPTION),
     "end": Hot({"id": OPTIONAL}, {"--path": ("paths", VALUES)}),
     "run": Hot(
         {"command": REST},
-        {**_DESCRIPTION, "--id": ("id", VALUE), "--undo-on-fail": ("undo_on_fail", FLAG)},
+        {
+            **_DESCRIPTION,
+            "--id": ("id", VALUE),
+            "--undo-on-fail": ("undo_on_fail", FLAG),
+            "--best-effort": ("best_effort", FLAG),
+        },
     ),
-    "snapshot": Hot({"id": REQUIRED}, _DESCRIPTION),
-    "step": Hot({"name": REQUIRED}, {"--end": ("is_end", FLAG)}),
+    "snapshot": Hot({"id": OPTIONAL}, _DESCRIPTION),
+    "step": Hot({"name": REQUIRED}, {"--end": ("is_end", FLAG), "--meta": ("meta", VALUE)}),
     "track": Hot({}, {}),
 }
 """The commands that must start fast: hosts of agents call them at every message."""

@@ -17,12 +17,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _reopen_closed_streams()
     try:
         exit_code = _run_and_report(words)
-        sys.stdout.flush()
-    except OSError:  # the reader of our output has gone, or its disk is full: nobody is left to tell
+        _flush()
+    except OSError as error:  # the reader of our output has gone, or its disk is full: nobody is left to tell
         from shadowtree.cli.output import drop_output
 
         drop_output()
-        return 1
+        return 0 if isinstance(error, BrokenPipeError) else 1
     return exit_code
 
 
@@ -38,7 +38,7 @@ def _run_and_report(words: list[str]) -> int:
             from shadowtree.cli import app
 
             exit_code = app.run(words)
-        sys.stdout.flush()
+        _flush()
     except BrokenPipeError:
         raise
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # the last stop before the user
@@ -46,6 +46,13 @@ def _run_and_report(words: list[str]) -> int:
 
         return report(error, as_json=_asks_for_json(words) if call is None else "as_json" in call.shared)
     return exit_code
+
+
+def _flush() -> None:
+    from shadowtree.cli.output import while_read
+
+    with while_read():
+        sys.stdout.flush()
 
 
 def _asks_for_json(words: list[str]) -> bool:

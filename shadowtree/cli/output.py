@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from time import monotonic, time_ns
 
 from shadowtree.cli.format import escape
@@ -49,8 +50,9 @@ def emit(document: object, lines: Iterable[str], *, warnings: Iterable[str] = ()
         write_json(document)
         return
     if utf8:
-        for line in lines:
-            sys.stdout.buffer.write(line.encode("utf-8", "backslashreplace") + b"\n")
+        with while_read():
+            for line in lines:
+                sys.stdout.buffer.write(line.encode("utf-8", "backslashreplace") + b"\n")
     else:
         write_lines(lines)
     for warning in warnings:
@@ -60,8 +62,9 @@ def emit(document: object, lines: Iterable[str], *, warnings: Iterable[str] = ()
 def write_lines(lines: Iterable[str]) -> None:
     """Write result lines, which are safe to show already."""
     _make_encodable(sys.stdout)
-    for line in lines:
-        sys.stdout.write(line + "\n")
+    with while_read():
+        for line in lines:
+            sys.stdout.write(line + "\n")
 
 
 def write_json(document: object) -> None:
@@ -72,7 +75,8 @@ def write_json(document: object) -> None:
     import json
 
     text = json.dumps(document, ensure_ascii=True, default=lambda result: result.to_dict())
-    sys.stdout.write(text + "\n")
+    with while_read():
+        sys.stdout.write(text + "\n")
 
 
 # Talk
@@ -159,11 +163,25 @@ class ProgressBar:
 # Streams
 
 
+@contextmanager
+def while_read() -> Iterator[None]:
+    """Write results as long as somebody reads: whoever closes a pipe, as `head` does, has seen enough."""
+    try:
+        yield
+    except BrokenPipeError:
+        _lead_nowhere(sys.stdout)
+
+
 def drop_output() -> None:
     """Lead both streams to nowhere, or Python would complain about them once more when it exits."""
+    _lead_nowhere(sys.stdout)
+    _lead_nowhere(sys.stderr)
+
+
+def _lead_nowhere(stream: TextIO) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.dup2(nowhere, sys.stderr.fileno())
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def can_steer(stream: TextIO) -> bool:

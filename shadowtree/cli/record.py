@@ -20,23 +20,29 @@ if TYPE_CHECKING:
 
 
 def begin(
-    shared: Shared, id: str, text: str | None = None, role: str | None = None, meta: str | None = None
+    shared: Shared,
+    id: str | None = None,
+    text: str | None = None,
+    role: str | None = None,
+    meta: str | None = None,
 ) -> None:
     """Record where the message ID begins
 
-    To be called before the agent works on it. A message that is still open is ended first. Done again for
-    the open message, it changes nothing. The first time it wraps the current directory.
+    Call it before the agent works. Without ID a new one is made and printed. If another message is still
+    open, it is ended first, with a warning. Done again for the open message, it changes nothing. The first
+    time it wraps the current directory.
 
     \b
     Examples:
       shadowtree begin msg_01
+      id=$(shadowtree begin)
       shadowtree begin msg_01 -m "add a login page" --role user
       shadowtree begin -- -an-id-with-a-dash
     """
     words = read_description(text, role, meta)
     with open_to_record(shared) as shadow, ProgressBar("Reading files") as bar:
         message = shadow.begin(id, progress=bar, **words)
-    lines = [f"Message {escape(message.id)} has begun"]
+    lines = [message.id if id is None else f"Message {escape(message.id)} has begun"]
     emit(to_json(message), lines, warnings=list_warnings(message))
 
 
@@ -59,12 +65,17 @@ def end(shared: Shared, id: str | None = None, paths: tuple[str, ...] = ()) -> N
 
 
 def snapshot(
-    shared: Shared, id: str, text: str | None = None, role: str | None = None, meta: str | None = None
+    shared: Shared,
+    id: str | None = None,
+    text: str | None = None,
+    role: str | None = None,
+    meta: str | None = None,
 ) -> None:
     """Record the message ID when it is over
 
     For agents that can call only after their work: all that changed since the session's last record is
-    counted as the message's. The first time it wraps the current directory.
+    counted as the message's. Without ID a new one is made and printed. The first time it wraps the current
+    directory.
 
     \b
     Examples:
@@ -77,21 +88,25 @@ def snapshot(
     _tell_finished(message)
 
 
-def step(shared: Shared, name: str, is_end: bool = False) -> None:
+def step(shared: Shared, name: str, is_end: bool = False, meta: str | None = None) -> None:
     """Record where a step of the open message begins
 
-    A step is one tool call. With --end it is over; a new one ends the one before it, too.
+    A step is one tool call. With --end it is over. Steps may overlap; the end of the message ends those that
+    are still open.
 
     \b
     Examples:
-      shadowtree step edit-1
+      shadowtree step edit-1 --meta '{"tool": "edit"}'
       shadowtree step edit-1 --end
     """
+    if is_end and meta is not None:
+        raise InvalidInput("--meta belongs to the begin of a step, not to its --end")
+    own = None if meta is None else _read_meta(meta)
     with open_to_read(shared) as shadow:
-        found = shadow.end_step(name) if is_end else shadow.begin_step(name)
+        found = shadow.end_step(name) if is_end else shadow.begin_step(name, meta=own)
     what = f"Step {escape(found.name)} of message {escape(found.message)}"
     line = f"{what} has begun" if found.after is None else f"{what} {describe_patch(found.patch)}"
-    emit(found, [line], warnings=list_warnings(found))
+    emit(step_to_json(found), [line], warnings=list_warnings(found))
 
 
 def track(shared: Shared) -> None:
@@ -128,6 +143,17 @@ def to_json(message: Message) -> dict[str, Any]:  # Any: JSON
         **({} if is_open else {"after": message.after, "files": message.patch.files}),
         "skipped": message.skipped,
         **({"warnings": message.warnings} if message.warnings else {}),
+    }
+
+
+def step_to_json(step: Step) -> dict[str, Any]:  # Any: JSON
+    """Give the documented JSON of `step`."""
+    return {
+        "message": step.message,
+        "step": step.name,
+        "before": step.before,
+        **({} if step.after is None else {"after": step.after, "files": step.patch.files}),
+        **({"warnings": step.warnings} if step.warnings else {}),
     }
 
 

@@ -1,7 +1,7 @@
 """The command `run`: whatever another command does is one message.
 
-To the command it is as if shadowtree were not there: see `child_process`. A run inside a run is a step of
-that one's message, which would otherwise be cut in two.
+To the command it is as if shadowtree were not there: see `child_process`. A run inside an open message is a
+step of it: that message would otherwise be cut in two.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 
 import shadowtree
-from shadowtree.base.errors import Conflict, DuplicateMessage, InvalidInput, ShadowError
+from shadowtree.base.errors import Conflict, DuplicateMessage, InvalidInput, ShadowError, UnknownMessage
 from shadowtree.base.frozen import frozen, replace
 from shadowtree.cli.child_process import CannotRun, Relay, die_of, find_program
 from shadowtree.cli.errors import to_document
 from shadowtree.cli.find_shadow import Shared, find_to_record, open_shadow
 from shadowtree.cli.output import ProgressBar, drop_output, say, talk, warn, write_json, writes_json
-from shadowtree.cli.record import describe_patch, list_warnings, read_description, to_json
+from shadowtree.cli.record import describe_patch, list_warnings, read_description, step_to_json, to_json
 from shadowtree.results.messages import Message, Skipped, Step
 from shadowtree.results.outcomes import Outcome
 
@@ -25,29 +25,35 @@ if TYPE_CHECKING:
     from typing import Any
 
     Record = Message | Step
+    Recorded = Record | None
+    """None: the command changed nothing, so that there is nothing to record."""
     Undone = Outcome | ShadowError | None
     """What came of taking it back, or why it could not be; None: it was not to be taken back."""
 
-AROUND = "SHADOWTREE_RUN"
-"""The variable by which a command knows in which run it is: worktree, session and message, as JSON."""
 _NOT_RECORDED = 1
 """The exit code if a command succeeded, and what it changed could not be recorded."""
 _NOBODYS = "it changed during the run, and no message of this session says so"
 _SIGNALLED = 128
 """What a shell adds to the number of a signal to make an exit code of it."""
+_LONGEST_NAME = 60
+"""How many characters of the command line name a step."""
 
 
 @frozen
 class _Begun:
-    """A run whose beginning is recorded: as a message, or as a step of the message of the run around it.
+    """A run whose beginning is recorded: as a message, or as a step of the message that is open.
 
     The store is open at the beginning and at the end alone; in between it is the command's to use.
     """
 
     shared: Shared
     worktree: str
-    name: str
-    is_step: bool
+    record: Record
+
+    @property
+    def message(self) -> str:
+        """The id of the message that it is, or is a step of."""
+        return self.record.id if isinstance(self.record, Message) else self.record.message
 
 
 def run(
@@ -58,21 +64,25 @@ def run(
     meta: str | None = None,
     id: str | None = None,
     undo_on_fail: bool = False,
+    best_effort: bool = False,
 ) -> int:
     """Run COMMAND and record all that it changes as one message
 
     The command has the terminal, its input and its output as if it were started without shadowtree, and
     signals reach it. Its exit code is ours; if a signal ended it, the same one ends us. The message ends when
     the command does, not when what it left running in the background does. Its text is the command line,
-    unless -m gives one.
+    unless -m gives one. If the command changes nothing, nothing is recorded.
 
-    With --json the command's standard output goes to standard error, so that the document is alone on
-    standard output. A 'shadowtree run' inside it is a step of the message, for which --undo-on-fail is
-    refused. A message that it begins itself ends this one, and --undo-on-fail undoes both, and what came
+    While a message of the session is open, the run is a step of that message, and --undo-on-fail is refused.
+    A message that the command begins itself ends this one, and --undo-on-fail undoes both, and what came
     after them.
 
+    With --json the command's standard output goes to standard error, so that the document is alone on
+    standard output.
+
     Exit code 127: there is no such command; 126: it cannot be run; 1 in place of a 0: what it changed could
-    not be recorded.
+    not be recorded. With --best-effort you only get a warning then, the command runs in any case, and its
+    exit code is always ours.
 
     \b
     Examples:
@@ -82,7 +92,7 @@ def run(
     """
     if not command[0]:
         raise InvalidInput("COMMAND is empty")
-    words = read_description(" ".join(command) if text is None else text, role, meta)
+    words = read_description(_quote(command) if text is None else text, role, meta)
     try:
         path = find_program(command[0], os.environ.get("PATH", os.defpath))
     except CannotRun as error:
@@ -90,16 +100,26 @@ def run(
         if writes_json():
             write_json({"error": "CannotRun", "message": str(error)})
         return error.exit_code
-    begun = _begin(shared, _make_id() if id is None else id, words, undoes=undo_on_fail)
+    begun = _try_begin(shared, id, words, undoes=undo_on_fail, is_required=not best_effort)
     with Relay() as relay:
         failure = None
         try:
             output_fd = 2 if writes_json() else 1
-            code = relay.run(path, command, _make_environment(begun), output_fd=output_fd)
+            # What the command records by itself goes to the same session.
+            environment = {**os.environ, "SHADOWTREE_SESSION": shared.session}
+            code = relay.run(path, command, environment, output_fd=output_fd)
         except CannotRun as error:
             code, failure = error.exit_code, error
         record, undo = _end(begun, undoes=undo_on_fail and code != 0)
-    return _report(code, failure, record, undo)
+    exit_code = _report(code, failure, record, undo, shared.session, is_required=not best_effort)
+    is_failed = isinstance(record, ShadowError) and not best_effort
+    return _NOT_RECORDED if exit_code == 0 and is_failed else exit_code
+
+
+def _quote(command: tuple[str, ...]) -> str:
+    from shlex import join
+
+    return join(command)
 
 
 def _make_id() -> str:
@@ -108,79 +128,98 @@ def _make_id() -> str:
     return f"run-{strftime('%Y%m%dT%H%M%SZ', gmtime())}-{os.urandom(3).hex()}"
 
 
+def _try_begin(
+    shared: Shared,
+    id: str | None,
+    words: Mapping[str, Any],  # Any: arguments of several types
+    *,
+    undoes: bool,
+    is_required: bool,
+) -> _Begun | ShadowError:
+    """Record where it begins; if that fails, the command is run only if recording is not required."""
+    try:
+        return _begin(shared, id, words, undoes=undoes)
+    except InvalidInput:
+        raise
+    except ShadowError as error:
+        if is_required:
+            raise
+        return error
+
+
 def _begin(
     shared: Shared,
-    name: str,
+    id: str | None,
     words: Mapping[str, Any],  # Any: arguments of several types
     *,
     undoes: bool,
 ) -> _Begun:
-    """Record where it begins; if that fails, the command must not be run."""
     worktree = find_to_record(shared)
     with open_shadow(shared, worktree) as shadow, ProgressBar("Reading files") as bar:
-        open_id = _find_open(shadow)
-        if open_id == name:
+        around = _find_open(shadow)
+        if around is None:
+            return _Begun(shared, worktree, shadow.begin(id or _make_id(), progress=bar, **words))
+        if around.id == id:
             # To begin it again would change nothing, and its end is not ours to tell.
-            raise DuplicateMessage(name, shadow.session)
-        if open_id is None or open_id != _find_around(shared, worktree):
-            shadow.begin(name, progress=bar, **words)
-            return _Begun(shared, worktree, name, is_step=False)
+            raise DuplicateMessage(id, shadow.session)
         if undoes:
-            # An act would end the open message, and cut that of the run around this one in two.
+            # An act would end the open message, which goes on after this run.
             raise InvalidInput(
-                f"--undo-on-fail is not for a run inside the run of message {open_id!r}: "
-                "this one would be a step of it, which cannot be undone before it ends"
+                f"--undo-on-fail cannot be used while message {around.id!r} is open: this run is a step of it"
             )
-        shadow.begin_step(name)
-        return _Begun(shared, worktree, name, is_step=True)
+        name = id or _name_step(words["text"], {step.name for step in around.steps})
+        return _Begun(shared, worktree, shadow.begin_step(name, meta=words["meta"]))
 
 
-def _find_open(shadow: shadowtree.Shadow) -> str | None:
-    """Name the open message of the session."""
+def _name_step(text: str, taken: set[str]) -> str:
+    """Name a step after its command, and number it if there is one with that name."""
+    printable = "".join(character if character.isprintable() else " " for character in text)
+    base = name = printable.strip()[:_LONGEST_NAME].rstrip() or "run"
+    number = 1
+    while name in taken:
+        number += 1
+        name = f"{base} ({number})"
+    return name
+
+
+def _find_open(shadow: shadowtree.Shadow) -> Message | None:
+    """Give the open message of the session."""
     last = shadow.messages(last=1) if shadow.is_wrapped else []
-    return next((message.id for message in last if message.state == "open"), None)
+    return next((message for message in last if message.state == "open"), None)
 
 
-def _find_around(shared: Shared, worktree: str) -> str | None:
-    """Name the message of the run that this one is inside of, if it is one of the same session."""
-    import json
-
-    try:
-        around, session, message = json.loads(os.environ.get(AROUND, ""))
-    except (ValueError, TypeError):
-        return None
-    return message if (around, session) == (worktree, shared.session) else None
-
-
-def _make_environment(begun: _Begun) -> dict[str, str]:
-    """Give the environment of the command: what it records by itself goes to the same session."""
-    import json
-
-    session = begun.shared.session
-    environment = {**os.environ, "SHADOWTREE_SESSION": session}
-    if not begun.is_step:
-        environment[AROUND] = json.dumps([begun.worktree, session, begun.name])
-    return environment
-
-
-def _end(begun: _Begun, *, undoes: bool) -> tuple[Record | ShadowError, Undone]:
+def _end(begun: _Begun | ShadowError, *, undoes: bool) -> tuple[Recorded | ShadowError, Undone]:
     """Record where it ends, and take it back if that is wanted."""
+    if isinstance(begun, ShadowError):
+        return begun, begun if undoes else None
     try:
         with open_shadow(begun.shared, begun.worktree) as shadow, ProgressBar("Reading files") as bar:
-            if begun.is_step:
-                return shadow.end_step(begun.name), None
+            open_message = _find_open(shadow)
             # The command may have recorded in the session itself, which ended the message before the run did.
-            is_cut = _find_open(shadow) != begun.name
-            message = shadow.end(begun.name, progress=bar)
+            is_cut = open_message is None or open_message.id != begun.message
+            if isinstance(begun.record, Step):
+                return _end_step(shadow, begun.record, is_cut=is_cut), None
+            message = shadow.end_or_drop(begun.message, progress=bar)
     except ShadowError as error:
         return error, error if undoes else None
-    if not undoes:
+    if message is None or not undoes:
         return message, None
     try:
         with open_shadow(begun.shared, begun.worktree) as shadow:
             return message, _undo_all(shadow, message) if is_cut else _undo(shadow, message.id)
     except ShadowError as error:
         return message, error
+
+
+def _end_step(shadow: shadowtree.Shadow, step: Step, *, is_cut: bool) -> Step:
+    """End the step of a run; the end of its message has ended it too."""
+    if not is_cut:
+        return shadow.end_step(step.name)
+    message, _ = shadow.show(step.message)
+    for ended in message.steps:
+        if ended.name == step.name:
+            return ended
+    raise UnknownMessage(step.name)
 
 
 # Undoing
@@ -221,41 +260,59 @@ def _find_first(shadow: shadowtree.Shadow, run: Message) -> str:
 # Reporting
 
 
-def _report(code: int, failure: CannotRun | None, record: Record | ShadowError, undo: Undone) -> int:
-    """Tell what is recorded, and end as the command did; but what is not recorded is no success.
+def _report(
+    code: int,
+    failure: CannotRun | None,
+    record: Recorded | ShadowError,
+    undo: Undone,
+    session: str,
+    *,
+    is_required: bool,
+) -> int:
+    """Tell what is recorded, and end as the command did; give its exit code.
 
     `code` is the exit code of the command, or minus the signal that it died of; `failure` says why it could
     not even be started.
     """
     exit_code = code if code >= 0 else _SIGNALLED - code
     if writes_json():
-        write_json(_to_json(exit_code, record, undo))
+        write_json({**_to_json(record, session), "exit_code": exit_code, "undo": _undo_to_json(undo)})
     try:
         if failure is not None:
             say(str(failure))
-        _report_to_people(record, undo, is_brief=writes_json())
+        _report_to_people(record, undo, is_brief=writes_json(), is_required=is_required)
     except OSError:
         # Who reads what the command says has gone; how it ended is told all the same.
         drop_output()
     if code < 0:
         die_of(-code)
-    return _NOT_RECORDED if code == 0 and isinstance(record, ShadowError) else exit_code
+    return exit_code
 
 
-def _to_json(exit_code: int, record: Record | ShadowError, undo: Undone) -> dict[str, Any]:  # Any: JSON
-    if isinstance(record, Message):
-        document = to_json(record)
-    else:
-        document = to_document(record) if isinstance(record, ShadowError) else record.to_dict()
-    outcome = to_document(undo) if isinstance(undo, ShadowError) else undo
-    return {**document, "exit_code": exit_code, "undo": outcome}
+def _to_json(record: Recorded | ShadowError, session: str) -> dict[str, Any]:  # Any: JSON
+    if record is None:
+        return {"message": None, "session": session, "files": []}
+    if isinstance(record, ShadowError):
+        return to_document(record)
+    return to_json(record) if isinstance(record, Message) else step_to_json(record)
 
 
-def _report_to_people(record: Record | ShadowError, undo: Undone, *, is_brief: bool) -> None:
+def _undo_to_json(undo: Undone) -> object:
+    return to_document(undo) if isinstance(undo, ShadowError) else undo
+
+
+def _report_to_people(
+    record: Recorded | ShadowError, undo: Undone, *, is_brief: bool, is_required: bool
+) -> None:
     """Say what is recorded, what was taken back, or which paths are in conflict."""
+    if record is None:
+        if not is_brief:
+            say("the command changed nothing, so nothing was recorded")
+        return
     if isinstance(record, ShadowError):
         consequence = "" if undo is None else ", and so not undone"
-        say(f"what the command changed is not recorded{consequence}: {record}")
+        tell = say if is_required else warn
+        tell(f"what the command changed is not recorded{consequence}: {record}")
         return
     if not is_brief:
         say(f"{_name(record)} {describe_patch(record.patch)}")
@@ -290,4 +347,4 @@ def _name(record: Record) -> str:
         name = f"step {record.name} of message {record.message}"
     else:
         name = f"message {record.id}"
-    return name + (", which a later one ended," if record.is_inferred else "")
+    return name + (", which was ended before the run," if record.inferred else "")

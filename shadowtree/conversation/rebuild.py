@@ -124,6 +124,8 @@ def _check_rows(rows: Rows) -> None:
         # So every walk from a message to those above it ends.
         _require(row["parent"] is None or row["parent"] < row["number"], "a message is above itself")
         _require(row["meta"] is None or isinstance(json.loads(row["meta"]), dict), "meta is no object")
+    for row in rows["events"]:
+        _require(row["meta"] is None or isinstance(json.loads(row["meta"]), dict), "meta is no object")
     begun = {row["message"] for row in rows["events"] if row["kind"] in (schema.BEGIN, schema.SNAPSHOT)}
     _require(begun == numbers["messages"], "not every message has begun")
     _require(all(row["forgotten"] is None for row in rows["trees"][-1:]), "the last tree is forgotten")

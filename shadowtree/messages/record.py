@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 
-from shadowtree.base.arguments import check_name, encode_meta, refuse_unknown
+from shadowtree.base.arguments import check_message_id, check_name, encode_meta, refuse_unknown
 from shadowtree.base.errors import DuplicateMessage, InvalidInput, UnknownMessage
 from shadowtree.base.frozen import replace
 from shadowtree.base.interrupts import Cancellation
@@ -22,7 +22,7 @@ from shadowtree.capture.recorded_tree import list_changes, list_rewritten, open_
 from shadowtree.capture.rules.git_repository import find_head
 from shadowtree.capture.scan import Scan
 from shadowtree.results.messages import Message, Snapshot, Step
-from shadowtree.timeline.append import Ending, Said, SessionWriter
+from shadowtree.timeline.append import NO_ID, Ending, Said, SessionWriter
 from shadowtree.timeline.schema import BEGIN, SNAPSHOT, STEP, Event, MessageRow, TreeRecord
 from shadowtree.timeline.session import MessageEvents, require_live
 
@@ -31,10 +31,15 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def read_said(id: str, said: Mapping[str, Any]) -> Said:  # Any: options of their own types
-    """Read what the caller says of a message."""
+_DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
+"""Of made ids, in order; without those that look alike."""
+_ID_DIGITS = 9
+
+
+def read_said(id: str | None, said: Mapping[str, Any]) -> Said:  # Any: options of their own types
+    """Read what the caller says of a message; without an id, one is made when it is recorded."""
     refuse_unknown(said, "text", "role", "meta")
-    check_name(id, "message id")
+    id = NO_ID if id is None else check_message_id(id)
     text, role = said.get("text", ""), said.get("role")
     if not isinstance(text, str):
         raise InvalidInput(f"the text of a message is text, not {text!r}")
@@ -87,19 +92,21 @@ class Recorder:
 
     def begin(self, said: Said) -> Message:
         """Begin a message, and end the one that is open; the same one again changes nothing."""
+        said = self._name(said)
         known = self._session.find_id(said.id)
         if known is not None:
             if known.number != self._session.position.open:
                 raise DuplicateMessage(said.id, self._session.name)
             return self._session.read_message(known)
         with self._take() as taken:
-            ending = self.writer.prepare_ending(partial(self._changes_since, taken))
+            ending = self.writer.prepare_ending(partial(self._changes_since, taken), is_inferred=True)
             skipped = taken.scan.skipped()
             with taken.record(self.writer.time_s) as record:
-                if ending is not None:
-                    self.writer.add_ending(ending, record, skipped, is_inferred=True)
-                row = self.writer.add_message(said)
                 git_head = find_head(self._site.worktree)
+                if ending is not None:
+                    self.writer.add_ending(ending, record, skipped, git_head, is_inferred=True)
+                    self.writer.warn_of_inferred(ending)
+                row = self.writer.add_message(said)
                 begin = Event(0, 0, BEGIN, message=row.number, before=record.number, git_head=git_head)
                 self.writer.add(begin, skipped)
                 message = self._session.read_message(row)
@@ -107,27 +114,46 @@ class Recorder:
 
     def end(self, message_id: str | None, paths: Collection[RelPath] | None) -> Message:
         """End the open message; one that is ended already stays as it is."""
+        message = self._end(message_id, paths, drops_empty=False)
+        assert message is not None
+        return message
+
+    def end_or_drop(self, message_id: str) -> Message | None:
+        """End the open message; if it changed nothing, and is the last of all, it was never recorded."""
+        return self._end(message_id, None, drops_empty=True)
+
+    def _end(
+        self, message_id: str | None, paths: Collection[RelPath] | None, *, drops_empty: bool
+    ) -> Message | None:
         row = self._require_open() if message_id is None else self._session.find_id(message_id)
         if row is None:
             raise UnknownMessage(message_id or "")
         if require_live(row).number != self._session.position.open:
             return self._session.read_message(row)
         with self._take() as taken:
-            ending = self.writer.prepare_ending(partial(self._changes_since, taken), paths)
+            ending = self.writer.prepare_ending(partial(self._changes_since, taken), paths, is_inferred=False)
             assert ending is not None
+            if drops_empty and not ending.changes and self.writer.drop_message(ending):
+                taken.abandon()
+                return None
+            git_head = find_head(self._site.worktree)
             with taken.record(self.writer.time_s) as record:
-                self.writer.add_ending(ending, record, taken.scan.skipped(), is_inferred=False)
+                self.writer.add_ending(ending, record, taken.scan.skipped(), git_head, is_inferred=False)
                 message = self._session.read_message(row)
         return self._with_warnings(message, taken)
 
     def snapshot(self, said: Said, *, is_inferred: bool = False) -> Message:
         """Record a message that is over, from the state last known to the session."""
+        said = self._name(said)
         self._require_new(said)
         since = self._session.last_event or self._journal.last_wrap()
         with self._take() as taken:
-            ending = self.writer.prepare_ending(partial(self._changes_since, taken))
+            ending = self.writer.prepare_ending(partial(self._changes_since, taken), is_inferred=True)
             before, changes = None, []
-            if ending is None and since is not None:
+            if ending is not None:
+                # What came after the last step of the open message is in this one, as after its end.
+                since = ending.last_step
+            if since is not None:
                 assert since.after is not None, "a session in which no message is open knows its last tree"
                 if self._journal.is_forgotten_tree(since.after):
                     forgotten = "the state before it is forgotten: what changed since is nobody's"
@@ -155,6 +181,14 @@ class Recorder:
                 return None
             return self._record_snapshot(said, taken, last, latest, changes, None, is_inferred=True)
 
+    def _name(self, said: Said) -> Said:
+        """Make an id for a message that has none: short, and in the order of time."""
+        time_ms, id = self.writer.time_ms, said.id
+        while id == NO_ID or (said.id == NO_ID and self._session.find_id(id) is not None):
+            id = "m" + "".join(_DIGITS[time_ms >> 5 * place & 31] for place in reversed(range(_ID_DIGITS)))
+            time_ms += 1
+        return replace(said, id=id)
+
     def _require_new(self, said: Said) -> None:
         if self._session.find_id(said.id) is not None:
             raise DuplicateMessage(said.id, self._session.name)
@@ -171,10 +205,12 @@ class Recorder:
         is_inferred: bool,
     ) -> Message:
         """Record a message that is over, after the `ending` of an open one; None before it: as now."""
-        skipped = taken.scan.skipped()
+        skipped, git_head = taken.scan.skipped(), find_head(self._site.worktree)
         with taken.record(self.writer.time_s) as record:
             if ending is not None:
-                since = self.writer.add_ending(ending, record, skipped, is_inferred=True)
+                end = self.writer.add_ending(ending, record, skipped, git_head, is_inferred=True)
+                self.writer.warn_of_inferred(ending)
+                since = since or end
             row = self.writer.add_message(said)
             event = Event(
                 0,
@@ -185,7 +221,7 @@ class Recorder:
                 after=record.number,
                 since=None if since is None else since.number,
                 is_inferred=is_inferred,
-                git_head=find_head(self._site.worktree),
+                git_head=git_head,
             )
             self.writer.add(event, skipped, changes)
             message = self._session.read_message(row)
@@ -193,25 +229,21 @@ class Recorder:
 
     # Steps
 
-    def begin_step(self, name: str) -> Step:
-        """Begin a step of the open message, and end the one that is open; the same one again does nothing."""
+    def begin_step(self, name: str, meta: str | None) -> Step:
+        """Begin a step of the open message, beside those that are open; the same one again does nothing."""
         row = self._require_open()
         events = MessageEvents(self._journal.events_of([row.number]))
-        if self._session.position.step == name:
-            return self._session.read_step(row, events.steps[row.number, name], None)
-        if (row.number, name) in events.steps:
+        known = events.steps.get((row.number, name))
+        if known is not None and (row.number, name) not in events.step_ends:
+            return self._session.read_step(row, known, None)
+        if known is not None:
             raise InvalidInput(f"step {name!r} is already recorded in message {row.id!r}")
-        with self._take() as taken:
-            ending = self.writer.prepare_step_ending(partial(self._changes_since, taken))
-            skipped = taken.scan.skipped()
-            with taken.record(self.writer.time_s) as record:
-                if ending is not None:
-                    self.writer.add_ending(ending, record, skipped, is_inferred=True)
-                begun = Event(0, 0, STEP, message=row.number, step=name, before=record.number)
-                return self._session.read_step(row, self.writer.add(begun, skipped), None)
+        with self._take() as taken, taken.record(self.writer.time_s) as record:
+            begun = Event(0, 0, STEP, message=row.number, step=name, before=record.number, meta=meta)
+            return self._session.read_step(row, self.writer.add(begun, taken.scan.skipped()), None)
 
     def end_step(self, name: str) -> Step:
-        """End the open step; one that is ended already stays as it is."""
+        """End an open step; one that is ended already stays as it is."""
         row = self._require_open()
         events = MessageEvents(self._journal.events_of([row.number]))
         begin = events.steps.get((row.number, name))
@@ -221,8 +253,7 @@ class Recorder:
         if end is not None:
             return self._session.read_step(row, begin, end)
         with self._take() as taken:
-            ending = self.writer.prepare_step_ending(partial(self._changes_since, taken))
-            assert ending is not None
+            ending = self.writer.prepare_step_ending(row, begin, partial(self._changes_since, taken))
             with taken.record(self.writer.time_s) as record:
                 end = self.writer.add_ending(ending, record, taken.scan.skipped(), is_inferred=False)
                 return self._session.read_step(row, begin, end)
@@ -235,8 +266,13 @@ class Recorder:
             raise UnknownMessage("", f"no message is open in session {self._session.name!r}")
         return row
 
-    def _changes_since(self, taken: Capture, record: TreeRecord) -> list[Change]:
-        """List what changed since a record."""
+    def _changes_since(
+        self, taken: Capture, record: TreeRecord, until: TreeRecord | None = None
+    ) -> list[Change]:
+        """List what changed since a record, until another one or until now."""
+        if until is not None:
+            then = open_recorded(self._opened.objects, until.tree, until.facts)
+            return list_changes(open_recorded(self._opened.objects, record.tree, record.facts), then)
         if (record.tree, record.facts) == (taken.tree, taken.facts):
             return []
         rewritten = list_rewritten(taken.scan, record.tree, record.facts)

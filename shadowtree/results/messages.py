@@ -156,14 +156,24 @@ class Step(Result):
     """What it changed; empty while it is open."""
     skipped: list[Skipped] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    is_inferred: bool = False
-    """Nobody said that it was over: a later one ended it, or the end of the message."""
+    inferred: bool = False
+    """Nobody said that it was over: the end of the message ended it."""
+    meta: dict[str, Any] | None = None  # Any: the caller's JSON object
+    time_ms: int = 0
+    """When it began, in milliseconds since 1970."""
+    end_time_ms: int | None = None
+    """When it ended; None while it is open."""
+
+    @property
+    def time(self) -> datetime:
+        """When it began."""
+        return as_datetime(self.time_ms)
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON of `step`."""
-        ended = {} if self.after is None else pick(self, "after") | pick(self.patch, "files")
-        begun = {"message": self.message, "step": self.name, "before": self.before}
-        return begun | ended | pick(self, *if_any(self, "warnings"))
+        """Give the documented JSON of `step`, and of an entry of `steps` in `show`."""
+        begun = {"message": self.message, "step": self.name, **pick(self, "before", "time_ms", "meta")}
+        ended = pick(self, "after", "end_time_ms", "inferred") | pick(self.patch, "files")
+        return begun | ({} if self.after is None else ended) | pick(self, *if_any(self, "warnings"))
 
 
 @frozen
@@ -190,12 +200,20 @@ class Message(Result):
     """What it changed; empty while it is open."""
     number: int
     """Its place among all messages of the session, from 1 on."""
-    is_inferred: bool = False
+    turn: int = 1
+    """The number of its turn, from 1 on; a branch goes on counting where it leaves the line."""
+    unprotected: list[str] = field(default_factory=list)
+    """The ignored and too big files that changed meanwhile: no act brings them back."""
+    inferred: bool = False
     """Nobody said that it was over: something later ended it, or it is a burst."""
+    steps: list[Step] = field(default_factory=list)
+    """Its tool calls, in the order in which they began; they may overlap."""
     is_burst: bool = False
     """Nobody announced it: files changed, and then came to rest, or the run ended that changed them."""
     git_head: str | None = None
     """The commit that the user's repository stood at before it."""
+    git_head_after: str | None = None
+    """The commit that it stood at when the message ended."""
     parent: str | None = None
     """The id of the message that it came after; None: it was the first of its line."""
     is_out: bool = False
@@ -214,10 +232,10 @@ class Message(Result):
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON, an entry of `log`."""
         return {
-            **pick(self, "id", "session", "role", "text", "time_ms", "before", "after"),
+            **pick(self, "id", "number", "turn", "session", "role", "text", "time_ms", "before", "after"),
             "files": len(self.patch.files),
-            **pick(self, "state", "branch", "number", "meta"),
-            **pick(self, "is_inferred", "is_burst", "parent", "is_out", "is_pinned", "is_partly_reverted"),
+            **pick(self, "state", "branch", "inferred", "meta"),
+            **pick(self, "is_burst", "parent", "is_out", "is_pinned", "is_partly_reverted"),
         }
 
 
@@ -294,6 +312,8 @@ class MessageHandle(_Handle):
     __slots__ = ()
     value: Message
     id: str
+    number: int
+    turn: int
     session: str
     role: str | None
     text: str
@@ -304,6 +324,9 @@ class MessageHandle(_Handle):
     state: MessageState
     branch: str | None
     skipped: list[Skipped]
+    unprotected: list[str]
+    inferred: bool
+    steps: list[Step]
     patch: Patch
     to_dict: Callable[[], dict[str, Any]]  # Any: JSON
 

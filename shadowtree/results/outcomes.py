@@ -95,6 +95,9 @@ class Outcome(Result):
     """The command that brings back exactly the state before, files and log; None: nothing was changed."""
     diff: list[FileDiff] = field(default_factory=list)
     """How each file would differ, if a dry run was asked for that."""
+    uncertain: list[str] = field(default_factory=list)
+    """Those of the changed paths that may hold your own edits: they were changed after the last finished
+    step of a message that nobody ended."""
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON."""
@@ -103,7 +106,7 @@ class Outcome(Result):
             **pick(self, "messages", "restored", "deleted", "kept", "conflicts", "skipped"),
             **pick(self, "before", "after", "complete", "dry_run", "mode", "notes"),
             **pick(self, "redone", "head", "undone", "merged", "marked", "created", "unprotected"),
-            **pick(self, "id", "back", *turns, *if_any(self, "reverses"), *if_any(self, "diff")),
+            **pick(self, "uncertain", "id", "back", *turns, *if_any(self, "reverses"), *if_any(self, "diff")),
         }
 
 

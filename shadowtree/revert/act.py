@@ -47,6 +47,7 @@ from shadowtree.capture.rules.git_repository import find_head
 from shadowtree.capture.scan import Scan
 from shadowtree.results.messages import make_patch
 from shadowtree.results.outcomes import Outcome, Plan, PlannedChange
+from shadowtree.revert.attribution import Attribution
 from shadowtree.revert.contents import Contents, DiskState
 from shadowtree.revert.history import History, is_same_place
 from shadowtree.revert.moves import (
@@ -184,11 +185,18 @@ def prepare(act: Act, objects: Objects, root: RecordedDirectory, scan: Scan, wri
     """Work out what an act would do to the present state, which `root` is. Changes nothing."""
     session_writer, contents = act.session_writer, Contents(objects, writer)
     ending = session_writer.prepare_ending(
-        lambda record: list_changes(open_recorded(objects, record.tree, record.facts), root)
+        lambda record, until: list_changes(
+            open_recorded(objects, record.tree, record.facts),
+            root if until is None else open_recorded(objects, until.tree, until.facts),
+        ),
+        is_inferred=True,
     )
     history = History(objects, session_writer.session, root, ending)
     target = find_target(act.request, history)
-    target = replace(target, notes=[*target.notes, *_note_head(act, target)])
+    attribution = Attribution(history, target.over, target.undone)
+    if not target.is_nothing:
+        notes = [*attribution.note_ends(target.kind), *attribution.note_head(act.git_head)]
+        target = replace(target, notes=[*target.notes, *notes])
     present = DiskState(root, scan, writer)
     if act.options.files:
         merger = Merger(contents, theirs_label=target.kind if act.options.markers else None)
@@ -196,6 +204,7 @@ def prepare(act: Act, objects: Objects, root: RecordedDirectory, scan: Scan, wri
     else:
         target, plan = _without_files(target, present), PathPlan([], [], [], [])
     outcome = _foresee(act, target, plan, root, scan)
+    outcome = replace(outcome, uncertain=attribution.list_uncertain(plan.changes))
     is_move = not is_same_place(history.position, target.position)
     return Prepared(target, plan, ending, present.uncovered, contents, is_move, outcome)
 
@@ -252,7 +261,7 @@ def _add_event(
 ) -> None:
     """Add the act to the journal, and before that the end of the message that was open."""
     if prepared.ending is not None:
-        act.session_writer.add_ending(prepared.ending, before, (), is_inferred=True)
+        act.session_writer.add_ending(prepared.ending, before, (), act.git_head, is_inferred=True)
     merged = {change.path for change in prepared.plan.changes if change.is_merged}
     event = Event(
         0,
@@ -360,14 +369,6 @@ def _describe_position(
     head = last_finished(position, session.find)
     undone = [row.id for row in redoable_messages(position, session.find)]
     return {"head": None if head is None else head.id, "undone": undone}
-
-
-def _note_head(act: Act, target: Target) -> list[str]:
-    """Note that the user's repository was elsewhere at the first of the messages."""
-    then = None if target.first is None else act.session_writer.git_head_of(target.first)
-    if then is None or act.git_head is None or then == act.git_head:
-        return []
-    return [f"the repository's HEAD moved since: it was {then[:12]}, it is {act.git_head[:12]}"]
 
 
 def _without_files(target: Target, present: DiskState) -> Target:

@@ -82,7 +82,8 @@ class History:
         self.session = session
         self.root = root
         """The worktree as it is now."""
-        self._ending = ending
+        self.ending = ending
+        """How the open message would end now; None: none is open."""
         now = session.position
         self.position = Position(head=now.head, tip=now.tip, out=now.out)
         """Where the session stands once the open message is ended."""
@@ -122,9 +123,9 @@ class History:
                     MessageChanges(row.number, end.number, since, changes[end.number], end.is_inferred)
                 )
             else:
-                assert self._ending is not None
+                assert self.ending is not None
                 since = events.begins[row.number].number
-                found.append(MessageChanges(row.number, NOW, since, self._ending.changes, is_inferred=True))
+                found.append(MessageChanges(row.number, NOW, since, self.ending.changes, is_inferred=True))
         return found
 
     def end_of(self, number: int) -> Event | None:
@@ -133,9 +134,15 @@ class History:
 
     def _require_end(self, number: int, events: MessageEvents, name: str) -> Event | None:
         end = events.ends.get(number)
-        if end is None and (self._ending is None or self._ending.row.number != number):
+        if end is None and (self.ending is None or self.ending.row.number != number):
             raise StoreDamaged(f"the timeline does not say how message {name} ended")
         return end
+
+    def tree_after(self, end: Event | None) -> RecordedDirectory:
+        """Open the tree with which a message ended; None: it is open, and ends now."""
+        if end is None and self.ending is not None:
+            end = self.ending.last_step
+        return self.root if end is None or end.after is None else self.open(end.after)
 
     def limit_to_step(self, message: MessageChanges, step: str, *, is_only: bool) -> MessageChanges:
         """Count of a message only what it did from a step on, or what that step alone did."""
@@ -148,7 +155,7 @@ class History:
         before, ended = events.begins[number].before, events.ends.get(number)
         if before is None:
             raise StoreDamaged(f"the timeline has a step of message {number}, but no tree before it")
-        last = self.root if ended is None or ended.after is None else self.open(ended.after)
+        last = self.tree_after(ended)
         after = self.open(end.after) if is_only and end is not None and end.after is not None else last
         # A path that is not attributed to the message is not attributed to its step either.
         nobodys = {change.path for change in list_changes(self.open(before), last)} - paths_of([message])
@@ -174,9 +181,9 @@ class History:
         changes = self._changes_since(paths, after)
         events = self.journal.events(sorted(changes))
         since = {number: number if event.since is None else event.since for number, event in events.items()}
-        if self._ending is not None:
-            changes[NOW] = [change for change in self._ending.changes if change.path in paths]
-            since[NOW] = self._ending.begin.number
+        if self.ending is not None:
+            changes[NOW] = [change for change in self.ending.changes if change.path in paths]
+            since[NOW] = self.ending.begin.number
         listed = self._list(events, changes, {})
         return Past(listed, self.find_others(listed, since))
 
@@ -206,8 +213,8 @@ class History:
         rest: Mapping[int, list[Change]],
     ) -> list[EventChanges]:
         """List what some events did, in order; what the open message did comes last."""
-        if self._ending is not None:
-            changes = {NOW: self._ending.changes, **changes}
+        if self.ending is not None:
+            changes = {NOW: self.ending.changes, **changes}
         self.session.load([event.message for event in events.values() if event.message is not None])
         listed = []
         for number in sorted(changes):
@@ -220,8 +227,8 @@ class History:
 
     def _label(self, event: Event | None) -> str:
         if event is None:
-            assert self._ending is not None
-            return f"message {self._ending.row.id!r}"
+            assert self.ending is not None
+            return f"message {self.ending.row.id!r}"
         if event.message is not None:
             return f"message {self.session.find(event.message).id!r}"
         return f"the last {self.name_act(event)}"

@@ -68,8 +68,10 @@ class Target:
     messages: list[MessageRow] = field(default_factory=list)
     """Those undone, then those redone, each oldest first."""
     redone: list[MessageRow] = field(default_factory=list)
-    first: MessageRow | None = None
-    """The oldest message that is reversed, if only in part."""
+    over: list[MessageRow] = field(default_factory=list)
+    """The messages on the way, oldest first, those too that are reversed only in part."""
+    undone: list[MessageRow] = field(default_factory=list)
+    """Those whose changes it reverses, if only in part."""
     turns: int | None = None
     is_short: bool = False
     """Less than was requested can be done."""
@@ -273,6 +275,7 @@ def _find_unrevert(history: History, *, is_undo: bool) -> Target:
         Position(head=position.head, tip=position.tip, out=position.out),
         messages=[*undone, *redone],
         redone=redone,
+        undone=undone,
         takes_back=act.number,
         reverses=history.name_act(act),
         noted=noted,
@@ -352,7 +355,8 @@ def _follow(
         travel.position,
         messages=travel.messages,
         redone=travel.redone,
-        first=travel.messages[0] if travel.messages else None,
+        over=travel.messages,
+        undone=[*travel.back, *travel.removed],
         inferred=_find_inferred(route),
     )
 

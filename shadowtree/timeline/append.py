@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from shadowtree.base.errors import InvalidInput, StoreDamaged
-from shadowtree.base.frozen import frozen, replace
+from shadowtree.base.errors import InvalidInput
+from shadowtree.base.frozen import field, frozen, replace
 from shadowtree.base.paths import Change, RelPath, ancestors, is_among, is_file
 from shadowtree.config.settings import Settings
 from shadowtree.results.messages import Branch, Message
 from shadowtree.timeline.branches import archive, name_text, number_name
+from shadowtree.timeline.database import BEYOND
 from shadowtree.timeline.journal import Journal
-from shadowtree.timeline.position import fold, part_ways, undone_messages
+from shadowtree.timeline.position import fold, part_ways, starts_turn, undone_messages
 from shadowtree.timeline.resolve import find_exact, resolve_message
 from shadowtree.timeline.schema import (
     ACTS,
@@ -35,8 +36,12 @@ from shadowtree.timeline.session import NOBODY, MessageEvents, Session
 
 Skipped = Sequence[tuple[str, str]]
 """What a snapshot left out: paths, and why."""
-ChangesSince = Callable[[TreeRecord], list[Change]]
-"""Lists what changed from a record to the present state."""
+ChangesSince = Callable[[TreeRecord, TreeRecord | None], list[Change]]
+"""Lists what changed from a record to another one, or to the present state."""
+
+
+NO_ID = ""
+"""Stands for the id of a message to which the caller gave none."""
 
 
 @frozen
@@ -52,13 +57,15 @@ class Said:
 
 @frozen
 class Ending:
-    """What the open message changed, or its open step, worked out before anything is added to the journal."""
+    """What the open message changed, or an open step, worked out before anything is added to the journal."""
 
     row: MessageRow
     begin: Event
     changes: list[Change]
-    step: Ending | None = None
-    """The end of the message's open step, which comes first."""
+    steps: list[Ending] = field(default_factory=list)
+    """The ends of the message's open steps, which come first."""
+    last_step: Event | None = None
+    """The end of its last step, if the message ends there; None: it ends now."""
 
 
 class SessionWriter:
@@ -76,10 +83,6 @@ class SessionWriter:
         self.warnings: list[str] = []
         """What a user should know of the branches."""
 
-    def git_head_of(self, row: MessageRow) -> str | None:
-        """Tell where the user's repository stood when a message began."""
-        return MessageEvents(self.journal.events_of([row.number])).begins[row.number].git_head
-
     # Events
 
     def add(
@@ -94,7 +97,7 @@ class SessionWriter:
             session=self._session_number(),
             time_ms=self.time_ms,
             position=fold(self.session.position, event),
-            skips=self.journal.add_skips(skipped),
+            skips=event.skips or self.journal.add_skips(skipped),
         )
         added = self.journal.add_event(happened, intent=intent)
         self.journal.add_changes(added.number, changes)
@@ -114,14 +117,22 @@ class SessionWriter:
                 f"a branch is called {said.id!r} too, and can be switched to after 'branches rename' only"
             )
         number = self._session_number()
-        row = self.journal.add_message(number, said.id, said.role, said.text, said.meta, head)
+        turn = 0 if head is None else self.session.find(head).turn
+        if head is None or starts_turn(said.role):
+            turn += 1
+        row = self.journal.add_message(number, said.id, said.role, said.text, said.meta, head, turn)
         if undone:
             event = self.session.last_event
             assert event is not None, "only an act can have undone something"
             self.session.position = replace(self.session.position, tip=head)
-            self._archive(undone, event.number)
+            # With the number that the message's first event will have: `drop_message` finds them by it.
+            self._archive(undone, event.number, self.journal.last_number() + 1)
         self._limit_branches()
         return row
+
+    def drop_message(self, ending: Ending) -> bool:
+        """Remove the open message, as if it had never begun; False if others recorded something since."""
+        return self.journal.remove_message(ending.row.number, ending.begin.number)
 
     def add_act(self, act: Event, changes: Iterable[Change], intent: int | None) -> None:
         """Add an act, which says where it leads, and archive what it leaves.
@@ -133,7 +144,7 @@ class SessionWriter:
         if act.takes_back is not None:
             self._restore_branches(self.journal.event(act.takes_back).branches)
         elif left:
-            self._archive(left, event.number)
+            self._archive(left, event.number, event.number)
             self._limit_branches()
         if self._branch_changes:
             self.journal.note_branches(event.number, self._branch_changes)
@@ -146,44 +157,51 @@ class SessionWriter:
     # Endings
 
     def prepare_ending(
-        self, changes_since: ChangesSince, paths: Collection[RelPath] | None = None
+        self, changes_since: ChangesSince, paths: Collection[RelPath] | None = None, *, is_inferred: bool
     ) -> Ending | None:
-        """Work out what the open message changed, and its open step; None if no message is open.
+        """Work out what the open message changed, and its open steps; None if no message is open.
 
-        With `paths`, only what is there is the message's own.
+        With `paths`, only what is there is the message's own. If the end `is_inferred` and all steps have
+        ended, the message ends with the last of them: nobody knows who made what changed later.
         """
         row = self.session.open
         if row is None:
             return None
-        begin = MessageEvents(self.journal.events_of([row.number])).begins[row.number]
-        own = changes_since(self.journal.tree(begin.before))
-        own = self.without_acts(own if paths is None else _attribute(own, paths), begin.number)
-        return Ending(row, begin, own, self.prepare_step_ending(changes_since))
+        events = MessageEvents(self.journal.events_of([row.number]))
+        begin, last_step = events.begins[row.number], events.last_step_of(row.number) if is_inferred else None
+        until = None if last_step is None else self.journal.tree(last_step.after)
+        own = changes_since(self.journal.tree(begin.before), until)
+        own = own if paths is None else _attribute(own, paths)
+        own = self.without_acts(own, begin.number, BEYOND if last_step is None else last_step.number)
+        steps = [self.prepare_step_ending(row, step, changes_since) for step in events.open_steps(row.number)]
+        return Ending(row, begin, own, steps, last_step)
 
-    def prepare_step_ending(self, changes_since: ChangesSince) -> Ending | None:
-        """Work out what the open step of the open message changed; None if no step is open."""
-        row, step = self.session.open, self.session.position.step
-        if row is None or step is None:
-            return None
-        begin = MessageEvents(self.journal.events_of([row.number])).steps.get((row.number, step))
-        if begin is None:
-            raise StoreDamaged(f"the timeline does not say how step {step!r} of message {row.id!r} began")
-        return Ending(row, begin, changes_since(self.journal.tree(begin.before)))
+    def prepare_step_ending(self, row: MessageRow, begin: Event, changes_since: ChangesSince) -> Ending:
+        """Work out what a step that is open changed."""
+        return Ending(row, begin, changes_since(self.journal.tree(begin.before), None))
 
-    def without_acts(self, changes: list[Change], since: int) -> list[Change]:
+    def without_acts(self, changes: list[Change], since: int, until: int = BEYOND) -> list[Change]:
         """Leave out what acts of other sessions did meanwhile: it is theirs, and they can take it back."""
         acts: dict[RelPath, list[Change]] = {}
         paths = {change.path for change in changes}
         for number, change in self.journal.changes_at(paths, since, self._session_number()):
-            if self.journal.event(number).kind in ACTS:
+            if number < until and self.journal.event(number).kind in ACTS:
                 acts.setdefault(change.path, []).append(change)
         return [change for change in changes if not _is_explained(change, acts.get(change.path, []))]
 
-    def add_ending(self, ending: Ending, record: TreeRecord, skipped: Skipped, *, is_inferred: bool) -> Event:
-        """Add the end of the open message to the journal, or of the open step."""
-        if ending.step is not None:
-            self.add_ending(ending.step, record, skipped, is_inferred=True)
-        begin = ending.begin
+    def add_ending(
+        self,
+        ending: Ending,
+        record: TreeRecord,
+        skipped: Skipped,
+        git_head: str | None = None,
+        *,
+        is_inferred: bool,
+    ) -> Event:
+        """Add the end of the open message to the journal, or of an open step."""
+        for step in ending.steps:
+            self.add_ending(step, record, skipped, is_inferred=True)
+        begin, last_step = ending.begin, ending.last_step
         end = Event(
             0,
             0,
@@ -191,16 +209,29 @@ class SessionWriter:
             message=begin.message,
             step=begin.step,
             before=begin.before,
-            after=record.number,
+            after=record.number if last_step is None else last_step.after,
             since=begin.number,
             is_inferred=is_inferred,
+            git_head=git_head if last_step is None else None,
+            skips=None if last_step is None else last_step.skips,
         )
-        return self.add(end, skipped, ending.changes)
+        return self.add(end, skipped if last_step is None else (), ending.changes)
+
+    def warn_of_inferred(self, ending: Ending) -> None:
+        """Warn that nobody said that a message was over."""
+        if ending.last_step is not None:
+            consequence = "it ends with its last step, and later changes belong to no message"
+        else:
+            consequence = "it ends here, and undoing it may also undo edits you made meanwhile"
+        self.warnings.append(f"message {ending.row.id!r} was never ended: {consequence}")
 
     # Branches
 
-    def _archive(self, left: list[MessageRow], event: int) -> None:
-        """Keep messages, oldest first, that the position of the session has left by now."""
+    def _archive(self, left: list[MessageRow], event: int, new_event: int) -> None:
+        """Keep messages, oldest first, that the position of the session has left by now.
+
+        A branch that was there already is archived by `event`, a new one by `new_event`.
+        """
         session = self.session
         branches = session.branch_rows()
         for branch in branches:
@@ -215,7 +246,7 @@ class SessionWriter:
                 name_text(first.text or f"branch {first.id}"),
                 lambda name: session.find_branch(name) is not None or find_exact(session, name) is not None,
             )
-            added = self.journal.add_branch(first.session, name, kept.fork, kept.tip, event)
+            added = self.journal.add_branch(first.session, name, kept.fork, kept.tip, new_event)
             self._branch_changes.append(BranchChange(added.number, was_listed=False))
             self._has_new_branch = True
 

@@ -1,8 +1,9 @@
 """The timeline of a store: what was recorded, in SQLite, durable when a call returns.
 
 Rows are only ever added, apart from intents and packs, which are removed when they are done with, the names
-of branches, and the marks of what was forgotten. A row names objects, so it is written last: whatever it
-names is complete and durable by then, or becomes so in the same transaction (invariant 2).
+of branches, the marks of what was forgotten, and the last message, which goes if it turns out that it changed
+nothing. A row names objects, so it is written last: whatever it names is complete and durable by then, or
+becomes so in the same transaction (invariant 2).
 """
 
 from __future__ import annotations
@@ -112,6 +113,16 @@ class Journal:
             raise ForgottenTree(record.tree.hex(), record.forgotten_ms)
         return record
 
+    def trees(self, numbers: Collection[int]) -> dict[int, TreeRecord]:
+        """Give many records at once that other rows name; ForgottenTree if one was forgotten."""
+        rows = self._db.rows_of(f"{TREES.select} WHERE number IN", numbers)
+        found = {record.number: record for record in self._db.decode(decode_tree, rows)}
+        for number in numbers:
+            record = self._db.require("tree", number, found.get(number))
+            if record.forgotten_ms is not None:
+                raise ForgottenTree(record.tree.hex(), record.forgotten_ms)
+        return found
+
     def is_forgotten_tree(self, number: int) -> bool:
         """Tell whether a record that another row names was forgotten."""
         return self._require_tree(number).forgotten_ms is not None
@@ -210,13 +221,36 @@ class Journal:
         return int(rows[0][0]) if rows else 0
 
     def add_message(
-        self, session: int, id: str, role: str | None, text: str, meta: str | None, parent: int | None
+        self,
+        session: int,
+        id: str,
+        role: str | None,
+        text: str,
+        meta: str | None,
+        parent: int | None,
+        turn: int = 1,
     ) -> MessageRow:
         """Add a message at the end of its session, which must not have its id yet."""
         last = self._db.rows("SELECT max(ordinal) FROM messages WHERE session = ?", session)
         ordinal = (last[0][0] or 0) + 1
-        number = self._db.add(MESSAGES, session, ordinal, id, role, text, meta, parent)
-        return MessageRow(number, session, ordinal, id, role, text, meta, parent)
+        number = self._db.add(MESSAGES, session, ordinal, id, role, text, meta, parent, turn)
+        return MessageRow(number, session, ordinal, id, role, text, meta, parent, turn)
+
+    def remove_message(self, message: int, begin: int) -> bool:
+        """Remove a message, unless something else was recorded since it began; False: it was.
+
+        Its events go too, and the branches that its begin made.
+        """
+        others = "SELECT 1 FROM events WHERE number > ? AND message IS NOT ? LIMIT 1"
+        if self._db.rows(others, begin, message):
+            return False
+        with self._db.transaction():
+            self._db.execute("DELETE FROM changes WHERE event >= ?", begin)
+            self._db.execute("DELETE FROM branches WHERE event = ?", begin)
+            self._db.execute("DELETE FROM pins WHERE message = ?", message)
+            self._db.execute("DELETE FROM events WHERE number >= ?", begin)
+            self._db.execute("DELETE FROM messages WHERE number = ?", message)
+        return True
 
     # Events
 

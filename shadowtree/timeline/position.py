@@ -13,14 +13,12 @@ from collections.abc import Callable, Iterable, Iterator
 
 from shadowtree.base.arguments import check_count
 from shadowtree.base.errors import InvalidInput
-from shadowtree.base.frozen import field, frozen, replace
+from shadowtree.base.frozen import field, frozen
 from shadowtree.timeline.schema import (
     ACTS,
     BEGIN,
     END,
     SNAPSHOT,
-    STEP,
-    STEP_END,
     UNREVERT,
     Event,
     MessageRow,
@@ -48,8 +46,6 @@ def fold(position: Position, event: Event) -> Position:
         return Position(head=message, tip=message, open=message if event.kind == BEGIN else None, out=out)
     if event.kind == END:
         return Position(head=position.head, tip=position.tip, out=position.out)
-    if event.kind in (STEP, STEP_END):
-        return replace(position, step=event.step if event.kind == STEP else None)
     if event.kind in ACTS:
         # An act says itself where it went.
         return Position(head=event.position.head, tip=event.position.tip, out=event.position.out)
@@ -137,9 +133,9 @@ def last_finished(position: Position, find: FindMessage) -> MessageRow | None:
     return next((row for row in in_force(position, find) if row.number != position.open), None)
 
 
-def starts_turn(row: MessageRow) -> bool:
+def starts_turn(role: str | None) -> bool:
     """Tell whether a turn starts here: with a message of the user, or of nobody in particular."""
-    return row.role is None or row.role == "user"
+    return role is None or role == "user"
 
 
 def choose_undo(position: Position, turns: int, find: FindMessage) -> Travel:
@@ -157,7 +153,7 @@ def choose_undo(position: Position, turns: int, find: FindMessage) -> Travel:
         if not position.is_out(row.number):
             done += not has_begun
             has_begun = True
-        if has_begun and starts_turn(row):
+        if has_begun and starts_turn(row.role):
             has_begun = False
             if done == turns:
                 break
@@ -177,7 +173,7 @@ def choose_redo(position: Position, turns: int | None, find: FindMessage) -> Tra
     has_begun = False
     stopped_at = None
     for row in undone_messages(position, find):
-        has_begun = has_begun and not starts_turn(row)
+        has_begun = has_begun and not starts_turn(row.role)
         if position.is_out(row.number):
             continue
         if not has_begun and done == turns:

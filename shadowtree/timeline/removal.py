@@ -59,7 +59,7 @@ _BARE_TREES = f"""SELECT number, time FROM trees WHERE {IS_LIVE} AND number NOT 
     SELECT before_tree FROM events WHERE before_tree IS NOT NULL
     UNION SELECT after_tree FROM events WHERE after_tree IS NOT NULL AND NOT ({IS_WRAP})) ORDER BY number"""
 _REPLACE_CHANGE = CHANGES.insert.replace("INSERT", "INSERT OR REPLACE", 1)
-_TEXTS = {"messages": ("text", "meta", "role"), "events": ("step", "open_step")}
+_TEXTS = {"messages": ("text", "meta", "role"), "events": ("step", "meta")}
 """The columns that hold what callers said. Names of branches are made of it."""
 
 Place = tuple[str, str, int]
@@ -155,7 +155,7 @@ class RetentionRows:
     def forget_messages(self, numbers: Collection[int], time_ms: int) -> None:
         """Mark messages as forgotten, and forget what was said in them."""
         self._mark(MESSAGES, "number", numbers, forgotten=time_ms, text=b"", meta=None)
-        self._mark(EVENTS, "message", numbers, forgotten=time_ms)
+        self._mark(EVENTS, "message", numbers, forgotten=time_ms, meta=None)
         steps = f"SELECT number FROM events WHERE kind = '{STEP_END}' AND message = ?"
         self._db.execute_all(f"DELETE FROM changes WHERE event IN ({steps})", [(n,) for n in numbers])
         self._db.execute_all("DELETE FROM pins WHERE message = ?", [(number,) for number in numbers])

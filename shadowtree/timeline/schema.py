@@ -74,8 +74,6 @@ class Position:
     """The last message of the present line; after the head come the undone ones."""
     open: int | None = None
     """The message that has begun and not ended."""
-    step: str | None = None
-    """The step that has begun and not ended."""
     out: tuple[TakenOut, ...] = ()
     """Messages on the present line that are not in force, though later ones are."""
 
@@ -120,6 +118,8 @@ class MessageRow:
     """The caller's JSON object, as text."""
     parent: int | None
     """The message that was in force when it began."""
+    turn: int = 1
+    """The number of its turn on its line, from 1 on."""
     forgotten_ms: int | None = None
     """When retention took it away: of its text, its JSON and its trees nothing is left."""
 
@@ -162,6 +162,8 @@ class Event:
     """The act that an unrevert reverses."""
     skips: int | None = None
     """Where the journal keeps what the snapshot left out."""
+    meta: str | None = None
+    """The caller's JSON object of a step that began, as text."""
     forgotten_ms: int | None = None
     """When its trees were forgotten."""
     part_of: int | None = None
@@ -275,16 +277,16 @@ SESSIONS = Table("sessions", "number key, name text!", "UNIQUE (name)")
 MESSAGES = Table(
     "messages",
     "number key, session number!, ordinal number!, id text!, role text, text text!, meta text, "
-    "parent number, forgotten number",
+    "parent number, turn number!, forgotten number",
     "UNIQUE (session, id)",
     "UNIQUE (session, ordinal)",
 )
 EVENTS = Table(
     "events",
     "number key, session number!, kind word!, time number!, head number, tip number, open number, "
-    "open_step text, out bytes, message number, step text, before_tree number, after_tree number, "
-    "since number, inferred flag!, git_head text, takes_back number, skips number, forgotten number, "
-    "part_of number, branches bytes, intent number, change_count number",
+    "out bytes, message number, step text, before_tree number, after_tree number, "
+    "since number, inferred flag!, git_head text, takes_back number, skips number, meta text, "
+    "forgotten number, part_of number, branches bytes, intent number, change_count number",
 )
 CHANGES = Table(
     "changes",
@@ -383,9 +385,9 @@ def event_values(event: Event, intent: int | None) -> list[object]:
     """Return the columns of an event, in the order of `EVENTS`, but for its number."""
     stands = event.position
     out = ",".join(f"{taken.message}:{taken.newest}" for taken in stands.out).encode("ascii")
-    position = stands.head, stands.tip, stands.open, stands.step, out or None
+    position = stands.head, stands.tip, stands.open, out or None
     what = event.message, event.step, event.before, event.after, event.since
-    rest = event.is_inferred, event.git_head, event.takes_back, event.skips, event.forgotten_ms
+    rest = event.is_inferred, event.git_head, event.takes_back, event.skips, event.meta, event.forgotten_ms
     acted = event.part_of, encode_branch_changes(event.branches)
     return [event.session, event.kind, event.time_ms, *position, *what, *rest, *acted, intent]
 
@@ -393,12 +395,11 @@ def event_values(event: Event, intent: int | None) -> list[object]:
 def decode_event(row: Any) -> Event:  # Any: a row of SQLite
     """Make an event of a row of `EVENTS`."""
     columns = EVENTS.decode(row)
-    number, session, kind, time_ms, head, tip, open_, open_step, out, *rest, branches, _, _ = columns
+    number, session, kind, time_ms, head, tip, open_, out, *rest, branches, _, _ = columns
     pairs = () if out is None else (pair.split(b":") for pair in out.split(b","))
     taken = tuple(TakenOut(int(message), int(newest)) for message, newest in pairs)
     rest.append(() if branches is None else _decode_branch_changes(branches))
-    position = Position(head, tip, open_, open_step, taken)
-    return Event(number, session, kind, time_ms, position, *rest)
+    return Event(number, session, kind, time_ms, Position(head, tip, open_, taken), *rest)
 
 
 def encode_branch_changes(changes: Sequence[BranchChange]) -> bytes | None:

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from shadowtree.base.errors import ForgottenMessage, StoreDamaged, UnknownBranch
 from shadowtree.base.frozen import replace
+from shadowtree.base.paths import Change
 from shadowtree.results.messages import Branch, Message, Patch, Skipped, Step, make_patch
 from shadowtree.timeline.branches import find_branches, find_own, find_owners
 from shadowtree.timeline.journal import Journal
@@ -34,6 +35,7 @@ class Session:
         self.journal = journal
         self.name = name
         self._rows: dict[int, MessageRow] = {}
+        self._tree_ids: dict[int, str] = {}
         self._lines: dict[int, int] = {}
         """How far back each line was read, by its last message."""
 
@@ -162,7 +164,9 @@ class Session:
         self._rows.update((row.number, row) for row in rows)
         pins, first = self.journal.pins(), min(row.number for row in rows)
         events = MessageEvents(self.journal.events_of([row.number for row in rows]))
-        changes = self.journal.changes_of([event.number for event in events.ends.values()])
+        ends = [*events.ends.values(), *events.step_ends.values()]
+        changes = self.journal.changes_of([event.number for event in ends])
+        self._load_trees([*events.begins.values(), *events.steps.values(), *ends])
         on_line = {row.number for row in self._walk_to(self.position.tip, first)}
         active = {row.number for row in self._walk_to(self.position.head, first)}
         undone = on_line - active
@@ -187,9 +191,15 @@ class Session:
                 skipped=self._read_skipped(end or begin, patch),
                 patch=patch,
                 number=row.ordinal,
-                is_inferred=end is not None and end.is_inferred,
+                turn=row.turn,
+                inferred=end is not None and end.is_inferred,
+                steps=[
+                    self._make_step(row, step, ended, changes[ended.number] if ended else ())
+                    for step, ended in events.steps_of(row.number)
+                ],
                 is_burst=end is not None and end.is_inferred and end.kind == SNAPSHOT,
                 git_head=begin.git_head,
+                git_head_after=None if end is None else end.git_head,
                 parent=None if row.parent is None else self.find(row.parent).id,
                 is_out=self.position.is_out(row.number),
                 is_pinned=row.number in pins,
@@ -232,9 +242,12 @@ class Session:
 
     def read_step(self, row: MessageRow, begin: Event, end: Event | None) -> Step:
         """Make the value of a step."""
+        changes = self.journal.changes_of([end.number])[end.number] if end else ()
+        return self._make_step(row, begin, end, changes)
+
+    def _make_step(self, row: MessageRow, begin: Event, end: Event | None, changes: Iterable[Change]) -> Step:
         assert begin.step is not None
         before = self.tree_id(begin.before)
-        changes = self.journal.changes_of([end.number])[end.number] if end else []
         patch = make_patch(before, changes)
         return Step(
             name=begin.step,
@@ -244,7 +257,10 @@ class Session:
             after=self.tree_id(end.after) if end else None,
             patch=patch,
             skipped=self._read_skipped(end or begin, patch),
-            is_inferred=end is not None and end.is_inferred,
+            inferred=end is not None and end.is_inferred,
+            meta=_read_meta(begin.meta),
+            time_ms=begin.time_ms,
+            end_time_ms=None if end is None else end.time_ms,
         )
 
     def _read_skipped(self, event: Event, patch: Patch) -> list[Skipped]:
@@ -255,7 +271,15 @@ class Session:
 
     def tree_id(self, number: int | None) -> str:
         """Give the id of the tree in a record that an event names."""
+        if number in self._tree_ids:
+            return self._tree_ids[number]
         return self.journal.tree(number).tree.hex()
+
+    def _load_trees(self, events: Iterable[Event]) -> None:
+        """Read many records at once, of which each will be asked for."""
+        numbers = {number for event in events for number in (event.before, event.after) if number is not None}
+        records = self.journal.trees(numbers)
+        self._tree_ids.update((number, record.tree.hex()) for number, record in records.items())
 
 
 class _Begins(dict[int, Event]):
@@ -273,6 +297,7 @@ class MessageEvents:
         self.ends: dict[int, Event] = {}
         self.steps: dict[tuple[int, str], Event] = {}
         self.step_ends: dict[tuple[int, str], Event] = {}
+        self._step_keys: dict[int, list[tuple[int, str]]] = {}
         for event in events:
             if event.message is None:
                 raise StoreDamaged(f"the timeline does not name the message of event {event.number}")
@@ -283,8 +308,36 @@ class MessageEvents:
             if event.kind in (STEP, STEP_END):
                 if event.step is None:
                     raise StoreDamaged(f"the timeline does not name the step of event {event.number}")
-                steps = self.steps if event.kind == STEP else self.step_ends
-                steps[event.message, event.step] = event
+                key = event.message, event.step
+                if event.kind == STEP:
+                    self.steps[key] = event
+                    self._step_keys.setdefault(event.message, []).append(key)
+                elif key in self.steps:
+                    self.step_ends[key] = event
+                else:
+                    raise StoreDamaged(f"the timeline does not say how step {event.step!r} began")
+
+    def steps_of(self, message: int) -> list[tuple[Event, Event | None]]:
+        """Give how each step of a message began and ended, in the order of their beginnings."""
+        keys = self._step_keys.get(message, ())
+        return [(self.steps[key], self.step_ends.get(key)) for key in keys]
+
+    def last_step_of(self, message: int) -> Event | None:
+        """Give the end that came last of the steps of a message; None if somebody did not end one, or all."""
+        ends = self.finished_steps(message)
+        return (
+            max(ends, key=lambda end: end.number)
+            if ends and len(ends) == len(self._step_keys[message])
+            else None
+        )
+
+    def finished_steps(self, message: int) -> list[Event]:
+        """Give how the steps of a message ended that somebody said were over."""
+        return [end for _, end in self.steps_of(message) if end is not None and not end.is_inferred]
+
+    def open_steps(self, message: int) -> list[Event]:
+        """Give how the steps of a message began that have not ended."""
+        return [begin for begin, end in self.steps_of(message) if end is None]
 
 
 def require_live(row: MessageRow) -> MessageRow:

@@ -252,7 +252,7 @@ def test_what_a_body_did_is_recorded_when_it_raises(host: AsyncShadow, worktree:
         (message,) = await host.messages()
         assert message.state == "active"
         assert [each.path for each in message.patch.files] == ["a"]
-        assert not message.is_inferred
+        assert not message.inferred
 
     run(story)
 
@@ -274,7 +274,7 @@ def test_what_a_body_did_is_recorded_when_it_is_cancelled(host: AsyncShadow, wor
         (message,) = await host.messages()
         assert message.state == "active"
         assert [each.path for each in message.patch.files] == ["a"]
-        assert not message.is_inferred
+        assert not message.inferred
 
     run(story)
 

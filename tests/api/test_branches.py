@@ -300,7 +300,7 @@ def test_a_message_that_is_open_is_ended_by_a_switch(forked: Shadow, worktree: P
 
     assert_tree(worktree, AFTER["m3"])
     assert branches(forked) == {"work-on-m2": ["m2", "m3"], "work-on-m4": ["m4", "m5"]}
-    assert forked.show("m5")[0].is_inferred
+    assert forked.show("m5")[0].inferred
     forked.switch("m5")
     assert_tree(worktree, {**AFTER["m4"], "e": "5"})
 

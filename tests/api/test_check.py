@@ -359,13 +359,13 @@ def test_what_the_open_message_changed_is_not_taken_for_that_of_another(
     assert (worktree / "open").read_text() == "mine"
 
 
-def test_an_open_step_whose_begin_cannot_be_found_is_damage(recorded: Shadow, worktree: Path) -> None:
+def test_a_step_whose_begin_cannot_be_found_is_damage(recorded: Shadow, worktree: Path) -> None:
     recorded.begin("open")
-    recorded.begin_step("s1")
-    (worktree / "open").write_text("mine")
+    with recorded.step("s1"):
+        (worktree / "open").write_text("mine")
     hide(recorded, "step")
 
-    with pytest.raises(StoreDamaged, match="how step 's1' of message 'open' began"):
+    with pytest.raises(StoreDamaged, match="how step 's1' began"):
         recorded.undo()
 
     assert (worktree / "open").read_text() == "mine"

@@ -127,7 +127,7 @@ def test_a_message_that_the_next_begin_ended_is_marked_as_inferred(shadow: Shado
     shadow.begin("m2")
     shadow.end("m2")
 
-    assert [(message.id, message.is_inferred) for message in shadow.messages()] == [
+    assert [(message.id, message.inferred) for message in shadow.messages()] == [
         ("m1", True),
         ("m2", False),
     ]
@@ -336,7 +336,10 @@ def test_the_same_id_may_be_used_in_another_session(shadow: Shadow, other: Shado
         "e\u0301",
         "\u202egpj",
         "0" * 40,
-        "x^",
+        "7",
+        "x^y",
+        "@x",
+        "#x",
         "'; DROP TABLE messages; --",
     ],
     ids=lambda text: ascii(text[:20]),
@@ -527,13 +530,43 @@ def test_a_prefix_of_several_ids_lists_them(five: Shadow) -> None:
     assert set(states(five).values()) == {"active"}
 
 
+@pytest.mark.parametrize("message_id", ["@", "@~", "@~2", "@^", "#3", "m^", "^", "#1^", "@~1^^"])
+def test_a_reference_is_no_id(shadow: Shadow, worktree: Path, message_id: str) -> None:
+    for record in (shadow.begin, shadow.snapshot):
+        with pytest.raises(InvalidInput, match="refers to another message"):
+            record(message_id)
+
+    assert not shadow.is_wrapped
+
+
+def test_without_an_id_one_is_made(shadow: Shadow, worktree: Path) -> None:
+    ids = [shadow.begin().id, shadow.begin().id, shadow.snapshot().id]
+    with shadow.message(text="made too") as message:
+        ids.append(message.id)
+
+    assert [message.id for message in shadow.messages()] == ids == sorted(set(ids))
+    assert not any(message_id.isdigit() for message_id in ids)
+    assert max(map(len, ids)) <= 12
+    assert shadow.end(ids[1]).id == ids[1]
+
+
+def test_messages_are_counted_by_turns(shadow: Shadow, worktree: Path) -> None:
+    """A branch goes on counting where it leaves the line."""
+    roles = ["assistant", "user", "assistant", "tool", None, "assistant"]
+    turns = [shadow.snapshot(f"m{number}", role=role).turn for number, role in enumerate(roles)]
+    shadow.undo()
+    again = [shadow.snapshot("other", role="user").turn, shadow.snapshot("answer", role="assistant").turn]
+
+    assert (turns, again) == ([1, 2, 2, 2, 3, 3], [3, 3])
+    assert [message.turn for message in shadow.messages()] == [*turns, *again]
+    assert [message.to_dict()["turn"] for message in shadow.messages()] == [*turns, *again]
+
+
 def test_an_id_comes_before_what_else_a_name_could_mean(shadow: Shadow, worktree: Path) -> None:
-    for message_id in ("first", "#1", "@"):
-        shadow.snapshot(message_id)
     tree = shadow.snapshot("last").after
     shadow.snapshot(str(tree))
 
-    assert [shadow.show(name)[0].id for name in ("#1", "@", str(tree))] == ["#1", "@", tree]
+    assert shadow.show(str(tree))[0].id == tree
 
 
 def test_the_at_sign_names_the_last_message_in_force(five: Shadow) -> None:
@@ -771,17 +804,30 @@ def test_a_message_that_was_ended_inside_the_block_stays_as_it_was_ended(
     assert changes(named(shadow, "m1")) == {"a": "added"}
 
 
-def test_a_message_inside_another_one_ends_the_outer_one(shadow: Shadow, worktree: Path) -> None:
+def test_a_message_inside_another_one_of_the_session_is_refused(shadow: Shadow, worktree: Path) -> None:
     with shadow.message("outer"):
         make_tree(worktree, {"a": "1"})
-        with shadow.message("inner"):
+        with pytest.raises(InvalidInput, match="inside another"), shadow.message("inner"):
+            pytest.fail("it must not begin")
+        with shadow.for_session("other").message("beside"):
             make_tree(worktree, {"b": "1"})
-        make_tree(worktree, {"c": "1"})
+    with shadow.message("next"):
+        pass
 
-    assert [(m.id, changes(m), m.is_inferred) for m in shadow.messages()] == [
-        ("outer", {"a": "added"}, True),
-        ("inner", {"b": "added"}, False),
+    assert [(m.id, changes(m), m.inferred) for m in shadow.messages()] == [
+        ("outer", {"a": "added", "b": "added"}, False),
+        ("next", {}, False),
     ]
+
+
+def test_a_message_that_could_not_begin_does_not_stand_in_the_way(shadow: Shadow, worktree: Path) -> None:
+    with pytest.raises(InvalidInput), shadow.message("@"):
+        pytest.fail("it must not begin")
+
+    with shadow.message("m1"):
+        make_tree(worktree, {"a": "1"})
+
+    assert states(shadow) == {"m1": "active"}
 
 
 def test_an_undo_inside_the_block_undoes_the_message_and_the_block_ends_quietly(
@@ -828,7 +874,7 @@ def test_the_next_call_closes_the_message_of_a_process_that_died(
 
     message = named(shadow, "m1")
     assert changes(message) == {"a": "modified", "b": "added"}
-    assert message.is_inferred == (not closing.startswith("end"))
+    assert message.inferred == (not closing.startswith("end"))
 
 
 def begin_and_die(worktree: Path) -> None:
@@ -955,22 +1001,60 @@ def test_a_used_name_of_a_step_is_refused_in_the_same_message_alone(shadow: Shad
     assert shadow.begin_step("s1").message == "m2"
 
 
-def test_a_new_step_ends_the_open_one(shadow: Shadow, worktree: Path) -> None:
-    with shadow.message("m1"):
+def test_steps_may_overlap(shadow: Shadow, worktree: Path) -> None:
+    with shadow.message("m1") as message:
         shadow.begin_step("s1")
         make_tree(worktree, {"a": "1"})
         shadow.begin_step("s2")
         make_tree(worktree, {"b": "1"})
+        shadow.end_step("s1")
+        make_tree(worktree, {"c": "1"})
+        shadow.end_step("s2")
 
+    assert [(step.name, changes(step), step.inferred) for step in message.steps] == [
+        ("s1", {"a": "added", "b": "added"}, False),
+        ("s2", {"b": "added", "c": "added"}, False),
+    ]
     shadow.revert("m1", step="s2")
     assert_tree(worktree, {"a": "1"})
 
 
-def test_the_end_of_the_message_ends_the_open_step(shadow: Shadow, worktree: Path) -> None:
+def test_the_steps_of_a_message_tell_what_the_caller_said_of_them(shadow: Shadow, worktree: Path) -> None:
+    meta = {"tool": "edit", "args": ["é", None, 1.5]}
+    with shadow.message("m1"):
+        with shadow.step("s1", meta=meta):
+            make_tree(worktree, {"a": "1"})
+        with shadow.step("s2"):
+            pass
+
+    first, second = named(shadow, "m1").steps
+    assert (first.meta, second.meta) == (meta, None)
+    assert first.end_time_ms is not None
+    assert first.time_ms <= first.end_time_ms <= second.time_ms
+    assert (first.before, first.after) == (named(shadow, "m1").before, named(shadow, "m1").after)
+    assert shadow.show("m1")[0].steps == [first, second]
+
+
+@pytest.mark.parametrize("meta", [[1], {"a": {1}}, {"a": float("nan")}], ids=["list", "set", "nan"])
+def test_what_is_no_json_object_is_refused_of_a_step(shadow: Shadow, worktree: Path, meta: Any) -> None:
+    shadow.begin("m1")
+
+    with pytest.raises(InvalidInput):
+        shadow.begin_step("s1", meta=meta)
+
+    assert named(shadow, "m1").steps == []
+
+
+def test_the_end_of_the_message_ends_the_open_steps(shadow: Shadow, worktree: Path) -> None:
     shadow.begin("m1")
     shadow.begin_step("s1")
-    shadow.end("m1")
+    shadow.begin_step("s0")
+    message = shadow.end("m1")
 
+    assert [(step.name, step.inferred, step.after) for step in message.steps] == [
+        ("s1", True, message.after),
+        ("s0", True, message.after),
+    ]
     with pytest.raises(ShadowError):
         shadow.begin_step("s2")
 

@@ -388,6 +388,7 @@ def test_the_outcome_tells_what_was_done(shadow: Shadow, worktree: Path) -> None
         "marked",
         "created",
         "unprotected",
+        "uncertain",
         "id",
         "back",
     }
@@ -1061,15 +1062,15 @@ def test_restore_does_not_overwrite_what_is_ignored_now(shadow: Shadow, worktree
     assert_tree(worktree, {".gitignore": "x\n", "x": "only copy"})
 
 
-def test_a_ref_is_an_id_first_and_then_the_state_before_one(shadow: Shadow, worktree: Path) -> None:
-    for number, message_id in enumerate(("x", "x^"), 1):
+def test_a_ref_with_a_caret_is_the_state_before_a_message(shadow: Shadow, worktree: Path) -> None:
+    for number, message_id in enumerate(("x", "y"), 1):
         with shadow.message(message_id):
             make_tree(worktree, {"a": f"{number}"})
     make_tree(worktree, {"a": "now"})
 
-    shadow.restore("x^")
+    shadow.restore("y")
     assert_tree(worktree, {"a": "2"})
-    shadow.restore("x^^")
+    shadow.restore("y^")
     assert_tree(worktree, {"a": "1"})
 
 

@@ -783,7 +783,7 @@ def test_an_open_message_is_ended_first_and_marked_as_inferred(
     assert outcome.messages == ["m5"]
     assert_tree(worktree, after(4))
     message = line.messages()[-1]
-    assert (message.id, message.state, message.is_inferred) == ("m5", "undone", True)
+    assert (message.id, message.state, message.inferred) == ("m5", "undone", True)
     assert line.status().open is None
 
 

@@ -463,7 +463,22 @@ def test_a_reader_that_goes_away_is_no_drama(worktree: Path) -> None:
         process.stdout.close()
 
         assert process.stderr.read() == b""
-        assert process.wait() == 1
+        assert process.wait() == 0
+
+
+def test_a_failure_is_told_though_nobody_reads_the_result(worktree: Path) -> None:
+    """A conflict is no success, even in `shadowtree undo | head`."""
+    main(["begin", "m1"])
+    (worktree / "new.txt").write_text("by m1\n")
+    main(["end"])
+    (worktree / "new.txt").write_text("mine\n")
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([*COMMAND, "undo", "--json"], stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+
+    assert done.returncode == 13
+    assert done.stderr.startswith(b"shadowtree: 1 path in conflict")
 
 
 def test_a_full_disk_under_the_output_is_told(worktree: Path) -> None:
@@ -572,7 +587,6 @@ def _place(argument: click.Argument) -> str:
         ["-C.", "track"],
         ["-C=.", "track"],
         ["status"],
-        ["begin"],
         ["begin", "msg_1", "msg_2"],
         ["begin", "--", "-x"],
         ["begin", "-x"],

@@ -250,13 +250,67 @@ def test_a_path_outside_of_the_worktree_is_wrong_usage(terminal: Terminal, proje
     assert terminal.run_json("status")["open"] == "msg_1"
 
 
+def test_without_an_id_one_is_made_and_printed(terminal: Terminal, project: Path) -> None:
+    first = terminal.run("begin").strip()
+    second = terminal.run_json("snapshot", "-m", "a text")["message"]
+    third = terminal.run("snapshot", "-m", "another text")
+
+    ids = [message["id"] for message in terminal.run_json("log")]
+    assert ids[:2] == [first, second]
+    assert third == f"Message {ids[2]} changed nothing\n"
+    assert len(ids) == 3
+
+
+def test_a_message_that_was_never_ended_is_told_of(terminal: Terminal, project: Path) -> None:
+    terminal.run("begin", "m1")
+    (project / "z.txt").write_text("agent")
+    terminal.run("begin", "m2")
+    warning = (
+        "message 'm1' was never ended: it ends here, and undoing it may also undo edits you made meanwhile"
+    )
+    assert terminal.err == f"shadowtree: warning: {warning}\n"
+    (project / "a.txt").write_text("agent")
+    terminal.run("end")
+    assert terminal.run_json("begin", "m3")["message"] == "m3"
+    assert terminal.run_json("begin", "m4")["warnings"][0].startswith("message 'm3' was never ended")
+    terminal.run("end")
+    shown = terminal.run("revert", "m1", "--dry-run").splitlines()
+
+    assert shown[1] == "  delete    z.txt  (perhaps your own edit)"
+    assert shown[2] == "  restore   a.txt"
+    assert any("edits made before they were closed may be undone with them" in line for line in shown)
+    assert "never ended, so closed by what came after it" in terminal.run("show", "m1")
+
+
+def test_steps_are_shown_with_what_each_changed(terminal: Terminal, project: Path) -> None:
+    terminal.run("begin", "m1")
+    begun = terminal.run_json("step", "edit-1", "--meta", '{"tool": "edit"}')
+    terminal.run("step", "edit-2")
+    for name in "vwxyz":
+        (project / name).write_text("1")
+    ended = terminal.run_json("step", "edit-1", "--end")
+    terminal.run("end")
+    found = terminal.run_json("show", "m1")
+    lines = terminal.run("show", "m1").splitlines()
+
+    assert list(begun) == ["message", "step", "before"]
+    assert list(ended) == ["message", "step", "before", "after", "files"]
+    first, second = found["steps"]
+    assert (first["step"], first["meta"], first["inferred"]) == ("edit-1", {"tool": "edit"}, False)
+    assert (second["step"], second["meta"], second["inferred"]) == ("edit-2", None, True)
+    assert [file["path"] for file in first["files"]] == [*"vwxyz"]
+    assert first["time"].endswith("+00:00")
+    place = lines.index("2 steps:")
+    assert lines[place + 1] == "  edit-1  5 files  v, w, x +2 more"
+
+
 def test_the_log_is_what_the_contract_says(terminal: Terminal, project: Path) -> None:
     _record(terminal, project, 3)
 
     found = terminal.run_json("log")
 
-    keys = ["id", "session", "role", "text", "time", "before", "after", "files", "state", "branch"]
-    assert list(found[0])[:10] == keys
+    keys = ["id", "number", "turn", "session", "role", "text", "time", "before", "after", "files", "state"]
+    assert list(found[0])[:13] == [*keys, "branch", "inferred"]
     assert [entry["id"] for entry in found] == ["msg_1", "msg_2", "msg_3"]
     assert [entry["files"] for entry in found] == [1, 1, 1]
     assert found[0]["time"].endswith("+00:00")
@@ -370,7 +424,9 @@ def test_a_text_may_be_empty_or_no_utf8(terminal: Terminal) -> None:
         (["begin", "msg_2", "--meta", '{"a": NaN}'], 2, "InvalidInput"),
         (["begin", "msg_2", "--meta", '{"a":' * 100_000], 2, "InvalidInput"),
         (["begin", ""], 2, "InvalidInput"),
-        (["begin"], 2, "InvalidInput"),
+        (["begin", "@~2"], 2, "InvalidInput"),
+        (["snapshot", "#1"], 2, "InvalidInput"),
+        (["step", "edit", "--end", "--meta", "{}"], 2, "InvalidInput"),
         (["end", "--path", ""], 2, "InvalidInput"),
         (["log", "-n", "-1"], 2, "InvalidInput"),
         (["log", "-n", "many"], 2, "InvalidInput"),

@@ -26,6 +26,7 @@ LISTENER = """
 import os, select, signal, sys
 def note(number, frame):
     os.write(1, signal.Signals(number).name.encode() + b"\\n")
+open("started", "w").close()
 for name in sys.argv[1:]:
     signal.signal(getattr(signal, name), note)
 os.write(1, b"ready\\n")
@@ -81,15 +82,15 @@ def test_the_whole_run_is_one_message(project: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "said\n")
     assert done.stderr == f"shadowtree: message {message.id} changed 2 files\n"
     assert changes(message) == [("a.txt", "deleted"), ("c.txt", "added")]
-    assert (message.state, message.is_inferred) == ("active", False)
+    assert (message.state, message.inferred) == ("active", False)
 
 
 def test_its_text_is_the_command_line_unless_another_is_given(project: Path) -> None:
-    run("sh", "-c", "true")
-    run("-m", "nothing at all", "--role", "user", "--meta", '{"n": 1}', "--id", "mine", "--", "true")
+    run("sh", "-c", "touch 1; true")
+    run("-m", "nothing at all", "--role", "user", "--meta", '{"n": 1}', "--id", "mine", "--", "touch", "2")
 
     first, second = messages(project)
-    assert (first.text, first.role, first.meta) == ("sh -c true", None, None)
+    assert (first.text, first.role, first.meta) == ("sh -c 'touch 1; true'", None, None)
     assert first.id.startswith("run-2")
     assert (second.id, second.text, second.role, second.meta) == (
         "mine",
@@ -107,16 +108,24 @@ def test_it_can_be_undone_like_any_other(terminal: Terminal, project: Path) -> N
     assert_tree(project, {"a.txt": "one\n", "b.txt": "two\n"})
 
 
-def test_a_command_that_changed_nothing_is_recorded_too(project: Path) -> None:
+def test_a_command_that_changed_nothing_is_not_recorded(terminal: Terminal, project: Path) -> None:
+    """So what was undone can still be redone, and no undo is spent on nothing."""
+    run("touch", "c")
+    terminal.run("undo")
     done = run("true")
+    document = json.loads(run("--json", "true").stdout)
 
-    assert done.stderr.endswith("changed nothing\n")
-    assert len(messages(project)) == 1
+    assert done.stderr == "shadowtree: the command changed nothing, so nothing was recorded\n"
+    assert document == {"message": None, "session": "default", "files": [], "exit_code": 0, "undo": None}
+    assert [message.state for message in messages(project)] == ["undone"]
+    assert terminal.run_json("branches") == []
+    terminal.run("redo")
+    assert (project / "c").exists()
 
 
 def test_the_session_is_the_one_that_is_given_and_the_commands_own_default(project: Path) -> None:
     """What the command records by itself goes where the run is recorded."""
-    done = run("--session", "s1", "--", "sh", "-c", "echo $SHADOWTREE_SESSION")
+    done = run("--session", "s1", "--", "sh", "-c", "touch c; echo $SHADOWTREE_SESSION")
 
     assert done.stdout == "s1\n"
     assert messages(project) == []
@@ -201,7 +210,7 @@ def test_what_cannot_be_executed_leaves_no_trace(project: Path, name: str) -> No
     assert not Shadow(project).is_wrapped
 
 
-def test_what_turns_out_to_be_no_program_is_an_empty_message(project: Path) -> None:
+def test_what_turns_out_to_be_no_program_is_not_recorded(project: Path) -> None:
     """Only the system can tell, and it is asked when the message has begun."""
     (project / "broken").write_text("\0nothing that runs")
     (project / "broken").chmod(0o755)
@@ -210,7 +219,7 @@ def test_what_turns_out_to_be_no_program_is_an_empty_message(project: Path) -> N
 
     assert done.returncode == 126
     assert done.stderr.startswith("shadowtree: ./broken: Exec format error\n")
-    assert [(message.state, changes(message)) for message in messages(project)] == [("active", [])]
+    assert messages(project) == []
 
 
 def test_if_the_message_cannot_begin_the_command_is_not_run(project: Path) -> None:
@@ -250,7 +259,7 @@ def test_streams_are_the_commands(project: Path) -> None:
     done = run("--", "sh", "-c", "cat; echo talk >&2", input="typed\n")
 
     assert done.stdout == "typed\n"
-    assert done.stderr.startswith("talk\nshadowtree: message ")
+    assert done.stderr.startswith("talk\nshadowtree: ")
 
 
 @pytest.mark.parametrize(
@@ -438,7 +447,6 @@ def test_ctrl_c_ends_a_loop_of_the_shell(shell: Shell, project: Path) -> None:
     shown = shell.wait_for("the end: 130")
 
     assert "ready 2" not in shown
-    assert len(messages(project)) == 1
 
 
 def test_ctrl_z_stops_and_fg_goes_on(shell: Shell, project: Path) -> None:
@@ -461,7 +469,7 @@ def test_a_command_that_does_not_stop_keeps_the_terminal(shell: Shell, project: 
     shell.type("\x1a")
     shell.wait_for("SIGTSTP")
     shell.type("quit\n")
-    shown = shell.wait_for("changed nothing")
+    shown = shell.wait_for("changed 1 file")
 
     assert "Stopped" not in shown
 
@@ -613,7 +621,7 @@ def test_what_came_after_the_last_message_is_recorded_and_undone_too(project: Pa
 
     assert_tree(project, {"a.txt": "one\n", "b.txt": "two\n"})
     *_, rest = messages(project)
-    assert (changes(rest), rest.is_inferred, rest.text) == (
+    assert (changes(rest), rest.inferred, rest.text) == (
         [("post", "added")],
         True,
         "what the run of outer did after its last message",
@@ -729,14 +737,13 @@ def test_a_run_inside_a_run_is_a_step_of_it(terminal: Terminal, project: Path) -
     assert_tree(project, {"a.txt": "x\n", "b.txt": "two\n", "late": ""})
 
 
-def test_a_run_inside_a_step_ends_that_step(project: Path) -> None:
-    """Steps stand side by side, so what the inner one did is not the middle one's."""
+def test_a_run_inside_a_step_overlaps_with_it(project: Path) -> None:
     inner = f'{SHADOWTREE} run --id inner -- sh -c "echo x > b.txt"'
     middle = f"{SHADOWTREE} run --id middle -- sh -c '{inner}'"
     done = run("--id", "outer", "--", "sh", "-c", middle)
 
     assert "step inner of message outer changed 1 file\n" in done.stderr
-    assert "step middle of message outer, which a later one ended, changed nothing\n" in done.stderr
+    assert "step middle of message outer changed 1 file\n" in done.stderr
     assert [changes(message) for message in messages(project)] == [[("b.txt", "modified")]]
 
 
@@ -745,10 +752,8 @@ def test_a_run_inside_a_run_that_could_not_be_undone_is_not_begun(project: Path)
     inner = f"{SHADOWTREE} run --undo-on-fail -- sh -c 'echo x > b.txt; exit 5'"
     done = run("--id", "outer", "--", "sh", "-c", inner)
 
-    (message,) = messages(project)
     assert done.returncode == 2
-    assert "--undo-on-fail is not for a run inside the run of message 'outer'" in done.stderr
-    assert changes(message) == []
+    assert "--undo-on-fail cannot be used while message 'outer' is open" in done.stderr
     assert_tree(project, {"a.txt": "one\n", "b.txt": "two\n"})
 
 
@@ -767,27 +772,15 @@ def test_a_run_inside_a_run_of_another_session_is_a_message(project: Path) -> No
     assert [changes(message) for message in messages(project, session="other")] == [[("c", "added")]]
 
 
-def test_a_run_that_was_started_inside_one_that_is_over_is_a_message(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run("--id", "outer", "true")
-    monkeypatch.setenv("SHADOWTREE_RUN", json.dumps([str(project), "default", "outer"]))
-    run("--id", "later", "true")
-    monkeypatch.setenv("SHADOWTREE_RUN", "nonsense")
-    run("--id", "last", "true")
-
-    assert [message.id for message in messages(project)] == ["outer", "later", "last"]
-
-
 def test_a_message_that_the_command_begins_ends_that_of_the_run(project: Path) -> None:
     """Each change belongs to one message, and what the agent says of its work is better than what we see."""
     agent = f"echo x > a.txt; {SHADOWTREE} begin m1; echo x > b.txt; {SHADOWTREE} end m1; exit 3"
     done = run("--id", "outer", "--", "sh", "-c", agent)
 
     outer, inner = messages(project)
-    assert (changes(outer), outer.is_inferred) == ([("a.txt", "modified")], True)
+    assert (changes(outer), outer.inferred) == ([("a.txt", "modified")], True)
     assert changes(inner) == [("b.txt", "modified")]
-    assert done.stderr.endswith("message outer, which a later one ended, changed 1 file\n")
+    assert done.stderr.endswith("message outer, which was ended before the run, changed 1 file\n")
 
 
 def test_the_id_of_the_open_message_is_taken(terminal: Terminal, project: Path) -> None:
@@ -799,11 +792,68 @@ def test_the_id_of_the_open_message_is_taken(terminal: Terminal, project: Path) 
     assert [message.state for message in messages(project)] == ["open"]
 
 
-def test_a_message_that_was_left_open_is_ended_by_a_run(terminal: Terminal, project: Path) -> None:
+def test_a_run_inside_an_open_message_is_a_step_of_it(terminal: Terminal, project: Path) -> None:
+    """Named after its command, and numbered if there is one with that name."""
     terminal.run("begin", "m1")
     (project / "a.txt").write_text("by m1\n")
-    run("touch", "c")
+    run("--meta", '{"tool": "bash"}', "--", "sh", "-c", "echo x >> c")
+    done = run("--", "sh", "-c", "echo x >> c")
+    run("-m", "a text", "--", "touch", "d")
+    document = json.loads(run("--json", "--id", "mine", "--", "touch", "e").stdout)
+    terminal.run("end")
 
-    first, second = messages(project)
-    assert (first.state, first.is_inferred, changes(first)) == ("active", True, [("a.txt", "modified")])
-    assert changes(second) == [("c", "added")]
+    (message,) = messages(project)
+    assert not message.inferred
+    assert changes(message) == [("a.txt", "modified"), ("c", "added"), ("d", "added"), ("e", "added")]
+    first, *others = message.steps
+    assert (first.name, first.meta) == ("sh -c 'echo x >> c'", {"tool": "bash"})
+    assert [step.name for step in others] == ["sh -c 'echo x >> c' (2)", "a text", "mine"]
+    assert done.stderr == "shadowtree: step sh -c 'echo x >> c' (2) of message m1 changed 1 file\n"
+    assert (document["message"], document["step"], document["exit_code"]) == ("m1", "mine", 0)
+
+
+def test_a_step_ends_with_its_message_if_the_command_ends_that(terminal: Terminal, project: Path) -> None:
+    terminal.run("begin", "m1")
+    done = run("--id", "s1", "--", "sh", "-c", f"touch c; {SHADOWTREE} end; exit 3")
+
+    assert done.returncode == 3
+    assert "step s1 of message m1, which was ended before the run, changed 1 file\n" in done.stderr
+
+
+# Best effort
+
+
+def test_with_best_effort_a_command_runs_though_nothing_can_be_recorded(project: Path) -> None:
+    run("touch", "first")
+    with Lock(StoreLayout(str(Shadow(project).store)).lock, 0):
+        options = ["--best-effort", "--set", "lock_timeout=0"]
+        done = run(*options, "--", "sh", "-c", "touch c; exit 4")
+        fine = run(*options, "--", "touch", "d")
+        document = json.loads(run("--json", *options, "--undo-on-fail", "--", "false").stdout)
+
+    assert (done.returncode, fine.returncode) == (4, 0)
+    assert (project / "c").exists()
+    assert "shadowtree: warning: what the command changed is not recorded: " in fine.stderr
+    assert (document["error"], document["exit_code"], document["undo"]["error"]) == ("Locked", 1, "Locked")
+
+
+def test_with_best_effort_an_end_that_fails_is_a_warning(project: Path) -> None:
+    done = run("--best-effort", "--", "sh", "-c", "touch c; rm -rf $SHADOWTREE_HOME")
+
+    assert done.returncode == 0
+    assert "shadowtree: warning: what the command changed is not recorded: " in done.stderr
+
+
+def test_with_best_effort_a_damaged_store_stops_nobody(project: Path) -> None:
+    run("touch", "first")
+    (Shadow(project).store / "timeline.db").write_bytes(b"no database at all" * 500)
+
+    assert run("--", "touch", "c").returncode == 15
+    assert run("--best-effort", "--", "touch", "d").returncode == 0
+    assert not (project / "c").exists()
+    assert (project / "d").exists()
+
+
+def test_wrong_usage_is_wrong_with_best_effort_too(project: Path) -> None:
+    assert run("--best-effort", "--id", "@", "--", "touch", "c").returncode == 2
+    assert not (project / "c").exists()

@@ -62,6 +62,7 @@ def documents(worktree: Path, store: Path) -> list[object]:
     for session in ("default", ODD):
         with Shadow(worktree, store=store, session=session, settings=SETTINGS) as shadow:
             found += [message.to_dict() for message in shadow.messages()]
+            found += [step.to_dict() for message in shadow.messages() for step in message.steps]
             found += [branch.to_dict() for branch in shadow.branches()]
             found += [shadow.show(message.id)[0].patch.to_dict() for message in shadow.messages()]
             status = shadow.status().to_dict()

@@ -35,7 +35,7 @@ from shadowtree.daemon.client import Client, connect, find_remote
 from shadowtree.daemon.endpoint import Endpoint, Timing
 from shadowtree.daemon.launch import find_daemon
 from shadowtree.daemon.server import LOG, log_to
-from shadowtree.daemon.wire import METHODS, decode, decode_error, encode, encode_error
+from shadowtree.daemon.wire import METHODS, decode, decode_error, encode, encode_error, may_repeat
 from shadowtree.timeline.journal import Journal
 from tests.support.daemons import (
     HOLD_AT,
@@ -362,6 +362,37 @@ def test_a_store_of_its_own_is_served_to_those_who_name_it(worktree: Path, tmp_p
         assert found is not None
         with found as remote:
             assert remote.begin("m1").session == "s"
+
+
+def test_messages_and_steps_are_recorded_as_without(worktree: Path) -> None:
+    with daemon():
+        serve_kept(worktree)
+        with require(worktree) as remote:
+            made = remote.begin(None)
+            remote.begin_step("s1", meta={"tool": "edit"})
+            remote.begin_step("s2")
+            make_tree(worktree, {"a": "1"})
+            remote.end_step("s1")
+            remote.end_step("s2")
+            make_tree(worktree, {"b": "mine"})
+            second = remote.begin("m2", role="assistant")
+            remote.end("m2")
+            first, _ = remote.show(made.id)
+            outcome = remote.undo(2)
+
+    assert second.warnings == [
+        f"message {made.id!r} was never ended: "
+        "it ends with its last step, and later changes belong to no message"
+    ]
+    assert [(step.name, step.meta) for step in first.steps] == [("s1", {"tool": "edit"}), ("s2", None)]
+    assert (second.turn, outcome.deleted) == (1, ["a"])
+    assert_tree(worktree, {"b": "mine"})
+
+
+@pytest.mark.parametrize("method", ["begin", "end"])
+def test_a_call_without_an_id_is_not_made_twice(method: str) -> None:
+    assert not may_repeat(method, [None], {})
+    assert may_repeat(method, ["m1"], {})
 
 
 # What is served

@@ -418,7 +418,7 @@ class Actor(Recorder):
         story = [happening for happening in story if happening.number >= min(over, default=0)]
         if step is not None:
             first = chosen[0]
-            after = first.after or self.see()
+            after = first.after or self.find_end(session, self.see())
             own = next(happening for happening in story if happening.message == first.id)
             nobodys = modelled.compare(first.before, after).keys() - own.changes.keys()
             later = modelled.compare(first.steps[step], after)

@@ -53,7 +53,7 @@ class Recorder(World):
         seen = self.see()
         message = session.messages[session.open]
         recorded = shadow.end(message.id, paths=paths)
-        self.end_open(session, seen, paths)
+        self.end_open(session, seen, paths, is_inferred=False)
         assert recorded.after is not None
         self.take(recorded.after, seen)
         assert_patch(recorded.patch.files, message.changes)
@@ -101,18 +101,20 @@ class Recorder(World):
             return
         message = session.messages[session.open]
         seen = self.see()
-        if session.step is not None and self.random.random() < 0.5:
-            ended = shadow.end_step(session.step)
-            assert_patch(ended.patch.files, modelled.compare(message.steps[session.step], seen))
+        if session.open_steps and self.random.random() < 0.6:
+            name = self.random.choice(session.open_steps)
+            ended = shadow.end_step(name)
+            assert_patch(ended.patch.files, modelled.compare(message.steps[name], seen))
             assert ended.after is not None
             self.take(ended.after, seen)
-            session.step = None
+            session.open_steps.remove(name)
+            message.last_step, message.last_step_number = seen, self.tick(session, seen)
         else:
             name = f"s{len(message.steps)}"
             self.take(shadow.begin_step(name).before, seen)
-            session.step = name
+            session.open_steps.append(name)
             message.steps[name] = seen
-        self.tick(session, seen)
+            self.tick(session, seen)
 
     def track(self) -> None:
         """Take a snapshot of no message; another process that looks at everything finds the same."""

@@ -131,40 +131,58 @@ class World:
         session.last, session.last_number = seen, self.clock
         return self.clock
 
-    def end_open(self, session: Session, seen: Seen, only: list[str] | None = None) -> None:
+    def end_open(
+        self, session: Session, seen: Seen, only: list[str] | None = None, *, is_inferred: bool = True
+    ) -> None:
         if session.open is None:
             return
         message = session.messages[session.open]
-        message.after = seen
-        message.ended = self.foresee_end(session, seen, only)
+        message.after = self.find_end(session, seen, is_inferred=is_inferred)
+        message.ended = self.foresee_end(session, seen, only, is_inferred=is_inferred)
         assert message.ended is not None
         message.changes = message.ended.changes
-        message.ended.number = self.tick(session, seen)
+        message.ended.number = self.tick(session, message.after)
+        if message.after is not seen:
+            session.last_number = message.last_step_number
         session.story.append(message.ended)
-        session.open = session.step = None
+        session.open = None
+        session.open_steps.clear()
         if only is not None:
             # What a step of it did to other paths is nobody's; the model does not go into that.
             message.steps.clear()
 
-    def foresee_end(self, session: Session, seen: Seen, only: list[str] | None = None) -> Happening | None:
+    def find_end(self, session: Session, seen: Seen, *, is_inferred: bool = True) -> Seen:
+        """Give the state with which the open message ends: now, or with the last of steps that all ended."""
+        message = session.messages[session.open or ""]
+        is_at_step = is_inferred and message.last_step is not None and not session.open_steps
+        return message.last_step or seen if is_at_step else seen
+
+    def foresee_end(
+        self, session: Session, seen: Seen, only: list[str] | None = None, *, is_inferred: bool = True
+    ) -> Happening | None:
         if session.open is None:
             return None
         message = session.messages[session.open]
-        changes = modelled.compare(message.before, seen)
+        end = self.find_end(session, seen, is_inferred=is_inferred)
+        changes = modelled.compare(message.before, end)
         if only is not None:
             changes = modelled.attribute(changes, only)
-        changes = self.without_acts(session, changes, message.began)
+        until = None if end is seen else message.last_step_number
+        changes = self.without_acts(session, changes, message.began, until)
         return Happening(self.clock + 1, message.began, changes, message.id)
 
-    def without_acts(self, session: Session, changes: modelled.Changes, since: int) -> modelled.Changes:
+    def without_acts(
+        self, session: Session, changes: modelled.Changes, since: int, until: int | None = None
+    ) -> modelled.Changes:
         """Leave out what nobody but acts of the other session did."""
         left = dict(changes)
+        others = [
+            happening
+            for happening in self.others_story(session)
+            if happening.message is None and since < happening.number < (until or self.clock + 1)
+        ]
         for path, change in changes.items():
-            acts = [
-                happening.changes[path]
-                for happening in self.others_story(session)
-                if happening.message is None and happening.number > since and path in happening.changes
-            ]
+            acts = [happening.changes[path] for happening in others if path in happening.changes]
             states = [change[0], *(new for old, new in acts if old != new)]
             olds = [old for old, new in acts if old != new]
             if olds == states[:-1] and states[-1] == change[1]:

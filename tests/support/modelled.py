@@ -296,6 +296,9 @@ class Message:
     after: Seen | None = None
     changes: Changes = field(default_factory=dict)
     steps: dict[str, Seen] = field(default_factory=dict)
+    last_step: Seen | None = None
+    """The state when a step of it ended last."""
+    last_step_number: int = 0
     ended: Happening | None = None
 
 
@@ -354,7 +357,7 @@ class Session:
         """Acts and the unreverts that took them back: what lies between does not count any more."""
         self.place = Place()
         self.open: str | None = None
-        self.step: str | None = None
+        self.open_steps: list[str] = []
         self.last: Seen | None = None
         """The state last known to it."""
         self.last_number = 0

@@ -325,9 +325,9 @@ def test_an_event_is_given_back_as_it_was_added(journal: Journal, path: Path) ->
             2,
             STEP_END,
             1_700_000_000_123,
-            Position(head=1, tip=2, open=3, step="st\udcffep", out=(TakenOut(1, 2), TakenOut(11, 120))),
+            Position(head=1, tip=2, open=3, out=(TakenOut(1, 2), TakenOut(11, 120))),
             message=4,
-            step="édit",
+            step="st\udcffep",
             before=5,
             after=6,
             since=7,
@@ -335,12 +335,13 @@ def test_an_event_is_given_back_as_it_was_added(journal: Journal, path: Path) ->
             git_head="0" * 40,
             takes_back=8,
             skips=9,
+            meta='{"é": 1}',
         ),
         intent=10,
     )
 
     assert plain == Event(1, 1, WRAP, 5, Position())
-    assert full.position == Position(1, 2, 3, "st\udcffep", (TakenOut(1, 2), TakenOut(11, 120)))
+    assert full.position == Position(1, 2, 3, (TakenOut(1, 2), TakenOut(11, 120)))
     assert reopened(path, lambda other: list(other.events([1, 2]).values())) == [plain, full]
     assert journal.event(2) == full
     assert journal.event(2).is_inferred is True
@@ -1275,7 +1276,7 @@ def fill(journal: Journal) -> None:
     [
         ("UPDATE messages SET text = x'ff'", lambda journal: journal.message(1)),
         ("UPDATE messages SET id = 7 WHERE number = 40", lambda journal: journal.last_messages(1, 20)),
-        ("UPDATE events SET open_step = 'text'", lambda journal: journal.event(1)),
+        ("UPDATE events SET meta = 'text'", lambda journal: journal.event(1)),
         ("UPDATE events SET out = x''", lambda journal: journal.event(1)),
         ("UPDATE events SET out = x'37'", lambda journal: journal.last_event(1)),
         ("UPDATE events SET out = x'373a'", lambda journal: journal.events([1])),

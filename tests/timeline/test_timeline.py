@@ -87,7 +87,7 @@ def result(travel: Travel) -> tuple[list[int], int | None, int]:
 
 # fold
 
-OPEN = Position(head=4, tip=4, open=4, step="s")
+OPEN = Position(head=4, tip=4, open=4)
 BACK = Position(head=2, tip=4)
 
 
@@ -101,22 +101,19 @@ def test_a_snapshot_makes_its_message_head_and_tip(start: Position) -> None:
     assert fold(start, event(SNAPSHOT, 5)) == Position(head=5, tip=5)
 
 
-def test_an_end_closes_the_message_and_its_step_and_moves_nothing() -> None:
+def test_an_end_closes_the_message_and_moves_nothing() -> None:
     assert fold(OPEN, event(END, 4)) == Position(head=4, tip=4)
 
 
-def test_a_step_opens_and_closes_in_the_open_message() -> None:
-    begun = fold(Position(head=4, tip=4, open=4), event(STEP, 4, step="build"))
-
-    assert begun == Position(head=4, tip=4, open=4, step="build")
-    assert fold(begun, event(STEP, 4, step="test")) == Position(head=4, tip=4, open=4, step="test")
-    assert fold(begun, event(STEP_END, 4, step="build")) == Position(head=4, tip=4, open=4)
+def test_steps_begin_and_end_in_the_open_message_and_move_nothing() -> None:
+    assert fold(OPEN, event(STEP, 4, step="build")) == OPEN
+    assert fold(OPEN, event(STEP_END, 4, step="build")) == OPEN
 
 
 @pytest.mark.parametrize("kind", ACTS)
 @pytest.mark.parametrize("start", [Position(), OPEN, BACK], ids=["nothing", "open", "undone"])
 def test_an_act_says_itself_where_it_went_and_leaves_nothing_open(kind: str, start: Position) -> None:
-    said = Position(head=1, tip=3, open=8, step="x")
+    said = Position(head=1, tip=3, open=8)
 
     assert fold(start, event(kind, to=said)) == Position(head=1, tip=3)
 
@@ -256,7 +253,7 @@ def test_ways_part_at_the_last_message_that_both_have(
     [(None, True), ("user", True), ("assistant", False), ("tool", False), ("User", False), ("", False)],
 )
 def test_a_turn_starts_with_the_user_or_with_nobody(role: str | None, is_start: bool) -> None:
-    assert starts_turn(row(1, None, role)) is is_start
+    assert starts_turn(role) is is_start
 
 
 # undo
@@ -1020,7 +1017,6 @@ class Story:
         self.active: list[int] = []
         self.undone: list[int] = []
         self.is_open = False
-        self.step: str | None = None
 
     def happen(self, what: str | tuple[str, int]) -> None:
         if isinstance(what, tuple):
@@ -1042,13 +1038,12 @@ class Story:
         self._fold(event(kind, number))
         self.active.append(number)
         self.undone = []
-        self.is_open, self.step = kind == BEGIN, None
+        self.is_open = kind == BEGIN
 
     def _go_on(self, what: str) -> None:
         kind = {"end": END, "step": STEP, "step end": STEP_END}[what]
         self._fold(event(kind, self.active[-1], step="build"))
         self.is_open = what != "end"
-        self.step = "build" if what == "step" else None
 
     def _travel(self, way: str, count: int) -> None:
         line = self.active + self.undone
@@ -1076,7 +1071,7 @@ class Story:
 
     def _act(self, head: int | None) -> None:
         self._fold(event(REVERT, to=Position(head=head, tip=self.position.tip)))
-        self.is_open, self.step = False, None
+        self.is_open = False
 
     def _fold(self, happened: Event) -> None:
         self.position = fold(self.position, happened)
@@ -1095,7 +1090,6 @@ def test_the_fold_comes_to_where_a_plain_list_of_messages_does(
         assert numbers(list(walk_back(story.position.head, find)))[::-1] == story.active
         assert numbers(undone_messages(story.position, find)) == story.undone
         assert story.position.open == (story.active[-1] if story.is_open else None)
-        assert story.position.step == story.step
 
 
 class Turns:
@@ -1158,7 +1152,7 @@ class Turns:
         turns: list[list[int]] = [[]]
         for place in range(start, stop):
             number = self.line[place]
-            if starts_turn(self.rows[number]):
+            if starts_turn(self.rows[number].role):
                 turns.append([])
             if number not in self.out:
                 turns[-1].append(place)

@@ -127,7 +127,7 @@ def test_a_burst_is_a_finished_message_marked_as_inferred(wrapped: Shadow, workt
 
     assert changes(message) == [("a", "modified"), ("c", "added")]
     assert message is not None
-    assert (message.state, message.is_inferred, message.is_burst) == ("active", True, True)
+    assert (message.state, message.inferred, message.is_burst) == ("active", True, True)
     assert message.text == "by somebody"
     assert message.to_dict()["inferred"] is True
 

@@ -57,11 +57,12 @@ _PATHS = Option(
     help="Only PATH was changed by the message; may be repeated",
 )
 _END = Option(["--end", "is_end"], is_flag=True, help="The step is over")
+_STEP_META = Option(["--meta"], metavar="JSON", help="A JSON object of your own, kept with the step")
 
-begin = command(params=[Argument(["id"]), *_DESCRIPTION])(record.begin)
+begin = command(params=[Argument(["id"], required=False), *_DESCRIPTION])(record.begin)
 end = command(params=[Argument(["id"], required=False, shell_complete=complete_message), _PATHS])(record.end)
-snapshot = command(params=[Argument(["id"]), *_DESCRIPTION])(record.snapshot)
-step = command(params=[Argument(["name"]), _END])(record.step)
+snapshot = command(params=[Argument(["id"], required=False), *_DESCRIPTION])(record.snapshot)
+step = command(params=[Argument(["name"]), _END, _STEP_META])(record.step)
 track = command()(record.track)
 run = command(
     params=[
@@ -69,6 +70,7 @@ run = command(
         *_DESCRIPTION,
         Option(["--id"], metavar="ID", help="The id of the message; a new one is made up by default"),
         Option(["--undo-on-fail"], is_flag=True, help="Undo what the command changed if it fails"),
+        Option(["--best-effort"], is_flag=True, help="Run the command even if nothing can be recorded"),
     ],
     # What comes after the first word of the command is not ours, options least of all.
     context_settings={"allow_interspersed_args": False},

@@ -119,6 +119,7 @@ def show(shared: Shared, id: str) -> None:
         "files": message.patch.files,
         "diff": diffs,
         "skipped": message.skipped,
+        "steps": message.steps,
     }
     lines = render_message(message, diffs, now_ms=now_ms(), escape_content=sys.stdout.isatty())
     emit(document, lines, utf8=True)

@@ -8,13 +8,15 @@ from shadowtree.cli.format import GAP, align_rows, count, cut, describe_age, esc
 from shadowtree.cli.output import paint
 from shadowtree.cli.views.graph import Point, draw_graph
 from shadowtree.cli.views.status import LETTERS, describe_diff, join_renames, list_skipped, render_diff
-from shadowtree.results.messages import BlameEntry, Branch, FileDiff, Message
+from shadowtree.results.messages import BlameEntry, Branch, FileDiff, Message, Step
 
 LineCount = tuple[int, int] | None
 """How many lines a message added and removed; None: not counted."""
 
 _MARKS = {"open": "*", "active": "*", "undone": "o", "archived": "."}
 """What stands for a message in its lane, unless it is the head or was reverted alone."""
+_NAMED = 3
+"""How many paths of a step are named."""
 _MAX_BRANCH, _MAX_NAME = 24, 32
 """How many columns of a branch's name are shown beside messages, and of a name or an id elsewhere."""
 
@@ -82,9 +84,23 @@ def render_message(
         yield _describe_files(message) + " changed" if diffs else "Nothing changed"
     yield from _list_files(diffs)
     yield from list_skipped(message.skipped, "not protected")
+    yield from _list_steps(message.steps)
     if diffs:
         yield ""
         yield from render_diff(diffs, escape_content=escape_content)
+
+
+def _list_steps(steps: Sequence[Step]) -> Iterator[str]:
+    """Give a row for each step: its name, how much it changed, and the first of these paths."""
+    if not steps:
+        return
+    yield f"{count(len(steps), 'step')}:"
+    rows = []
+    for step in steps:
+        paths = [escape(changed.path) for changed in step.patch.files]
+        named = ", ".join(paths[:_NAMED]) + (f" +{len(paths) - _NAMED} more" if len(paths) > _NAMED else "")
+        rows.append((escape(step.name), "open" if step.after is None else count(len(paths), "file"), named))
+    yield from (f"  {row}" for row in join_rows(rows, "<><"))
 
 
 def _make_point(message: Message, heads: Mapping[str, Message]) -> Point:
@@ -141,8 +157,11 @@ def _describe_circumstances(message: Message, now_ms: int) -> Iterator[str]:
         yield "pinned"
     if message.is_burst:
         yield "inferred from changes that nobody announced"
-    elif message.is_inferred:
-        yield "ended by what came after it"
+    elif message.inferred:
+        yield "never ended, so closed by what came after it"
+    old, new = message.git_head, message.git_head_after
+    if old is not None and new is not None and old != new:
+        yield f"git HEAD moved from {old[:12]} to {new[:12]}"
 
 
 def _list_files(diffs: Sequence[FileDiff]) -> Iterator[str]:

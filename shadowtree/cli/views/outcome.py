@@ -178,9 +178,19 @@ def _list_deeds(outcome: Outcome) -> Iterator[tuple[str, str, Sequence[str]]]:
 
 
 def _list_paths(outcome: Outcome) -> Iterator[str]:
-    deeds = _list_deeds(outcome)
-    changed = sorted((path, f"{deed:8}", colour) for deed, colour, paths in deeds for path in paths)
-    return list_first(changed, lambda each: f"  {paint(each[2], each[1])}  {escape(each[0])}")
+    """List what happens to each path; first come those that may hold the user's own edits."""
+    deeds, uncertain = _list_deeds(outcome), set(outcome.uncertain)
+    changed = [(path not in uncertain, path, deed, colour) for deed, colour, paths in deeds for path in paths]
+    if not any(is_certain for is_certain, *_ in changed):
+        # Of all of them the notes tell.
+        uncertain.clear()
+
+    def render(each: tuple[bool, str, str, str]) -> str:
+        _, path, deed, colour = each
+        doubt = "  (perhaps your own edit)" if path in uncertain else ""
+        return f"  {paint(colour, f'{deed:8}')}  {escape(path)}{doubt}"
+
+    return list_first(sorted(changed), render)
 
 
 def _list_marked(outcome: Outcome) -> Iterator[str]:
