@@ -118,7 +118,7 @@ class Check:
         """The journaled packs whose rows are damaged, as they are."""
         self.objects = Objects(self.layout.objects, journaled=lambda: reversed(self.journaled))
         self.reach = Reach(self.objects)
-        self.lost_of: dict[int, frozenset[bytes]] = {}
+        self.lost_of: dict[int, set[bytes]] = {}
         """For each live tree, by its number, what it needs and is lost."""
         self.hurt_events: set[int] = set()
         """The events whose trees or changes need something that is lost."""
@@ -280,12 +280,10 @@ class Check:
                 if number is not None:
                     events_of_tree.setdefault(number, set()).add(event.number)
         hurt: dict[bytes, set[int]] = {}
-        for record in timeline.live_trees:
-            lost = self.reach.lost_of_tree(record.tree) | self.reach.lost_of_tree(record.facts)
-            lost |= set(filter(self.reach.is_lost, record.blobs_beside))
-            self.lost_of[record.number] = lost
+        self.lost_of = self.reach.find_lost(timeline.live_trees)
+        for tree, lost in self.lost_of.items():
             for id in lost:
-                hurt.setdefault(id, set()).update(events_of_tree.get(record.number, ()))
+                hurt.setdefault(id, set()).update(events_of_tree.get(tree, ()))
         for number, change in timeline.changes():
             # What an act found as it should be is on the disk; it need not be stored.
             if timeline.is_forgotten(number) or change.old == change.new:

@@ -141,7 +141,7 @@ class Repair:
             return
         paths: dict[RelPath, set[bytes]] = {}
         for record in timeline.live_trees:
-            for path, id in reach.paths_of(record.tree):
+            for path, id in reach.list_paths(record.tree):
                 paths.setdefault(path, set()).add(id)
         found: dict[bytes, bytes] = {}
         with Cursor(self._worktree) as cursor:
