@@ -33,7 +33,6 @@ from shadowtree.check.objects import (
     Reach,
     ends_with_checksum,
     find_pack_fault,
-    hash_at,
     list_entries,
     list_packs,
     open_pack,
@@ -253,7 +252,7 @@ class Check:
             return 0
         with closing(pack):
             for id, offset, _ in pack.entries():
-                if hash_at(pack, offset) != id:
+                if pack.hash_at(offset) != id:
                     self._damaged.add(id)
                     bad += 1
                 self._read_copies += 1

@@ -28,7 +28,6 @@ from shadowtree.store.git_format import (
     TreeRow,
     decode_rows,
     encode_pack_index,
-    hash_source,
     pack_header,
 )
 from shadowtree.store.objects import Objects
@@ -124,14 +123,6 @@ def ends_with_checksum(path: str) -> bool:
         return file.read() == digest.digest()
 
 
-def hash_at(pack: Pack, offset: int) -> bytes | None:
-    """Give the id of what is at a place in a pack; None: it cannot be read."""
-    try:
-        return hash_source(pack.read_at(offset))
-    except (StoreDamaged, StoreFailed):
-        return None
-
-
 def rebuild_index(directory: str, name: str) -> tuple[bytes, bool]:
     """Make the index of a pack from the pack itself; tell whether it names all that should be in it.
 
@@ -142,7 +133,7 @@ def rebuild_index(directory: str, name: str) -> tuple[bytes, bool]:
     with closing(Pack.with_index(path, encode_pack_index([], bytes(20)))) as bare:
         known = _name_entries(path, list(_scan_entries(bare)))
         for id, offset, _ in list_entries(directory, name):
-            if id not in known and hash_at(bare, offset) == id:
+            if id not in known and bare.hash_at(offset) == id:
                 known[id] = (id, offset, _measure(bare, offset)[1])
         count = int.from_bytes(bare.pread(8, 4), "big")
         end = bare.pread(max(0, bare.size - 20), 20)
@@ -156,7 +147,7 @@ def _name_entries(path: str, found: list[tuple[int, int]]) -> dict[bytes, PackEn
     while 0 < len(left) < count:
         count = len(left)
         with closing(Pack.with_index(path, encode_pack_index(sorted(known.values()), bytes(20)))) as pack:
-            named = [(hash_at(pack, offset), offset, crc) for offset, crc in left]
+            named = [(pack.hash_at(offset), offset, crc) for offset, crc in left]
         known.update({id: (id, offset, crc) for id, offset, crc in named if id is not None})
         left = [(offset, crc) for id, offset, crc in named if id is None]
     return known

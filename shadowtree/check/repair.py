@@ -15,7 +15,7 @@ from shadowtree.base.errors import ShadowError, StoreDamaged, StoreFailed
 from shadowtree.base.frozen import replace
 from shadowtree.base.paths import RelPath
 from shadowtree.check.check import Check, Subject, check_once, find_hurt
-from shadowtree.check.objects import PackFault, hash_at, open_pack, rebuild_index
+from shadowtree.check.objects import PackFault, open_pack, rebuild_index
 from shadowtree.check.timeline import OF_SQLITE, TimelineRows, rewrite_timeline
 from shadowtree.results.reports import CheckReport
 from shadowtree.store.directory import HEAD_REF, begin_ref, mend, proves_to_belong
@@ -282,7 +282,7 @@ class Repair:
             return
         with closing(pack):
             for id, offset, _ in pack.entries():
-                if id in writer or hash_at(pack, offset) != id or is_elsewhere(id):
+                if id in writer or pack.hash_at(offset) != id or is_elsewhere(id):
                     continue
                 kind, size, pieces = pack.read_at(offset)
                 if kind == b"blob":
