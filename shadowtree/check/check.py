@@ -165,7 +165,7 @@ class Check:
     def _check_files(self) -> None:
         self.files = list(list_files(self.layout.store, passes_closed=True))
         for file in self.files:
-            name = file.name or "."
+            name, path = file.name or ".", os.path.join(self.layout.store, file.name)
             if file.is_of_others:
                 self._add("permissions", name, f"user {file.owner} owns {name}")
             if not file.is_plain:
@@ -177,13 +177,10 @@ class Check:
                 self._add_harmless("leftover", name, f"{name} was left behind by a process that died")
             elif not file.is_known:
                 self._add_harmless("unknown", name, f"{name} does not belong to a store")
-            elif file.is_derived and not file.is_closed and not self._has_checksum(file):
+            elif file.is_derived and not file.is_closed and not ends_with_checksum(path):
                 self._add_harmless("derived", name, f"{name} {ALTERED}; git can do without it")
         for file in find_lone_indexes(self.layout.store, self.files):
             self._add_harmless("leftover", file.name, f"{file.name} is an index without its pack")
-
-    def _has_checksum(self, file: StoreFile) -> bool:
-        return ends_with_checksum(os.path.join(self.layout.store, file.name))
 
     def _check_small_files(self) -> None:
         faults = dict(find_faults(self.layout.store, self.worktree))

@@ -135,7 +135,10 @@ class Repacker:
 
     def choose(self, most: int | None = None) -> Job | None:
         """Choose the part for which most waits, if rewriting it is worth it, and weighs at most so much."""
-        sizes = {part: self._weigh_waiting(part) for part in self._waiting}
+        sizes = {
+            part: sum(self._fresh_in[id].stored_size(id) or 0 for id in ids)
+            for part, ids in self._waiting.items()
+        }
         for part in sorted(sizes, key=lambda part: -sizes[part]):
             weight = sizes[part] + (weigh(part) if part is not None else 0)
             is_worth = part is None or self._is_due(part)
@@ -147,10 +150,6 @@ class Repacker:
         """Take what waits for a part, the oldest of it if that is too much at once."""
         waiting = self._waiting.get(part, [])
         return Job(() if part is None else (part,), tuple(waiting[-self._limits.job_objects :]))
-
-    def _weigh_waiting(self, part: Pack | None) -> int:
-        """Tell how many bytes wait for a part."""
-        return sum(self._fresh_in[id].stored_size(id) or 0 for id in self._waiting.get(part, ()))
 
     def choose_stale(self, *, is_thorough: bool) -> Job | None:
         """Choose a part that holds what is not live, or what waits; or tiny parts to be joined."""
