@@ -227,7 +227,10 @@ class Reach(Walker):
         return {record.number: self._lost_of(record) for record in records}
 
     def _look_at(self, tree: bytes, rows: list[TreeRow]) -> None:
-        lost = {id for mode, _, id in rows if mode != TREE_MODE and self.is_lost(id)}
+        blobs = {id for mode, _, id in rows if mode != TREE_MODE}
+        for id in blobs - self.reached:
+            self.is_lost(id)
+        lost = blobs & self.lost.keys()
         if lost:
             self._hurt[tree] = lost
         for mode, _, id in rows:

@@ -144,9 +144,9 @@ def measure_claims(
         for id in record.blobs_beside:
             claim(id)
     sums: dict[Claimant, int] = {}
-    for each, claimant in claimant_of.items():
-        if claimant != _SHARED:
-            sums[claimant] = sums.get(claimant, 0) + _weigh(objects, each)
+    for id, owner in claimant_of.items():
+        if owner != _SHARED:
+            sums[owner] = sums.get(owner, 0) + _weigh(objects, id)
     return sums
 
 
