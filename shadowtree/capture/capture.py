@@ -23,8 +23,7 @@ from shadowtree.capture.stat_cache import StatCache
 from shadowtree.config.settings import Settings
 from shadowtree.results.messages import Skipped, Watching
 from shadowtree.store.objects import Objects, Scratch
-from shadowtree.store.pack_writer import PackWriter
-from shadowtree.store.repack import part_size
+from shadowtree.store.pack_writer import PackWriter, part_size
 from shadowtree.system import disk
 from shadowtree.system.syscalls import free_bytes
 from shadowtree.timeline.schema import TreeRecord

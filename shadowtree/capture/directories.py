@@ -63,8 +63,6 @@ class Directory:
         self.excluded: list[bytes] = []
         """What the rules leave out, sorted."""
         self.skipped: list[tuple[bytes, str]] = []
-        self.tracked: list[bytes] = []
-        """Names that are covered only because an index tracks them."""
         self.missing: list[bytes] = []
         """Paths below it that an index tracks and the rules leave out, and that are not there."""
         self.linked: list[bytes] = []

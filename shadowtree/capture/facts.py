@@ -7,7 +7,6 @@ directory NAME, and these blobs tell of the directory itself, each left out when
                    `directory`         it is there, though the tree has no entry for it
                    `modes 664 775`     the permission bits of plain and of executable files here
                    `mode 600 NAME`     the bits of one file that has others
-                   `tracked NAME`      covered only because an index tracks it
                    `missing PATH`      tracked by an index and not there; the rules alone would leave it out
                    `skipped NAME/WHY`  left out though the rules would have covered it
     %gitignore   the text of its `.gitignore` that was in force, when the tree does not hold just that
@@ -48,7 +47,6 @@ class DirectoryFacts:
     plain_mode: int = _PLAIN
     exec_mode: int = _EXEC
     modes: dict[bytes, int] = field(default_factory=dict)
-    tracked: frozenset[bytes] = frozenset()
     missing: frozenset[bytes] = frozenset()
     skipped: dict[bytes, str] = field(default_factory=dict)
 
@@ -114,7 +112,6 @@ def encode_directory(directory: Directory, *, has_entry: bool) -> bytes:
     """Tell of one directory; `has_entry`: the tree has an entry for it. Empty if there is nothing to tell."""
     records = [] if has_entry else [b"directory"]
     records += _encode_modes(directory)
-    records += [b"tracked " + name for name in directory.tracked]
     records += [b"missing " + path for path in directory.missing]
     records += [b"skipped %b/%b" % (name, reason.encode()) for name, reason in sorted(directory.skipped)]
     return b"".join([record + b"\0" for record in records])
@@ -147,7 +144,6 @@ def decode_directory(content: bytes, of: str) -> DirectoryFacts:
     """Read what is recorded of one directory."""
     is_directory, plain, executable = False, _PLAIN, _EXEC
     modes: dict[bytes, int] = {}
-    tracked: set[bytes] = set()
     missing: set[bytes] = set()
     skipped: dict[bytes, str] = {}
     try:
@@ -160,8 +156,6 @@ def decode_directory(content: bytes, of: str) -> DirectoryFacts:
             elif key == b"mode":
                 mode, _, name = value.partition(b" ")
                 modes[name] = int(mode, 8) & 0o777
-            elif key == b"tracked":
-                tracked.add(value)
             elif key == b"missing":
                 missing.add(value)
             elif key == b"skipped":
@@ -171,9 +165,7 @@ def decode_directory(content: bytes, of: str) -> DirectoryFacts:
                 raise ValueError(key)
     except ValueError as error:
         raise StoreDamaged(f"facts {of} cannot be read") from error
-    return DirectoryFacts(
-        is_directory, plain, executable, modes, frozenset(tracked), frozenset(missing), skipped
-    )
+    return DirectoryFacts(is_directory, plain, executable, modes, frozenset(missing), skipped)
 
 
 def leave_out(content: bytes, names: Collection[bytes], reason: str, *, has_entry: bool) -> bytes:
@@ -188,8 +180,8 @@ def leave_out(content: bytes, names: Collection[bytes], reason: str, *, has_entr
         if key == b"skipped":
             skipped.setdefault(value.partition(b"/")[0], record)
             continue
-        name = value.partition(b" ")[2] if key == b"mode" else value
-        if record not in records and not (key in (b"mode", b"tracked") and name in names):
+        is_of_one = key == b"mode" and value.partition(b" ")[2] in names
+        if record not in records and not is_of_one:
             records.append(record)
     records += [skipped[name] for name in sorted(skipped)]
     return b"".join([record + b"\0" for record in records])

@@ -78,8 +78,7 @@ class Lister:
         directory.missing = policy.find_missing(names)
         directory.subdirectories.sort()
         directory.excluded.sort()
-        directory.tracked.sort()
-        depends = directory.excluded or directory.skipped or directory.tracked or directory.missing
+        depends = directory.excluded or directory.skipped or directory.missing
         if depends or mode in (EXCLUDED, HEAVY):
             directory.tracked_key = policy.tracked_key
         _note_files(directory, files, cached, self._rule_files.tombstones.blobs)
@@ -111,7 +110,7 @@ class Lister:
             directory.skipped.append((name, problem))
             return None
         if verdict == TRACKED:
-            directory.tracked.append(name)
+            directory.tracked_key = policy.tracked_key
         return status
 
 

@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_VERSION = 4
+_VERSION = 5
 _MARSHAL_VERSION = 4
 """The layout of plain values is the same in every Python that knows this version."""
 _WAL_PAGES = 64
@@ -48,7 +48,6 @@ _FIELDS = (
     "subdirectories",
     "excluded",
     "skipped",
-    "tracked",
     "missing",
     "ignore_stamp",
     "ignore_text",

@@ -33,7 +33,6 @@ from shadowtree.check.objects import (
     Reach,
     ends_with_checksum,
     find_pack_fault,
-    hash_at,
     list_entries,
     list_packs,
     open_pack,
@@ -118,7 +117,7 @@ class Check:
         """The journaled packs whose rows are damaged, as they are."""
         self.objects = Objects(self.layout.objects, journaled=lambda: reversed(self.journaled))
         self.reach = Reach(self.objects)
-        self.lost_of: dict[int, frozenset[bytes]] = {}
+        self.lost_of: dict[int, set[bytes]] = {}
         """For each live tree, by its number, what it needs and is lost."""
         self.hurt_events: set[int] = set()
         """The events whose trees or changes need something that is lost."""
@@ -166,7 +165,7 @@ class Check:
     def _check_files(self) -> None:
         self.files = list(list_files(self.layout.store, passes_closed=True))
         for file in self.files:
-            name = file.name or "."
+            name, path = file.name or ".", os.path.join(self.layout.store, file.name)
             if file.is_of_others:
                 self._add("permissions", name, f"user {file.owner} owns {name}")
             if not file.is_plain:
@@ -178,13 +177,10 @@ class Check:
                 self._add_harmless("leftover", name, f"{name} was left behind by a process that died")
             elif not file.is_known:
                 self._add_harmless("unknown", name, f"{name} does not belong to a store")
-            elif file.is_derived and not file.is_closed and not self._has_checksum(file):
+            elif file.is_derived and not file.is_closed and not ends_with_checksum(path):
                 self._add_harmless("derived", name, f"{name} {ALTERED}; git can do without it")
         for file in find_lone_indexes(self.layout.store, self.files):
             self._add_harmless("leftover", file.name, f"{file.name} is an index without its pack")
-
-    def _has_checksum(self, file: StoreFile) -> bool:
-        return ends_with_checksum(os.path.join(self.layout.store, file.name))
 
     def _check_small_files(self) -> None:
         faults = dict(find_faults(self.layout.store, self.worktree))
@@ -253,7 +249,7 @@ class Check:
             return 0
         with closing(pack):
             for id, offset, _ in pack.entries():
-                if hash_at(pack, offset) != id:
+                if pack.hash_at(offset) != id:
                     self._damaged.add(id)
                     bad += 1
                 self._read_copies += 1
@@ -280,12 +276,10 @@ class Check:
                 if number is not None:
                     events_of_tree.setdefault(number, set()).add(event.number)
         hurt: dict[bytes, set[int]] = {}
-        for record in timeline.live_trees:
-            lost = self.reach.lost_of_tree(record.tree) | self.reach.lost_of_tree(record.facts)
-            lost |= set(filter(self.reach.is_lost, record.blobs_beside))
-            self.lost_of[record.number] = lost
+        self.lost_of = self.reach.find_lost(timeline.live_trees)
+        for tree, lost in self.lost_of.items():
             for id in lost:
-                hurt.setdefault(id, set()).update(events_of_tree.get(record.number, ()))
+                hurt.setdefault(id, set()).update(events_of_tree.get(tree, ()))
         for number, change in timeline.changes():
             # What an act found as it should be is on the disk; it need not be stored.
             if timeline.is_forgotten(number) or change.old == change.new:

@@ -14,29 +14,30 @@ from hashlib import sha1
 
 from shadowtree.base.errors import ShadowError, StoreDamaged, StoreFailed
 from shadowtree.base.frozen import frozen
-from shadowtree.base.paths import RelPath
+from shadowtree.base.paths import RelPath, join
 from shadowtree.store.git_format import (
     INDEX_MAGIC,
     KIND_NAMES,
-    MODE_TREE,
     OFS_DELTA,
     PACK_HEADER_SIZE,
     PACK_INDEX_IDS,
     PACK_INDEX_SIZE,
     REF_DELTA,
+    TREE_MODE,
     PackEntry,
-    TreeEntry,
+    TreeRow,
+    decode_rows,
     encode_pack_index,
-    hash_source,
     pack_header,
 )
 from shadowtree.store.objects import Objects
 from shadowtree.store.packs import Pack
+from shadowtree.store.walk import Walker
 from shadowtree.system import disk
+from shadowtree.timeline.schema import TreeRecord
 
 ALTERED = "is not what was written: its checksum differs"
 _CHUNK = 1 << 20
-_NOTHING: frozenset[bytes] = frozenset()
 
 
 # What is stored
@@ -122,14 +123,6 @@ def ends_with_checksum(path: str) -> bool:
         return file.read() == digest.digest()
 
 
-def hash_at(pack: Pack, offset: int) -> bytes | None:
-    """Give the id of what is at a place in a pack; None: it cannot be read."""
-    try:
-        return hash_source(pack.read_at(offset))
-    except (StoreDamaged, StoreFailed):
-        return None
-
-
 def rebuild_index(directory: str, name: str) -> tuple[bytes, bool]:
     """Make the index of a pack from the pack itself; tell whether it names all that should be in it.
 
@@ -140,7 +133,7 @@ def rebuild_index(directory: str, name: str) -> tuple[bytes, bool]:
     with closing(Pack.with_index(path, encode_pack_index([], bytes(20)))) as bare:
         known = _name_entries(path, list(_scan_entries(bare)))
         for id, offset, _ in list_entries(directory, name):
-            if id not in known and hash_at(bare, offset) == id:
+            if id not in known and bare.hash_at(offset) == id:
                 known[id] = (id, offset, _measure(bare, offset)[1])
         count = int.from_bytes(bare.pread(8, 4), "big")
         end = bare.pread(max(0, bare.size - 20), 20)
@@ -154,7 +147,7 @@ def _name_entries(path: str, found: list[tuple[int, int]]) -> dict[bytes, PackEn
     while 0 < len(left) < count:
         count = len(left)
         with closing(Pack.with_index(path, encode_pack_index(sorted(known.values()), bytes(20)))) as pack:
-            named = [(hash_at(pack, offset), offset, crc) for offset, crc in left]
+            named = [(pack.hash_at(offset), offset, crc) for offset, crc in left]
         known.update({id: (id, offset, crc) for id, offset, crc in named if id is not None})
         left = [(offset, crc) for id, offset, crc in named if id is None]
     return known
@@ -196,88 +189,83 @@ def _measure(pack: Pack, offset: int) -> tuple[int, int]:
 # What is needed
 
 
-class Reach:
-    """Walks recorded trees and remembers what is lost: missing, or not what its name says.
+class Reach(Walker):
+    """Walks recorded trees, past what is lost: missing, or not what its name says.
 
     Trees are read and hashed, since they have to be walked, each once, however many share it. Of a blob it is
     asked whether an index names it, and whether it is one of those that are known to be damaged.
     """
 
     def __init__(self, objects: Objects, damaged: Collection[bytes] = ()) -> None:
-        self._objects = objects
+        super().__init__(objects)
         self._damaged = damaged
-        self._whole: set[bytes] = set()
-        """Trees and blobs of which nothing is lost."""
-        self._hurt: dict[bytes, frozenset[bytes]] = {}
-        """What is lost of a tree, for those of which something is."""
+        self._above: dict[bytes, list[bytes]] = {}
+        """The trees that hold a tree."""
+        self._hurt: dict[bytes, set[bytes]] = {}
+        """What is lost of a tree, at any depth once it is spread, for those of which something is."""
         self.lost: dict[bytes, str] = {}
         """Every object that is needed and not stored, and why it is not."""
 
-    def lost_of_tree(self, tree: bytes) -> frozenset[bytes]:
-        """Give what is lost of a tree: itself, or what is below it."""
-        # Depth first without recursion: a tree may be as deep as a path is long.
-        pending = [tree]
-        while pending:
-            current = pending[-1]
-            entries = None if self._is_known(current) else self._read(current)
-            below = [entry.id for entry in entries or () if entry.mode == MODE_TREE]
-            unknown = [id for id in below if not self._is_known(id)]
-            if unknown:
-                pending += unknown
-                continue
-            pending.pop()
-            if entries is not None:
-                self._settle(current, entries)
-        return self._hurt.get(tree, _NOTHING)
-
-    def _is_known(self, tree: bytes) -> bool:
-        return tree in self._whole or tree in self._hurt
-
-    def _read(self, tree: bytes) -> list[TreeEntry] | None:
+    def read(self, tree: bytes) -> list[TreeRow]:
+        """Read and check a tree; of one that is lost there is nothing to walk."""
         try:
-            return self._objects.read_tree(tree)
+            rows = super().read(tree)
+            decode_rows(rows, tree.hex())
         except StoreDamaged as error:
             self.lost[tree] = error.what
-            self._hurt[tree] = frozenset([tree])
-            return None
+            self._hurt[tree] = {tree}
+            return []
+        return rows
 
-    def _settle(self, tree: bytes, entries: list[TreeEntry]) -> None:
-        lost: set[bytes] = set()
-        for entry in entries:
-            if entry.mode == MODE_TREE:
-                lost |= self._hurt.get(entry.id, _NOTHING)
-            elif self.is_lost(entry.id):
-                lost.add(entry.id)
+    def find_lost(self, records: Collection[TreeRecord]) -> dict[int, set[bytes]]:
+        """Walk recorded trees; give by their numbers what is lost of each."""
+        for record in records:
+            for root in (record.tree, record.facts):
+                for _, tree, rows in self.walk(root):
+                    self._look_at(tree, rows)
+        self._spread()
+        return {record.number: self._lost_of(record) for record in records}
+
+    def _look_at(self, tree: bytes, rows: list[TreeRow]) -> None:
+        blobs = {id for mode, _, id in rows if mode != TREE_MODE}
+        for id in blobs - self.reached:
+            self.is_lost(id)
+        lost = blobs & self.lost.keys()
         if lost:
-            self._hurt[tree] = frozenset(lost)
-        else:
-            self._whole.add(tree)
+            self._hurt[tree] = lost
+        for mode, _, id in rows:
+            if mode == TREE_MODE:
+                self._above.setdefault(id, []).append(tree)
+
+    def _spread(self) -> None:
+        """Let what is lost of a tree be lost of those above it too."""
+        waiting = list(self._hurt)
+        while waiting:
+            tree = waiting.pop()
+            for above in self._above.get(tree, ()):
+                known = self._hurt.setdefault(above, set())
+                if not known >= self._hurt[tree]:
+                    known |= self._hurt[tree]
+                    waiting.append(above)
+
+    def _lost_of(self, record: TreeRecord) -> set[bytes]:
+        beside = set(filter(self.is_lost, record.blobs_beside))
+        return beside.union(*(self._hurt.get(root, ()) for root in (record.tree, record.facts)))
 
     def is_lost(self, blob: bytes) -> bool:
         """Tell whether a blob is not stored, as far as indexes tell."""
-        if blob in self._whole:
-            return False
-        if blob in self.lost:
-            return True
-        is_damaged = blob in self._damaged
-        # There may be another copy that is whole.
-        if (is_damaged or not self._objects.is_listed(blob)) and not self._objects.prove(blob):
-            self.lost[blob] = f"blob {blob.hex()} is {'damaged' if is_damaged else 'missing'}"
-            return True
-        self._whole.add(blob)
-        return False
+        if self.is_new(blob):
+            is_damaged = blob in self._damaged
+            # There may be another copy that is whole.
+            if (is_damaged or not self._objects.is_listed(blob)) and not self._objects.prove(blob):
+                self.lost[blob] = f"blob {blob.hex()} is {'damaged' if is_damaged else 'missing'}"
+        return blob in self.lost
 
-    def paths_of(self, tree: bytes) -> Iterator[tuple[RelPath, bytes]]:
+    def list_paths(self, root: bytes) -> Iterator[tuple[RelPath, bytes]]:
         """Give the paths at which a tree holds lost blobs, with their ids."""
-        pending = [(b"", tree)]
-        while pending:
-            path, current = pending.pop()
-            # Where nothing is lost, there is nothing to look for; a tree that is lost itself says nothing.
-            if current not in self._hurt or current in self.lost:
-                continue
-            for entry in self._objects.read_tree(current):
-                name = path + b"/" + entry.name if path else entry.name
-                if entry.mode == MODE_TREE:
-                    pending.append((name, entry.id))
-                elif entry.id in self.lost:
-                    yield RelPath(name), entry.id
+        # Where nothing is lost, there is nothing to look for; a tree that is lost itself says nothing.
+        walker = Walker(self._objects, lambda id: id in self._hurt and id not in self.lost)
+        for path, _, rows in walker.walk(root):
+            for mode, name, id in rows:
+                if mode != TREE_MODE and id in self.lost:
+                    yield join(path, name), id

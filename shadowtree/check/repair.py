@@ -15,7 +15,7 @@ from shadowtree.base.errors import ShadowError, StoreDamaged, StoreFailed
 from shadowtree.base.frozen import replace
 from shadowtree.base.paths import RelPath
 from shadowtree.check.check import Check, Subject, check_once, find_hurt
-from shadowtree.check.objects import PackFault, hash_at, open_pack, rebuild_index
+from shadowtree.check.objects import PackFault, open_pack, rebuild_index
 from shadowtree.check.timeline import OF_SQLITE, TimelineRows, rewrite_timeline
 from shadowtree.results.reports import CheckReport
 from shadowtree.store.directory import HEAD_REF, begin_ref, mend, proves_to_belong
@@ -141,7 +141,7 @@ class Repair:
             return
         paths: dict[RelPath, set[bytes]] = {}
         for record in timeline.live_trees:
-            for path, id in reach.paths_of(record.tree):
+            for path, id in reach.list_paths(record.tree):
                 paths.setdefault(path, set()).add(id)
         found: dict[bytes, bytes] = {}
         with Cursor(self._worktree) as cursor:
@@ -282,7 +282,7 @@ class Repair:
             return
         with closing(pack):
             for id, offset, _ in pack.entries():
-                if id in writer or hash_at(pack, offset) != id or is_elsewhere(id):
+                if id in writer or pack.hash_at(offset) != id or is_elsewhere(id):
                     continue
                 kind, size, pieces = pack.read_at(offset)
                 if kind == b"blob":

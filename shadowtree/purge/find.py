@@ -18,8 +18,9 @@ from shadowtree.capture.facts import ANYTHING, IGNORE_BLOB, RULES_BLOB, SUBTREE_
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.rules.sources import OWN_IGNORE
 from shadowtree.purge.rewrite import Eraser, Hit
-from shadowtree.store.git_format import MODE_TREE, blob_id
+from shadowtree.store.git_format import blob_id
 from shadowtree.store.objects import Scratch
+from shadowtree.store.walk import Walker
 
 _COMMON = frozenset({blob_id(b""), blob_id(ANYTHING)})
 """Contents that are nobody's secret: that of an empty file, and the rule that stands for purged ones."""
@@ -176,16 +177,8 @@ class _Search:
 
     def find_holding(self, text: bytes) -> tuple[frozenset[bytes], frozenset[bytes]]:
         """Give the contents that hold a text, and those that cannot be read."""
-        blobs = set(self._beside)
-        trees = {record.tree for record in self._live}
-        waiting = list(trees)
-        while waiting:
-            for entry in self._objects.read_tree(waiting.pop()):
-                if entry.mode != MODE_TREE:
-                    blobs.add(entry.id)
-                elif entry.id not in trees:
-                    trees.add(entry.id)
-                    waiting.append(entry.id)
+        walker = Walker(self._objects)
+        blobs = self._beside.union(*(walker.list_blobs(record.tree) for record in self._live))
         holding, unread = set(), set()
         for blob in sorted(blobs):
             end = b""

@@ -29,8 +29,9 @@ from shadowtree.capture.facts import (
     encode_rules,
     leave_out,
 )
-from shadowtree.store.git_format import MODE_FILE, MODE_TREE, TreeEntry, encode_tree
+from shadowtree.store.git_format import MODE_FILE, MODE_TREE, TREE_MODE, TreeEntry, encode_tree
 from shadowtree.store.objects import Objects
+from shadowtree.store.walk import Walker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -138,16 +139,12 @@ class Eraser:
     def _list_hits(self, directory: _Directory, name: bytes) -> Iterator[Hit]:
         """List the files and links at a name and below it, with their contents."""
         entry = directory.entries.get(name)
-        if entry is None:
-            yield RelPath(name), b""
+        if entry is None or entry.mode != MODE_TREE:
+            yield RelPath(name), b"" if entry is None else entry.id
             return
-        waiting = [(RelPath(name), entry)]
-        while waiting:
-            path, entry = waiting.pop()
-            if entry.mode != MODE_TREE:
-                yield path, entry.id
-            else:
-                waiting += [(join(path, sub.name), sub) for sub in self._objects.read_tree(entry.id)]
+        # The same directory may be there twice, at two paths.
+        for path, _, rows in Walker(self._objects, lambda _: True).walk(entry.id, RelPath(name)):
+            yield from [(join(path, sub), id) for mode, sub, id in rows if mode != TREE_MODE]
 
     def _erase_facts(
         self, directory: _Directory, below: dict[bytes, Erased], *, is_emptied: bool

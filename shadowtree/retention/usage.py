@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from shadowtree.base.errors import UnknownName
-from shadowtree.base.paths import ROOT, RelPath, join, to_text
+from shadowtree.base.paths import RelPath, join, to_text
 from shadowtree.capture.capture import Site
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.results.reports import PathFigure, SessionFigure, Usage
-from shadowtree.store.git_format import EMPTY_TREE, MODE_TREE
+from shadowtree.store.git_format import EMPTY_TREE, TREE_MODE
 from shadowtree.store.objects import Objects
+from shadowtree.store.walk import Walker
 from shadowtree.timeline.schema import TreeRecord
 
 Claimant = int | None
@@ -62,7 +63,7 @@ class PathSizes:
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
-        self._seen: set[bytes] = set()
+        self._walker = Walker(objects)
         self._figures: dict[_Place, tuple[int, int]] = {}
         self.total = 0
         """All of it together, with what facts take."""
@@ -70,43 +71,33 @@ class PathSizes:
     @property
     def packed(self) -> int:
         """How many bytes packs of all of it have, with their indexes: much of that if objects are tiny."""
-        return self.total + _INDEX_ENTRY * len(self._seen)
+        return self.total + _INDEX_ENTRY * len(self._walker.reached)
 
     def add(self, records: Iterable[TreeRecord]) -> None:
         """Weigh all that recorded trees need; what several need counts where the first one has it."""
         for record in records:
-            if self._add(record.tree, (ROOT, False)):
-                self._add_below(record.tree, is_files=True)
-            if self._add(record.facts, None):
-                self._add_below(record.facts, is_files=False)
-            for blob in record.blobs_beside:
-                self._add(blob, None)
+            for path, tree, rows in self._walker.walk(record.tree):
+                self._count(tree, (path, False))
+                for mode, name, id in rows:
+                    if mode != TREE_MODE and self._walker.is_new(id):
+                        self._count(id, (join(path, name), True))
+            for _, tree, rows in self._walker.walk(record.facts):
+                self._count(tree)
+                self.add_others(id for mode, _, id in rows if mode != TREE_MODE)
+            self.add_others(record.blobs_beside)
 
     def add_others(self, ids: Iterable[bytes]) -> None:
         """Weigh objects that are needed though no tree has them."""
-        for id in ids:
-            self._add(id, None)
+        for id in filter(self._walker.is_new, ids):
+            self._count(id)
 
-    def _add_below(self, root: bytes, *, is_files: bool) -> None:
-        waiting = [(ROOT, root)]
-        while waiting:
-            above, tree = waiting.pop()
-            for entry in self._objects.read_tree(tree):
-                path, is_file = join(above, entry.name), entry.mode != MODE_TREE
-                if self._add(entry.id, (path, is_file) if is_files else None) and not is_file:
-                    waiting.append((path, entry.id))
-
-    def _add(self, wanted: bytes, place: _Place | None) -> bool:
-        """Count an object, and a version of its place if it has one; False if it was counted already."""
-        if wanted in self._seen:
-            return False
-        self._seen.add(wanted)
-        size = _weigh(self._objects, wanted)
+    def _count(self, id: bytes, place: _Place | None = None) -> None:
+        """Count an object, and a version of its place if it has one."""
+        size = _weigh(self._objects, id)
         self.total += size
         if place is not None:
             before, versions = self._figures.get(place, (0, 0))
             self._figures[place] = before + size, versions + 1
-        return True
 
     def list_largest(self, count: int) -> list[PathFigure]:
         """List the files and listings that take most."""
@@ -135,25 +126,27 @@ def measure_claims(
     with all below it. So a tree is read twice at most, however many others have it.
     """
     claimant_of: dict[bytes, Claimant] = {}
+    claimant: Claimant = None
+
+    def claim(id: bytes) -> bool:
+        known = claimant_of.get(id, claimant)
+        if id in claimant_of and known in (claimant, _SHARED):
+            return False
+        claimant_of[id] = claimant if known == claimant else _SHARED
+        return True
+
+    walker = Walker(objects, claim)
     for record, claimants in owned:
         claimant = next(iter(claimants)) if len(claimants) == 1 else _SHARED
-        waiting = [
-            (record.tree, True),
-            (record.facts, True),
-            *((blob, False) for blob in record.blobs_beside),
-        ]
-        while waiting:
-            wanted, is_tree = waiting.pop()
-            known = claimant_of.get(wanted, claimant)
-            if wanted in claimant_of and known in (claimant, _SHARED):
-                continue
-            claimant_of[wanted] = claimant if known == claimant else _SHARED
-            if is_tree:
-                waiting += [(entry.id, entry.mode == MODE_TREE) for entry in objects.read_tree(wanted)]
+        for root in (record.tree, record.facts):
+            for id in walker.list_blobs(root):
+                claim(id)
+        for id in record.blobs_beside:
+            claim(id)
     sums: dict[Claimant, int] = {}
-    for each, claimant in claimant_of.items():
-        if claimant != _SHARED:
-            sums[claimant] = sums.get(claimant, 0) + _weigh(objects, each)
+    for id, owner in claimant_of.items():
+        if owner != _SHARED:
+            sums[owner] = sums.get(owner, 0) + _weigh(objects, id)
     return sums
 
 

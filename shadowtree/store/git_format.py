@@ -72,9 +72,13 @@ PACK_INDEX_SIZE = PACK_INDEX_IDS + 40
 _MANY_IDS = Struct("20s" * 256)
 _LARGE_OFFSET = 0x8000_0000
 
-_ENTRY = re.compile(rb"[0-7]+ [^\0]+\0.{20}", re.DOTALL)
-"""One entry of a tree."""
-_ID_SIZE = 20
+TreeRow = tuple[bytes, bytes, bytes]
+"""One entry of a tree as it stands there: mode, name, id."""
+TREE_MODE = b"40000"
+"""The mode of a directory there."""
+_ROW = re.compile(rb"([0-7]+) ([^\0]+)\0(.{20})", re.DOTALL)
+_ROW_FRAME = 22
+"""How many bytes a row has beside mode and name."""
 
 
 PackEntry = tuple[bytes, int, int]
@@ -198,41 +202,37 @@ def _tree_order(entry: TreeEntry) -> bytes:
 
 def decode_tree(content: bytes, of: str) -> list[TreeEntry]:
     """Read a tree object and check it: known modes, possible names, git's order, nothing twice."""
+    return decode_rows(list_tree(content, of), of)
+
+
+def decode_rows(rows: list[TreeRow], of: str) -> list[TreeEntry]:
+    """Do the same with the rows of a tree."""
     entries: list[TreeEntry] = []
-    position, end = 0, len(content)
     last_key = b""
-    while position < end:
-        space = content.find(b" ", position)
-        zero = content.find(b"\0", space)
-        mode = _MODES.get(content[position:space])
-        name = content[space + 1 : zero]
-        entry = TreeEntry(name, mode or 0, content[zero + 1 : zero + 21])
-        if space < 0 or zero < 0 or mode is None or len(entry.id) != 20 or not _is_possible_name(name):
+    for text, name, id in rows:
+        mode = _MODES.get(text)
+        if mode is None or b"/" in name or name in (b".", b"..") or is_forbidden(name):
             raise StoreDamaged(f"tree {of} has an entry that cannot be: {name!r}")
+        entry = TreeEntry(name, mode, id)
         key = _tree_order(entry)
         if key <= last_key:
             raise StoreDamaged(f"tree {of} is not in order at {name!r}")
         entries.append(entry)
         last_key = key
-        position = zero + 21
     if len({entry.name for entry in entries}) != len(entries):
         raise StoreDamaged(f"tree {of} has a name twice")
     return entries
 
 
-def _is_possible_name(name: bytes) -> bool:
-    return bool(name) and b"/" not in name and name not in (b".", b"..") and not is_forbidden(name)
-
-
-def list_tree(content: bytes, of: str) -> list[tuple[bool, bytes]]:
-    """List a tree for who walks a whole store and makes no file of what it finds: is it a tree, and its id.
+def list_tree(content: bytes, of: str) -> list[TreeRow]:
+    """List the rows of a tree for who walks a whole store and makes no file of what it finds.
 
     Nothing is checked but that it is a tree.
     """
-    rows = _ENTRY.findall(content)
-    if sum(map(len, rows)) != len(content):
+    rows: list[TreeRow] = _ROW.findall(content)
+    if sum([len(mode) + len(name) for mode, name, _ in rows]) + _ROW_FRAME * len(rows) != len(content):
         raise StoreDamaged(f"tree {of} is none")
-    return [(row.startswith(b"40000 "), row[-_ID_SIZE:]) for row in rows]
+    return rows
 
 
 def encode_commit(tree: bytes, parents: Sequence[bytes], time_s: int, text: bytes) -> bytes:

@@ -20,6 +20,7 @@ from io import BufferedRandom, FileIO
 
 from shadowtree.base.errors import StoreFailed
 from shadowtree.base.frozen import frozen
+from shadowtree.base.limits import PackLimits
 from shadowtree.store.git_format import (
     INDEX_SUFFIX,
     KEEP_SUFFIX,
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 _BUFFER_SIZE = 1 << 20
+_PARTS = 8
+"""About how many parts a store has..."""
+_LARGEST_PART = 8 << 20
+"""...unless that makes them larger than this: to rewrite one takes a quarter of a second."""
 INCOMING_PREFIX = "tmp_pack_"
 """What the name of a pack begins with while it comes in: no row has such a name, and no holder of the lock
 takes it for one of a dead process before it is old."""
@@ -66,6 +71,11 @@ class PackFile:
     def index(self) -> str:
         """The name of its index there; `git gc` removes whatever ends with `.idx` and has no pack."""
         return f"{self.temporary}-index"
+
+
+def part_size(total: int, limits: PackLimits) -> int:
+    """Tell how many bytes a part should have where all together have `total`."""
+    return max(limits.part_bytes, min(total // _PARTS, _LARGEST_PART))
 
 
 class PackWriter:
@@ -209,9 +219,15 @@ class _Part:
             self._buffer += bytes(PACK_HEADER_SIZE)
         return self.size
 
-    def appending(self) -> _Appending:
+    @contextmanager
+    def appending(self) -> Iterator[int]:
         """Give where the next entry begins; if the body raises, the part is as it was before."""
-        return _Appending(self)
+        offset = self.start()
+        try:
+            yield offset
+        except BaseException:
+            self.cut_back(offset)
+            raise
 
     def put(self, raw: bytes, crc: int) -> int:
         """Append bytes, and give the CRC that goes on from the one before them."""
@@ -311,21 +327,6 @@ class _Part:
         if self._path:
             remove_temporary(self._directory, PackFile("", os.path.basename(self._path)))
             self._path = ""
-
-
-class _Appending:
-    """An entry on its way into a part, which is as before if that fails."""
-
-    def __init__(self, part: _Part) -> None:
-        self._part = part
-        self._offset = part.start()
-
-    def __enter__(self) -> int:
-        return self._offset
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if kind is not None:
-            self._part.cut_back(self._offset)
 
 
 # Packs that come from outside

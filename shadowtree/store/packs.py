@@ -17,7 +17,7 @@ from hashlib import sha1
 from operator import itemgetter
 from stat import S_ISREG
 
-from shadowtree.base.errors import StoreDamaged
+from shadowtree.base.errors import StoreDamaged, StoreFailed
 from shadowtree.store.git_format import (
     INDEX_MAGIC,
     INDEX_SUFFIX,
@@ -31,6 +31,7 @@ from shadowtree.store.git_format import (
     PackEntry,
     Source,
     crcs_in_index,
+    hash_source,
     ids_in_index,
     offset_in_index,
     offsets_in_index,
@@ -192,6 +193,18 @@ class Pack:
             return KIND_NAMES[head.kind_number], head.size, self._inflate(head)
         kind, content = self.reader.read_at(offset)
         return kind, len(content), iter([content])
+
+    def hash_at(self, offset: int) -> bytes | None:
+        """Give the id of what is at a place; None: it cannot be read."""
+        try:
+            return hash_source(self.read_at(offset))
+        except (StoreDamaged, StoreFailed):
+            return None
+
+    def is_sound(self, object_id: bytes) -> bool:
+        """Tell whether the copy of an object that is here is whole, whatever other packs have."""
+        offset = self.find(object_id)
+        return offset is not None and self.hash_at(offset) == object_id
 
     @cached_property
     def reader(self) -> DulwichPack:

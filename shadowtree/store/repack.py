@@ -25,15 +25,11 @@ from time import monotonic
 from shadowtree.base.errors import StoreDamaged, StoreFailed
 from shadowtree.base.frozen import frozen
 from shadowtree.base.limits import DEFAULT_LIMITS, PackLimits
-from shadowtree.store.git_format import deflate, hash_source, parse_entry_head
+from shadowtree.store.git_format import deflate, parse_entry_head
 from shadowtree.store.objects import Objects
-from shadowtree.store.pack_writer import PackWriter
+from shadowtree.store.pack_writer import PackWriter, part_size
 from shadowtree.store.packs import HEAD_SIZE, Pack
 
-_PARTS = 8
-"""About how many parts there are..."""
-_LARGEST_PART = 8 << 20
-"""...unless that makes them larger than this: to rewrite one takes a quarter of a second."""
 _TINY = 4
 """A part with less than one part in so many of the usual bytes is tiny; so many of them become one."""
 _OBJECT_WEIGHT = 500
@@ -54,11 +50,6 @@ _SHORTEST_DELTA = 4
 _WORTH = 0.8
 """A delta has to be smaller than this part of what it stands for."""
 _TREE_ENTRY = re.compile(rb"[0-7]+ [^\0]+\0.{20}", re.DOTALL)
-
-
-def part_size(total: int, limits: PackLimits) -> int:
-    """Tell how many bytes a part should have where all together have `total`."""
-    return max(limits.part_bytes, min(total // _PARTS, _LARGEST_PART))
 
 
 def weigh(pack: Pack) -> int:
@@ -144,7 +135,10 @@ class Repacker:
 
     def choose(self, most: int | None = None) -> Job | None:
         """Choose the part for which most waits, if rewriting it is worth it, and weighs at most so much."""
-        sizes = {part: self._weigh_waiting(part) for part in self._waiting}
+        sizes = {
+            part: sum(self._fresh_in[id].stored_size(id) or 0 for id in ids)
+            for part, ids in self._waiting.items()
+        }
         for part in sorted(sizes, key=lambda part: -sizes[part]):
             weight = sizes[part] + (weigh(part) if part is not None else 0)
             is_worth = part is None or self._is_due(part)
@@ -156,10 +150,6 @@ class Repacker:
         """Take what waits for a part, the oldest of it if that is too much at once."""
         waiting = self._waiting.get(part, [])
         return Job(() if part is None else (part,), tuple(waiting[-self._limits.job_objects :]))
-
-    def _weigh_waiting(self, part: Pack | None) -> int:
-        """Tell how many bytes wait for a part."""
-        return sum(self._fresh_in[id].stored_size(id) or 0 for id in self._waiting.get(part, ()))
 
     def choose_stale(self, *, is_thorough: bool) -> Job | None:
         """Choose a part that holds what is not live, or what waits; or tiny parts to be joined."""
@@ -201,9 +191,7 @@ class Repacker:
         ]
 
     def _is_in_part(self, id: bytes) -> bool:
-        return id not in self._fresh_in and any(
-            part.find(id) is not None and is_sound(part, id) for part in self._parts
-        )
+        return id not in self._fresh_in and any(part.is_sound(id) for part in self._parts)
 
     def require_whole(self, *, is_thorough: bool) -> int:
         """Raise StoreDamaged unless all is whole that would be rewritten; give how many bytes that takes.
@@ -396,14 +384,6 @@ def load_dulwich() -> None:
     import shadowtree.store.dulwich_packs  # noqa: F401  # it is loaded, not used
 
 
-def is_sound(pack: Pack, id: bytes) -> bool:
-    """Tell whether the copy of an object that a pack has is whole, whatever others have."""
-    try:
-        return hash_source(pack.read(id)) == id
-    except (StoreDamaged, StoreFailed):
-        return False
-
-
 def verify(packs: Iterable[Pack], writers: Sequence[PackWriter]) -> None:
     """Read packs back that were just written; StoreDamaged if they are not what they should be.
 
@@ -412,7 +392,7 @@ def verify(packs: Iterable[Pack], writers: Sequence[PackWriter]) -> None:
     """
     made = {id for writer in writers for id in writer.ids - writer.copied}
     for pack in packs:
-        if not pack.is_whole() or not all(is_sound(pack, id) for id in made.intersection(pack.ids())):
+        if not pack.is_whole() or not all(map(pack.is_sound, made.intersection(pack.ids()))):
             raise StoreDamaged(f"{pack.path} was not written as it should be")
 
 

@@ -1,46 +1,62 @@
-"""The walker: every object that is reached from recorded trees, and from refs.
+"""The walker: what recorded trees hold, each tree read once, however many share it.
 
-What was walked once is not walked again, so that a tree costs what it does not share with those before it.
+Whoever needs to know what is in a store walks it by this: gc, check and repair, purge, stats and du.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from shadowtree.base.errors import StoreDamaged
-from shadowtree.store.git_format import EMPTY_TREE, list_tree
+from shadowtree.base.paths import ROOT, RelPath, join
+from shadowtree.store.git_format import EMPTY_TREE, TREE_MODE, TreeRow, list_tree
 from shadowtree.store.objects import Objects
 
 _NAMED = re.compile(rb"(?:tree|parent|object) ([0-9a-f]{40})\n")
 
 
 class Walker:
-    """Collects what is reached; StoreDamaged if something on the way is missing or damaged."""
+    """Walks trees, and collects what is reached; StoreDamaged if one is missing or damaged.
 
-    def __init__(self, objects: Objects) -> None:
+    `enters` tells by its id whether a tree is walked; usually it is when it is met for the first time.
+    """
+
+    def __init__(self, objects: Objects, enters: Callable[[bytes], bool] | None = None) -> None:
         self._objects = objects
+        self._enters = enters or self.is_new
         self.reached: set[bytes] = set()
+
+    def is_new(self, id: bytes) -> bool:
+        """Tell whether an object is met for the first time; from then on it is reached."""
+        if id in self.reached:
+            return False
+        self.reached.add(id)
+        return True
+
+    def walk(self, root: bytes, path: RelPath = ROOT) -> Iterator[tuple[RelPath, bytes, list[TreeRow]]]:
+        """Read a tree and those below it, the upper ones first; give path, id and rows of each."""
+        waiting = [(path, root)] if self._enters(root) else []
+        while waiting:
+            path, tree = waiting.pop()
+            rows = self.read(tree)
+            yield path, tree, rows
+            below = [(name, id) for mode, name, id in rows if mode == TREE_MODE and self._enters(id)]
+            waiting += [(join(path, name), id) for name, id in below]
+
+    def read(self, tree: bytes) -> list[TreeRow]:
+        """Read the rows of a tree."""
+        return [] if tree == EMPTY_TREE else list_tree(self._objects.read(b"tree", tree), tree.hex())
+
+    def list_blobs(self, root: bytes) -> Iterator[bytes]:
+        """Walk a tree, and give the blobs in it, one that is there twice perhaps twice."""
+        for _, _, rows in self.walk(root):
+            yield from [id for mode, _, id in rows if mode != TREE_MODE]
 
     def walk_trees(self, trees: Iterable[bytes], blobs: Iterable[bytes] = ()) -> None:
         """Reach all that trees hold, and some blobs; of a blob it is asked whether the store lists it."""
-        new = set(blobs) - self.reached
-        waiting = list(trees)
-        reached = self.reached
-        while waiting:
-            tree = waiting.pop()
-            if tree in reached:
-                continue
-            reached.add(tree)
-            if tree == EMPTY_TREE:
-                continue
-            for is_tree, id in list_tree(self._objects.read(b"tree", tree), tree.hex()):
-                if id not in reached:
-                    if is_tree:
-                        waiting.append(id)
-                    else:
-                        new.add(id)
-        reached |= new
+        new = set(blobs).union(*map(self.list_blobs, trees)) - self.reached
+        self.reached |= new
         for id in new:
             if not self._objects.is_listed(id):
                 raise StoreDamaged(f"object {id.hex()} is missing")
@@ -58,7 +74,7 @@ class Walker:
             try:
                 kind, content = self._objects.read_any(id)
                 if kind == b"tree":
-                    waiting += [each for _, each in list_tree(content, id.hex())]
+                    waiting += [each for _, _, each in list_tree(content, id.hex())]
                 elif kind != b"blob":
                     head = content.partition(b"\n\n")[0] + b"\n"
                     waiting += [bytes.fromhex(found.decode()) for found in _NAMED.findall(head)]

@@ -190,24 +190,6 @@ def _replace(path: str, content: bytes, directory: str, *, is_durable: bool) -> 
         raise
 
 
-def overwrite_file(path: str, content: bytes) -> bool:
-    """Write over a small file in place, and do not wait; False if there is none with just as many bytes.
-
-    After a power cut it has its old content or the new. A file that is replaced could be empty then.
-    """
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        if os.fstat(fd).st_size != len(content):
-            return False
-        overwrite_at(fd, content, 0, path)
-    finally:
-        os.close(fd)
-    return True
-
-
 def copy_file(source: str, target: str) -> None:
     """Copy a file of the store, durably, to where nothing is."""
     import shutil

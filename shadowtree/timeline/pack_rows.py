@@ -108,7 +108,7 @@ class PackRows:
     def mark_removing(self, names: Iterable[str], boot: str) -> None:
         """Note that packs are to go: all that is needed of them is durable elsewhere."""
         for name in names:
-            self._db.execute("DELETE FROM packs WHERE name = ?", name)
+            self._forget(name)
             self._db.add(PACKS, name, REMOVING, boot, None, b"")
 
     def _forget(self, name: str) -> None:

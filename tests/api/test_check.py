@@ -240,6 +240,35 @@ def test_only_the_messages_that_need_what_is_lost_are_hurt(recorded: Shadow, wor
     assert not (worktree / "src" / "m1").exists()
 
 
+@pytest.mark.usefixtures("large_packs")
+def test_what_is_lost_hurts_every_message_whose_tree_holds_it_at_any_depth_and_path(worktree: Path) -> None:
+    def write(text: str) -> None:
+        (worktree / "x").write_text(text)
+
+    acts: dict[str, Callable[[], object]] = {
+        "made": lambda: make_tree(worktree, {"a": {"b": {"c": {"deep": "lost\n"}}}}),
+        "copied": lambda: shutil.copytree(worktree / "a" / "b", worktree / "other"),
+        "one of them removed": lambda: shutil.rmtree(worktree / "a"),
+        "still there": lambda: write("1"),
+        "removed": lambda: shutil.rmtree(worktree / "other"),
+        "without it": lambda: write("2"),
+    }
+    make_tree(worktree, {"x": ""})
+    with Shadow(worktree, settings={"min_free": 0}) as shadow:
+        shadow.wrap()
+        for name, act in acts.items():
+            with shadow.message(name):
+                act()
+            if name == "made":
+                pack = packs_of(shadow)[-1]
+        pack.unlink()
+
+        report = shadow.check()
+
+    assert kinds(report) == {"object"}
+    assert hurt(report) == sorted(name for name in acts if name != "without it")
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
     [

@@ -52,14 +52,12 @@ def test_facts_come_back_as_they_were(
     modes: dict[bytes, int], skipped: dict[bytes, str], has_entry: bool
 ) -> None:
     directory = directory_of(modes, skipped=skipped)
-    directory.tracked = sorted(modes)[::2]
 
     facts = decode_directory(encode_directory(directory, has_entry=has_entry), "of a test")
 
     regular = {name: mode & 0o777 for name, mode in modes.items() if mode != 0o120777}
     assert permissions(facts, modes) == regular
     assert facts.is_directory is not has_entry
-    assert facts.tracked == set(directory.tracked)
     assert facts.skipped == skipped
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from shadowtree.base.errors import StoreDamaged
+from shadowtree.base.paths import RelPath
 from shadowtree.store.git_format import (
     EMPTY_TREE,
     MODE_FILE,
@@ -175,3 +176,31 @@ def test_a_deep_tree_is_walked(made: Made) -> None:
     walker.walk_trees([deep])
 
     assert len(walker.reached) == 3002
+
+
+def test_trees_are_given_with_their_paths_the_upper_ones_first_and_each_once(made: Made) -> None:
+    a = made.blob(b"a")
+    inner = made.tree(a=(MODE_FILE, a))
+    outer = made.tree(inner=(MODE_TREE, inner))
+    root = made.tree(a=(MODE_FILE, a), inner=(MODE_TREE, inner), outer=(MODE_TREE, outer))
+    walker = made.write()
+
+    walked = [(path, tree, [name for _, name, _ in rows]) for path, tree, rows in walker.walk(root)]
+
+    assert walked == [
+        (b"", root, [b"a", b"inner", b"outer"]),
+        (b"outer", outer, [b"inner"]),
+        (b"inner", inner, [b"a"]),
+    ]
+    assert list(walker.walk(outer)) == []
+
+
+def test_whoever_walks_can_decide_what_is_entered(made: Made) -> None:
+    inner = made.tree(a=(MODE_FILE, made.blob(b"a")))
+    other = made.tree(b=(MODE_FILE, made.blob(b"b")))
+    root = made.tree(one=(MODE_TREE, inner), other=(MODE_TREE, other), two=(MODE_TREE, inner))
+    made.write()
+
+    walked = Walker(made.objects, lambda id: id != other).walk(root, RelPath(b"top"))
+
+    assert sorted(path for path, _, _ in walked) == [b"top", b"top/one", b"top/two"]
