@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from shadowtree.base.errors import Conflict, NotConfirmed, ShadowError
+from shadowtree.base.errors import Conflict, NotConfirmed, ShadowError, WorktreeFailed
 from shadowtree.base.frozen import frozen, replace
 from shadowtree.base.interrupts import Cancellation, HeldInterrupts
 from shadowtree.base.paths import (
@@ -26,6 +26,7 @@ from shadowtree.base.paths import (
     RelPath,
     Unknown,
     ancestors,
+    is_among,
     is_file,
     parent_of,
     to_text,
@@ -159,6 +160,7 @@ def prepare(act: Act, objects: Objects, root: RecordedDirectory, scan: Scan, wri
         lambda record: list_changes(open_recorded(objects, record.tree, record.facts), root)
     )
     target = find_target(act.request, History(objects, session_writer.session, root, ending))
+    _refuse_unread_rules(target, ending, scan)
     target = replace(target, notes=[*target.notes, *_note_head(act, target)])
     present = DiskState(root, scan, writer)
     if act.options.files:
@@ -168,6 +170,28 @@ def prepare(act: Act, objects: Objects, root: RecordedDirectory, scan: Scan, wri
         target, plan = _without_files(target, present), PathPlan([], [], [], [])
     outcome = _foresee(act, target, plan, root, scan)
     return Prepared(target, plan, ending, present.uncovered, contents, outcome)
+
+
+def _refuse_unread_rules(target: Target, ending: Ending | None, scan: Scan) -> None:
+    """Stop an act where rules that cannot be read may leave out what it would replace or delete.
+
+    What recorded messages did does not depend on them; what a restore finds, and what the message that is
+    open did up to now, does.
+    """
+    rules = scan.rule_files.unread
+    if not rules:
+        return
+    found = [
+        want.path
+        for want in target.wanted
+        if isinstance(want.expected, PathState) and not isinstance(want.target, Unknown)
+    ]
+    if target.kind != RESTORE:
+        open_now = set() if ending is None else {change.path for change in ending.changes}
+        found = [path for path in found if path in open_now]
+    for directory, file in rules.items():
+        if any(is_among(path, {directory}) for path in found):
+            raise WorktreeFailed(file, "its rules cannot be read, and may leave out files that would change")
 
 
 def _refuse(act: Act, prepared: Prepared) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from shadowtree.base.frozen import field, frozen, replace
 from shadowtree.base.paths import Change, PathState, RelPath, Unknown, is_among
 from shadowtree.base.tombstones import PURGED
+from shadowtree.system.files import is_failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -138,13 +139,18 @@ def want_states(states: Mapping[RelPath, Answer], wanted: Sequence[Wanted]) -> l
 
 
 def want_tree(changes: Iterable[Change]) -> list[Wanted]:
-    """Want every path to be what a tree has, given how that differs from now; what is there is expected."""
-    return [
-        Wanted(change.path, _known(change.new, "in the tree"), change.old)
-        for change in changes
-        # What no rule covers now and the tree does not have is nobody's business.
-        if change.new is not None or not isinstance(change.old, Unknown)
-    ]
+    """Want every path to be what a tree has, given how that differs from now; what is there is expected.
+
+    What is not covered now and the tree does not have is nobody's business. But what only could not be read
+    would have to go: nobody knows what it is, so it stays, and is listed.
+    """
+    found = []
+    for change in changes:
+        if change.new is not None or not isinstance(change.old, Unknown):
+            found.append(Wanted(change.path, _known(change.new, "in the tree"), change.old))
+        elif is_failure(change.old.reason):
+            found.append(Wanted(change.path, change.old, change.old))
+    return found
 
 
 def narrow(wanted: Iterable[Wanted], paths: Collection[RelPath]) -> list[Wanted]:
