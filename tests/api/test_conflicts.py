@@ -966,3 +966,93 @@ def test_an_edit_that_unrevert_brought_back_is_in_the_way_again(shadow: Shadow, 
     with pytest.raises(Conflict):
         shadow.undo()
     assert_tree(worktree, {"a": "the user's"})
+
+
+# An edit that was taken back by hand
+
+
+LINES = [f"line {number}" for number in range(12)]
+
+
+def write_lines(worktree: Path, lines: list[str]) -> None:
+    make_tree(worktree, {"t": "\n".join(lines) + "\n"})
+
+
+@pytest.fixture
+def brought_back(shadow: Shadow, worktree: Path) -> list[str]:
+    """A line that the user deleted between two messages and added again after them; the text as it is now."""
+    lines = list(LINES)
+    write_lines(worktree, lines)
+    with shadow.message("m1"):
+        lines[1] = "of m1"
+        write_lines(worktree, lines)
+    without = [line for line in lines if line != "line 5"]
+    write_lines(worktree, without)
+    with shadow.message("m2"):
+        without[-1] = lines[-1] = "of m2"
+        write_lines(worktree, without)
+    write_lines(worktree, lines)
+    return lines
+
+
+@pytest.mark.parametrize("is_undone_by_hand", [False, True], ids=["merged", "by hand"])
+def test_redo_does_not_forget_a_line_that_the_user_added_again(
+    shadow: Shadow, worktree: Path, brought_back: list[str], is_undone_by_hand: bool
+) -> None:
+    if is_undone_by_hand:
+        write_lines(worktree, LINES)
+    shadow.undo(2, on_conflict="merge")
+    assert (worktree / "t").read_text().splitlines() == LINES
+
+    with pytest.raises(Conflict):
+        shadow.redo(2)
+    outcome = shadow.redo(2, on_conflict="merge")
+
+    assert outcome.merged == ["t"]
+    assert (worktree / "t").read_text().splitlines() == brought_back
+
+
+def test_redo_step_by_step_does_not_forget_it_either(
+    shadow: Shadow, worktree: Path, brought_back: list[str]
+) -> None:
+    shadow.undo(2, on_conflict="merge")
+    for _ in range(2):
+        with pytest.raises(Conflict):
+            shadow.redo()
+        shadow.redo(on_conflict="merge")
+
+    assert (worktree / "t").read_text().splitlines() == brought_back
+
+
+def test_a_switch_does_not_forget_a_line_that_the_user_added_again(
+    shadow: Shadow, worktree: Path, brought_back: list[str]
+) -> None:
+    shadow.undo(2, on_conflict="merge")
+    with shadow.message("m3"):
+        write_lines(worktree, [*LINES, "of m3"])
+
+    with pytest.raises(Conflict):
+        shadow.switch("m2")
+    shadow.switch("m2", on_conflict="merge")
+
+    assert (worktree / "t").read_text().splitlines() == brought_back
+
+
+def test_going_further_back_loses_nothing_of_an_edit_that_was_taken_back(
+    shadow: Shadow, worktree: Path, brought_back: list[str]
+) -> None:
+    """So that there is no conflict."""
+    assert "line 5" in brought_back
+    shadow.undo(2, on_conflict="merge")
+    shadow.redo(on_conflict="merge")
+
+    assert shadow.undo().conflicts == []
+    assert (worktree / "t").read_text().splitlines() == LINES
+
+
+@pytest.mark.usefixtures("brought_back")
+def test_whoever_overwrote_the_line_gets_the_messages_as_they_were(shadow: Shadow, worktree: Path) -> None:
+    shadow.undo(2, on_conflict="overwrite")
+    shadow.redo(2)
+
+    assert "line 5" not in (worktree / "t").read_text().splitlines()
