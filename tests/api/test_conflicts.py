@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,6 +20,7 @@ from tests.support.trees import Tree, assert_tree, executable, file, link, make_
 
 Answer = Literal["keep", "overwrite"]
 """What a user can say to a conflict."""
+Resolution = Literal["abort", "merge"]
 
 
 @dataclass(frozen=True)
@@ -1056,3 +1058,74 @@ def test_whoever_overwrote_the_line_gets_the_messages_as_they_were(shadow: Shado
     shadow.redo(2)
 
     assert "line 5" not in (worktree / "t").read_text().splitlines()
+
+
+# What another session undid since
+
+
+@pytest.fixture
+def theirs_undone(shadow: Shadow, worktree: Path) -> Callable[[Callable[[], object]], None]:
+    """Two messages of ours and one of theirs between them; an act of ours took all away, then they undid theirs."""
+
+    def play(act: Callable[[], object]) -> None:
+        lines = list(LINES)
+        write_lines(worktree, lines)
+        other = shadow.for_session("other")
+        for session, id, place in ((shadow, "m1", 1), (other, "theirs", 5), (shadow, "m2", 9)):
+            with session.message(id):
+                lines[place] = f"of {id}"
+                write_lines(worktree, lines)
+        act()
+        other.undo(on_conflict="merge")
+
+    return play
+
+
+def revert_path(shadow: Shadow) -> None:
+    shadow.revert("m1", paths=["t"], on_conflict="overwrite")
+
+
+def undo_both(shadow: Shadow) -> None:
+    shadow.undo(2, on_conflict="overwrite")
+
+
+BRINGS_BACK: dict[str, tuple[Callable[[Shadow], None], Callable[[Shadow, Resolution], object], bool]] = {
+    "a path, revert": (revert_path, lambda shadow, how: shadow.revert("m2", on_conflict=how), True),
+    "a path, switch": (revert_path, lambda shadow, how: shadow.switch("m1", on_conflict=how), False),
+    "a path, unrevert": (revert_path, lambda shadow, how: shadow.unrevert(on_conflict=how), False),
+    "undo, redo": (undo_both, lambda shadow, how: shadow.redo(2, on_conflict=how), True),
+    "undo, unrevert": (undo_both, lambda shadow, how: shadow.unrevert(on_conflict=how), False),
+}
+"""What takes it away, what would bring it back, and whether the rest can be merged."""
+
+
+@pytest.mark.parametrize(("take_away", "act", "can_merge"), BRINGS_BACK.values(), ids=BRINGS_BACK)
+def test_what_another_session_undid_does_not_come_back_unasked(
+    shadow: Shadow,
+    worktree: Path,
+    theirs_undone: Callable[[Callable[[], object]], None],
+    take_away: Callable[[Shadow], None],
+    act: Callable[[Shadow, Resolution], object],
+    can_merge: bool,
+) -> None:
+    theirs_undone(lambda: take_away(shadow))
+    with pytest.raises(Conflict) as caught:
+        act(shadow, "abort")
+    with nullcontext() if can_merge else pytest.raises(Conflict):
+        act(shadow, "merge")
+
+    assert "'theirs' of session 'other'" in caught.value.conflicts[0].reason
+    assert "of theirs" not in (worktree / "t").read_text()
+
+
+def test_an_act_that_stays_away_from_what_they_undid_is_no_conflict(shadow: Shadow, worktree: Path) -> None:
+    other = shadow.for_session("other")
+    with other.message("theirs"):
+        write_lines(worktree, ["theirs"])
+    other.undo()
+    with shadow.message("m1"):
+        write_lines(worktree, LINES)
+    shadow.undo()
+    shadow.redo()
+
+    assert (worktree / "t").read_text().splitlines() == LINES
