@@ -9,6 +9,7 @@ import os
 from _thread import RLock
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from time import monotonic
 
 from shadowtree.base.errors import (
     BroadWorktree,
@@ -251,6 +252,20 @@ class Access:
         except ShadowError as error:
             # What is purged is in no tree any more; who does something else may go on.
             self.recovered.append(f"a purge is not finished yet: {error}")
+
+    def tidy(self, seconds: float) -> bool:
+        """Repack for about so many seconds, others having the lock between two jobs; True: all is done."""
+        self.has_idle_time = True
+        deadline, limits, has_more = monotonic() + seconds, self.limits, True
+        with suppress(Locked):
+            while True:
+                with self.locked(timeout_s=0) as opened:
+                    has_more = opened.tidy(seconds, limits.sweep_hold_s)
+                seconds = deadline - monotonic() - limits.sweep_pause_s
+                if not has_more or seconds <= 0:
+                    break
+                limits.sleep(limits.sweep_pause_s)
+        return not has_more
 
     def tidy_before_close(self) -> None:
         """Repack for a moment, if this process leaves much of it to do and nobody else is at work."""

@@ -9,7 +9,7 @@ from functools import partial
 
 from shadowtree.access import Access, real_directory, refuse_no_store
 from shadowtree.base.arguments import StrPath, check_count, check_name, parse_path, parse_paths
-from shadowtree.base.errors import Locked, ShadowError
+from shadowtree.base.errors import ShadowError
 from shadowtree.base.frozen import replace
 from shadowtree.base.interrupts import Cancellation, ending
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
@@ -362,10 +362,7 @@ class Shadow:
 
     def tidy(self, seconds: float) -> bool:
         """Spend idle time on repacking; True when all is done. From then on records leave more to it."""
-        self._access.has_idle_time = True
-        with suppress(Locked), self._access.locked(timeout_s=0) as opened:
-            return not opened.tidy(seconds)
-        return False
+        return self._access.tidy(seconds)
 
     def pin(self, id: str) -> Message:
         """Keep a message from being forgotten."""
