@@ -166,7 +166,7 @@ class OpenStore:
         return self._records >= self.limits.packs.slice_records and self.publisher.has_much_waiting()
 
     def tidy(self, seconds: float, hold_s: float = inf) -> bool:
-        """Repack for about so many seconds, no job being begun after `hold_s`; True if there is more to do."""
+        """Repack for about so many seconds, beginning no job after `hold_s`; True: there is more to do."""
         from shadowtree.timeline.tidy import tidy
 
         keep_again(self.layout.packs, list_unkept(self.layout.packs))

@@ -240,7 +240,9 @@ class Check:
                 self.pack_faults[name] = fault
                 self._add_pack(name, fault, bad)
         for name in list_unkept(packs):
-            self._add_harmless("keep", name, f"{name}.keep is missing: git gc could remove what is in the pack")
+            self._add_harmless(
+                "keep", name, f"{name}.keep is missing: git gc could remove what is in the pack"
+            )
         if read_data:
             for id in self.objects.loose.ids():
                 self._read_copies += 1

@@ -284,9 +284,9 @@ class History:
 
             m1: v0→v1      other's n1: v1→v1n      m2: v1n→v2n      an act: v2n→v0      n1 is undone
 
-        What was before m2 holds what n1 did. As long as no act of this session took that away, the path itself
-        shows that it was undone: it is not what was recorded for it last. If that act is to be reversed, what
-        n1 did cannot be told from the rest.
+        What was before m2 holds what n1 did. As long as no act of this session took that away, the path
+        itself shows that it was undone: it is not what was recorded for it last. If that act is to be
+        reversed, what n1 did cannot be told from the rest.
         """
         acts = [event for event in events if event.is_act]
         acted = {change.path for act in acts for change in act.changes} & spans.keys()
@@ -299,7 +299,9 @@ class History:
             if any(act.number == end for _, end in spans.get(change.path, ()))
         }
         changes = self.journal.changes_at(acted, 0, self.session.require_number())
-        theirs = self.journal.events(sorted({number for number, change in changes if change.old != change.new}))
+        theirs = self.journal.events(
+            sorted({number for number, change in changes if change.old != change.new})
+        )
         now = _find_in_force(self.journal, theirs.values())
         then: dict[int, set[int]] = {}
         found: dict[RelPath, OtherChange] = {}

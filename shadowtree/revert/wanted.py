@@ -209,7 +209,9 @@ class _Path:
             return
         reason = self._find_edit(change, event)
         if change.is_merged or not event.is_act:
-            self._end_edit(change, self._edited_back.get(change.old) or (reason if change.is_merged else None))
+            self._end_edit(
+                change, self._edited_back.get(change.old) or (reason if change.is_merged else None)
+            )
         self._left = change.new
         if reason is None:
             self._plain.add(change.new)

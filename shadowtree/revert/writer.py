@@ -27,7 +27,15 @@ from shadowtree.base.paths import (
 )
 from shadowtree.store.git_format import object_header, object_id
 from shadowtree.system import disk
-from shadowtree.system.files import Cursor, Unreadable, Vanished, open_file, stamp_of, stream_file, why_unreadable
+from shadowtree.system.files import (
+    Cursor,
+    Unreadable,
+    Vanished,
+    open_file,
+    stamp_of,
+    stream_file,
+    why_unreadable,
+)
 from shadowtree.system.syscalls import (
     exchange,
     is_being_written,

@@ -1065,7 +1065,7 @@ def test_whoever_overwrote_the_line_gets_the_messages_as_they_were(shadow: Shado
 
 @pytest.fixture
 def theirs_undone(shadow: Shadow, worktree: Path) -> Callable[[Callable[[], object]], None]:
-    """Two messages of ours and one of theirs between them; an act of ours took all away, then they undid theirs."""
+    """Two messages of ours, and one of theirs between them; an act took it away, and then they undid it."""
 
     def play(act: Callable[[], object]) -> None:
         lines = list(LINES)
