@@ -37,10 +37,8 @@ def tidy(
 
     After `hold_s` no other job is begun: somebody else may want the lock.
     """
-    deadline, is_first = monotonic() + seconds, True
-    end = monotonic() + hold_s
-    while (left := deadline - monotonic()) > 0 and (is_first or monotonic() < end):
-        is_first = False
+    start = monotonic()
+    while (left := start + seconds - monotonic()) > 0:
         repacker = Repacker(objects, journal.packs.versions(), limits)
         settled = objects.pack_set.total_bytes() - repacker.fresh_bytes
         if repacker.fresh_bytes <= max(limits.idle_bytes, settled // limits.idle_part):
@@ -54,6 +52,8 @@ def tidy(
         except StoreDamaged:
             # What is damaged is left alone, and found by whoever needs it, or checks.
             return False
+        if monotonic() - start >= hold_s:
+            break
     return True
 
 
