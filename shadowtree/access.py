@@ -9,6 +9,7 @@ import os
 from _thread import RLock
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from time import monotonic
 
 from shadowtree.base.errors import (
     BroadWorktree,
@@ -284,11 +285,18 @@ class Access:
             return opened.journal.last_number()
 
     def tidy(self, seconds: float) -> bool:
-        """Repack for so long; True when all is done. From then on records leave more to it."""
+        """Repack for about so many seconds, others having the lock between two jobs; True: all is done."""
         self.has_idle_time = True
-        with suppress(Locked), self.locked(timeout_s=0) as opened:
-            return not opened.tidy(seconds)
-        return False
+        deadline, limits, has_more = monotonic() + seconds, self.limits, True
+        with suppress(Locked):
+            while True:
+                with self.locked(timeout_s=0) as opened:
+                    has_more = opened.tidy(seconds, limits.sweep_hold_s)
+                seconds = deadline - monotonic() - limits.sweep_pause_s
+                if not has_more or seconds <= 0:
+                    break
+                limits.sleep(limits.sweep_pause_s)
+        return not has_more
 
     def tidy_before_close(self) -> None:
         """Repack for a moment, if this process leaves much of it to do and nobody else is at work."""

@@ -9,6 +9,7 @@ not seen without it, and what comes after it can be made again. `timeline/publis
 from __future__ import annotations
 
 import os
+from math import inf
 
 from shadowtree.base.errors import StoreDamaged
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
@@ -18,6 +19,7 @@ from shadowtree.capture.scan import Scan
 from shadowtree.capture.stat_cache import StatCache
 from shadowtree.store.directory import StoreLayout
 from shadowtree.store.objects import Objects, Scratch
+from shadowtree.store.pack_writer import keep_again, list_unkept
 from shadowtree.system import disk
 from shadowtree.system.syscalls import boot_id
 from shadowtree.timeline.journal import Journal
@@ -163,11 +165,12 @@ class OpenStore:
         """Whether this process recorded more than a few times, and much waits to be repacked."""
         return self._records >= self.limits.packs.slice_records and self.publisher.has_much_waiting()
 
-    def tidy(self, seconds: float) -> bool:
-        """Repack for about so many seconds; True if there is more to do."""
+    def tidy(self, seconds: float, hold_s: float = inf) -> bool:
+        """Repack for about so many seconds, beginning no job after `hold_s`; True: there is more to do."""
         from shadowtree.timeline.tidy import tidy
 
-        has_more = tidy(self.objects, self.journal, self.publisher, self.limits.packs, seconds)
+        keep_again(self.layout.packs, list_unkept(self.layout.packs))
+        has_more = tidy(self.objects, self.journal, self.publisher, self.limits.packs, seconds, hold_s)
         if not has_more:
             self.journal.compact()
         self.remember_packs()

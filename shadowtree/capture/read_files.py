@@ -16,7 +16,7 @@ from time import sleep, time_ns
 from shadowtree.base.tombstones import PURGED
 from shadowtree.capture.directories import GIT_IGNORE, STAMP_SIZE, Directory, git_mode, join_ids, leaves_out
 from shadowtree.capture.facts import RULES_BLOB, SUBTREE_PREFIX, encode_blobs, encode_rules
-from shadowtree.capture.scan import CHANGED_TYPE, Scan, is_there
+from shadowtree.capture.scan import Scan, is_there
 from shadowtree.store.git_format import (
     MODE_FILE,
     MODE_TREE,
@@ -28,6 +28,7 @@ from shadowtree.store.git_format import (
 )
 from shadowtree.store.objects import Objects
 from shadowtree.system.files import (
+    CHANGED_TYPE,
     KEPT_CHANGING,
     Cursor,
     FileStamp,

@@ -46,9 +46,7 @@ from shadowtree.capture.rules.policy import Policy
 from shadowtree.capture.rules.sources import RuleFiles, Surroundings
 from shadowtree.capture.stat_cache import StatCache
 from shadowtree.config.settings import Settings
-from shadowtree.system.files import Cursor, Unreadable, Vanished, why_unreadable
-
-CHANGED_TYPE = "changed its type while it was read"
+from shadowtree.system.files import CHANGED_TYPE, Cursor, Unreadable, Vanished, why_unreadable
 
 Arm = Callable[[RelPath, int], bool]
 """Lets a watcher watch a directory, given by its path and an open descriptor, before it is looked at."""

@@ -43,7 +43,7 @@ from shadowtree.store.directory import HEAD_REF, StoreLayout, find_faults, has_o
 from shadowtree.store.files import StoreFile, find_lone_indexes, list_files
 from shadowtree.store.git_format import PackBytes
 from shadowtree.store.objects import Objects
-from shadowtree.store.pack_writer import is_written
+from shadowtree.store.pack_writer import is_written, list_unkept
 from shadowtree.system import disk
 
 _KINDS = {"shadowtree.json": "identity", "config": "config", "HEAD": "head"}
@@ -235,6 +235,10 @@ class Check:
             if fault is not None:
                 self.pack_faults[name] = fault
                 self._add_pack(name, fault, bad)
+        for name in list_unkept(packs):
+            self._add_harmless(
+                "keep", name, f"{name}.keep is missing: git gc could remove what is in the pack"
+            )
         if read_data:
             for id in self.objects.loose.ids():
                 self._read_copies += 1

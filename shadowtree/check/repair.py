@@ -15,7 +15,7 @@ from shadowtree.base.errors import ShadowError, StoreDamaged, StoreFailed
 from shadowtree.base.frozen import replace
 from shadowtree.base.paths import RelPath
 from shadowtree.check.check import Check, Subject, check_once, find_hurt
-from shadowtree.check.objects import PackFault, open_pack, rebuild_index
+from shadowtree.check.objects import PackFault, list_packs, open_pack, rebuild_index
 from shadowtree.check.timeline import OF_SQLITE, TimelineRows, rewrite_timeline
 from shadowtree.results.reports import CheckReport
 from shadowtree.store.directory import HEAD_REF, begin_ref, mend, proves_to_belong
@@ -25,7 +25,7 @@ from shadowtree.store.git_format import (
     deflate,
     object_id,
 )
-from shadowtree.store.pack_writer import PackWriter, name_pack, write_pack
+from shadowtree.store.pack_writer import PackWriter, keep_again, name_pack, write_pack
 from shadowtree.store.packs import Pack
 from shadowtree.system import disk
 from shadowtree.system.files import Cursor, TooLong, Unreadable, Vanished, read_file, read_link
@@ -129,6 +129,9 @@ class Repair:
             name = f"objects/{id[:2]}/{id[2:]}"
             self._do(f"the damaged {name} is in quarantine", self._take_away, name)
         self._mend_refs()
+        for name in self._check.named("keep"):
+            if name in list_packs(self._layout.packs):
+                self._do(f"{name}.keep was put back", keep_again, self._layout.packs, [name])
         self._clear_away()
 
     def heal_from_worktree(self) -> None:

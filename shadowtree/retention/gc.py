@@ -24,6 +24,7 @@ from shadowtree.base.errors import OutOfSpace
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.store.directory import list_refs
 from shadowtree.store.git_format import deflate
+from shadowtree.store.pack_writer import keep_again, list_unkept
 from shadowtree.store.packs import Pack
 from shadowtree.store.repack import Repacker
 from shadowtree.store.walk import Walker
@@ -88,6 +89,7 @@ class Sweep:
     def step(self, opened: OpenStore, deadline: float = inf) -> bool:
         """Do one step, marking no longer than until a deadline; True if there is more to do."""
         if self._before is None:
+            keep_again(opened.layout.packs, list_unkept(opened.layout.packs))
             self._before = _measure(opened)
         if self._walker is None:
             self._walker, self._marked = Walker(opened.objects), set()

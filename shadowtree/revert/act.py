@@ -16,7 +16,7 @@ import os
 from collections.abc import Sequence
 from hashlib import sha256
 
-from shadowtree.base.errors import Conflict, NotConfirmed, PlanOutdated, ShadowError
+from shadowtree.base.errors import Conflict, NotConfirmed, PlanOutdated, ShadowError, WorktreeFailed
 from shadowtree.base.frozen import frozen, replace
 from shadowtree.base.interrupts import Cancellation, HeldInterrupts
 from shadowtree.base.paths import (
@@ -27,6 +27,7 @@ from shadowtree.base.paths import (
     RelPath,
     Unknown,
     ancestors,
+    is_among,
     is_file,
     parent_of,
     to_text,
@@ -193,6 +194,7 @@ def prepare(act: Act, objects: Objects, root: RecordedDirectory, scan: Scan, wri
     )
     history = History(objects, session_writer.session, root, ending)
     target = find_target(act.request, history)
+    _refuse_unread_rules(target, ending, scan)
     attribution = Attribution(history, target.over, target.undone)
     if not target.is_nothing:
         notes = [*attribution.note_ends(target.kind), *attribution.note_head(act.git_head)]
@@ -213,6 +215,28 @@ def _refuse_outdated(act: Act, prepared: Prepared) -> None:
     """Stop an act whose plan is not the one that the caller has seen."""
     if act.options.expect not in (None, prepared.outcome.id):
         raise PlanOutdated(_as_untouched(act, prepared.outcome), prepared.to_plan())
+
+
+def _refuse_unread_rules(target: Target, ending: Ending | None, scan: Scan) -> None:
+    """Stop an act where rules that cannot be read may leave out what it would replace or delete.
+
+    What recorded messages did does not depend on them; what a restore finds, and what the message that is
+    open did up to now, does.
+    """
+    rules = scan.rule_files.unread
+    if not rules:
+        return
+    found = [
+        want.path
+        for want in target.wanted
+        if isinstance(want.expected, PathState) and not isinstance(want.target, Unknown)
+    ]
+    if target.kind != RESTORE:
+        open_now = set() if ending is None else {change.path for change in ending.changes}
+        found = [path for path in found if path in open_now]
+    for directory, file in rules.items():
+        if any(is_among(path, {directory}) for path in found):
+            raise WorktreeFailed(file, "its rules cannot be read, and may leave out files that would change")
 
 
 def _refuse(act: Act, prepared: Prepared) -> None:

@@ -281,28 +281,72 @@ class History:
                     spans.setdefault(change.path, []).append((since[event.number], event.number))
         if not spans or self.session.number is None:
             return {}
+        names = self.journal.session_names()
+        found = self._find_undone(events, spans, names)
         first = min(start for path in spans for start, _ in spans[path])
         changes = self.journal.changes_at(spans.keys(), first, self.session.number)
         changes = [(number, change) for number, change in changes if change.old != change.new]
         theirs = self.journal.events(sorted({number for number, _ in changes}))
-        in_force, names = _find_in_force(self.journal, theirs.values()), self.journal.session_names()
-        found: dict[RelPath, OtherChange] = {}
+        in_force = _find_in_force(self.journal, theirs.values())
         for number, change in changes:
             their = theirs[number]
             if their.kind in ACTS or their.message in in_force:
-                other = self._describe(their, names.get(their.session), spans[change.path])
+                other = self._describe(their, names, spans[change.path])
                 if other is not None and (change.path not in found or other.is_inseparable):
                     found[change.path] = other
         return found
 
+    def _find_undone(
+        self,
+        events: Sequence[EventChanges],
+        spans: Mapping[RelPath, Sequence[tuple[int, int]]],
+        names: Mapping[int, str],
+    ) -> dict[RelPath, OtherChange]:
+        """Find what other sessions did before or during some spans of events, and undid since.
+
+            m1: v0→v1      other's n1: v1→v1n      m2: v1n→v2n      an act: v2n→v0      n1 is undone
+
+        What was before m2 holds what n1 did. As long as no act of this session took that away, the path
+        itself shows that it was undone: it is not what was recorded for it last. If that act is to be
+        reversed, what n1 did cannot be told from the rest.
+        """
+        acts = [event for event in events if event.is_act]
+        acted = {change.path for act in acts for change in act.changes} & spans.keys()
+        if not acted or len(names) < 2:
+            return {}
+        reversed_at = {
+            change.path
+            for act in acts
+            for change in act.changes
+            if any(act.number == end for _, end in spans.get(change.path, ()))
+        }
+        changes = self.journal.changes_at(acted, 0, self.session.require_number())
+        theirs = self.journal.events(
+            sorted({number for number, change in changes if change.old != change.new})
+        )
+        now = _find_in_force(self.journal, theirs.values())
+        then: dict[int, set[int]] = {}
+        found: dict[RelPath, OtherChange] = {}
+        for number, change in changes:
+            their = theirs.get(number)
+            if their is None or their.message is None or their.message in now:
+                continue
+            for end in {end for span in spans[change.path] for end in span}:
+                if end not in then:
+                    then[end] = _find_in_force(self.journal, theirs.values(), before=end)
+                if their.message in then[end]:
+                    message, session = self.session.find(their.message).id, _name(their, names)
+                    reason = f"it was changed by message {message!r} of session {session!r}, undone since"
+                    found[change.path] = OtherChange(reason, is_inseparable=change.path in reversed_at)
+        return found
+
     def _describe(
-        self, event: Event, session: str | None, spans: Sequence[tuple[int, int]]
+        self, event: Event, names: Mapping[int, str], spans: Sequence[tuple[int, int]]
     ) -> OtherChange | None:
         """Describe what an event did during or after some spans of events; None: it does not count."""
         if event.number <= min(start for start, _ in spans):
             return None
-        if session is None:
-            raise StoreDamaged(f"the timeline does not name the session of event {event.number}")
+        session = _name(event, names)
         if event.message is None:
             if not any(start < event.number < end for start, end in spans):
                 return None
@@ -320,15 +364,25 @@ def is_same_place(one: Position, other: Position) -> bool:
     return (one.head, one.tip, one.out) == (other.head, other.tip, other.out)
 
 
-def _find_in_force(journal: Journal, events: Iterable[Event]) -> set[int]:
-    """Return the messages in force of the sessions of some events, as far back as these go."""
+def _name(event: Event, names: Mapping[int, str]) -> str:
+    """Name the session of an event."""
+    if event.session not in names:
+        raise StoreDamaged(f"the timeline does not name the session of event {event.number}")
+    return names[event.session]
+
+
+def _find_in_force(journal: Journal, events: Iterable[Event], before: int | None = None) -> set[int]:
+    """Return the messages in force of the sessions of some events, as far back as these go.
+
+    Now, or before another event.
+    """
     oldest: dict[int, int] = {}
     for event in events:
         if event.message is not None:
             oldest[event.session] = min(event.message, oldest.get(event.session, event.message))
     found: set[int] = set()
     for session, first in oldest.items():
-        last = journal.last_event(session)
+        last = journal.last_event(session, before=before)
         if last is not None and last.position.head is not None:
             line = journal.line(last.position.head, first)
             found |= {row.number for row in line if not last.position.is_out(row.number)}

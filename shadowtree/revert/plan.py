@@ -206,7 +206,8 @@ class _Planner:
             return
         del self._changes[want.path]
         if merged.state != present:
-            is_merged = merged.state != want.target
+            # Even if that is the target: what somebody edited was not overwritten.
+            is_merged = merged.state != want.target or (reason is not None and not is_overwriting)
             self._changes[want.path] = Change(want.path, present, merged.state, is_merged=is_merged)
         if merged.has_markers:
             self._marked.add(want.path)

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from shadowtree.base.frozen import field, frozen, replace
 from shadowtree.base.paths import Change, PathState, RelPath, Unknown, is_among
 from shadowtree.base.tombstones import PURGED
+from shadowtree.system.files import is_failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ def want_forward(over: Collection[int], past: Past, merged: Collection[RelPath] 
     for path, seen in sorted(_follow(over, past).items()):
         doubt = None if any(change.is_known for change in seen.counted) else "unknown before"
         target = _known(seen.counted[-1].new, "after")
-        found.append(seen.want(target, seen.counted, doubt, is_merged=path in merged))
+        want = seen.want(target, seen.counted, doubt, is_merged=path in merged)
+        found.append(replace(want, trouble=want.trouble or seen.edited_back))
     return found
 
 
@@ -138,13 +140,18 @@ def want_states(states: Mapping[RelPath, Answer], wanted: Sequence[Wanted]) -> l
 
 
 def want_tree(changes: Iterable[Change]) -> list[Wanted]:
-    """Want every path to be what a tree has, given how that differs from now; what is there is expected."""
-    return [
-        Wanted(change.path, _known(change.new, "in the tree"), change.old)
-        for change in changes
-        # What no rule covers now and the tree does not have is nobody's business.
-        if change.new is not None or not isinstance(change.old, Unknown)
-    ]
+    """Want every path to be what a tree has, given how that differs from now; what is there is expected.
+
+    What is not covered now and the tree does not have is nobody's business. But what only could not be read
+    would have to go: nobody knows what it is, so it stays, and is listed.
+    """
+    found = []
+    for change in changes:
+        if change.new is not None or not isinstance(change.old, Unknown):
+            found.append(Wanted(change.path, _known(change.new, "in the tree"), change.old))
+        elif is_failure(change.old.reason):
+            found.append(Wanted(change.path, change.old, change.old))
+    return found
 
 
 def narrow(wanted: Iterable[Wanted], paths: Collection[RelPath]) -> list[Wanted]:
@@ -186,6 +193,8 @@ class _Path:
         """States that hold somebody's edit, and why we know."""
         self._plain: set[Answer] = {first.old, first.new}
         """States that hold none."""
+        self._edited_back: dict[Answer, str] = {}
+        """Of these, states in which somebody's edit ended that nobody overwrote, and why we know."""
 
     def go_on(self, change: Change, event: EventChanges) -> None:
         """Add the next change.
@@ -195,9 +204,14 @@ class _Path:
         """
         if event.is_act and change.old == change.new:
             # The act found it as it was wanted, whoever made it so. An edit in this state is still there.
+            self._end_edit(change, self._edited.get(self._last) or self._edited_back.get(self._last))
             self._last, self._left, self._label = change.new, change.new, event.label
             return
         reason = self._find_edit(change, event)
+        if change.is_merged or not event.is_act:
+            self._end_edit(
+                change, self._edited_back.get(change.old) or (reason if change.is_merged else None)
+            )
         self._left = change.new
         if reason is None:
             self._plain.add(change.new)
@@ -207,6 +221,20 @@ class _Path:
         if not isinstance(change.new, Unknown) or isinstance(self._last, Unknown):
             self._last = change.new
         self._label = event.label
+
+    def _end_edit(self, change: Change, reason: str | None) -> None:
+        if reason is not None:
+            self._edited_back[change.new] = reason
+
+    @property
+    def edited_back(self) -> str | None:
+        """The edit that is not in what is there now, and that going forward again would bring back.
+
+            m1: v0→v1      a line is deleted: v1→u      m2: u→v2      it is added again      undo, merged: →v0
+
+        To go back from v0 loses nothing. Forward, v2 lacks the line: it is somebody's.
+        """
+        return self._edited_back.get(self._last)
 
     def _find_edit(self, change: Change, event: EventChanges) -> str | None:
         """Describe the edit that a change goes on from; None: it goes on from what was recorded last."""

@@ -27,7 +27,15 @@ from shadowtree.base.paths import (
 )
 from shadowtree.store.git_format import object_header, object_id
 from shadowtree.system import disk
-from shadowtree.system.files import Cursor, Unreadable, Vanished, open_file, stamp_of, stream_file
+from shadowtree.system.files import (
+    Cursor,
+    Unreadable,
+    Vanished,
+    open_file,
+    stamp_of,
+    stream_file,
+    why_unreadable,
+)
 from shadowtree.system.syscalls import (
     exchange,
     is_being_written,
@@ -104,7 +112,7 @@ class Writer:
         except Unreadable as error:
             return Unknown(error.reason)
         except OSError as error:
-            return Unknown(f"cannot be read: {describe(error)}")
+            return Unknown(why_unreadable(error))
 
     def _state_of(self, path: RelPath, *, is_settled: bool) -> Answer:
         if path in self._twins and not self.is_spelled_so(path, {}):

@@ -11,6 +11,7 @@ import itertools
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from hashlib import sha1
 
 from shadowtree.base.errors import StoreDamaged, StoreFailed
@@ -51,6 +52,9 @@ if TYPE_CHECKING:
         def add_stream(self, size: int, pieces: Iterator[bytes], is_known: Callable[[bytes], bool]) -> bytes:
             """Take a blob of `size` bytes piece by piece, and give its id."""
 
+
+Place = Callable[[], Iterator[Source]]
+"""Reads the copy of an object at one place, if there is one; it can be read again."""
 
 _PACK_FRAME = 32
 """The bytes of a pack that belong to no object."""
@@ -129,29 +133,30 @@ class Objects:
 
     def _copies(self, wanted: bytes) -> Iterator[Source]:
         """Give every stored copy of an object, not yet checked: a damaged one does not hide a sound one."""
-        yield from self._known_copies(wanted)
+        for place in self._places(wanted):
+            yield from place()
+
+    def _places(self, wanted: bytes) -> Iterator[Place]:
+        """Give every place that has a copy of an object."""
+        yield from self._known_places(wanted)
         # Another process may have stored or moved it since.
         if self.refresh():
-            yield from self._known_copies(wanted)
+            yield from self._known_places(wanted)
         # Between a record and the files of its pack, and after a power cut.
         if self.pack_set.recall(wanted):
-            yield from self._known_copies(wanted)
+            yield from self._known_places(wanted)
         # A pack that went from the journal meanwhile was merged.
         if self.refresh():
-            yield from self._known_copies(wanted)
+            yield from self._known_places(wanted)
 
-    def _known_copies(self, wanted: bytes) -> Iterator[Source]:
-        """Give the copies that the last look found."""
-        if self._scratch is not None:
-            yield from self._scratch.find(wanted)
+    def _known_places(self, wanted: bytes) -> Iterator[Place]:
+        """Give the places that the last look found."""
+        if self._scratch is not None and wanted in self._scratch:
+            yield partial(self._scratch.find, wanted)
         for pack in self.pack_set.find(wanted):
-            try:
-                source = pack.read(wanted)
-            except (StoreDamaged, StoreFailed):
-                continue
-            yield source
+            yield partial(_read_from, pack, wanted)
         if self.loose.may_have(wanted):
-            yield from self.loose.find(wanted)
+            yield partial(self.loose.find, wanted)
 
     def read_any(self, wanted: bytes) -> tuple[bytes, bytes]:
         """Read an object of whatever kind; give its kind and its content."""
@@ -193,8 +198,11 @@ class Objects:
 
         What was read must not be used before the last piece came.
         """
-        self.require_blob(wanted)
-        for kind, size, pieces in self._copies(wanted):
+        known = list(self._known_places(wanted))
+        # Of several places the first may be damaged: then they are read before anybody gets a piece.
+        is_proved = len(known) == 1 and wanted in self._sound
+        place = known[0] if is_proved else self._find_whole(wanted, self._places(wanted))
+        for kind, size, pieces in () if place is None else place():
             digest = sha1(object_header(kind, size), usedforsecurity=False)
             for piece in pieces:
                 digest.update(piece)
@@ -202,7 +210,7 @@ class Objects:
             if digest.digest() != wanted or kind != b"blob":
                 raise self._as_lost(f"blob {wanted.hex()} has other content than its name says")
             return
-        raise self._as_lost(f"blob {wanted.hex()} is missing")
+        raise self._as_lost(f"blob {wanted.hex()} is missing or damaged")
 
     # Proving
 
@@ -218,29 +226,29 @@ class Objects:
             or self.loose.may_have(wanted)
             or (self._scratch is not None and wanted in self._scratch)
         )
-        return may_have and self._proves(wanted, self._known_copies(wanted))
+        return may_have and self._find_whole(wanted, self._known_places(wanted)) is not None
 
     def prove(self, wanted: bytes) -> bool:
         """Tell whether an object is stored by reading it back now, whatever was seen of it before."""
         self._sound.discard(wanted)
-        return self._proves(wanted, self._copies(wanted))
+        return self._find_whole(wanted, self._places(wanted)) is not None
 
     def require_blob(self, wanted: bytes) -> None:
         """Raise StoreDamaged unless a blob is stored, which is proved by reading it back."""
-        if not self.has(wanted) and not self._proves(wanted, self._copies(wanted)):
+        if not self.has(wanted) and self._find_whole(wanted, self._places(wanted)) is None:
             raise self._as_lost(f"blob {wanted.hex()} is missing or damaged")
 
-    def _proves(self, wanted: bytes, copies: Iterator[Source]) -> bool:
-        """Tell whether one of the copies of an object is whole."""
-        for copy in copies:
+    def _find_whole(self, wanted: bytes, places: Iterator[Place]) -> Place | None:
+        """Find a place that has a whole copy of an object."""
+        for place in places:
             try:
-                is_whole = hash_source(copy) == wanted
+                is_whole = any(hash_source(copy) == wanted for copy in place())
             except (StoreDamaged, StoreFailed):
                 continue
             if is_whole:
                 self._sound.add(wanted)
-                return True
-        return False
+                return place
+        return None
 
     def is_listed(self, wanted: bytes) -> bool:
         """Tell whether an object is in the index of a pack, or has a file: no proof that it is whole."""
@@ -324,6 +332,15 @@ class Objects:
         """Remove loose objects. Only for the holder of the lock."""
         self.loose.remove(ids)
         self.refresh()
+
+
+def _read_from(pack: Pack, wanted: bytes) -> Iterator[Source]:
+    """Give the copy of an object that a pack has, unless the pack is damaged there."""
+    try:
+        source = pack.read(wanted)
+    except (StoreDamaged, StoreFailed):
+        return
+    yield source
 
 
 class Loose:

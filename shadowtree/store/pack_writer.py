@@ -54,6 +54,8 @@ INCOMING_PREFIX = "tmp_pack_"
 takes it for one of a dead process before it is old."""
 FROM_OUTSIDE = b"written through Shadow.repo\n"
 """What the `.keep` of a pack says that holds what is the user's; that of ours is empty."""
+_KEPT_AGAIN = b"it was missing\n"
+"""What a `.keep` says that had to be put back: nobody knows who wrote the pack."""
 _GIT_SUFFIXES = (".rev", ".bitmap", ".mtimes", ".promisor")
 """What real git puts beside the packs that it makes."""
 
@@ -428,6 +430,20 @@ def remove_pack(directory: str, name: str) -> None:
     path = os.path.join(directory, name)
     for suffix in (INDEX_SUFFIX, PACK_SUFFIX, *_GIT_SUFFIXES, KEEP_SUFFIX):
         disk.remove_file(path + suffix)
+
+
+def list_unkept(directory: str) -> list[str]:
+    """Name the packs that have no `.keep`: git wrote them, or somebody removed it."""
+    with disk.store_errors(directory):
+        files = set(os.listdir(directory))
+    names = (file.removesuffix(PACK_SUFFIX) for file in files if file.endswith(PACK_SUFFIX))
+    return sorted(name for name in names if name.startswith("pack-") and name + KEEP_SUFFIX not in files)
+
+
+def keep_again(directory: str, names: Iterable[str]) -> None:
+    """Put a `.keep` beside packs without one, so that `git gc` leaves in them what no ref leads to."""
+    for name in names:
+        disk.write_file(os.path.join(directory, name + KEEP_SUFFIX), _KEPT_AGAIN)
 
 
 def is_written(directory: str, content: PackBytes) -> bool:

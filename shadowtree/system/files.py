@@ -30,6 +30,8 @@ _COARSE_WINDOW_NS = 2_500_000_000
 _LARGE_SIZE = 1 << 20
 
 KEPT_CHANGING = "kept changing while it was read"
+CHANGED_TYPE = "changed its type while it was read"
+_UNREADABLE = "cannot be read"
 
 INODE_MASK = (1 << 63) - 1
 """Inode numbers are unsigned; the other numbers of a stamp may be negative."""
@@ -176,7 +178,12 @@ def why_unreadable(error: OSError) -> str:
     """Say why something is left out; raise if it is this process that cannot open anything any more."""
     if error.errno in _OWN_TROUBLE:
         raise WorktreeFailed("the worktree", describe(error)) from error
-    return f"cannot be read: {describe(error)}"
+    return f"{_UNREADABLE}: {describe(error)}"
+
+
+def is_failure(reason: str) -> bool:
+    """Tell whether something was left out because reading it failed, and not for what it is."""
+    return reason in (KEPT_CHANGING, CHANGED_TYPE) or reason.startswith(_UNREADABLE)
 
 
 def read_file(directory_fd: int, name: bytes, limit: int) -> tuple[FileStamp, bytes]:
@@ -256,7 +263,9 @@ def read_link(directory_fd: int, name: bytes) -> tuple[FileStamp, bytes]:
         target = os.readlink(name, dir_fd=directory_fd)
         status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
     except OSError as error:
-        raise Vanished from error
+        if error.errno in (*_VANISHED, errno.EINVAL):  # EINVAL: it is no link
+            raise Vanished from error
+        raise Unreadable(why_unreadable(error)) from error
     # Some file systems give links no size.
     if not stat.S_ISLNK(status.st_mode) or status.st_size not in (0, len(target)):
         raise Vanished

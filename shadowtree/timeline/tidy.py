@@ -7,6 +7,7 @@ milliseconds.
 
 from __future__ import annotations
 
+from math import inf
 from time import monotonic
 
 from shadowtree.base.errors import StoreDamaged
@@ -25,11 +26,19 @@ _A_MOMENT_S = 0.5
 
 
 def tidy(
-    objects: Objects, journal: Journal, publisher: Publisher, limits: PackLimits, seconds: float
+    objects: Objects,
+    journal: Journal,
+    publisher: Publisher,
+    limits: PackLimits,
+    seconds: float,
+    hold_s: float = inf,
 ) -> bool:
-    """Repack for about so many seconds; True if there is more to do. Only for the holder of the lock."""
-    deadline = monotonic() + seconds
-    while (left := deadline - monotonic()) > 0:
+    """Repack for about so many seconds; True if there is more to do. Only for the holder of the lock.
+
+    After `hold_s` no other job is begun: somebody else may want the lock.
+    """
+    start = monotonic()
+    while (left := start + seconds - monotonic()) > 0:
         repacker = Repacker(objects, journal.packs.versions(), limits)
         settled = objects.pack_set.total_bytes() - repacker.fresh_bytes
         if repacker.fresh_bytes <= max(limits.idle_bytes, settled // limits.idle_part):
@@ -43,6 +52,8 @@ def tidy(
         except StoreDamaged:
             # What is damaged is left alone, and found by whoever needs it, or checks.
             return False
+        if monotonic() - start >= hold_s:
+            break
     return True
 
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,6 +20,7 @@ from tests.support.trees import Tree, assert_tree, executable, file, link, make_
 
 Answer = Literal["keep", "overwrite"]
 """What a user can say to a conflict."""
+Resolution = Literal["abort", "merge"]
 
 
 @dataclass(frozen=True)
@@ -966,3 +968,164 @@ def test_an_edit_that_unrevert_brought_back_is_in_the_way_again(shadow: Shadow, 
     with pytest.raises(Conflict):
         shadow.undo()
     assert_tree(worktree, {"a": "the user's"})
+
+
+# An edit that was taken back by hand
+
+
+LINES = [f"line {number}" for number in range(12)]
+
+
+def write_lines(worktree: Path, lines: list[str]) -> None:
+    make_tree(worktree, {"t": "\n".join(lines) + "\n"})
+
+
+@pytest.fixture
+def brought_back(shadow: Shadow, worktree: Path) -> list[str]:
+    """A line that the user deleted between two messages and added again after them; the text as it is now."""
+    lines = list(LINES)
+    write_lines(worktree, lines)
+    with shadow.message("m1"):
+        lines[1] = "of m1"
+        write_lines(worktree, lines)
+    without = [line for line in lines if line != "line 5"]
+    write_lines(worktree, without)
+    with shadow.message("m2"):
+        without[-1] = lines[-1] = "of m2"
+        write_lines(worktree, without)
+    write_lines(worktree, lines)
+    return lines
+
+
+@pytest.mark.parametrize("is_undone_by_hand", [False, True], ids=["merged", "by hand"])
+def test_redo_does_not_forget_a_line_that_the_user_added_again(
+    shadow: Shadow, worktree: Path, brought_back: list[str], is_undone_by_hand: bool
+) -> None:
+    if is_undone_by_hand:
+        write_lines(worktree, LINES)
+    shadow.undo(2, on_conflict="merge")
+    assert (worktree / "t").read_text().splitlines() == LINES
+
+    with pytest.raises(Conflict):
+        shadow.redo(2)
+    outcome = shadow.redo(2, on_conflict="merge")
+
+    assert outcome.merged == ["t"]
+    assert (worktree / "t").read_text().splitlines() == brought_back
+
+
+def test_redo_step_by_step_does_not_forget_it_either(
+    shadow: Shadow, worktree: Path, brought_back: list[str]
+) -> None:
+    shadow.undo(2, on_conflict="merge")
+    for _ in range(2):
+        with pytest.raises(Conflict):
+            shadow.redo()
+        shadow.redo(on_conflict="merge")
+
+    assert (worktree / "t").read_text().splitlines() == brought_back
+
+
+def test_a_switch_does_not_forget_a_line_that_the_user_added_again(
+    shadow: Shadow, worktree: Path, brought_back: list[str]
+) -> None:
+    shadow.undo(2, on_conflict="merge")
+    with shadow.message("m3"):
+        write_lines(worktree, [*LINES, "of m3"])
+
+    with pytest.raises(Conflict):
+        shadow.switch("m2")
+    shadow.switch("m2", on_conflict="merge")
+
+    assert (worktree / "t").read_text().splitlines() == brought_back
+
+
+def test_going_further_back_loses_nothing_of_an_edit_that_was_taken_back(
+    shadow: Shadow, worktree: Path, brought_back: list[str]
+) -> None:
+    """So that there is no conflict."""
+    assert "line 5" in brought_back
+    shadow.undo(2, on_conflict="merge")
+    shadow.redo(on_conflict="merge")
+
+    assert shadow.undo().conflicts == []
+    assert (worktree / "t").read_text().splitlines() == LINES
+
+
+@pytest.mark.usefixtures("brought_back")
+def test_whoever_overwrote_the_line_gets_the_messages_as_they_were(shadow: Shadow, worktree: Path) -> None:
+    shadow.undo(2, on_conflict="overwrite")
+    shadow.redo(2)
+
+    assert "line 5" not in (worktree / "t").read_text().splitlines()
+
+
+# What another session undid since
+
+
+@pytest.fixture
+def theirs_undone(shadow: Shadow, worktree: Path) -> Callable[[Callable[[], object]], None]:
+    """Two messages of ours, and one of theirs between them; an act took it away, and then they undid it."""
+
+    def play(act: Callable[[], object]) -> None:
+        lines = list(LINES)
+        write_lines(worktree, lines)
+        other = shadow.for_session("other")
+        for session, id, place in ((shadow, "m1", 1), (other, "theirs", 5), (shadow, "m2", 9)):
+            with session.message(id):
+                lines[place] = f"of {id}"
+                write_lines(worktree, lines)
+        act()
+        other.undo(on_conflict="merge")
+
+    return play
+
+
+def revert_path(shadow: Shadow) -> None:
+    shadow.revert("m1", paths=["t"], on_conflict="overwrite")
+
+
+def undo_both(shadow: Shadow) -> None:
+    shadow.undo(2, on_conflict="overwrite")
+
+
+BRINGS_BACK: dict[str, tuple[Callable[[Shadow], None], Callable[[Shadow, Resolution], object], bool]] = {
+    "a path, revert": (revert_path, lambda shadow, how: shadow.revert("m2", on_conflict=how), True),
+    "a path, switch": (revert_path, lambda shadow, how: shadow.switch("m1", on_conflict=how), False),
+    "a path, unrevert": (revert_path, lambda shadow, how: shadow.unrevert(on_conflict=how), False),
+    "undo, redo": (undo_both, lambda shadow, how: shadow.redo(2, on_conflict=how), True),
+    "undo, unrevert": (undo_both, lambda shadow, how: shadow.unrevert(on_conflict=how), False),
+}
+"""What takes it away, what would bring it back, and whether the rest can be merged."""
+
+
+@pytest.mark.parametrize(("take_away", "act", "can_merge"), BRINGS_BACK.values(), ids=BRINGS_BACK)
+def test_what_another_session_undid_does_not_come_back_unasked(
+    shadow: Shadow,
+    worktree: Path,
+    theirs_undone: Callable[[Callable[[], object]], None],
+    take_away: Callable[[Shadow], None],
+    act: Callable[[Shadow, Resolution], object],
+    can_merge: bool,
+) -> None:
+    theirs_undone(lambda: take_away(shadow))
+    with pytest.raises(Conflict) as caught:
+        act(shadow, "abort")
+    with nullcontext() if can_merge else pytest.raises(Conflict):
+        act(shadow, "merge")
+
+    assert "'theirs' of session 'other'" in caught.value.conflicts[0].reason
+    assert "of theirs" not in (worktree / "t").read_text()
+
+
+def test_an_act_that_stays_away_from_what_they_undid_is_no_conflict(shadow: Shadow, worktree: Path) -> None:
+    other = shadow.for_session("other")
+    with other.message("theirs"):
+        write_lines(worktree, ["theirs"])
+    other.undo()
+    with shadow.message("m1"):
+        write_lines(worktree, LINES)
+    shadow.undo()
+    shadow.redo()
+
+    assert (worktree / "t").read_text().splitlines() == LINES

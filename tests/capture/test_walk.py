@@ -35,6 +35,7 @@ from shadowtree.system.files import stream_file
 from tests.support.processes import Raised, in_child, surroundings
 from tests.support.referee import assert_sound_store, files_in, git, git_tree, init
 from tests.support.stores import recorded_trees
+from tests.support.sweeps import fail_calls
 from tests.support.trees import Tree, link, make_tree
 
 STREAMED = 3 * 1024 * 1024
@@ -802,18 +803,6 @@ def test_what_cannot_be_read_is_skipped_and_unknown(open_place: Path) -> None:
     assert changed == 0
     assert last == first
     assert_sound_store(open_place / "theirs" / "worktree.store")
-
-
-def fail_calls(monkeypatch: pytest.MonkeyPatch, call: str, name: bytes, code: int) -> None:
-    """Let a function of `os` fail for everything of this name."""
-    real = getattr(os, call)
-
-    def failing(target: Any, *rest: Any, **named: Any) -> Any:  # Any: whatever the call takes
-        if target == name:
-            raise OSError(code, os.strerror(code))
-        return real(target, *rest, **named)
-
-    monkeypatch.setattr(os, call, failing)
 
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["new", "known"])

@@ -389,6 +389,14 @@ def test_going_forward_again_after_an_act_that_merged_meets_the_edit() -> None:
     assert forward(EDITED, 2) == Wanted(P, v(2), v(6), REASON, "the last undo", edits=[edit(v(1), v(2))])
 
 
+def test_an_edit_that_was_edited_back_is_met_only_on_the_way_forward() -> None:
+    """Its end is v1, as before the message: there it is not any more, and in v2 it was not either."""
+    edited_back = [*EDITED[:2], merge_into(3, v(5), v(1))]
+
+    assert back(edited_back, 1).trouble is None
+    assert forward(edited_back, 2).trouble == REASON
+
+
 def test_the_edit_is_met_by_an_act_that_did_not_merge_only_before_it() -> None:
     overwriting = happen(3, (P, v(5), v(1)), act="undo")
 

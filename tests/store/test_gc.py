@@ -25,7 +25,7 @@ from tests.support.limits import LARGE_PACKS, TINY
 from tests.support.packs import assert_git_is_silent, depths_in, flip, read_all
 from tests.support.referee import assert_sound_store, git
 from tests.support.stores import SETTINGS, read_timeline
-from tests.support.stories import Story
+from tests.support.stories import Story, tell_deep, tell_wide
 from tests.support.watching import forget_youth
 
 
@@ -575,28 +575,6 @@ def test_a_sweep_without_room_is_refused_before_anything_is_forgotten(
 
 
 # It ends
-
-
-def tell_deep(shadow: Shadow) -> None:
-    """Change one tiny file at the end of a long way, again and again."""
-    path = shadow.worktree.joinpath(*"abcdefghijklmno", "file")
-    path.parent.mkdir(parents=True)
-    shadow.track()
-    for number in range(40):
-        path.write_text(f"{number}\n")
-        shadow.snapshot(f"m{number}")
-
-
-def tell_wide(shadow: Shadow) -> None:
-    """Have many tiny files, and change some."""
-    for number in range(300):
-        path = shadow.worktree / f"{number % 7}" / f"{number}"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"{number}\n")
-    shadow.track()
-    for number in range(0, 300, 9):
-        (shadow.worktree / f"{number % 7}" / f"{number}").write_text(f"another {number}\n")
-    shadow.snapshot("m0")
 
 
 def tell_by_many(shadow: Shadow) -> None:

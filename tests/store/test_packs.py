@@ -279,6 +279,23 @@ def test_a_damaged_copy_does_not_hide_a_sound_one(objects: Objects, repository: 
     assert objects.read(b"blob", blob(content)) == content
 
 
+@pytest.mark.parametrize("is_proved", [False, True], ids=["unread", "proved"])
+@pytest.mark.parametrize("damaged", [0, 1], ids=["the older one", "the newer one"])
+def test_a_stream_comes_from_a_copy_that_is_whole(
+    objects: Objects, repository: Path, damaged: int, is_proved: bool
+) -> None:
+    content = noise(1_000_000)
+    place = repository / "objects" / "pack"
+    packs = [write_pack(place, content), write_pack(place, content, b"x")]
+    for pack in packs:
+        pack.close()
+    objects.refresh()
+    assert not is_proved or objects.has(blob(content))
+    flip(Path(packs[damaged].path), 900_000)
+
+    assert b"".join(objects.stream_blob(blob(content))) == content
+
+
 @pytest.mark.parametrize("suffix", [".pack", ".idx"])
 def test_damage_anywhere_never_gives_other_content(suffix: str, repository: Path) -> None:
     """Nor any error but ours, be it in a delta, which dulwich reads."""

@@ -199,3 +199,28 @@ def let_git_pack(told: Told) -> None:
     git("--git-dir", told.store, "multi-pack-index", "write")
     for path in told.store.rglob("*"):
         path.chmod(0o700 if path.is_dir() else 0o600)
+
+
+# Stories of tiny objects
+
+
+def tell_deep(shadow: Shadow) -> None:
+    """Change one tiny file at the end of a long way, again and again."""
+    path = shadow.worktree.joinpath(*"abcdefghijklmno", "file")
+    path.parent.mkdir(parents=True)
+    shadow.track()
+    for number in range(40):
+        path.write_text(f"{number}\n")
+        shadow.snapshot(f"m{number}")
+
+
+def tell_wide(shadow: Shadow) -> None:
+    """Have many tiny files, and change some."""
+    for number in range(300):
+        path = shadow.worktree / f"{number % 7}" / f"{number}"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"{number}\n")
+    shadow.track()
+    for number in range(0, 300, 9):
+        (shadow.worktree / f"{number % 7}" / f"{number}").write_text(f"another {number}\n")
+    shadow.snapshot("m0")

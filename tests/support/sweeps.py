@@ -136,6 +136,18 @@ class _FailingOs:
         return getattr(os, name)
 
 
+def fail_calls(monkeypatch: pytest.MonkeyPatch, call: str, name: bytes, code: int) -> None:
+    """Let a function of `os` fail for everything of this name."""
+    real = getattr(os, call)
+
+    def failing(target: Any, *rest: Any, **named: Any) -> Any:  # Any: whatever the call takes
+        if target == name:
+            raise OSError(code, os.strerror(code))
+        return real(target, *rest, **named)
+
+    monkeypatch.setattr(os, call, failing)
+
+
 # Kills
 
 

@@ -30,7 +30,7 @@ from tests.support.packs import (
 )
 from tests.support.referee import git
 from tests.support.stores import read_timeline
-from tests.support.stories import Story
+from tests.support.stories import Story, tell_deep, tell_wide
 
 
 @pytest.fixture
@@ -80,28 +80,6 @@ def test_a_long_story_is_all_there_and_small(shadow: Shadow, worktree: Path, tmp
     assert_git_is_silent(copy)
 
 
-def tell_deep(shadow: Shadow) -> None:
-    """Change one tiny file at the end of a long way, again and again."""
-    path = shadow.worktree.joinpath(*"abcdefghijklmno", "file")
-    path.parent.mkdir(parents=True)
-    shadow.track()
-    for number in range(40):
-        path.write_text(f"{number}\n")
-        shadow.snapshot(f"m{number}")
-
-
-def tell_wide(shadow: Shadow) -> None:
-    """Have many tiny files, and change some."""
-    for number in range(300):
-        path = shadow.worktree / f"{number % 7}" / f"{number}"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"{number}\n")
-    shadow.track()
-    for number in range(0, 300, 9):
-        (shadow.worktree / f"{number % 7}" / f"{number}").write_text(f"another {number}\n")
-    shadow.snapshot("m0")
-
-
 def tell_noise(shadow: Shadow) -> None:
     """Write what cannot be packed, again and again."""
     for number in range(12):
@@ -122,6 +100,54 @@ def test_tidying_ends_and_leaves_nothing_to_do(shadow: Shadow, tell: Callable[[S
     assert packs_of(shadow) == packs
     assert read_all(shadow.store) == before
     assert shadow.check(read_data=True).ok
+
+
+def test_others_get_the_lock_between_two_jobs(worktree: Path) -> None:
+    visits: list[str] = []
+
+    def visit(seconds: float) -> None:
+        with Shadow(worktree, settings={"min_free": 0, "lock_timeout": 0}) as other:
+            visits.append(other.track())
+
+    limits = replace(TINY, sleep=visit, sweep_hold_s=0, packs=replace(TINY.packs, part_bytes=500))
+    with Shadow(worktree, settings={"min_free": 0}, limits=limits) as shadow:
+        tell_deep(shadow)
+        before = read_all(shadow.store)
+
+        assert shadow.tidy(60)
+        assert len(visits) > 1
+        assert read_all(shadow.store) == before
+        assert shadow.check(read_data=True).ok
+
+
+UPKEEP: dict[str, Callable[[Shadow], object]] = {
+    "tidy": lambda shadow: shadow.tidy(60),
+    "gc": lambda shadow: shadow.gc(),
+    "repair": lambda shadow: shadow.repair(),
+}
+
+
+@pytest.mark.parametrize("upkeep", UPKEEP.values(), ids=UPKEEP)
+@pytest.mark.limits(TINY)
+def test_what_keeps_a_part_from_git_comes_back(
+    shadow: Shadow, tmp_path: Path, upkeep: Callable[[Shadow], object]
+) -> None:
+    """Without it `git gc` would take what no ref leads to."""
+    tell_deep(shadow)
+    assert shadow.tidy(60)
+    before = read_all(shadow.store)
+    for path in shadow.store.rglob("*.keep"):
+        path.unlink()
+    report = shadow.check()
+    upkeep(shadow)
+    copy = tmp_path / "copy"
+    shutil.copytree(shadow.store, copy)
+    git("--git-dir", copy, "gc", "--quiet", "--prune=now")
+
+    assert report.ok
+    assert {problem.kind for problem in report.harmless} == {"keep"}
+    assert shadow.check(read_data=True).harmless == []
+    assert read_all(copy).keys() >= before.keys()
 
 
 @pytest.mark.limits(TINY)

@@ -28,6 +28,11 @@ from shadowtree.system.files import stamp_of
 
 MAX_TEXT_BYTES = 1024 * 1024
 """A larger HEAD, config or excludes file counts as unreadable: nobody wrote it by hand."""
+_NO_PATTERNS = {
+    *(errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG),
+    *(errno.EISDIR, errno.EINVAL, errno.ENXIO, errno.EFBIG),
+}
+"""Where a file with patterns cannot be read for one of these, there are none to git, or to us."""
 MAX_PACKED_REFS_BYTES = 64 * 1024 * 1024
 MAX_INCLUDE_DEPTH = 10
 """How deep one config may include another, as in git."""
@@ -166,8 +171,8 @@ def index_stamp(repository: Repository) -> tuple[int, ...] | None:
 
 
 def read_exclude(repository: Repository) -> bytes:
-    """Read the patterns that only this repository excludes."""
-    return _read_text(os.path.join(repository.common_dir, b"info", b"exclude"))
+    """Read the patterns that only this repository excludes; raise OSError if nobody knows what they are."""
+    return _read_patterns(os.path.join(repository.common_dir, b"info", b"exclude"))
 
 
 def read_global_excludes(
@@ -175,7 +180,7 @@ def read_global_excludes(
 ) -> bytes:
     """Read the patterns that the user excludes everywhere: what `core.excludesFile` names, or git's default.
 
-    `home` and `config_home` are what `$HOME` and `$XDG_CONFIG_HOME` say.
+    `home` and `config_home` are what `$HOME` and `$XDG_CONFIG_HOME` say. Raise OSError as `read_exclude`.
     """
     config_home = config_home or (os.path.join(home, b".config") if home else None)
     named = None
@@ -184,12 +189,24 @@ def read_global_excludes(
             if name == b"core.excludesfile" and value is not None:
                 named = value
     if named is None:
-        return _read_text(os.path.join(config_home, b"git", b"ignore")) if config_home else b""
+        return _read_patterns(os.path.join(config_home, b"git", b"ignore")) if config_home else b""
     path = _expand_user(named, home)
     if path is None or not (repository or os.path.isabs(path)):
         return b""
     # A relative path starts where git stands while it reads it: at the top.
-    return _read_text(os.path.join(repository.top, path) if repository else path)
+    return _read_patterns(os.path.join(repository.top, path) if repository else path)
+
+
+def _read_patterns(path: bytes) -> bytes:
+    """Read patterns; to git there are none where there is no file, or none that is ours to read."""
+    try:
+        return _read_file(path, MAX_TEXT_BYTES)
+    except ValueError:  # a NUL in the path
+        return b""
+    except OSError as error:
+        if error.errno in _NO_PATTERNS:
+            return b""
+        raise OSError(error.errno, error.strerror, path) from error
 
 
 def find_head(worktree: str) -> str | None:

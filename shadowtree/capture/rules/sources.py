@@ -7,10 +7,11 @@ repository, `info/exclude` and the index of every repository, the global exclude
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from shadowtree.base.errors import WorktreeFailed
 from shadowtree.base.frozen import frozen
-from shadowtree.base.paths import ROOT, from_text, to_text
+from shadowtree.base.paths import ROOT, RelPath, from_text, join, to_text
 from shadowtree.base.tombstones import NO_TOMBSTONES, Tombstones
 from shadowtree.capture.directories import GIT_IGNORE, Directory
 from shadowtree.capture.facts import RootRules, veil
@@ -24,7 +25,7 @@ from shadowtree.capture.rules.git_repository import (
 )
 from shadowtree.capture.rules.policy import Policy, TrackedNames, count_left_out
 from shadowtree.config.settings import HEAVY_DIRS, Settings
-from shadowtree.system.files import Cursor, Unreadable, read_small_file, stamp_of
+from shadowtree.system.files import Cursor, Unreadable, read_small_file, stamp_of, why_unreadable
 
 OWN_IGNORE = b".shadowtreeignore"
 _MAX_RULES_SIZE = 1 << 20
@@ -60,6 +61,8 @@ class RuleFiles:
         self.tombstones = surroundings.tombstones
         self.indexes: dict[bytes, IndexState] = {}
         """For each repository what is known of its index."""
+        self.unread: dict[RelPath, str] = {}
+        """For each directory below which rules are not known: the file of them that cannot be read."""
         self.warnings: list[str] = []
 
     def read_root(self, fd: int) -> None:
@@ -69,14 +72,17 @@ class RuleFiles:
         nearest = repositories[0] if repositories else None
         heavy_dirs = sorted({*HEAVY_DIRS, *self._settings.heavy_dirs})
         self._root_rules = RootRules(
-            own_text=self._read_rules(fd, OWN_IGNORE),
-            global_text=read_global_excludes(
-                nearest,
-                home=os.fsencode(home) if home else None,
-                config_home=os.fsencode(config_home) if config_home else None,
+            own_text=self._read_rules(fd, OWN_IGNORE, ROOT),
+            global_text=self._read_outside(
+                lambda: read_global_excludes(
+                    nearest,
+                    home=os.fsencode(home) if home else None,
+                    config_home=os.fsencode(config_home) if config_home else None,
+                ),
+                ROOT,
             ),
-            exclude_text=None if nearest is None else read_exclude(nearest),
-            around=[] if nearest is None else _read_around(nearest, worktree),
+            exclude_text=None if nearest is None else self._read_outside(lambda: read_exclude(nearest), ROOT),
+            around=[] if nearest is None else self._read_around(nearest),
             heavy_dirs=[from_text(name) for name in heavy_dirs],
             max_file_size=self._settings.max_file_size,
         )
@@ -87,7 +93,10 @@ class RuleFiles:
     def read_gitignore(self, directory: Directory, fd: int) -> None:
         """Read the `.gitignore` of a directory that has one."""
         directory.ignore_stamp = stamp_gitignore(fd)
-        directory.ignore_text = self._read_rules(fd, GIT_IGNORE) or None
+        directory.ignore_text = self._read_rules(fd, GIT_IGNORE, directory.path) or None
+        if directory.path in self.unread:
+            # The next scan reads it again, whatever its stamp says.
+            directory.ignore_stamp = ()
 
     def make_policy(self, above: Policy | None, directory: Directory) -> Policy:
         """Make the rules inside a directory whose own rule files are known."""
@@ -104,7 +113,7 @@ class RuleFiles:
             repository = find_at(os.path.join(self._worktree, directory.path))
             if repository is not None:
                 index = self._note_index(TrackedNames(repository, outer=b"", base=directory.path))
-                exclude_text = read_exclude(repository) or None
+                exclude_text = self._read_outside(lambda: read_exclude(repository), directory.path) or None
         name, mode, ignore_text = directory.name, directory.mode, directory.ignore_text
         return Policy(above, name, mode, ignore_text=ignore_text, exclude_text=exclude_text, index=index)
 
@@ -132,17 +141,51 @@ class RuleFiles:
         index.digest = digest
         return index
 
-    def _read_rules(self, fd: int, name: bytes) -> bytes:
+    def _read_rules(self, fd: int, name: bytes, directory: RelPath) -> bytes:
+        """Read a file with rules in a directory of the worktree."""
         try:
             found = read_small_file(fd, name, _MAX_RULES_SIZE)
         except Unreadable as error:
-            self.warnings.append(f"the rules in {to_text(name)} do not count: {error.reason}")
+            self._note_unread(to_text(join(directory, name)), error.reason, directory)
             return b""
         text = found[1] if found is not None else b""
         left_out = count_left_out(text)
         if left_out:
             self.warnings.append(f"{left_out} rules in {to_text(name)} do not count: they are too much")
         return text
+
+    def _read_outside(self, read: Callable[[], bytes], directory: RelPath) -> bytes:
+        """Read rules that a repository or the user has for a directory and all below it."""
+        try:
+            return read()
+        except OSError as error:
+            self._note_unread(to_text(os.fsencode(error.filename)), why_unreadable(error), directory)
+            return b""
+
+    def _read_around(self, repository: Repository) -> list[tuple[bytes, bytes]]:
+        """Read the `.gitignore` of each directory between a repository's top and a worktree inside it.
+
+        Gives these texts, each with the name of the next directory below.
+        """
+        around: list[tuple[bytes, bytes]] = []
+        directory = repository.top
+        for name in _place_in(repository, self._worktree).split(b"/")[:-1]:
+            found = None
+            try:
+                with Cursor(os.fsdecode(directory)) as cursor:
+                    found = read_small_file(cursor.enter(ROOT), GIT_IGNORE, _MAX_RULES_SIZE)
+            except WorktreeFailed as error:
+                if not isinstance(error.__cause__, FileNotFoundError | PermissionError):
+                    raise
+            except Unreadable as error:
+                self._note_unread(to_text(os.path.join(directory, GIT_IGNORE)), error.reason, ROOT)
+            around.append((name, b"" if found is None else found[1]))
+            directory = os.path.join(directory, name)
+        return around
+
+    def _note_unread(self, file: str, reason: str, directory: RelPath) -> None:
+        self.unread.setdefault(directory, file)
+        self.warnings.append(f"the rules in {file} do not count: {reason}")
 
 
 def stamp_gitignore(fd: int) -> tuple[int, ...] | None:
@@ -156,21 +199,3 @@ def stamp_gitignore(fd: int) -> tuple[int, ...] | None:
 def _place_in(repository: Repository, root: bytes) -> bytes:
     """Tell where a worktree is in a repository around it, with a slash at the end; empty at its top."""
     return root[len(repository.top.rstrip(b"/")) + 1 :] + b"/" if repository.top != root else b""
-
-
-def _read_around(repository: Repository, root: bytes) -> list[tuple[bytes, bytes]]:
-    """Read the `.gitignore` of each directory between a repository's top and a worktree inside it.
-
-    Gives these texts, each with the name of the next directory below.
-    """
-    around: list[tuple[bytes, bytes]] = []
-    directory = repository.top
-    for name in _place_in(repository, root).split(b"/")[:-1]:
-        try:
-            with Cursor(os.fsdecode(directory)) as cursor:
-                found = read_small_file(cursor.enter(ROOT), GIT_IGNORE, _MAX_RULES_SIZE)
-        except (Unreadable, WorktreeFailed):
-            found = None
-        around.append((name, b"" if found is None else found[1]))
-        directory = os.path.join(directory, name)
-    return around
