@@ -89,11 +89,13 @@ class FileDiff(Result):
     deletions: int
     binary: bool
     patch: str
-    """A unified diff; empty for binary files and for files too large to compare line by line."""
+    """A unified diff; empty for files that are binary, unless asked for, or too large to compare."""
     renamed_from: str | None = None
     """Of an added path: the deleted one that it probably was before. For people; nothing acts on it."""
     rename: FileDiff | None = None
     """With it: how the path differs from that one. People see this in place of the two entries."""
+    exact: str = ""
+    """What `git apply` takes where `patch` is not that: bytes that are no UTF-8 are surrogate escapes in it."""
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON, an entry of `diff`."""
