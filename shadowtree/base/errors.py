@@ -127,13 +127,15 @@ class UnknownMessage(UnknownName):
 class AmbiguousMessage(UnknownMessage):
     """A name that could mean several messages."""
 
-    def __init__(self, name: str, candidates: Sequence[str]) -> None:
+    def __init__(
+        self, name: str, candidates: Sequence[str], sentence: str | None = None, *, what: str = "messages"
+    ) -> None:
         self.candidates = list(candidates)
-        """The ids of the messages that could be meant."""
+        """The ids of the messages that could be meant, or the names of branches, or the ids of trees."""
         listed = ", ".join(repr(candidate) for candidate in self.candidates[:_LISTED])
         more = len(self.candidates) - _LISTED
         listed += f" and {more} more" if more > 0 else ""
-        super().__init__(name, f"{name!r} could mean {len(self.candidates)} messages: {listed}")
+        super().__init__(name, sentence or f"{name!r} could mean {len(self.candidates)} {what}: {listed}")
 
 
 class ForgottenMessage(UnknownMessage):

@@ -37,7 +37,7 @@ ANSWERS: dict[type[BaseException], Answer] = {
     errors.Locked: Answer(11, "try again later, or wait longer with --set lock_timeout=60"),
     errors.UnknownName: Answer(12),
     errors.UnknownMessage: Answer(12, "try 'shadowtree log', which lists them"),
-    errors.AmbiguousMessage: Answer(12, "try more of its id"),
+    errors.AmbiguousMessage: Answer(2, "try the whole id, or '#' and the number"),
     errors.ForgottenMessage: Answer(12, "try a message that 'shadowtree log' lists"),
     errors.UnknownBranch: Answer(12, "try 'shadowtree branches', which lists them"),
     errors.UnknownTree: Answer(

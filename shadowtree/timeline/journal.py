@@ -104,6 +104,13 @@ class Journal:
         condition = "WHERE tree = ? ORDER BY forgotten IS NOT NULL, number DESC LIMIT 1"
         return self._db.find(decode_tree, f"{TREES.select} {condition}", tree)
 
+    def find_tree_ids(self, prefix: str) -> list[bytes]:
+        """Give the first ids of trees that begin with hex digits; forgotten ones only if there is no other."""
+        ends = bytes.fromhex(prefix.ljust(40, "0")), bytes.fromhex(prefix.ljust(40, "f"))
+        select = "SELECT DISTINCT tree FROM trees WHERE tree BETWEEN ? AND ?"
+        live = self._db.rows(f"{select} AND {IS_LIVE} LIMIT ?", *ends, _CANDIDATES)
+        return [tree for (tree,) in live or self._db.rows(f"{select} LIMIT ?", *ends, _CANDIDATES)]
+
     def tree(self, number: int | None) -> TreeRecord:
         """Give the record with a number that another row names; ForgottenTree if it was forgotten."""
         record = self._require_tree(number)

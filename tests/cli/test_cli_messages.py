@@ -354,7 +354,7 @@ def test_a_log_without_messages_says_so(terminal: Terminal) -> None:
     assert terminal.run_json("log") == []
 
 
-@pytest.mark.parametrize("name", ["msg_2", "#2", "@", "@~0"])
+@pytest.mark.parametrize("name", ["msg_2", "#2", "2", "@", "@~0"])
 def test_show_finds_a_message_by_its_names(terminal: Terminal, project: Path, name: str) -> None:
     _record(terminal, project, 2)
 
@@ -369,10 +369,12 @@ def test_show_finds_a_message_by_its_names(terminal: Terminal, project: Path, na
 def test_an_ambiguous_name_lists_the_candidates(terminal: Terminal, project: Path) -> None:
     _record(terminal, project, 2)
 
-    found = terminal.run_json("show", "msg", exit_code=12)
+    found = terminal.run_json("show", "msg_", exit_code=2)
 
     assert found["error"] == "AmbiguousMessage"
-    assert terminal.err == ("shadowtree: 'msg' could mean 2 messages: 'msg_1', 'msg_2'; try more of its id\n")
+    assert terminal.err == (
+        "shadowtree: 'msg_' could mean 2 messages: 'msg_1', 'msg_2'; try the whole id, or '#' and the number\n"
+    )
 
 
 def test_diff_takes_names_of_messages(terminal: Terminal, project: Path) -> None:
