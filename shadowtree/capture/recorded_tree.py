@@ -278,7 +278,7 @@ def _diff_path(changed: ChangedPath, objects: Objects, binary_bytes: int) -> Fil
     from shadowtree.text.linediff import MAX_TEXT_BYTES
     from shadowtree.text.unified_diff import diff_text, diff_unread
 
-    modes = {"old_mode": changed.old_mode, "new_mode": changed.new_mode}
+    old_mode, new_mode = changed.old_mode, changed.new_mode
     blobs = changed.old_blob, changed.new_blob
     try:
         old, new = (
@@ -286,9 +286,17 @@ def _diff_path(changed: ChangedPath, objects: Objects, binary_bytes: int) -> Fil
             for blob in blobs
         )
     except TooLarge:
-        text = diff_unread(changed.path, **modes, blobs=blobs)
+        text = diff_unread(changed.path, old_mode=old_mode, new_mode=new_mode, blobs=blobs)
     else:
-        text = diff_text(changed.path, old, new, **modes, blobs=blobs, binary=binary_bytes > 0)
+        text = diff_text(
+            changed.path,
+            old,
+            new,
+            old_mode=old_mode,
+            new_mode=new_mode,
+            blobs=blobs,
+            binary=binary_bytes > 0,
+        )
     counts = text.additions, text.deletions, text.binary
     return FileDiff(changed.path, changed.status, *counts, text.patch, exact=text.exact)
 

@@ -1,10 +1,13 @@
 """Binary contents in a patch, as git writes them: deflated, in base 85, whole on both sides.
 
+The new content comes first, then the old one, for `git apply --reverse`:
+
     GIT binary patch
-    literal 12            the new content
+    literal 12
     Tcmc~$...             up to 52 bytes a line, after a letter that says how many
-                          an empty line ends it
-    literal 9             the old content, for `git apply --reverse`
+
+    literal 9
+    Qcmd...
 """
 
 from __future__ import annotations
