@@ -202,6 +202,20 @@ class Command(click.Command):
         return super().invoke(ctx)
 
 
+class PathsCommand(Command):
+    """A command that takes paths after `--`, as git's commands do."""
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Add the paths."""
+        return [*super().collect_usage_pieces(ctx), "[-- PATH...]"]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Set aside what comes after `--`, and parse the rest."""
+        at = args.index("--") if "--" in args else len(args)
+        ctx.params["paths"] = tuple(args[at + 1 :])
+        return super().parse_args(ctx, args[:at])
+
+
 class Group(Command, click.Group):
     """A command with actions: `branches` does something itself, and `branches drop` something else."""
 
@@ -270,7 +284,7 @@ def command(
 ) -> Callable[[Function], click.Command]:
     """Make a command of a function, or an action `of` a group; its docstring is the help."""
     make = click.command if of is None else of.command
-    return lambda function: make(name, cls=Command, **attributes)(_pass_shared(function))
+    return lambda function: make(name, **{"cls": Command, **attributes})(_pass_shared(function))
 
 
 def group(function: Function) -> Group:
@@ -291,6 +305,8 @@ def _pass_shared(function: Function) -> Function:
         path = context.command_path.removeprefix("shadowtree ")
         # Of what changes nothing the plan was asked for.
         is_answer = path in _ANSWERS or bool(values.get("dry_run"))
+        if path in ("begin", "snapshot"):
+            is_answer = values.get("id") is None  # the id that was made
         return function(read_shared(context.ensure_object(dict), is_answer=is_answer), **values)
 
     return call

@@ -77,7 +77,8 @@ def run(call: Call) -> int:
     """Run a command and return its exit code."""
     from shadowtree.cli.find_shadow import read_shared
 
-    shared = read_shared(call.shared, is_answer=call.command == "track")
+    makes_id = call.command in ("begin", "snapshot") and "id" not in call.values
+    shared = read_shared(call.shared, is_answer=makes_id or call.command == "track")
     act: Callable[..., int | None]
     if call.command == "run":
         from shadowtree.cli.run import run as act

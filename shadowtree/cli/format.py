@@ -6,7 +6,9 @@ terminal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
+_LONG_ID, _SHORT_ID = 20, 8
+"""Ids of more characters than the first are shortened, to no less than the second."""
 GAP = "  "
 """What stands between two columns."""
 LISTED = 10
@@ -72,6 +76,18 @@ def list_first(
     yield from map(show, items[:LISTED])
     if len(items) > LISTED:
         yield more.format(len(items) - LISTED)
+
+
+def shorten_ids(ids: Iterable[str]) -> dict[str, str]:
+    """Give each long id by as much of its beginning as tells it from the others, so that it can be typed."""
+    ordered = sorted(set(ids))
+    shared = [0, *(len(os.path.commonprefix(pair)) for pair in pairwise(ordered)), 0]
+    short = {}
+    for place, name in enumerate(ordered):
+        length = max(_SHORT_ID, shared[place] + 1, shared[place + 1] + 1)
+        is_short = len(name) <= _LONG_ID or name[:length].isdigit()
+        short[name] = name if is_short else name[:length]
+    return short
 
 
 # Columns

@@ -212,6 +212,15 @@ def can_steer(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
+def can_show(text: str) -> bool:
+    """Check that the encoding of the result has these characters."""
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
 def find_width() -> int | None:
     """Count the columns that a line of the result may take; None: it goes to no terminal."""
     if not sys.stdout.isatty():

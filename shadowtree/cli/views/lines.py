@@ -1,0 +1,76 @@
+"""Figures of what changed, steps, and the lines of a file with their authors, as lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from shadowtree.cli.format import align_rows, count, describe_age, escape, escape_line, join_rows
+from shadowtree.cli.output import paint
+from shadowtree.cli.views.status import describe_diff, join_renames
+from shadowtree.results.messages import BlameLine, FileDiff, Step
+
+_ORIGINS = {
+    "outside": "outside any message",
+    "forgotten": "a forgotten message",
+    "first": "before the first message",
+    "unrecorded": "not recorded yet",
+    "unknown": "too long ago to tell",
+}
+"""What stands in place of the id of a message."""
+
+
+def render_stat(diffs: Sequence[FileDiff]) -> Iterator[str]:
+    """Give a row for each file with its counts of lines, and the sum of all."""
+    joined = join_renames(diffs)
+    if not joined:
+        return
+    rows = []
+    for each in joined:
+        letter, _, path = describe_diff(each)
+        is_counted = not each.binary and (each.patch or each.renamed_from)
+        counts = (
+            f"+{each.additions} -{each.deletions}" if is_counted else "binary" if each.binary else "large"
+        )
+        rows.append((letter, path, counts))
+    for each, (letter, *rest) in zip(joined, align_rows(rows, "<<<"), strict=True):
+        _, colour, _ = describe_diff(each)
+        yield f"{paint(colour, letter)} {'  '.join(rest)}".rstrip()
+    added, removed = sum(each.additions for each in joined), sum(each.deletions for each in joined)
+    yield f"{count(len(joined), 'file')} changed, {count(added, 'line')} added, {removed:,} removed"
+
+
+def render_steps(steps: Sequence[Step]) -> Iterator[str]:
+    """Give a row for each step: its name, how long it took, and what it changed."""
+    rows = []
+    for step in steps:
+        if step.end_time_ms is None:
+            taken, files = "open", ""
+        else:
+            taken, files = describe_age(step.end_time_ms - step.time_ms), describe_files(step)
+        rows.append((escape(step.name), taken, "end inferred" if step.inferred else "", files))
+    yield from join_rows(rows, "<><<")
+
+
+def describe_files(record: Step) -> str:
+    """Name the first file that changed, and count the others."""
+    paths = [changed.path for changed in record.patch.files]
+    if not paths:
+        return "no changes"
+    return escape(paths[0]) + (f" +{len(paths) - 1:,} more" if len(paths) > 1 else "")
+
+
+def render_blame_lines(lines: Sequence[BlameLine], names: Mapping[str, str], *, now_ms: int) -> Iterator[str]:
+    """Give a row for each line of a file: its number, its age, whose it is, and the line itself.
+
+    `names` are the short forms of ids.
+    """
+    rows = []
+    for line in lines:
+        is_now = line.origin == "unrecorded"
+        age = "now" if is_now else "" if line.time_ms is None else describe_age(now_ms - line.time_ms)
+        author = _ORIGINS.get(line.origin, "")
+        if line.message is not None:
+            author = escape(names.get(line.message.id, line.message.id))
+        rows.append((str(line.number), age, author))
+    for line, row in zip(lines, align_rows(rows, ">><"), strict=True):
+        yield f"{paint('dim', '  '.join(row))}  {escape_line(line.text)}".rstrip()
