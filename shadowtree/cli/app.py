@@ -243,7 +243,7 @@ class LazyGroup(Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Name all commands, in the order of the help."""
         grouped = [name for names in GROUPS.values() for name in names]
-        return [*EVERYDAY, *(name for name in [*grouped, *COMMANDS] if name not in EVERYDAY)]
+        return list(dict.fromkeys([*EVERYDAY, *grouped, *COMMANDS]))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands first, and then the options that all of them take."""

@@ -6,7 +6,6 @@ terminal.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
@@ -81,13 +80,19 @@ def list_first(
 def shorten_ids(ids: Iterable[str]) -> dict[str, str]:
     """Give each long id by as much of its beginning as tells it from the others, so that it can be typed."""
     ordered = sorted(set(ids))
-    shared = [0, *(len(os.path.commonprefix(pair)) for pair in pairwise(ordered)), 0]
+    shared = [0, *(_count_shared(*pair) for pair in pairwise(ordered)), 0]
     short = {}
     for place, name in enumerate(ordered):
         length = max(_SHORT_ID, shared[place] + 1, shared[place + 1] + 1)
         is_short = len(name) <= _LONG_ID or name[:length].isdigit()
         short[name] = name if is_short else name[:length]
     return short
+
+
+def _count_shared(one: str, other: str) -> int:
+    """Count the characters that two texts begin with alike."""
+    pairs = zip(one, other, strict=False)
+    return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 # Columns

@@ -234,7 +234,9 @@ latin = st.just(b"caf\xe9\nau lait\n") | st.just(b"caf\xe9\nnoir\n")
 binaries = st.binary(max_size=200).map(lambda some: b"\0" + some)
 files = st.none() | st.tuples(texts | latin | binaries, st.sampled_from([FILE, SCRIPT, 0o100600]))
 links = st.tuples(st.sampled_from([b"a", b"a\nb", b"../c"]), st.just(LINK))
-names = st.sampled_from(["x", "a b", 'src/q"uo\\te', "caf\u00e9", "new\nline", "t\tab", " x ", "caf\udce9", "\u202ex"])
+names = st.sampled_from(
+    ["x", "a b", 'src/q"uo\\te', "caf\u00e9", "new\nline", "t\tab", " x ", "caf\udce9", "\u202ex"]
+)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)

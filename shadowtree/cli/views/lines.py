@@ -27,10 +27,9 @@ def render_stat(diffs: Sequence[FileDiff]) -> Iterator[str]:
     rows = []
     for each in joined:
         letter, _, path = describe_diff(each)
-        is_counted = not each.binary and (each.patch or each.renamed_from)
-        counts = (
-            f"+{each.additions} -{each.deletions}" if is_counted else "binary" if each.binary else "large"
-        )
+        counts = f"+{each.additions} -{each.deletions}"
+        if each.binary or not (each.patch or each.renamed_from):
+            counts = "binary" if each.binary else "too large to compare"
         rows.append((letter, path, counts))
     for each, (letter, *rest) in zip(joined, align_rows(rows, "<<<"), strict=True):
         _, colour, _ = describe_diff(each)

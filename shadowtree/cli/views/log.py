@@ -31,6 +31,8 @@ _NAMED = 3
 """How many paths of a step are named."""
 _MAX_BRANCH, _MAX_NAME, _MAX_FILE = 24, 32, 32
 """How many columns of a branch's name are shown beside messages, of a name or an id elsewhere, of a path."""
+_NARROW = 80
+"""On a terminal with fewer columns files are counted rather than named."""
 
 
 # Messages
@@ -59,6 +61,7 @@ def render_log(
     names = shorten_ids(message.id for message in messages)
     forks = Counter((message.session, message.parent) for message in messages)
     turns = _name_turns(messages)
+    is_narrow = width is not None and width < _NARROW
     rows = []
     for message, counted, lane, turn in zip(messages, counts, lanes, turns, strict=True):
         is_marked = not has_sessions and heads.get(message.session) is message
@@ -77,7 +80,7 @@ def render_log(
                 f"{state} {_describe_fork(lines_on)}".strip() if lines_on > 1 else state,
                 escape(names[message.id]),
                 first_line(message.text),
-                _name_files(message),
+                _describe_files(message) if is_narrow else _name_files(message),
                 f"+{counted[0]}" if counted else "",
                 f"-{counted[1]}" if counted else "",
             )
@@ -113,8 +116,10 @@ def _describe_fork(lines_on: int) -> str:
 def _name_files(message: Message) -> str:
     """Name the first file that a message changed, and count the others."""
     paths = [changed.path for changed in message.patch.files]
+    if message.state == "open":
+        return ""
     if not paths:
-        return "" if message.state == "open" else "no changes"
+        return "no changes"
     return cut(escape(paths[0]), _MAX_FILE) + (f" +{len(paths) - 1:,} more" if len(paths) > 1 else "")
 
 
