@@ -67,7 +67,7 @@ def _tell_forgetting(forgotten_ms: int) -> str:
     from datetime import UTC, datetime
 
     when = datetime.fromtimestamp(forgotten_ms / 1000, UTC)
-    return f"retention or a repair forgot it on {when:%Y-%m-%d at %H:%M} UTC"
+    return f"forgotten on {when:%Y-%m-%d}"
 
 
 def is_full(error: OSError) -> bool:

@@ -38,17 +38,15 @@ ANSWERS: dict[type[BaseException], Answer] = {
     errors.UnknownName: Answer(12),
     errors.UnknownMessage: Answer(12, "try 'shadowtree log', which lists them"),
     errors.AmbiguousMessage: Answer(2, "try the whole id, or '#' and the number"),
-    errors.ForgottenMessage: Answer(12, "try a message that 'shadowtree log' lists"),
+    errors.ForgottenMessage: Answer(12, "try one that 'shadowtree log' lists"),
     errors.UnknownBranch: Answer(12, "try 'shadowtree branches', which lists them"),
-    errors.UnknownTree: Answer(
-        12, "try a message that 'shadowtree log' lists, or an id that 'shadowtree track' printed"
-    ),
+    errors.UnknownTree: Answer(12, "try a message that 'shadowtree log' lists"),
     errors.ForgottenTree: Answer(12, "try a message that 'shadowtree log' lists"),
     errors.Conflict: Answer(13, "try --on-conflict merge, keep or overwrite"),
     errors.NotConfirmed: Answer(13, "try again with --yes"),
     errors.BroadWorktree: Answer(1, "try a directory inside it, a store elsewhere, or --allow-broad"),
     errors.WorktreeTooBig: Answer(
-        1, "try to leave something out in .shadowtreeignore, or --set {error.setting}={error.found}"
+        1, "list some of it in .shadowtreeignore, or use --set {error.setting}={error.found}"
     ),
     errors.OutOfSpace: Answer(1, "try to free some space, or --store on another disk"),
     errors.UnsafePath: Answer(1, "try --store with a directory that only you can write to"),

@@ -46,7 +46,9 @@ def recorded(terminal: Terminal, project: Path) -> Terminal:
 
 def test_the_log_of_a_path_has_only_what_changed_it(recorded: Terminal, project: Path) -> None:
     assert [each["id"] for each in recorded.run_json("log", "a")] == ["msg_1"]
-    assert [each["id"] for each in recorded.run_json("-C", str(project / "sub"), "log", "--", "b")] == ["msg_2"]
+    assert [each["id"] for each in recorded.run_json("-C", str(project / "sub"), "log", "--", "b")] == [
+        "msg_2"
+    ]
     assert recorded.run("log", "nothing") == "No message matches\n"
 
 
