@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from shadowtree.base import errors
@@ -36,8 +38,7 @@ def test_a_help_has_short_lines_and_an_example(words: str) -> None:
 def test_global_options_stand_once(words: str) -> None:
     command, text = HELPS[words]
     flags = [option.opts[-1] for option in SHARED_OPTIONS]
-    options = text.partition("\nOptions:\n")[2].partition("\n\n")[0].replace(",", "").split()
-    listed = [flag for flag in flags if flag in options]
+    listed = [flag for flag in flags if re.search(rf"^  (-\w, )?{flag}\b", text, re.MULTILINE)]
 
     assert listed == (flags if words == "shadowtree" else [])
     assert set(SHARED_OPTIONS) <= set(command.params)
