@@ -64,7 +64,7 @@ def test_the_log_shows_files_lines_and_steps_below_each_message(recorded: Termin
     assert "    M a  +1 -0" in out
     assert "    1 file changed, 1 line added, 0 removed" in out
     assert "+2" in out
-    assert any(line.startswith("    edit  ") and line.endswith("sub/b +1 more") for line in out)
+    assert "      edit  2 files  sub/b, sub/bin" in out
     assert "turn 1" in out[0]
 
 

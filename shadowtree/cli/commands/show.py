@@ -24,9 +24,10 @@ from shadowtree.cli.find_shadow import Shared, absolute_path, open_to_read
 from shadowtree.cli.format import escape, shorten_ids
 from shadowtree.cli.output import emit, find_width, now_ms, writes_json
 from shadowtree.cli.times import parse_since
-from shadowtree.cli.views.lines import render_blame_lines, render_stat, render_steps
+from shadowtree.cli.views.lines import render_blame_lines, render_stat
 from shadowtree.cli.views.log import (
     LineCount,
+    list_steps,
     render_blame,
     render_branches,
     render_dropped,
@@ -358,7 +359,7 @@ def _render_details(
     """Give what stands below the row of a message in the log, and an empty line after it."""
     lines: list[str] = []
     if has_steps:
-        lines += [f"    {line}" for line in render_steps(message.steps)]
+        lines += [f"    {line}" for line in list_steps(message.steps)]
     if has_stat:
         lines += [f"    {line}" for line in render_stat(diffs or ())]
     if has_patch and diffs:

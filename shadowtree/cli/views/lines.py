@@ -1,13 +1,13 @@
-"""Figures of what changed, steps, and the lines of a file with their authors, as lines for people."""
+"""Figures of what changed, and the lines of a file with their authors, as lines for people."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from shadowtree.cli.format import align_rows, count, describe_age, escape, escape_line, join_rows
+from shadowtree.cli.format import align_rows, count, describe_age, escape, escape_line
 from shadowtree.cli.output import paint
 from shadowtree.cli.views.status import describe_diff, join_renames
-from shadowtree.results.messages import BlameLine, FileDiff, Step
+from shadowtree.results.messages import BlameLine, FileDiff
 
 _ORIGINS = {
     "outside": "outside any message",
@@ -36,26 +36,6 @@ def render_stat(diffs: Sequence[FileDiff]) -> Iterator[str]:
         yield f"{paint(colour, letter)} {'  '.join(rest)}".rstrip()
     added, removed = sum(each.additions for each in joined), sum(each.deletions for each in joined)
     yield f"{count(len(joined), 'file')} changed, {count(added, 'line')} added, {removed:,} removed"
-
-
-def render_steps(steps: Sequence[Step]) -> Iterator[str]:
-    """Give a row for each step: its name, how long it took, and what it changed."""
-    rows = []
-    for step in steps:
-        if step.end_time_ms is None:
-            taken, files = "open", ""
-        else:
-            taken, files = describe_age(step.end_time_ms - step.time_ms), describe_files(step)
-        rows.append((escape(step.name), taken, "end inferred" if step.inferred else "", files))
-    yield from join_rows(rows, "<><<")
-
-
-def describe_files(record: Step) -> str:
-    """Name the first file that changed, and count the others."""
-    paths = [changed.path for changed in record.patch.files]
-    if not paths:
-        return "no changes"
-    return escape(paths[0]) + (f" +{len(paths) - 1:,} more" if len(paths) > 1 else "")
 
 
 def render_blame_lines(lines: Sequence[BlameLine], names: Mapping[str, str], *, now_ms: int) -> Iterator[str]:

@@ -141,13 +141,13 @@ def render_message(
         yield _describe_files(message) + " changed" if diffs else "Nothing changed"
     yield from _list_files(diffs)
     yield from list_skipped(message.skipped, "not protected")
-    yield from _list_steps(message.steps)
+    yield from list_steps(message.steps)
     if diffs and has_diff:
         yield ""
         yield from render_diff(diffs, escape_content=escape_content)
 
 
-def _list_steps(steps: Sequence[Step]) -> Iterator[str]:
+def list_steps(steps: Sequence[Step]) -> Iterator[str]:
     """Give a row for each step: its name, how much it changed, and the first of these paths."""
     if not steps:
         return
