@@ -50,7 +50,7 @@ def test_the_page_of_commands_is_what_the_help_says() -> None:
 
 def _examples() -> dict[str, BaseException]:
     """Make an error of every class that has an answer, with values as short as they come."""
-    made = {
+    made: dict[type[BaseException], BaseException] = {
         errors.DuplicateMessage: errors.DuplicateMessage("m1", "default"),
         errors.AmbiguousMessage: errors.AmbiguousMessage("msg_", ["msg_1", "msg_2"]),
         errors.ForgottenMessage: errors.ForgottenMessage("m1", 0),
@@ -59,9 +59,8 @@ def _examples() -> dict[str, BaseException]:
     }
     found: dict[str, BaseException] = {}
     for kind in ANSWERS:
-        error = made.get(kind)
-        if error is None:
-            error = kind.__new__(kind)
+        error = made.get(kind) or kind.__new__(kind)
+        if kind not in made:
             error.args = ("what happened, to what",)
             error.__dict__.update(setting="max_files", found=1000, session="s", worktree="/p", store="/s")
         found[kind.__name__] = error
