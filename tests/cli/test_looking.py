@@ -207,12 +207,20 @@ def test_colours_can_be_forced_and_forbidden(recorded: Terminal) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["begin", "m3"], ["snapshot", "m3"], ["undo"], ["wrap"], ["pin", "@"], ["gc"], ["run", "true"]],
+    [["begin", "m3"], ["snapshot", "m3"], ["undo"], ["wrap"], ["pin", "@"], ["gc"]],
     ids=" ".join,
 )
 def test_quiet_reports_nothing(recorded: Terminal, words: list[str]) -> None:
     assert recorded.run("-q", *words) == ""
     assert recorded.err == ""
+
+
+def test_a_quiet_run_leaves_the_output_to_the_command(recorded: Terminal) -> None:
+    line = [*COMMAND, "-q", "run", "--", "sh", "-c", "echo out; echo more >> a"]
+    done = subprocess.run(line, capture_output=True, check=True)
+
+    assert (done.stdout, done.stderr) == (b"out\n", b"")
+    assert recorded.run_json("log")[-1]["files"] == 1
 
 
 @pytest.mark.parametrize(
