@@ -214,10 +214,10 @@ def test_the_beginning_of_an_id_means_one_that_is_left(shadow: Shadow) -> None:
     record(shadow, "fix-a", "fix-b", "go")
     forget(shadow, 2)
 
-    assert shadow.show("fix")[0].id == "fix-b"
+    assert shadow.show("fix-")[0].id == "fix-b"
     forget(shadow, 1)
     with pytest.raises(UnknownMessage):
-        shadow.show("fix")
+        shadow.show("fix-")
     with pytest.raises(ForgottenMessage):
         shadow.show("fix-a")
 
