@@ -9,6 +9,7 @@ import os
 from _thread import RLock
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from time import monotonic
 
 from shadowtree.base.errors import (
@@ -23,6 +24,7 @@ from shadowtree.base.errors import (
     UnsafePath,
     WorktreeFailed,
 )
+from shadowtree.base.frozen import replace
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from shadowtree.capture.capture import Site, refuse_full, refuse_too_big, scan_site
 from shadowtree.capture.open_store import OpenStore
@@ -42,6 +44,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Concatenate, ParamSpec, TypeVar
 
+    from shadowtree.capture.read_files import Progress
+    from shadowtree.results.messages import Snapshot
+    from shadowtree.results.reports import CheckReport
     from shadowtree.store.git_format import PackBytes
     from shadowtree.store.repo import ShadowRepo
     from shadowtree.watching.watch import Watch
@@ -348,6 +353,31 @@ class Access:
         if not self.is_wrapped:
             raise NotWrapped(self.worktree)
         stores.refuse_another(self.store, self.worktree)
+
+    def check(self, progress: Progress | None, *, read_data: bool) -> CheckReport:
+        """Verify the store; with `read_data`, every object in it."""
+        from shadowtree.check.check import Subject, check_store
+
+        self.require_store()
+        with suppress(ShadowError):  # What is wrong with a store that cannot be opened is found below.
+            self.open()
+        return check_store(Subject(self.store, self.worktree, self.held, progress), read_data=read_data)
+
+    def repair(
+        self, track: Callable[[], Snapshot], progress: Progress | None, *, dry_run: bool, forget_lost: bool
+    ) -> CheckReport:
+        """Repair what a full check finds; `track` records the worktree, which may hold what is lost."""
+        from shadowtree.check.check import Subject
+        from shadowtree.check.repair import foresee_repair, repair_store
+        from shadowtree.retention.forget import forget_lost as forget
+
+        opened_up, now_ns = self.open_up(dry_run=dry_run), self.limits.clock_ns()
+        subject = Subject(self.store, self.worktree, self.held, progress)
+        if dry_run:
+            return foresee_repair(subject, now_ns)
+        forget_hurt = partial(forget, self.locked) if forget_lost else None
+        report = repair_store(subject, now_ns, track, forget_hurt)
+        return replace(report, repaired=[*opened_up, *report.repaired])
 
     def open_up(self, *, dry_run: bool) -> list[str]:
         """Close the store, and mend the modes that keep us from everything else, the lock too; say which."""

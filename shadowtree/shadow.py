@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self, TypeVar, Unpack
 
-    from shadowtree.base.arguments import MessageOptions, Paths
-    from shadowtree.results.messages import BlameEntry, Branch, FileDiff, Patch, Status, Watching
+    from shadowtree.base.arguments import DiffOptions, MessageFilter, MessageOptions, Paths
+    from shadowtree.results.messages import BlameEntry, BlameLine, Branch, FileDiff, Patch, Status, Watching
     from shadowtree.results.outcomes import Outcome, Plan
     from shadowtree.results.reports import CheckReport, Forgotten, Purged, SessionFigure, Stats, Swept, Usage
     from shadowtree.store.repo import ShadowRepo
@@ -159,9 +159,20 @@ class Shadow:
         """List what changed from a recorded tree to the present state. Records nothing."""
         return self._access.read(read.read_patch, self._session, tree)
 
-    def diff(self, a: str | None = None, b: str | None = None) -> list[FileDiff]:
-        """Show how two states differ: messages (`ID`, or `ID^`: before it), trees, or the last and now."""
-        return self._access.read(read.read_diff, self._session, a, b, self._access.limits.diff_bytes)
+    def diff(self, a: str | None = None, b: str | None = None, **how: Unpack[DiffOptions]) -> list[FileDiff]:
+        """Show how two states differ: messages (`ID`, or `ID^`: before it), trees, or the last and now.
+
+        With `paths`, only there; with `binary`, patches hold binary contents, as `git apply` takes them.
+        """
+        return self._access.read(read.read_diff, self._session, a, b, how)
+
+    def read_file(self, ref: str, path: StrPath) -> bytes:
+        """Give the content of a file as of a message or a tree; of a link, its target."""
+        return self._access.read(read.read_file, self._session, ref, os.fspath(path))
+
+    def cat(self, name: str, write: Callable[[bytes], object]) -> None:
+        """Write a file named as `REF:PATH`, piece by piece; the longest REF that means something counts."""
+        self._access.read(read.copy_file, self._session, None, name, write)
 
     def status(self) -> Status:
         """Say where the shadow stands and what is not protected. Records nothing."""
@@ -238,22 +249,28 @@ class Shadow:
         with ending(lambda: handle.finish(self.end_step(name))):
             yield handle
 
-    def messages(self, *, all_sessions: bool = False, last: int | None = None) -> list[Message]:
-        """List the messages of this session, or of all, oldest first; with `last`, only the newest ones."""
-        check_count(last, "a number of messages")
-        return self._access.read(read.list_messages, self._session, last, all_sessions=all_sessions)
+    def messages(self, **which: Unpack[MessageFilter]) -> list[Message]:
+        """List the messages of this session, or of `all_sessions`, oldest first; with `last`, the newest.
 
-    def show(self, name: str) -> tuple[Message, list[FileDiff]]:
+        With `since`, those that began then or later; with `paths`, those that changed something there.
+        """
+        return self._access.read(read.list_messages, self._session, which)
+
+    def show(self, name: str, **how: Unpack[DiffOptions]) -> tuple[Message, list[FileDiff]]:
         """Show a message and its diff. Name it by (the start of) its id, `#7`, `@` (the last) or `@~2`."""
-        return self._access.read(read.show_message, self._session, name)
+        return self._access.read(read.show_message, self._session, name, how)
 
-    def diff_message(self, message: Message) -> list[FileDiff]:
+    def diff_message(self, message: Message, **how: Unpack[DiffOptions]) -> list[FileDiff]:
         """Show how what a message changed differs, whichever session it is of."""
-        return self._access.read(read.diff_message, message)
+        return self._access.read(read.diff_message, message, how)
 
     def blame(self, path: StrPath) -> list[BlameEntry]:
         """List who changed a file, newest first: messages of all sessions, or nobody. Records nothing."""
         return self._access.read(blame.blame_path, self._session, parse_path(path, self._access.worktree))
+
+    def blame_lines(self, path: StrPath) -> list[BlameLine]:
+        """List the lines of a file as it is now, each with the message that wrote it. Records nothing."""
+        return self._access.read(read.blame_lines, self._session, path)
 
     def last_number(self) -> int:
         """Wait for whoever is at work; return a number that grows with each recorded message and act."""
@@ -415,30 +432,13 @@ class Shadow:
 
     def check(self, *, read_data: bool = False, progress: Progress | None = None) -> CheckReport:
         """Verify the store, even one too damaged to open; with `read_data`, hash every stored object."""
-        from shadowtree.check.check import Subject, check_store
-
-        access = self._access
-        access.require_store()
-        with suppress(ShadowError):  # What is wrong with a store that cannot be opened is found below.
-            access.open()
-        return check_store(Subject(access.store, access.worktree, access.held, progress), read_data=read_data)
+        return self._access.check(progress, read_data=read_data)
 
     def repair(
         self, *, dry_run: bool = False, forget_lost: bool = False, progress: Progress | None = None
     ) -> CheckReport:
         """Repair what a full check finds, keep what that changes in quarantine, and check again."""
-        from shadowtree.check.check import Subject
-        from shadowtree.check.repair import foresee_repair, repair_store
-        from shadowtree.retention.forget import forget_lost as forget
-
-        access, now_ns = self._access, self._access.limits.clock_ns()
-        opened_up = access.open_up(dry_run=dry_run)
-        subject = Subject(access.store, access.worktree, access.held, progress)
-        if dry_run:
-            return foresee_repair(subject, now_ns)
-        forget_hurt = partial(forget, access.locked) if forget_lost else None
-        report = repair_store(subject, now_ns, self._track, forget_hurt)
-        return replace(report, repaired=[*opened_up, *report.repaired])
+        return self._access.repair(self._track, progress, dry_run=dry_run, forget_lost=forget_lost)
 
     def stats(self) -> Stats:
         """Say what the store holds, and what that takes. Every object that is needed is looked up."""

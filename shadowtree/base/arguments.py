@@ -10,6 +10,7 @@ from shadowtree.base.paths import ROOT, RelPath
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from datetime import datetime
     from typing import Literal, TypedDict
 
     OnConflict = Literal["abort", "keep", "overwrite", "merge"]
@@ -21,6 +22,20 @@ if TYPE_CHECKING:
         text: str
         role: str | None
         meta: Mapping[str, object] | None
+
+    class MessageFilter(TypedDict, total=False):
+        """Which messages are listed."""
+
+        all_sessions: bool
+        last: int | None
+        since: datetime | float | None
+        paths: Paths
+
+    class DiffOptions(TypedDict, total=False):
+        """How a difference is shown."""
+
+        paths: Paths
+        binary: bool
 
 
 StrPath = str | os.PathLike[str]

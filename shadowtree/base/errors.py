@@ -68,7 +68,7 @@ def _tell_forgetting(forgotten_ms: int) -> str:
     from datetime import UTC, datetime
 
     when = datetime.fromtimestamp(forgotten_ms / 1000, UTC)
-    return f"retention or a repair forgot it on {when:%Y-%m-%d at %H:%M} UTC"
+    return f"forgotten on {when:%Y-%m-%d}"
 
 
 def is_full(error: OSError) -> bool:
@@ -128,13 +128,15 @@ class UnknownMessage(UnknownName):
 class AmbiguousMessage(UnknownMessage):
     """A name that could mean several messages."""
 
-    def __init__(self, name: str, candidates: Sequence[str]) -> None:
+    def __init__(
+        self, name: str, candidates: Sequence[str], sentence: str | None = None, *, what: str = "messages"
+    ) -> None:
         self.candidates = list(candidates)
-        """The ids of the messages that could be meant."""
+        """The ids of the messages that could be meant, or the names of branches, or the ids of trees."""
         listed = ", ".join(repr(candidate) for candidate in self.candidates[:_LISTED])
         more = len(self.candidates) - _LISTED
         listed += f" and {more} more" if more > 0 else ""
-        super().__init__(name, f"{name!r} could mean {len(self.candidates)} messages: {listed}")
+        super().__init__(name, sentence or f"{name!r} could mean {len(self.candidates)} {what}: {listed}")
 
 
 class ForgottenMessage(UnknownMessage):

@@ -259,31 +259,46 @@ def list_changes(before: RecordedDirectory, after: RecordedDirectory) -> list[Ch
     return changes
 
 
-def diff_patch(patch: Patch, objects: Objects) -> list[FileDiff]:
-    """Show how each path of a patch differs, as text, and which of them were probably renamed."""
-    diffs = [_diff_path(changed, objects) for changed in patch.files]
+def diff_patch(patch: Patch, objects: Objects, binary_bytes: int = 0) -> list[FileDiff]:
+    """Show how each path of a patch differs, as text, and which of them were probably renamed.
+
+    Binary contents of up to `binary_bytes` are written into it.
+    """
+    diffs = [_diff_path(changed, objects, binary_bytes) for changed in patch.files]
     renames = _find_renames(patch, objects)
     files = {changed.path: changed for changed in patch.files} if renames else {}
     for place, new in enumerate(patch.files):
         if new.path in renames:
-            rename = _diff_rename(files[renames[new.path]], new, objects)
+            rename = _diff_rename(files[renames[new.path]], new, objects, binary_bytes)
             diffs[place] = replace(diffs[place], renamed_from=rename.renamed_from, rename=rename)
     return diffs
 
 
-def _diff_path(changed: ChangedPath, objects: Objects) -> FileDiff:
+def _diff_path(changed: ChangedPath, objects: Objects, binary_bytes: int) -> FileDiff:
     from shadowtree.text.linediff import MAX_TEXT_BYTES
-    from shadowtree.text.unified_diff import diff_text
+    from shadowtree.text.unified_diff import diff_text, diff_unread
 
+    old_mode, new_mode = changed.old_mode, changed.new_mode
+    blobs = changed.old_blob, changed.new_blob
     try:
         old, new = (
-            None if blob is None else objects.read_small(bytes.fromhex(blob), MAX_TEXT_BYTES)
-            for blob in (changed.old_blob, changed.new_blob)
+            None if blob is None else objects.read_small(bytes.fromhex(blob), binary_bytes or MAX_TEXT_BYTES)
+            for blob in blobs
         )
     except TooLarge:
-        return FileDiff(changed.path, changed.status, 0, 0, False, "")
-    text = diff_text(changed.path, old, new, old_mode=changed.old_mode, new_mode=changed.new_mode)
-    return FileDiff(changed.path, changed.status, text.additions, text.deletions, text.binary, text.patch)
+        text = diff_unread(changed.path, old_mode=old_mode, new_mode=new_mode, blobs=blobs)
+    else:
+        text = diff_text(
+            changed.path,
+            old,
+            new,
+            old_mode=old_mode,
+            new_mode=new_mode,
+            blobs=blobs,
+            binary=binary_bytes > 0,
+        )
+    counts = text.additions, text.deletions, text.binary
+    return FileDiff(changed.path, changed.status, *counts, text.patch, exact=text.exact)
 
 
 def _find_renames(patch: Patch, objects: Objects) -> dict[str, str]:
@@ -304,7 +319,7 @@ def _find_renames(patch: Patch, objects: Objects) -> dict[str, str]:
     return {to_text(new): to_text(old) for new, old in renames.items()}
 
 
-def _diff_rename(old: ChangedPath, new: ChangedPath, objects: Objects) -> FileDiff:
+def _diff_rename(old: ChangedPath, new: ChangedPath, objects: Objects, binary_bytes: int) -> FileDiff:
     """Show how a file differs from the one that it was before."""
     from shadowtree.text.unified_diff import diff_text
 
@@ -313,10 +328,17 @@ def _diff_rename(old: ChangedPath, new: ChangedPath, objects: Objects) -> FileDi
     contents = [objects.read(b"blob", bytes.fromhex(blob)) for blob in blobs if blob is not None]
     before, after = contents or (b"", b"")
     text = diff_text(
-        new.path, before, after, old_mode=old.old_mode, new_mode=new.new_mode, renamed_from=old.path
+        new.path,
+        before,
+        after,
+        old_mode=old.old_mode,
+        new_mode=new.new_mode,
+        renamed_from=old.path,
+        blobs=(old.old_blob, new.new_blob),
+        binary=binary_bytes > 0,
     )
-    counts = text.additions, text.deletions
-    return FileDiff(new.path, new.status, *counts, text.binary, text.patch, renamed_from=old.path)
+    counts = text.additions, text.deletions, text.binary
+    return FileDiff(new.path, new.status, *counts, text.patch, renamed_from=old.path, exact=text.exact)
 
 
 def _names_changed(old: RecordedDirectory, new: RecordedDirectory) -> set[bytes]:

@@ -1,6 +1,7 @@
 """The command line as click sees it: the group of all commands, what they share, completion, and the help.
 
 `MODULES` names the module of each command; it is imported when the command runs or the help lists it.
+`GROUPS` names the group under which the help lists it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from click.shell_completion import CompletionItem
 
 import shadowtree
 from shadowtree.base.errors import InvalidInput
-from shadowtree.cli.find_shadow import find_wrapped, open_shadow, read_shared
+from shadowtree.cli.find_shadow import COLOUR_CHOICES, find_wrapped, open_shadow, read_shared
 from shadowtree.cli.format import first_line
 
 Function = Callable[..., int | None]
@@ -25,13 +26,28 @@ Function = Callable[..., int | None]
 MODULES = {
     "record": ("wrap", "begin", "end", "snapshot", "step", "run", "track"),
     "act": ("undo", "redo", "revert", "unrevert", "switch", "restore"),
-    "show": ("status", "log", "show", "diff", "blame", "patch", "branches"),
+    "show": ("status", "log", "show", "diff", "cat", "blame", "patch", "branches"),
     "store": ("stats", "du", "pin", "unpin", "forget", "gc", "purge", "check", "destroy"),
     "config": ("config",),
     "watch": ("watch",),
+    "help": ("help",),
 }
-"""The modules of `commands/` and the commands that stand in each, in the order of the help."""
+"""The modules of `commands/` and the commands that stand in each."""
 COMMANDS = {name: module for module, names in MODULES.items() for name in names}
+
+EVERYDAY = ("wrap", "begin", "end", "run", "status", "log", "show", "diff", "undo", "redo")
+"""The commands that the help lists first."""
+GROUPS = {
+    "Record": ("wrap", "begin", "end", "run", "snapshot", "step", "track", "watch"),
+    "Look": ("status", "log", "show", "diff", "cat", "blame", "branches", "patch"),
+    "Go back": ("undo", "redo", "revert", "unrevert", "switch", "restore"),
+    "Keep": ("stats", "du", "pin", "unpin", "forget", "gc", "purge", "check", "destroy"),
+    "Settings": ("config", "help"),
+}
+"""What people do, and the commands for it, in the order of the help."""
+_ANSWERS = {*GROUPS["Look"], "track", "stats", "du", "check", "config", "help"}
+_ANSWERS |= {"config list", "config get", "watch status"}
+"""The commands whose result is what was asked for: --quiet leaves it, and a pager shows it."""
 
 SETTINGS: tuple[str, ...] = shadowtree.Settings.__match_args__
 EPILOG = """\
@@ -41,10 +57,11 @@ Environment:
   SHADOWTREE_STORE     the store to use, as with --store
   SHADOWTREE_SESSION   the session to act in, as with --session
   SHADOWTREE_CONFIG    your file of settings
+  SHADOWTREE_PAGER     the pager for long output, before PAGER
   SHADOWTREE_MAX_FILE_SIZE and so on: a setting, as with --set
-  NO_COLOR             no colours on a terminal
+  NO_COLOR             no colors on a terminal
 
-Settings for --set and 'shadowtree config': {settings}
+Run 'shadowtree help COMMAND' for a command, and 'shadowtree config' for the settings.
 """
 
 PATH = click.Path(readable=False)
@@ -98,6 +115,15 @@ complete_ref = _completes(lambda shadow: [*_branches(shadow), *_messages(shadow)
 complete_session = _completes(_sessions)
 
 
+def complete_command(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Name the commands, or the actions of the one that is there already."""
+    found: click.Command | None = cli
+    for word in context.params.get("words") or ():
+        found = found.get_command(context, word) if isinstance(found, click.Group) else None
+    names = found.list_commands(context) if isinstance(found, click.Group) else []
+    return [name for name in names if name.startswith(incomplete)]
+
+
 def complete_setting(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Name the settings."""
     return [name for name in SETTINGS if name.startswith(incomplete)]
@@ -130,6 +156,14 @@ SHARED_OPTIONS = (
     ),
     _share(["--allow-broad"], is_flag=True, help="Wrap even a home directory or a parent of one"),
     _share(["--json", "as_json"], is_flag=True, help="Print one JSON document"),
+    _share(["-q", "--quiet", "is_quiet"], is_flag=True, help="Print only errors and what was asked for"),
+    _share(
+        ["--color", "colour"],
+        metavar="WHEN",
+        type=click.Choice(COLOUR_CHOICES),
+        help="Use colors: auto (on a terminal), always or never",
+    ),
+    _share(["--no-pager"], is_flag=True, help="Do not send long output through a pager"),
 )
 """What every command takes, before its name and after it."""
 
@@ -140,6 +174,15 @@ class Command(click.Command):
     def __init__(self, *arguments: Any, **attributes: Any) -> None:  # Any: as click takes them
         super().__init__(*arguments, **attributes)
         self.params += SHARED_OPTIONS
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the command's own options; the shared ones stand in the help of the program."""
+        own = [each for each in self.get_params(ctx) if each not in SHARED_OPTIONS]
+        rows = [row for row in (each.get_help_record(ctx) for each in own) if row is not None]
+        with formatter.section("Options"):
+            formatter.write_dl(rows)
+        formatter.write_paragraph()
+        formatter.write_text("For global options such as --json, run 'shadowtree --help'.")
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         """Describe `--help` in the manner of the other options."""
@@ -159,10 +202,29 @@ class Command(click.Command):
         return super().invoke(ctx)
 
 
+class PathsCommand(Command):
+    """A command that takes paths after `--`, as git's commands do."""
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Add the paths."""
+        return [*super().collect_usage_pieces(ctx), "[-- PATH...]"]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Set aside what comes after `--`, and parse the rest."""
+        at = args.index("--") if "--" in args else len(args)
+        ctx.params["paths"] = tuple(args[at + 1 :])
+        return super().parse_args(ctx, args[:at])
+
+
 class Group(Command, click.Group):
     """A command with actions: `branches` does something itself, and `branches drop` something else."""
 
     command_class = Command
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the actions first, and then the options."""
+        self.format_commands(ctx, formatter)
+        Command.format_options(self, ctx, formatter)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -180,7 +242,23 @@ class LazyGroup(Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Name all commands, in the order of the help."""
-        return list(COMMANDS)
+        grouped = [name for names in GROUPS.values() for name in names]
+        return list(dict.fromkeys([*EVERYDAY, *grouped, *COMMANDS]))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands first, and then the options that all of them take."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands by group, after those of every day."""
+        width = max(map(len, COMMANDS))
+        rest = {title: [name for name in names if name not in EVERYDAY] for title, names in GROUPS.items()}
+        for title, names in {"Every day": list(EVERYDAY), **rest}.items():
+            found = [(name, self.get_command(ctx, name)) for name in names]
+            rows = [(name.ljust(width), each.get_short_help_str(70)) for name, each in found if each]
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command `cmd_name`."""
@@ -206,7 +284,7 @@ def command(
 ) -> Callable[[Function], click.Command]:
     """Make a command of a function, or an action `of` a group; its docstring is the help."""
     make = click.command if of is None else of.command
-    return lambda function: make(name, cls=Command, **attributes)(_pass_shared(function))
+    return lambda function: make(name, **{"cls": Command, **attributes})(_pass_shared(function))
 
 
 def group(function: Function) -> Group:
@@ -224,7 +302,12 @@ def _pass_shared(function: Function) -> Function:
         if context.invoked_subcommand is not None:
             # A command with actions is called before its action, which is what was asked for.
             return None
-        return function(read_shared(context.ensure_object(dict)), **values)
+        path = context.command_path.removeprefix("shadowtree ")
+        # Of what changes nothing the plan was asked for.
+        is_answer = path in _ANSWERS or bool(values.get("dry_run"))
+        if path in ("begin", "snapshot"):
+            is_answer = values.get("id") is None  # the id that was made
+        return function(read_shared(context.ensure_object(dict), is_answer=is_answer), **values)
 
     return call
 
@@ -235,7 +318,7 @@ def _pass_shared(function: Function) -> Function:
     invoke_without_command=True,
     subcommand_metavar="COMMAND [ARGUMENTS]",
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=EPILOG.format(settings=", ".join(SETTINGS)),
+    epilog=EPILOG,
 )
 @click.version_option(shadowtree.__version__, message="%(prog)s %(version)s", help="Show the version")
 @click.pass_context
@@ -244,17 +327,11 @@ def cli(context: click.Context) -> None:
 
     \b
     Examples:
-      shadowtree wrap              start protecting the current directory
-      shadowtree status            see what is protected and what is not
-      shadowtree begin msg_01      record where an agent's message begins
-      shadowtree end msg_01        record what it changed
-      shadowtree run -- make fix   run a command and record what it changed
-      shadowtree log               list the messages
-      shadowtree undo              undo what the last turn did to your files
-      shadowtree redo              and bring it back again
-      shadowtree branches          list what was undone before something else was done
+      shadowtree run -- ./agent    run an agent and record what it changes
+      shadowtree log               list what was recorded
+      shadowtree undo              undo the last turn
 
-    The options below go before the command or after it.
+    Options go before the command or after it.
     """
     if context.invoked_subcommand is None:
         if "as_json" not in context.ensure_object(dict):

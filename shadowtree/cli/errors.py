@@ -31,25 +31,21 @@ ANSWERS: dict[type[BaseException], Answer] = {
     errors.InvalidInput: Answer(2),
     errors.DuplicateMessage: Answer(2, "try another id"),
     errors.NotWrapped: Answer(10, "try 'shadowtree wrap'"),
-    errors.WorktreeReplaced: Answer(
-        10, "try 'shadowtree wrap --adopt STORE' where the project is now, or another --store here"
-    ),
+    errors.WorktreeReplaced: Answer(10, "try another --store, or 'shadowtree wrap NEW --adopt STORE'"),
     errors.Locked: Answer(11, "try again later, or wait longer with --set lock_timeout=60"),
     errors.UnknownName: Answer(12),
     errors.UnknownMessage: Answer(12, "try 'shadowtree log', which lists them"),
-    errors.AmbiguousMessage: Answer(12, "try more of its id"),
-    errors.ForgottenMessage: Answer(12, "try a message that 'shadowtree log' lists"),
+    errors.AmbiguousMessage: Answer(2, "try the whole id, or '#' and the number"),
+    errors.ForgottenMessage: Answer(12, "try one that 'shadowtree log' lists"),
     errors.UnknownBranch: Answer(12, "try 'shadowtree branches', which lists them"),
-    errors.UnknownTree: Answer(
-        12, "try a message that 'shadowtree log' lists, or an id that 'shadowtree track' printed"
-    ),
-    errors.ForgottenTree: Answer(12, "try a message that 'shadowtree log' lists"),
+    errors.UnknownTree: Answer(12, "try a message that 'shadowtree log' lists"),
+    errors.ForgottenTree: Answer(12, "try one that 'shadowtree log' lists"),
     errors.Conflict: Answer(13, "try --on-conflict merge, keep or overwrite"),
     errors.NotConfirmed: Answer(13, "try again with --yes"),
     errors.PlanOutdated: Answer(13, "try --dry-run again"),
     errors.BroadWorktree: Answer(1, "try a directory inside it, a store elsewhere, or --allow-broad"),
     errors.WorktreeTooBig: Answer(
-        1, "try to leave something out in .shadowtreeignore, or --set {error.setting}={error.found}"
+        1, "try .shadowtreeignore to leave some out, or --set {error.setting}={error.found}"
     ),
     errors.OutOfSpace: Answer(1, "try to free some space, or --store on another disk"),
     errors.UnsafePath: Answer(1, "try --store with a directory that only you can write to"),

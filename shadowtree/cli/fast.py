@@ -38,6 +38,10 @@ SHARED: Options = {
     "--set": ("settings", VALUES),
     "--allow-broad": ("allow_broad", FLAG),
     "--json": ("as_json", FLAG),
+    "-q": ("is_quiet", FLAG),
+    "--quiet": ("is_quiet", FLAG),
+    "--color": ("colour", VALUE),
+    "--no-pager": ("no_pager", FLAG),
 }
 _DESCRIPTION: Options = {"-m": ("text", VALUE), "--role": ("role", VALUE), "--meta": ("meta", VALUE)}
 
@@ -73,7 +77,8 @@ def run(call: Call) -> int:
     """Run a command and return its exit code."""
     from shadowtree.cli.find_shadow import read_shared
 
-    shared = read_shared(call.shared)
+    makes_id = call.command in ("begin", "snapshot") and "id" not in call.values
+    shared = read_shared(call.shared, is_answer=makes_id or call.command == "track")
     act: Callable[..., int | None]
     if call.command == "run":
         from shadowtree.cli.run import run as act

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+COLOUR_CHOICES = ("auto", "always", "never")
+
+
 @frozen
 class Shared:
     """The values of the options that every command takes."""
@@ -34,13 +37,26 @@ class Shared:
     """The directory that was given to start in."""
 
 
-def read_shared(given: Mapping[str, Any]) -> Shared:  # Any: of the options' own types
+def read_shared(
+    given: Mapping[str, Any],  # Any: of the options' own types
+    *,
+    is_answer: bool = True,
+) -> Shared:
     """Read the shared options that were given, by name, and put them into force.
 
     `-C` changes the directory of the process, so that everything later, the library included, is as if
-    started there; `--json` decides how the result is written.
+    started there; others decide how the result is written: `is_answer` if it is what was asked for.
     """
-    choose_format(as_json="as_json" in given)
+    colour = given.get("colour", "auto")
+    if colour not in COLOUR_CHOICES:
+        raise InvalidInput(f"--color is one of {', '.join(COLOUR_CHOICES)}, not {colour!r}")
+    choose_format(
+        as_json="as_json" in given,
+        is_quiet="is_quiet" in given,
+        is_answer=is_answer,
+        colour=colour,
+        has_pager="no_pager" not in given,
+    )
     if "start" in given:
         _change_directory(given["start"])
     settings = {}

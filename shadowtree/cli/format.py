@@ -6,7 +6,8 @@ terminal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
+_LONG_ID, _SHORT_ID = 20, 8
+"""Ids of more characters than the first are shortened, to no less than the second."""
 GAP = "  "
 """What stands between two columns."""
 LISTED = 10
@@ -72,6 +75,24 @@ def list_first(
     yield from map(show, items[:LISTED])
     if len(items) > LISTED:
         yield more.format(len(items) - LISTED)
+
+
+def shorten_ids(ids: Iterable[str]) -> dict[str, str]:
+    """Give each long id by as much of its beginning as tells it from the others, so that it can be typed."""
+    ordered = sorted(set(ids))
+    shared = [0, *(_count_shared(*pair) for pair in pairwise(ordered)), 0]
+    short = {}
+    for place, name in enumerate(ordered):
+        length = max(_SHORT_ID, shared[place] + 1, shared[place + 1] + 1)
+        is_short = len(name) <= _LONG_ID or name[:length].isdigit()
+        short[name] = name if is_short else name[:length]
+    return short
+
+
+def _count_shared(one: str, other: str) -> int:
+    """Count the characters that two texts begin with alike."""
+    pairs = zip(one, other, strict=False)
+    return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 # Columns

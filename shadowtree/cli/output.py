@@ -24,20 +24,40 @@ _REDRAW_S = 0.1
 _BAR_WIDTH = 30
 
 _is_json = False
+_is_quiet = False
+"""Nothing is told but what was asked for, and errors."""
+_is_answer = True
+"""What the command writes is what was asked for, and no report of what it did."""
+_colour = "auto"
+_has_pager = False
 
 
 # Results
 
 
-def choose_format(*, as_json: bool) -> None:
+def choose_format(
+    *,
+    as_json: bool,
+    is_quiet: bool = False,
+    is_answer: bool = True,
+    colour: str = "auto",
+    has_pager: bool = False,
+) -> None:
     """Decide for the command that is about to run how `emit` writes its result."""
-    global _is_json  # standard output is one for the process, and so is its format
-    _is_json = as_json
+    # Standard output is one for the process, and so is its format.
+    global _is_json, _is_quiet, _is_answer, _colour, _has_pager
+    _is_json, _is_quiet, _is_answer, _colour = as_json, is_quiet, is_answer, colour
+    _has_pager = has_pager and is_answer
 
 
 def writes_json() -> bool:
     """Check whether `emit` writes a document, and not lines."""
     return _is_json
+
+
+def is_quiet() -> bool:
+    """Check whether only what was asked for, and errors, are told."""
+    return _is_quiet
 
 
 def emit(document: object, lines: Iterable[str], *, warnings: Iterable[str] = (), utf8: bool = False) -> None:
@@ -49,10 +69,17 @@ def emit(document: object, lines: Iterable[str], *, warnings: Iterable[str] = ()
     if _is_json:
         write_json(document)
         return
-    if utf8:
+    if _is_quiet and not _is_answer:
+        return
+    if _has_pager and can_steer(sys.stdout):
+        from shadowtree.cli.pager import write_paged
+
+        encoding = "utf-8" if utf8 else sys.stdout.encoding
+        write_paged(line.encode(encoding, "backslashreplace") + b"\n" for line in lines)
+    elif utf8:
         with while_read():
             for line in lines:
-                sys.stdout.buffer.write(line.encode("utf-8", "backslashreplace") + b"\n")
+                sys.stdout.buffer.write(line.encode("utf-8", "surrogateescape") + b"\n")
     else:
         write_lines(lines)
     for warning in warnings:
@@ -89,7 +116,8 @@ def say(sentence: str) -> None:
 
 def warn(sentence: str) -> None:
     """Tell the user about something that is not as it should be, but stops nothing."""
-    say(f"warning: {sentence}")
+    if not _is_quiet:
+        say(f"warning: {sentence}")
 
 
 def talk(lines: Iterable[str]) -> None:
@@ -134,7 +162,7 @@ class ProgressBar:
     ) -> None:
         self._label = label
         self._clock_s = clock_s
-        self._is_shown = can_steer(sys.stderr) if is_shown is None else is_shown
+        self._is_shown = can_steer(sys.stderr) and not _is_quiet if is_shown is None else is_shown
         self._next_draw_s = clock_s() + _BAR_AFTER_S
         self._is_drawn = False
 
@@ -189,6 +217,15 @@ def can_steer(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
+def can_show(text: str) -> bool:
+    """Check that the encoding of the result has these characters."""
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
 def find_width() -> int | None:
     """Count the columns that a line of the result may take; None: it goes to no terminal."""
     if not sys.stdout.isatty():
@@ -207,7 +244,9 @@ def _make_encodable(stream: TextIO) -> None:
 
 def paint(colour: str, text: str) -> str:
     """Colour a text of the result, if that is wanted."""
-    if os.environ.get("NO_COLOR") or not can_steer(sys.stdout):
+    if _colour == "never":
+        return text
+    if _colour == "auto" and (os.environ.get("NO_COLOR") or not can_steer(sys.stdout)):
         return text
     return f"\x1b[{COLOURS[colour]}m{text}\x1b[0m"
 

@@ -14,7 +14,7 @@ from shadowtree.base.frozen import frozen, replace
 from shadowtree.cli.child_process import CannotRun, Relay, die_of, find_program
 from shadowtree.cli.errors import to_document
 from shadowtree.cli.find_shadow import Shared, find_to_record, open_shadow
-from shadowtree.cli.output import ProgressBar, drop_output, say, talk, warn, write_json, writes_json
+from shadowtree.cli.output import ProgressBar, drop_output, is_quiet, say, talk, warn, write_json, writes_json
 from shadowtree.cli.record import describe_patch, list_warnings, read_description, step_to_json, to_json
 from shadowtree.results.messages import Message, Skipped, Step
 from shadowtree.results.outcomes import Outcome
@@ -280,7 +280,8 @@ def _report(
     try:
         if failure is not None:
             say(str(failure))
-        _report_to_people(record, undo, is_brief=writes_json(), is_required=is_required)
+        is_brief = writes_json() or is_quiet()
+        _report_to_people(record, undo, is_brief=is_brief, is_required=is_required)
     except OSError:
         # Who reads what the command says has gone; how it ended is told all the same.
         drop_output()

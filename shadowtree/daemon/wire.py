@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 PROTOCOL = 1
 """Grows with every change of a frame. Only equals talk, and only if their versions are equal too."""
 
-READING = frozenset({"blame", "branches", "diff", "diff_message", "messages", "patch", "show", "status"})
+READING = frozenset(
+    {"blame", "blame_lines", "branches", "diff", "diff_message", "messages", "patch", "show", "status"}
+)
 """Methods of a shadow that record nothing."""
 AGAIN = frozenset({"begin", "begin_step", "end", "end_step", "take_snapshot"})
 """Methods that record, and may be called again with the same arguments if the answer was lost."""

@@ -48,7 +48,7 @@ def blame_path(opened: OpenStore, site: Site, session_name: str, path: RelPath) 
         blame.add(Change(path, blame.last, answer), None, time_ms)
         blame.last = answer
     events = journal.events([number for number, _ in story])
-    messages = _read_messages(journal, events.values())
+    messages = read_messages(journal, events.values())
     for number, change in story:
         blame.add_recorded(events[number], change, messages.get(number))
     # What was changed since is the open message's, or nobody's.
@@ -85,7 +85,7 @@ class _Blame:
             self.entries.append(BlameEntry(changed.status, message, time_ms, *blobs, is_forgotten))
 
 
-def _read_messages(journal: Journal, events: Iterable[Event]) -> dict[int, Message]:
+def read_messages(journal: Journal, events: Iterable[Event]) -> dict[int, Message]:
     """Give the message that each event ended, if it was not forgotten."""
     names = journal.session_names()
     found: dict[int, Message] = {}

@@ -5,8 +5,18 @@ Nothing is recorded, so none of it needs the lock.
 
 from __future__ import annotations
 
-from shadowtree.base.errors import NotWrapped, StoreDamaged
-from shadowtree.base.paths import Change
+from shadowtree.base.arguments import StrPath, check_count, parse_path, parse_paths, refuse_unknown
+from shadowtree.base.errors import (
+    AmbiguousMessage,
+    ForgottenMessage,
+    ForgottenTree,
+    InvalidInput,
+    NotWrapped,
+    StoreDamaged,
+    UnknownName,
+)
+from shadowtree.base.frozen import replace
+from shadowtree.base.paths import DIRECTORY, ROOT, Change, RelPath, Unknown, to_text
 from shadowtree.capture.capture import Site, list_skipped, look, scan_site
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import (
@@ -16,7 +26,16 @@ from shadowtree.capture.recorded_tree import (
     list_changes,
     open_recorded,
 )
-from shadowtree.results.messages import Branch, ChangedPath, FileDiff, Message, Patch, Status, make_patch
+from shadowtree.results.messages import (
+    BlameLine,
+    Branch,
+    ChangedPath,
+    FileDiff,
+    Message,
+    Patch,
+    Status,
+    make_patch,
+)
 from shadowtree.store.objects import Objects
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import last_finished, redoable_messages
@@ -26,8 +45,9 @@ from shadowtree.timeline.session import NOBODY, Session
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
+    from shadowtree.base.arguments import DiffOptions, MessageFilter
     from shadowtree.timeline.schema import Event
 
     Warn = Callable[[OpenStore, Site], list[str]]
@@ -41,18 +61,37 @@ def read_patch(opened: OpenStore, site: Site, session: str, name: str) -> Patch:
 
 
 def read_diff(
-    opened: OpenStore, site: Site, session_name: str, a: str | None, b: str | None, most_bytes: int
+    opened: OpenStore, site: Site, session_name: str, a: str | None, b: str | None, how: DiffOptions
 ) -> list[FileDiff]:
-    """Show how two states differ; of files beyond `most_bytes` in all only that they do."""
+    """Show how two states differ; of very large files only that they do."""
+    refuse_unknown(how, "paths", "binary")
     session = Session(opened.journal, session_name)
     before = _last_tree(opened, session) if a is None else resolve_tree(session, a)
     if before is None:
         raise NotWrapped(site.worktree, "nothing is recorded of it")
     if b is not None:
         after = _open(opened.objects, resolve_tree(session, b))
-        return diff_patch(compare(_open(opened.objects, before), after), opened.objects)
-    with look(site, opened, file_bytes=most_bytes) as (objects, present):
-        return diff_patch(compare(_open(objects, before), present), objects)
+        return _diff(compare(_open(opened.objects, before), after), opened.objects, site, how)
+    with look(site, opened, file_bytes=site.limits.diff_bytes) as (objects, present):
+        return _diff(compare(_open(objects, before), present), objects, site, how)
+
+
+def _diff(patch: Patch, objects: Objects, site: Site, how: DiffOptions) -> list[FileDiff]:
+    narrowed = narrow(patch, parse_paths(how.get("paths"), site.worktree))
+    return diff_patch(narrowed, objects, site.limits.diff_bytes if how.get("binary") else 0)
+
+
+def narrow(patch: Patch, paths: Collection[RelPath] | None) -> Patch:
+    """Keep of a patch what is at some paths, or below them; None: all of it."""
+    if paths is None or ROOT in paths:
+        return patch
+    wanted = [(to_text(path), to_text(path) + "/") for path in paths]
+    files = [
+        changed
+        for changed in patch.files
+        if any(changed.path == path or changed.path.startswith(below) for path, below in wanted)
+    ]
+    return replace(patch, files=files)
 
 
 def read_status(opened: OpenStore, site: Site, session_name: str, warn: Warn) -> Status:
@@ -84,14 +123,21 @@ def read_status(opened: OpenStore, site: Site, session_name: str, warn: Warn) ->
     )
 
 
-def list_messages(
-    opened: OpenStore, site: Site, session_name: str, last: int | None, *, all_sessions: bool
-) -> list[Message]:
-    """List the messages of a session, or of all, oldest first; with `last`, only the newest ones."""
+def list_messages(opened: OpenStore, site: Site, session_name: str, which: MessageFilter) -> list[Message]:
+    """List the messages of a session that are asked for, or those of all, oldest first."""
+    refuse_unknown(which, "all_sessions", "last", "since", "paths")
+    last, since, all_sessions = which.get("last"), which.get("since"), which.get("all_sessions", False)
+    check_count(last, "a number of messages")
     session = Session(opened.journal, session_name)
     if not all_sessions and session.number is None:
         return []
-    rows = opened.journal.last_messages(None if all_sessions else session.number, last)
+    since_s = since if since is None or isinstance(since, int | float) else since.timestamp()
+    rows = opened.journal.last_messages(
+        None if all_sessions else session.number,
+        last,
+        since_ms=None if since_s is None else int(since_s * 1000),
+        paths=parse_paths(which.get("paths"), site.worktree),
+    )
     names = opened.journal.session_names() if all_sessions else {}
     found: dict[int, Message] = {}
     for number in dict.fromkeys(row.session for row in rows):
@@ -103,21 +149,78 @@ def list_messages(
 
 
 def show_message(
-    opened: OpenStore, site: Site, session_name: str, name: str
+    opened: OpenStore, site: Site, session_name: str, name: str, how: DiffOptions
 ) -> tuple[Message, list[FileDiff]]:
     """Give a message and how what it changed differs."""
+    refuse_unknown(how, "paths", "binary")
     session = Session(opened.journal, session_name)
     (message,) = session.mark_reverted([session.read_message(resolve_message(session, name))])
-    return message, diff_patch(message.patch, opened.objects)
+    return message, _diff(message.patch, opened.objects, site, how)
 
 
-def diff_message(opened: OpenStore, site: Site, message: Message) -> list[FileDiff]:
+def diff_message(opened: OpenStore, site: Site, message: Message, how: DiffOptions) -> list[FileDiff]:
     """Show how what a message changed differs; raise ForgottenMessage if it was forgotten since."""
+    refuse_unknown(how, "paths", "binary")
     try:
-        return diff_patch(message.patch, opened.objects)
+        return _diff(message.patch, opened.objects, site, how)
     except StoreDamaged:
         resolve_message(Session(opened.journal, message.session), message.id)
         raise
+
+
+def blame_lines(opened: OpenStore, site: Site, session_name: str, path: StrPath) -> list[BlameLine]:
+    """List the lines of a file, each with whoever wrote it; what that needs is imported only now."""
+    from shadowtree.messages.blame_lines import blame_lines
+
+    return blame_lines(opened, site, session_name, parse_path(path, site.worktree))
+
+
+def read_file(opened: OpenStore, site: Site, session_name: str, ref: str, path: str) -> bytes:
+    """Give the content of a file as of a message or a tree; of a link, its target."""
+    pieces: list[bytes] = []
+    copy_file(opened, site, session_name, ref, path, pieces.append)
+    return b"".join(pieces)
+
+
+def copy_file(
+    opened: OpenStore,
+    site: Site,
+    session_name: str,
+    ref: str | None,
+    path: str,
+    write: Callable[[bytes], object],
+) -> None:
+    """Write a file as of a message or a tree, piece by piece; of a link, its target.
+
+    Without `ref` the path begins with one, as in `m1:src/a.py`: the longest that means something counts.
+    """
+    session = Session(opened.journal, session_name)
+    record, name = _split_ref(session, path) if ref is None else (resolve_tree(session, ref), path)
+    found = parse_path(name, site.worktree)
+    state = _open(opened.objects, record).find(found) if found else DIRECTORY
+    if isinstance(state, Unknown):
+        raise UnknownName(name, f"nothing is recorded of {name} there: {state.reason}")
+    if state is None:
+        raise UnknownName(name, f"there is no {name} in tree {record.tree.hex()}")
+    if state.is_directory:
+        raise InvalidInput(f"{name or '.'} is a directory there")
+    for piece in opened.objects.stream_blob(state.blob):
+        write(piece)
+
+
+def _split_ref(session: Session, text: str) -> tuple[TreeRecord, str]:
+    """Split `REF:PATH`, where both may hold colons, after the longest REF that means something."""
+    unknown: UnknownName | None = None
+    at = text.rfind(":")
+    while at > 0:
+        try:
+            return resolve_tree(session, text[:at]), text[at + 1 :]
+        except (AmbiguousMessage, ForgottenMessage, ForgottenTree):
+            raise
+        except UnknownName as error:
+            unknown = error
+        at = text.rfind(":", 0, at)
+    raise unknown or InvalidInput(f"{text!r} is not REF:PATH, such as @:src/a.py")
 
 
 def list_branches(opened: OpenStore, site: Site, session: str) -> list[Branch]:

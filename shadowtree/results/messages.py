@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     """What happened to a path; `type`: a file became a link, or a link a file."""
     MessageState = Literal["open", "active", "undone", "archived"]
     BranchState = Literal["active", "archived"]
+    LineOrigin = Literal["message", "outside", "forgotten", "first", "unrecorded", "unknown"]
+    """Who wrote a line: a message, nobody, a message that was forgotten since; it was there when the file was
+    recorded first; it is not recorded yet; it was too long ago to tell."""
 
 
 @frozen
@@ -89,11 +92,13 @@ class FileDiff(Result):
     deletions: int
     binary: bool
     patch: str
-    """A unified diff; empty for binary files and for files too large to compare line by line."""
+    """A unified diff; empty for files that are binary, unless asked for, or too large to compare."""
     renamed_from: str | None = None
     """Of an added path: the deleted one that it probably was before. For people; nothing acts on it."""
     rename: FileDiff | None = None
     """With it: how the path differs from that one. People see this in place of the two entries."""
+    exact: str = ""
+    """What `git apply` takes where `patch` is not that; bytes that are no UTF-8 are surrogate escapes."""
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON, an entry of `diff`."""
@@ -283,6 +288,26 @@ class BlameEntry(Result):
             name: getattr(self.message, name, None) for name in ("id", "session", "state", "branch", "text")
         }
         return message | pick(self, "status", "time_ms", "old_blob", "new_blob", "is_forgotten")
+
+
+@frozen
+class BlameLine(Result):
+    """One line of a file, and whose it is."""
+
+    number: int
+    """From 1 on."""
+    text: str
+    """Without the line feed; bytes that are no UTF-8 are U+FFFD."""
+    origin: LineOrigin
+    message: Message | None
+    """The message that wrote it; of a line that is not recorded yet, the open one, if there is one."""
+    time_ms: int | None
+    """When it was recorded, in milliseconds since 1970, if that is known."""
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Give the documented JSON; what belongs to a message is null where there is none."""
+        message = {name: getattr(self.message, name, None) for name in ("id", "session")}
+        return pick(self, "number", "text", "origin", "time_ms") | message
 
 
 class _Handle:

@@ -1,8 +1,8 @@
 """Textual diffs: two contents in, a patch in git's format out.
 
 A patch is text for people and for JSON. Bytes that are no UTF-8 become U+FFFD in it, so that it can always
-be printed and encoded; of UTF-8 it is exact, and `git apply` turns the old content into the new one. Files
-are never restored from a patch.
+be printed and encoded; `exact` holds them as surrogate escapes. `git apply` turns the old content into the
+new one, or refuses where a patch does not say enough. Files are never restored from a patch.
 
 What changed is what git finds (`linediff`). If that takes too long, all lines between the first and the last
 difference are replaced: the limit decides how short a patch is, never whether it is right.
@@ -28,6 +28,7 @@ from shadowtree.text.linediff import (
 )
 
 _CONTEXT_LINES = 3
+_SHORT_ID = 7
 
 
 @frozen
@@ -40,6 +41,13 @@ class TextDiff:
     """The contents differ, and one of them is no text."""
     patch: str
     """Empty if nothing differs, if `binary`, and for contents too large to compare; the counts are then 0."""
+    exact: str = ""
+    """What git takes where `patch` is not that: bytes that are no UTF-8, or a line that makes it refuse."""
+
+    @property
+    def applicable(self) -> str:
+        """What git takes."""
+        return self.exact or self.patch
 
 
 def diff_text(
@@ -50,44 +58,70 @@ def diff_text(
     old_mode: int | None,
     new_mode: int | None,
     renamed_from: str | None = None,
+    blobs: tuple[str | None, str | None] = (None, None),
+    binary: bool = False,
     max_steps: int = MAX_STEPS,
 ) -> TextDiff:
     """Compare two contents of `path`; None is an absent one, and has no mode.
 
     With `renamed_from` the old content is that of another path. The content of a link is its target. A mode
     is written with all its permission bits, though git knows but one of them. A file that became a link is
-    deleted and made anew, as in git.
+    deleted and made anew, as in git. With `binary`, what is binary or too large to compare gets a binary
+    patch, which names `blobs`, the ids of both contents.
     """
     assert (old is None) == (old_mode is None)
     assert (new is None) == (new_mode is None)
     if (old, old_mode) == (new, new_mode) and renamed_from is None:
         return TextDiff(0, 0, binary=False, patch="")
     if old_mode is not None and new_mode is not None and stat.S_IFMT(old_mode) != stat.S_IFMT(new_mode):
-        gone = diff_text(path, old, None, old_mode=old_mode, new_mode=None)
-        made = diff_text(path, None, new, old_mode=None, new_mode=new_mode)
+        halves = (blobs[0], None), (None, blobs[1])
+        gone = diff_text(path, old, None, old_mode=old_mode, new_mode=None, blobs=halves[0], binary=binary)
+        made = diff_text(path, None, new, old_mode=None, new_mode=new_mode, blobs=halves[1], binary=binary)
+        is_binary_change = gone.binary or made.binary
+        exact = gone.applicable + made.applicable
         if not (gone.patch and made.patch):
-            return TextDiff(0, 0, binary=gone.binary or made.binary, patch="")
-        return TextDiff(made.additions, gone.deletions, binary=False, patch=gone.patch + made.patch)
+            return TextDiff(0, 0, binary=is_binary_change, patch="", exact=exact)
+        patch = gone.patch + made.patch
+        exact = exact if exact != patch else ""
+        return TextDiff(made.additions, gone.deletions, binary=is_binary_change, patch=patch, exact=exact)
     old_path = path if renamed_from is None else renamed_from
     header = _format_header(old_path, path, old_mode, new_mode)
     if old == new:
         return TextDiff(0, 0, binary=False, patch=header)
     contents = (old or b"", new or b"")
-    if any(map(is_binary, contents)):
-        return TextDiff(0, 0, binary=True, patch="")
-    if any(map(is_too_large, contents)):
-        return TextDiff(0, 0, binary=False, patch="")
+    is_data = any(map(is_binary, contents))
+    if is_data or any(map(is_too_large, contents)):
+        if binary:
+            from shadowtree.text.binary_patch import format_binary
+
+            patch = header + _format_index(blobs) + format_binary(*contents)
+            return TextDiff(0, 0, binary=is_data, patch=patch)
+        names = _quote_names(old_path, path, old_mode, new_mode)
+        exact = header + _format_index(blobs, _SHORT_ID) + _tell_difference(*names, is_data)
+        return TextDiff(0, 0, binary=is_data, patch="", exact=exact)
     old_text, new_text = split_texts(*contents)
     changes = list_changes(old_text, new_text, max_steps)
     if changes:  # none: an empty file came or went
         header += _format_names(old_path, path, old_mode, new_mode)
     hunks = b"".join(_format_hunks(changes, old_text.lines, new_text.lines))
+    patch = header + hunks.decode("utf-8", "replace")
+    exact = header + hunks.decode("utf-8", "surrogateescape")
     return TextDiff(
         additions=sum(len(change.new) for change in changes),
         deletions=sum(len(change.old) for change in changes),
         binary=False,
-        patch=header + hunks.decode("utf-8", "replace"),
+        patch=patch,
+        exact=exact if exact != patch else "",
     )
+
+
+def diff_unread(
+    path: str, *, old_mode: int | None, new_mode: int | None, blobs: tuple[str | None, str | None]
+) -> TextDiff:
+    """Say of contents that are too large to be read that they differ."""
+    header = _format_header(path, path, old_mode, new_mode) + _format_index(blobs, _SHORT_ID)
+    names = _quote_names(path, path, old_mode, new_mode)
+    return TextDiff(0, 0, binary=False, patch="", exact=header + _tell_difference(*names, is_data=False))
 
 
 def list_changes(old: Text, new: Text, max_steps: int = MAX_STEPS) -> list[Part]:
@@ -112,10 +146,27 @@ def _format_header(old_path: str, path: str, old_mode: int | None, new_mode: int
     return header
 
 
+def _format_index(blobs: tuple[str | None, str | None], length: int = 40) -> str:
+    """Name both contents. Git takes binary contents after full ids alone, and refuses after short ones."""
+    old, new = ((blob or "0" * 40)[:length] for blob in blobs)
+    return f"index {old}..{new}\n"
+
+
+def _quote_names(old_path: str, path: str, old_mode: int | None, new_mode: int | None) -> tuple[str, str]:
+    old_name = "/dev/null" if old_mode is None else _quote("a/" + old_path)
+    return old_name, "/dev/null" if new_mode is None else _quote("b/" + path)
+
+
 def _format_names(old_path: str, path: str, old_mode: int | None, new_mode: int | None) -> str:
-    old_name = "/dev/null" if old_mode is None else _end_name(_quote("a/" + old_path))
-    new_name = "/dev/null" if new_mode is None else _end_name(_quote("b/" + path))
-    return f"--- {old_name}\n+++ {new_name}\n"
+    old_name, new_name = _quote_names(old_path, path, old_mode, new_mode)
+    return f"--- {_end_name(old_name)}\n+++ {_end_name(new_name)}\n"
+
+
+def _tell_difference(old_name: str, new_name: str, is_data: bool) -> str:
+    """Write what stands in place of hunks: git knows both lines, and refuses to apply such a patch."""
+    if is_data:
+        return f"Binary files {old_name} and {new_name} differ\n"
+    return f"Files {old_name} and {new_name} differ\n(too large to compare line by line)\n"
 
 
 def _end_name(name: str) -> str:
@@ -130,8 +181,16 @@ _ESCAPES |= {0xDC00 + byte: f"\\{byte:03o}" for byte in range(0x80, 0x100)}
 
 
 def _quote(name: str) -> str:
+    """Quote a name as git does, but leave letters of all scripts readable."""
     quoted = name.translate(_ESCAPES)
+    if not quoted.isprintable():
+        # Invisible and bidirectional characters would make a name look like another.
+        quoted = "".join(char if char.isprintable() else _write_octal(char) for char in quoted)
     return name if quoted == name else f'"{quoted}"'
+
+
+def _write_octal(char: str) -> str:
+    return "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogatepass"))
 
 
 def _format_hunks(changes: list[Part], old: list[bytes], new: list[bytes]) -> Iterator[bytes]:

@@ -19,7 +19,7 @@ from shadowtree.timeline.branches import archive, name_text, number_name
 from shadowtree.timeline.database import BEYOND
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import fold, part_ways, starts_turn, undone_messages
-from shadowtree.timeline.resolve import find_exact, resolve_message
+from shadowtree.timeline.resolve import resolve_message
 from shadowtree.timeline.schema import (
     ACTS,
     BEGIN,
@@ -244,7 +244,7 @@ class SessionWriter:
             # A message goes before a branch: nobody could switch to one that is called like it.
             name = number_name(
                 name_text(first.text or f"branch {first.id}"),
-                lambda name: session.find_branch(name) is not None or find_exact(session, name) is not None,
+                lambda name: session.find_branch(name) is not None or session.find_id(name) is not None,
             )
             added = self.journal.add_branch(first.session, name, kept.fork, kept.tip, new_event)
             self._branch_changes.append(BranchChange(added.number, was_listed=False))
@@ -289,11 +289,11 @@ class SessionWriter:
         """Give a branch another name."""
         session = self.session
         branch = session.require_branch(name)
-        if not new.strip() or new.startswith(("#", "@")):
+        if not new.strip() or new.startswith(("#", "@")) or new.endswith("^") or new.isdigit():
             raise InvalidInput(f"a branch cannot be called {new!r}")
         if new != name and session.find_branch(new) is not None:
             raise InvalidInput(f"a branch is called {new!r} already")
-        if find_exact(session, new) is not None:
+        if session.find_id(new) is not None:
             raise InvalidInput(f"a message is called {new!r}, so that nobody could switch to the branch")
         with self.journal.transaction():
             self.journal.rename_branch(branch.number, new)

@@ -81,8 +81,9 @@ def _is_as_it_was(kept: Archive) -> bool:
 
 
 def name_text(text: str) -> str:
-    """Give the slug of a text by which a branch is named."""
-    return make_slug(first_line(text))[:_LONGEST].strip("-") or "branch"
+    """Give the slug of a text by which a branch is named; digits alone would be the number of a message."""
+    slug = make_slug(first_line(text))[:_LONGEST].strip("-") or "branch"
+    return f"branch-{slug}" if slug.isdigit() else slug
 
 
 def make_slug(text: str) -> str:

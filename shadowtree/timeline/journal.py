@@ -25,7 +25,9 @@ from shadowtree.timeline.schema import (
     EVENTS,
     INTENTS,
     IS_ACT,
+    IS_BEGIN,
     IS_COUNTED,
+    IS_END,
     IS_LIVE,
     IS_WRAP,
     MESSAGES,
@@ -105,6 +107,13 @@ class Journal:
         """Give the latest record of a tree; one that was forgotten only if there is no other."""
         condition = "WHERE tree = ? ORDER BY forgotten IS NOT NULL, number DESC LIMIT 1"
         return self._db.find(decode_tree, f"{TREES.select} {condition}", tree)
+
+    def find_tree_ids(self, prefix: str) -> list[bytes]:
+        """Give the first ids of trees that begin with hex digits; forgotten ones if there is no other."""
+        ends = bytes.fromhex(prefix.ljust(40, "0")), bytes.fromhex(prefix.ljust(40, "f"))
+        select = "SELECT DISTINCT tree FROM trees WHERE tree BETWEEN ? AND ?"
+        live = self._db.rows(f"{select} AND {IS_LIVE} LIMIT ?", *ends, _CANDIDATES)
+        return [tree for (tree,) in live or self._db.rows(f"{select} LIMIT ?", *ends, _CANDIDATES)]
 
     def tree(self, number: int | None) -> TreeRecord:
         """Give the record with a number that another row names; ForgottenTree if it was forgotten."""
@@ -209,10 +218,33 @@ class Journal:
         select = f"{MESSAGES.select} WHERE {condition}"
         return self._db.read(decode_message, select, session, start, end, _CANDIDATES)
 
-    def last_messages(self, session: int | None, count: int | None) -> list[MessageRow]:
-        """Give the newest messages of a session or of all, oldest first, but for forgotten ones."""
-        where, values = ("", []) if session is None else ("session = ? AND ", [session])
-        select = f"{MESSAGES.select} WHERE {where}{IS_LIVE} ORDER BY number DESC LIMIT ?"
+    def last_messages(
+        self,
+        session: int | None,
+        count: int | None,
+        *,
+        since_ms: int | None = None,
+        paths: Collection[bytes] | None = None,
+    ) -> list[MessageRow]:
+        """Give the newest messages of a session or of all, oldest first, but for forgotten ones.
+
+        With `since_ms`, those that began then or later; with `paths`, those that changed one of these, or
+        something below it.
+        """
+        conditions, values = [IS_LIVE], list[object]()
+        if session is not None:
+            conditions.append("session = ?")
+            values.append(session)
+        if since_ms is not None:
+            conditions.append(f"number IN (SELECT message FROM events WHERE {IS_BEGIN} AND time >= ?)")
+            values.append(since_ms)
+        if paths is not None and b"" not in paths:
+            ranges = " OR ".join("path = ? OR path >= ? AND path < ?" for _ in paths) or "FALSE"
+            joined = f"events JOIN changes ON event = events.number WHERE {IS_END} AND {IS_COUNTED}"
+            conditions.append(f"number IN (SELECT message FROM {joined} AND ({ranges}))")
+            # A slash comes right before a zero: in between is what is below the path.
+            values += [end for path in paths for end in (bytes(path), path + b"/", path + b"0")]
+        select = f"{MESSAGES.select} WHERE {' AND '.join(conditions)} ORDER BY number DESC LIMIT ?"
         return self._db.read(decode_message, select, *values, -1 if count is None else count)[::-1]
 
     def newest_number(self, session: int) -> int:

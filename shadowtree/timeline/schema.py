@@ -326,6 +326,8 @@ def _list(kinds: Sequence[str]) -> str:
 # An index for some rows only serves a statement that asks for them in the same words.
 IS_ACT = f"kind IN ({_list(ACTS)})"
 IS_WRAP = f"kind = '{WRAP}'"
+IS_BEGIN = f"kind IN ({_list((BEGIN, SNAPSHOT))})"
+IS_END = f"kind IN ({_list((END, SNAPSHOT))})"
 OF_MESSAGE = f"kind IN ({_list((BEGIN, END, SNAPSHOT, STEP, STEP_END))})"
 WITH_CHANGES = f"kind IN ({_list((END, SNAPSHOT, *ACTS))})"
 """What a step changed its message changed too, so the end of a step is not among them."""

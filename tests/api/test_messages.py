@@ -22,7 +22,7 @@ from shadowtree import (
     UnknownMessage,
     UnsafePath,
 )
-from shadowtree.base.errors import AmbiguousMessage
+from shadowtree.base.errors import AmbiguousMessage, UnknownTree
 from shadowtree.cli.main import main
 from shadowtree.results.messages import Message, MessageHandle, Step
 from tests.support.processes import in_child
@@ -497,7 +497,8 @@ def five(shadow: Shadow, worktree: Path) -> Shadow:
     ("name", "found"),
     [
         ("other", "other"),
-        ("o", "other"),
+        ("othe", "other"),
+        ("5", "last"),
         ("msg_2", "msg_2"),
         ("msg_1", "msg_1"),
         ("msg_10", "msg_10"),
@@ -507,6 +508,8 @@ def five(shadow: Shadow, worktree: Path) -> Shadow:
         ("@", "last"),
         ("@~0", "last"),
         ("@~1", "other"),
+        ("@~", "other"),
+        ("@^", "other"),
         ("@~4", "msg_1"),
     ],
 )
@@ -515,7 +518,7 @@ def test_a_message_is_found_by_id_prefix_number_or_distance(five: Shadow, name: 
 
 
 @pytest.mark.parametrize(
-    "name", ["nobody", "#0", "#6", "#", "#x", "#-1", "@~5", "@~", "@~x", "@~-1", "", "OTHER"]
+    "name", ["nobody", "#0", "#6", "#", "#x", "#-1", "@~5", "oth", "@~x", "@~-1", "", "OTHER"]
 )
 def test_a_name_that_nothing_has_is_an_error(five: Shadow, name: str) -> None:
     with pytest.raises(UnknownMessage):
@@ -1373,3 +1376,25 @@ def test_what_fails_after_the_record_makes_it_no_failure(
 
     assert_tree(worktree, {})
     assert states(shadow) == {"m1": "undone", "m2": "undone"}
+
+
+# Trees
+
+
+def test_a_tree_is_named_by_seven_digits_of_its_id(shadow: Shadow, worktree: Path) -> None:
+    (worktree / "a").write_text("1")
+    tree = shadow.track()
+    (worktree / "a").write_text("2")
+
+    assert [each.path for each in shadow.diff(tree[:7])] == ["a"]
+    assert shadow.patch(tree[:12]).tree == tree
+    with pytest.raises(UnknownTree):
+        shadow.diff(tree[:6])
+
+
+def test_the_state_before_a_message_is_its_name_with_a_caret(five: Shadow, worktree: Path) -> None:
+    (worktree / "new").write_text("x")
+    five.snapshot("made")
+
+    assert [each.path for each in five.diff("@^", "@")] == ["new"]
+    assert five.diff("made^", "made^") == []

@@ -317,7 +317,7 @@ def test_every_error_of_the_library_has_its_answer() -> None:
         (shadowtree.Locked("/store", 7, "host", 10), 11),
         (shadowtree.UnknownMessage("m"), 12),
         (shadowtree.UnknownTree("t"), 12),
-        (errors.AmbiguousMessage("m", ["m1", "m2"]), 12),
+        (errors.AmbiguousMessage("m", ["m1", "m2"]), 2),
         (shadowtree.Conflict([shadowtree.ConflictingPath("a", "changed", "look at it")], None), 13),
         (shadowtree.StoreDamaged("a hole"), 15),
         (KeyboardInterrupt(), 130),

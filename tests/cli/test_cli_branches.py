@@ -40,8 +40,9 @@ def _line(*parents: int | None, **fields: object) -> list[Message]:
     ]
 
 
-def _graph(messages: list[Message], **options: bool) -> list[str]:
-    return list(render_log(messages, [None] * len(messages), now_ms=NOW_MS, has_graph=True, **options))
+def _graph(messages: list[Message], *, has_sessions: bool = False) -> list[str]:
+    counts = [None] * len(messages)
+    return list(render_log(messages, counts, now_ms=NOW_MS, has_graph=True, has_sessions=has_sessions))
 
 
 def test_the_graph_has_the_columns_of_the_log_and_the_names_of_branches() -> None:
@@ -56,12 +57,12 @@ def test_the_graph_has_the_columns_of_the_log_and_the_names_of_branches() -> Non
     rows = list(render_log(messages, [(1, 0), (2, 0), None, (30, 4), (5, 0)], now_ms=NOW_MS, has_graph=True))
 
     assert rows == [
-        "*    #1  1 min             do number 1    1 file   +1  -0",
+        "*    #1  1 min  ⑂ 2        msg_1  do number 1  f0            +1  -0",
         "|\\",
-        "| .  #2  2 min  fix-login  do number 2    1 file   +2  -0",
-        "| .  #3  3 min  fix-login  do number 3  12 files",
-        "@    #4  4 min             do number 4    1 file  +30  -4",
-        "o    #5  5 min  undone     do number 5    1 file   +5  -0",
+        "| .  #2  2 min  fix-login  msg_2  do number 2  f0            +2  -0",
+        "| .  #3  3 min  fix-login  msg_3  do number 3  f0 +11 more",
+        "@    #4  4 min             msg_4  do number 4  f0           +30  -4",
+        "o    #5  5 min  undone     msg_5  do number 5  f0            +5  -0",
     ]
 
 
@@ -78,7 +79,7 @@ def test_an_open_message_is_the_last_in_force() -> None:
     messages = _line(None, 1)
     messages[1] = make_message(2, parent="msg_1", state="open", text="")
 
-    assert _graph(messages) == ["*  #1  1 min        do number 1  1 file", "@  #2  2 min  open  msg_2"]
+    assert _graph(messages) == ["*  #1  1 min        msg_1  do number 1  f0", "@  #2  2 min  open  msg_2"]
 
 
 def test_a_message_after_one_that_is_not_listed_says_so() -> None:
@@ -96,11 +97,11 @@ def test_each_session_has_lanes_and_a_head_of_its_own() -> None:
     ]
 
     assert _graph(messages, has_sessions=True) == [
-        "*    #1  1 min  one  do number 1    1 file",
-        "| *  #1  1 min  two  elsewhere      1 file",
-        "@ |  #2  2 min  one  do number 2    1 file",
+        "*    #1  1 min  one  msg_1  do number 1    f0",
+        "| *  #1  1 min  two  msg_1  elsewhere      f0",
+        "@ |  #2  2 min  one  msg_2  do number 2    f0",
         " /",
-        "@    #2  2 min  two  elsewhere too  1 file",
+        "@    #2  2 min  two  msg_2  elsewhere too  f0",
     ]
 
 

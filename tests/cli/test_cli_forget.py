@@ -48,7 +48,7 @@ def test_a_forgotten_message_is_exit_12_and_says_so(messages: Terminal) -> None:
         told = messages.run(*words, "--json", exit_code=12)
         document = json.loads(told)
         assert document["error"] == "ForgottenMessage"
-        assert document["message"].startswith("message 'm1' is gone: retention or a repair forgot it on ")
+        assert document["message"].startswith("message 'm1' is gone: forgotten on ")
 
 
 def test_a_pinned_message_is_marked_in_log_and_show(messages: Terminal) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 
 import pytest
 
-from shadowtree import FileDiff, Skipped
+from shadowtree import FileDiff, Message, Skipped
 from shadowtree.cli import output
-from shadowtree.cli.format import cut, describe_age, measure
+from shadowtree.cli.format import cut, describe_age, measure, shorten_ids
+from shadowtree.cli.times import describe_time
 from shadowtree.cli.views.log import render_log, render_message
 from tests.support.terminal import Terminal
 from tests.support.values import NOW_MS, make_message
@@ -33,8 +35,8 @@ def test_the_log_has_a_row_for_each_message_in_columns() -> None:
     rows = list(render_log(messages, [(100, 20), (1, 1), None], now_ms=NOW_MS))
 
     assert rows == [
-        "   #9    2 h        do number 9   12 files  +100  -20",
-        "  #10  3 min        do number 10    1 file    +1   -1",
+        "   #9    2 h        msg_9   do number 9   f0 +11 more  +100  -20",
+        "  #10  3 min        msg_10  do number 10  f0             +1   -1",
         "@ #11    2 s  open  msg_11",
     ]
 
@@ -46,9 +48,9 @@ def test_undone_messages_are_named_and_dimmed(monkeypatch: pytest.MonkeyPatch) -
 
     rows = list(render_log(messages, [(1, 1)] * 3, now_ms=NOW_MS))
 
-    assert rows[0] == ("@ #1  1 min            do number 1  1 file  \x1b[32m+1\x1b[0m  \x1b[31m-1\x1b[0m")
-    assert rows[1] == "\x1b[2m  #2  2 min  undone    do number 2  1 file  +1  -1\x1b[0m"
-    assert rows[2] == "\x1b[2m  #3  3 min  archived  do number 3  1 file  +1  -1\x1b[0m"
+    assert rows[0] == ("@ #1  1 min            msg_1  do number 1  f0  \x1b[32m+1\x1b[0m  \x1b[31m-1\x1b[0m")
+    assert rows[1] == "\x1b[2m  #2  2 min  undone    msg_2  do number 2  f0  +1  -1\x1b[0m"
+    assert rows[2] == "\x1b[2m  #3  3 min  archived  msg_3  do number 3  f0  +1  -1\x1b[0m"
 
 
 def test_texts_are_cut_to_the_width_of_the_terminal() -> None:
@@ -64,7 +66,7 @@ def test_without_a_terminal_a_long_text_is_cut_too() -> None:
     """Or one of them would push the columns out of sight for all."""
     (row,) = render_log([make_message(1, text="x" * 5000)], [None], now_ms=NOW_MS)
 
-    assert f"  {'x' * 99}…  1 file" in row
+    assert f"  {'x' * 99}…  f0" in row
 
 
 def test_a_narrow_terminal_still_shows_something_of_a_text() -> None:
@@ -78,7 +80,49 @@ def test_the_log_of_all_sessions_names_them_and_marks_no_head() -> None:
 
     rows = list(render_log(messages, [None, None], now_ms=NOW_MS, has_sessions=True))
 
-    assert rows == ["  #1  1 min  default  do number 1  1 file", "  #1  1 min  other    do number 1  1 file"]
+    assert rows == [
+        "  #1  1 min  default  msg_1  do number 1  f0",
+        "  #1  1 min  other    msg_1  do number 1  f0",
+    ]
+
+
+def test_turns_are_numbered_where_a_turn_has_several_messages() -> None:
+    messages = [make_message(1, role="user", turn=1), make_message(2, role="assistant", turn=1)]
+    messages += [make_message(3, role="user", turn=2)]
+
+    rows = list(render_log(messages, [None] * 3, now_ms=NOW_MS))
+
+    assert [row[4:14] for row in rows] == ["  turn 1  ", "          ", "  turn 2  "]
+
+
+def test_an_inferred_end_is_marked() -> None:
+    (row,) = render_log([make_message(1, inferred=True)], [None], now_ms=NOW_MS)
+
+    assert "end inferred" in row
+
+
+def test_long_ids_are_shortened_to_what_tells_them_apart() -> None:
+    ids = ["0192ab34-aaaa-bbbb-cccc-1", "0192ab34-aaab-bbbb-cccc-2", "short", "12345678901234567890123"]
+
+    assert shorten_ids(ids) == {
+        "0192ab34-aaaa-bbbb-cccc-1": "0192ab34-aaaa",
+        "0192ab34-aaab-bbbb-cccc-2": "0192ab34-aaab",
+        "short": "short",
+        "12345678901234567890123": "12345678901234567890123",
+    }
+
+
+def test_where_lines_part_their_number_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = [make_message(1), make_message(2, parent="msg_1", state="undone")]
+    messages += [make_message(3, parent="msg_1")]
+
+    assert "fork 2" in _log_in("ascii", messages, monkeypatch)[0]
+    assert "⑂ 2" in _log_in("utf-8", messages, monkeypatch)[0]
+
+
+def _log_in(encoding: str, messages: list[Message], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding))
+    return list(render_log(messages, [None] * len(messages), now_ms=NOW_MS))
 
 
 def test_a_text_cannot_steer_the_terminal() -> None:
@@ -140,7 +184,7 @@ def test_a_message_is_shown_in_full() -> None:
 
     assert lines == [
         "#7 msg_7",
-        "3 min ago, 2027-01-15 07:57 UTC, session default, role user, undone",
+        f"3 min ago, {describe_time(message.time)}, session default, role user, undone",
         "    add a page",
         "",
         "    and a \\x1btest",
@@ -354,7 +398,7 @@ def test_a_log_without_messages_says_so(terminal: Terminal) -> None:
     assert terminal.run_json("log") == []
 
 
-@pytest.mark.parametrize("name", ["msg_2", "#2", "@", "@~0"])
+@pytest.mark.parametrize("name", ["msg_2", "#2", "2", "@", "@~0"])
 def test_show_finds_a_message_by_its_names(terminal: Terminal, project: Path, name: str) -> None:
     _record(terminal, project, 2)
 
@@ -369,10 +413,13 @@ def test_show_finds_a_message_by_its_names(terminal: Terminal, project: Path, na
 def test_an_ambiguous_name_lists_the_candidates(terminal: Terminal, project: Path) -> None:
     _record(terminal, project, 2)
 
-    found = terminal.run_json("show", "msg", exit_code=12)
+    found = terminal.run_json("show", "msg_", exit_code=2)
 
     assert found["error"] == "AmbiguousMessage"
-    assert terminal.err == ("shadowtree: 'msg' could mean 2 messages: 'msg_1', 'msg_2'; try more of its id\n")
+    assert terminal.err == (
+        "shadowtree: 'msg_' could mean 2 messages: 'msg_1', 'msg_2'; "
+        "try the whole id, or '#' and the number\n"
+    )
 
 
 def test_diff_takes_names_of_messages(terminal: Terminal, project: Path) -> None:

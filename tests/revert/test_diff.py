@@ -9,6 +9,7 @@ import re
 import stat
 import subprocess
 from collections.abc import Callable
+from hashlib import sha1
 from pathlib import Path
 
 import pytest
@@ -58,19 +59,27 @@ def look(path: Path) -> tuple[str, bytes] | None:
     return "script" if path.stat().st_mode & 0o100 else "file", path.read_bytes()
 
 
+def blob_id(content: bytes | None) -> str | None:
+    return None if content is None else sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
 def assert_applies(
     top: Path, path: str, old: tuple[bytes, int] | None, new: tuple[bytes, int] | None
 ) -> TextDiff:
     """Let git turn the old content into the new one by our patch."""
     old_content, old_mode = old or (None, None)
     new_content, new_mode = new or (None, None)
-    result = diff_text(path, old_content, new_content, old_mode=old_mode, new_mode=new_mode)
+    blobs = blob_id(old_content), blob_id(new_content)
+    result = diff_text(
+        path, old_content, new_content, old_mode=old_mode, new_mode=new_mode, blobs=blobs, binary=True
+    )
     put(top / path, new_content, new_mode)
     expected = look(top / path)
     put(top / path, old_content, old_mode)
 
     if result.patch:
-        run_git(top, "apply", "--whitespace=nowarn", stdin=result.patch.encode("utf-8"))
+        patch = result.applicable.encode("utf-8", "surrogateescape")
+        run_git(top, "apply", "--whitespace=nowarn", stdin=patch)
 
     assert look(top / path) == expected
     return result
@@ -165,16 +174,33 @@ def test_a_nul_early_in_either_content_makes_it_binary(
 
 
 def test_a_binary_file_that_became_a_link_has_no_patch() -> None:
-    assert diff_text("x", b"\0", b"a", old_mode=FILE, new_mode=LINK) == TextDiff(0, 0, binary=True, patch="")
+    found = diff_text("x", b"\0", b"a", old_mode=FILE, new_mode=LINK)
+
+    assert (found.additions, found.deletions, found.binary, found.patch) == (0, 0, True, "")
 
 
 @pytest.mark.parametrize("large", [b"x" * (MAX_TEXT_BYTES + 1), b"\n" * (MAX_TEXT_LINES + 1)])
 def test_what_is_too_large_is_not_compared(large: bytes) -> None:
-    nothing = TextDiff(0, 0, binary=False, patch="")
+    for found in (
+        compare(large, b"a\n"),
+        compare(None, large),
+        diff_text("x", large, b"a", old_mode=FILE, new_mode=LINK),
+    ):
+        assert (found.additions, found.deletions, found.binary, found.patch) == (0, 0, False, "")
 
-    assert compare(large, b"a\n") == nothing
-    assert compare(None, large) == nothing
-    assert diff_text("x", large, b"a", old_mode=FILE, new_mode=LINK) == nothing
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(b"\0", b"a\0"), (None, b"\0"), (b"\0", None), (b"x" * (MAX_TEXT_BYTES + 1), b"a")]
+)
+def test_git_refuses_a_patch_that_does_not_say_enough(
+    tmp_path: Path, old: bytes | None, new: bytes | None
+) -> None:
+    """A line that git skips would make half a patch look applied."""
+    put(tmp_path / "x", old, FILE)
+    stdin = compare(old, new).applicable.encode("utf-8")
+    done = subprocess.run(["git", "apply"], cwd=tmp_path, input=stdin, capture_output=True, check=False)
+
+    assert b"cannot apply binary patch" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -183,6 +209,7 @@ def test_what_is_too_large_is_not_compared(large: bytes) -> None:
         ("a b", "a/a b\t"),
         ("caf\u00e9", "a/caf\u00e9"),
         ("caf\udce9", '"a/caf\\351"'),
+        ("a\u202eb", '"a/a\\342\\200\\256b"'),
         ('q"\\\n\x01\x7f', '"a/q\\"\\\\\\n\\001\\177"'),
     ],
 )
@@ -203,9 +230,13 @@ def test_every_patch_can_be_printed_and_goes_through_json(old: bytes | None, new
 
 lines = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n", "\r\n", "a\r\n", "\u00e9\f\u2028\n", "-- a\n"]))
 texts = st.builds(lambda some, end: ("".join(some) + end).encode(), lines, st.sampled_from(["", "a", "\r"]))
-files = st.none() | st.tuples(texts, st.sampled_from([FILE, SCRIPT, 0o100600]))
+latin = st.just(b"caf\xe9\nau lait\n") | st.just(b"caf\xe9\nnoir\n")
+binaries = st.binary(max_size=200).map(lambda some: b"\0" + some)
+files = st.none() | st.tuples(texts | latin | binaries, st.sampled_from([FILE, SCRIPT, 0o100600]))
 links = st.tuples(st.sampled_from([b"a", b"a\nb", b"../c"]), st.just(LINK))
-names = st.sampled_from(["x", "a b", 'src/q"uo\\te', "caf\u00e9", "new\nline", "t\tab", " x ", "caf\udce9"])
+names = st.sampled_from(
+    ["x", "a b", 'src/q"uo\\te', "caf\u00e9", "new\nline", "t\tab", " x ", "caf\udce9", "\u202ex"]
+)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)

@@ -1216,20 +1216,36 @@ IDS = ["alpha", "beta", "bet", "gamma-1", "gamma-2", "last"]
     ("name", "id"),
     [
         ("alpha", "alpha"),
-        ("al", "alpha"),
+        ("alph", "alpha"),
         ("bet", "bet"),
         ("beta", "beta"),
         ("gamma-2", "gamma-2"),
         ("#1", "alpha"),
         ("#6", "last"),
         ("#06", "last"),
+        ("6", "last"),
+        ("06", "last"),
         ("@", "last"),
         ("@~0", "last"),
+        ("@~", "gamma-2"),
+        ("@^", "gamma-2"),
+        ("@~2^", "bet"),
+        ("@^^", "gamma-1"),
         ("@~5", "alpha"),
+        ("beta^", "alpha"),
+        ("#3^", "beta"),
+        ("alph^^", None),
+        ("alpha^", None),
     ],
 )
-def test_a_name_means_one_message(journal: Journal, name: str, id: str) -> None:
-    assert resolve_message(record(journal, *IDS), name).id == id
+def test_a_name_means_one_message(journal: Journal, name: str, id: str | None) -> None:
+    session = record(journal, *IDS)
+
+    if id is None:
+        with pytest.raises(UnknownMessage, match="the first message"):
+            resolve_message(session, name)
+    else:
+        assert resolve_message(session, name).id == id
 
 
 @pytest.mark.parametrize(
@@ -1244,8 +1260,14 @@ def test_a_name_means_one_message(journal: Journal, name: str, id: str) -> None:
         "#-1",
         "#1234567890",
         "#٣",
+        "7",
+        "0",
+        "٣",
+        "al",
+        "gam",
+        "nobody^",
+        "^",
         "@~6",
-        "@~",
         "@~x",
         "@~-1",
         "@x",
@@ -1270,18 +1292,37 @@ def test_the_beginning_of_several_ids_is_ambiguous(journal: Journal) -> None:
     assert caught.value.candidates == ["gamma-1", "gamma-2"]
 
 
-@pytest.mark.parametrize("name", ["#1", "@", "@~2", "al", "#2"])
+def test_digits_that_begin_another_id_are_ambiguous(journal: Journal) -> None:
+    session = record(journal, "alpha", "1-of-2", "2-of-2", "4444-fix", "3")
+
+    with pytest.raises(AmbiguousMessage) as caught:
+        resolve_message(session, "1")
+
+    assert str(caught.value) == "'1' could mean #1 ('alpha') or '1-of-2'"
+    assert caught.value.candidates == ["alpha", "1-of-2"]
+    assert resolve_message(session, "#1").id == "alpha"
+    assert resolve_message(session, "3").id == "3", "an exact id comes first"
+
+
+def test_digits_that_begin_the_id_of_that_very_number_are_not_ambiguous(journal: Journal) -> None:
+    session = record(journal, "1-of-2", "b")
+
+    assert resolve_message(session, "1").id == "1-of-2"
+
+
+def test_digits_alone_are_the_beginning_of_no_id(journal: Journal) -> None:
+    session = record(journal, "4444-fix")
+
+    assert resolve_message(session, "4444-").id == "4444-fix"
+    with pytest.raises(UnknownMessage):
+        resolve_message(session, "4444")
+
+
+@pytest.mark.parametrize("name", ["#1", "@", "@~2", "al", "#2", "1", "@^"])
 def test_an_exact_id_wins_over_all_that_it_could_mean(journal: Journal, name: str) -> None:
     session = record(journal, "alpha", "also", name, "al-last")
 
     assert resolve_message(session, name).number == 3
-
-
-def test_a_number_without_a_message_may_be_the_beginning_of_an_id(journal: Journal) -> None:
-    session = record(journal, "#70-fix", "b")
-
-    assert resolve_message(session, "#7").id == "#70-fix"
-    assert resolve_message(session, "#2").id == "b"
 
 
 def test_places_count_from_the_head_and_numbers_from_the_first(journal: Journal) -> None:
@@ -1310,7 +1351,7 @@ def test_a_session_sees_its_own_messages_alone(journal: Journal) -> None:
     session = record(journal, "mine")
 
     assert resolve_message(session, "#1").id == "mine"
-    for name in ("theirs", "th", "#2"):
+    for name in ("theirs", "thei", "#2"):
         with pytest.raises(UnknownMessage):
             resolve_message(session, name)
 

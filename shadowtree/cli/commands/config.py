@@ -37,7 +37,12 @@ def config(shared: Shared) -> None:
 
 @command("list", of=config)
 def list_settings(shared: Shared) -> None:
-    """List every setting, its value, and where that comes from"""
+    """List every setting, its value, and where that comes from
+
+    \b
+    Examples:
+      shadowtree config list
+    """
     _list(shared)
 
 

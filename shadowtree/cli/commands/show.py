@@ -5,16 +5,29 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from datetime import datetime
 
 import click
 
 import shadowtree
-from shadowtree.cli.app import COUNT_FROM_0, PATH, command, complete_branch, complete_message, flag, group
+from shadowtree.cli.app import (
+    COUNT_FROM_0,
+    PATH,
+    PathsCommand,
+    command,
+    complete_branch,
+    complete_message,
+    flag,
+    group,
+)
 from shadowtree.cli.find_shadow import Shared, absolute_path, open_to_read
-from shadowtree.cli.format import escape
+from shadowtree.cli.format import escape, shorten_ids
 from shadowtree.cli.output import emit, find_width, now_ms, writes_json
+from shadowtree.cli.times import parse_since
+from shadowtree.cli.views.lines import render_blame_lines, render_stat
 from shadowtree.cli.views.log import (
     LineCount,
+    list_steps,
     render_blame,
     render_branches,
     render_dropped,
@@ -28,7 +41,7 @@ from shadowtree.cli.views.status import (
     render_status,
     summarise_skipped,
 )
-from shadowtree.results.messages import Message
+from shadowtree.results.messages import FileDiff, Message
 
 LOGGED = 20
 """How many messages the log shows to people who do not say how many they want."""
@@ -53,24 +66,40 @@ def status(shared: Shared) -> None:
 
 
 @command()
+@click.argument("paths", metavar="[PATH]...", nargs=-1, type=PATH)
 @flag("--graph", "has_graph", help="Draw which message came after which, in lanes")
-@flag("--all", "all_sessions", help="Those of all sessions")
+@flag("--all", "all_sessions", help="List the messages of all sessions")
 @click.option(
     "-n",
     "last",
     metavar="N",
     type=COUNT_FROM_0,
-    help="Only the last N, 0 for all; 20 by default, with --json all",
+    help="List the last N, 0 for all; 20 by default, with --json all",
 )
-def log(shared: Shared, has_graph: bool, all_sessions: bool, last: int | None) -> None:
+@click.option("--since", metavar="TIME", help="List what began since then: 2h, 3d, yesterday, 2026-01-31")
+@flag("-p", "--patch", "has_patch", help="Show what each message changed, line by line")
+@flag("--stat", "has_stat", help="Show which files each message changed")
+@flag("--steps", "has_steps", help="Show the steps of each message")
+def log(
+    shared: Shared,
+    paths: tuple[str, ...],
+    has_graph: bool,
+    all_sessions: bool,
+    last: int | None,
+    since: str | None,
+    has_patch: bool,
+    has_stat: bool,
+    has_steps: bool,
+) -> None:
     """List the messages, the newest one last
 
-    Each with its number, its age, the first line of its text, how many files it changed, and how many lines
-    came and went. '@' marks the last message in force; undone ones can be brought back with 'shadowtree
-    redo', and archived ones, which are on a branch, with 'shadowtree switch'.
+    Each row has the number, age, id and text of a message, the first file it changed, and how many lines came
+    and went. With PATH, only messages that changed it are listed.
 
-    With --graph each message stands in the lane of the message that it came after, with the name of its
-    branch:
+    '@' marks the last message in force. 'shadowtree redo' brings back undone messages, 'shadowtree switch'
+    archived ones. Where branches part, a number after the fork sign says how many go on from there.
+
+    With --graph each message stands in the lane of the message that it came after:
 
     \b
       @  the last message in force       o  undone, redo brings it back
@@ -80,75 +109,142 @@ def log(shared: Shared, has_graph: bool, all_sessions: bool, last: int | None) -
     \b
     Examples:
       shadowtree log
-      shadowtree log -n 5
-      shadowtree log --graph
+      shadowtree log -n 5 --stat
+      shadowtree log --since 2h -p
+      shadowtree log src/login.py
       shadowtree log --all --json
     """
     wanted = LOGGED if last is None and not writes_json() else last
+    own = [absolute_path(path) for path in paths] or None
     with open_to_read(shared) as shadow:
         # One more than wanted, to know whether there are more.
-        found = shadow.messages(all_sessions=all_sessions, last=wanted + 1 if wanted else None)
+        found = shadow.messages(
+            all_sessions=all_sessions,
+            last=wanted + 1 if wanted else None,
+            since=None if since is None else parse_since(since, datetime.now().astimezone()).timestamp(),
+            paths=own,
+        )
         shown = found[-wanted:] if wanted else found
-        counts = [] if writes_json() else _count_lines(shadow, shown)
+        has_diffs = has_patch or has_stat
+        diffs = [shadow.diff_message(each, paths=own) if has_diffs else None for each in shown]
+        counts = [] if writes_json() else _count_lines(shadow, shown, diffs)
+    if writes_json():
+        pairs = zip(shown, diffs, strict=True)
+        emit([_to_json(message, each, has_patch, has_steps) for message, each in pairs], ())
+        return
     lines = []
     if len(shown) < len(found):
         lines.append("Earlier messages are not shown; 'shadowtree log -n 0' lists all")
-    if not writes_json():
-        options = {"has_sessions": all_sessions, "has_graph": has_graph}
-        lines += render_log(shown, counts, now_ms=now_ms(), width=find_width(), **options)
-    emit(shown, lines or ["No message is recorded yet"])
+    details = {
+        place: _render_details(message, found_diffs, has_patch, has_stat, has_steps)
+        for place, (message, found_diffs) in enumerate(zip(shown, diffs, strict=True))
+    }
+    lines += render_log(
+        shown,
+        counts,
+        now_ms=now_ms(),
+        width=find_width(),
+        has_sessions=all_sessions,
+        has_graph=has_graph,
+        details=details,
+    )
+    none = "No message matches" if paths or since else "No message is recorded yet"
+    emit(shown, lines or [none], utf8=has_patch)
 
 
 @command()
 @click.argument("id", shell_complete=complete_message)
-def show(shared: Shared, id: str) -> None:
+@click.argument("paths", metavar="[PATH]...", nargs=-1, type=PATH)
+@flag("--stat", "has_stat", help="Show which files changed, without their lines")
+@flag("--binary", help="Write binary contents into the patch, so that 'git apply' can take it")
+def show(shared: Shared, id: str, paths: tuple[str, ...], has_stat: bool, binary: bool) -> None:
     """Show one message and what it changed, line by line
 
-    ID is a message's id, the beginning of one, its number as in '#7' (with the quotes), '@' for the last one,
-    or '@~2' for the second before that. A file that was probably renamed is shown once, as 'OLD -> NEW'.
+    ID is a message's id or the beginning of it, its number, as in 7 or '#7', '@' for the last one, '@~2' for
+    the second before that, or 'ID^' for the one before ID. With PATH, only what changed there is shown. A
+    file that was probably renamed is shown once, as 'OLD -> NEW'.
 
     \b
     Examples:
       shadowtree show msg_01
-      shadowtree show @
-      shadowtree show '#7' --json
+      shadowtree show @ src/login.py
+      shadowtree show 7 --stat
+      shadowtree show 7 --json
     """
+    own = [absolute_path(path) for path in paths] or None
     with open_to_read(shared) as shadow:
-        message, diffs = shadow.show(id)
+        message, diffs = shadow.show(id, paths=own, binary=binary)
     document = message.to_dict() | {
         "files": message.patch.files,
         "diff": diffs,
         "skipped": message.skipped,
         "steps": message.steps,
     }
-    lines = render_message(message, diffs, now_ms=now_ms(), escape_content=sys.stdout.isatty())
+    escapes = sys.stdout.isatty()
+    lines = render_message(message, diffs, now_ms=now_ms(), escape_content=escapes, has_diff=not has_stat)
     emit(document, lines, utf8=True)
 
 
-@command()
+@command(cls=PathsCommand)
 @click.argument("a", required=False, shell_complete=complete_message)
 @click.argument("b", required=False, shell_complete=complete_message)
-def diff(shared: Shared, a: str | None, b: str | None) -> None:
+@flag("--stat", "has_stat", help="Show which files differ, and by how many lines")
+@flag("--binary", help="Write binary contents into the patch, so that 'git apply' can take it")
+def diff(
+    shared: Shared, paths: tuple[str, ...], a: str | None, b: str | None, has_stat: bool, binary: bool
+) -> None:
     """Show line by line how B differs from A
 
-    A and B are messages (the state after it; with '^' the one before it) or ids of trees. Without B it is the
-    worktree as it is now, without A the tree that was recorded last.
+    A and B are messages (the state after it; with '^' the one before it), branches, or the ids of trees.
+    Without B it is the worktree as it is now, without A the tree that was recorded last. With PATH after
+    '--', only what differs there is shown.
+
+    'git apply' can take the output. It refuses a patch of binary files, unless you add --binary.
 
     \b
     Examples:
       shadowtree diff
+      shadowtree diff --stat -- src
       shadowtree diff msg_01^ msg_03
-      shadowtree diff "$before" "$after" > changes.patch
+      shadowtree diff --binary "$before" "$after" > changes.patch
     """
+    own = [absolute_path(path) for path in paths] or None
     with open_to_read(shared) as shadow:
-        diffs = shadow.diff(a, b)
+        diffs = shadow.diff(a, b, paths=own, binary=binary)
+    if has_stat:
+        emit(diffs, render_stat(diffs))
+        return
     # Into a file or a pipe the lines go as they are, so that `git apply` can take them.
     emit(diffs, render_diff(diffs, escape_content=sys.stdout.isatty()), utf8=True)
 
 
 @command()
+@click.argument("name", metavar="REF:PATH")
+def cat(shared: Shared, name: str) -> None:
+    """Print a file as it was recorded
+
+    REF is a message (the state after it; with '^' the one before it), a branch, or the id of a tree. PATH is
+    relative to the worktree; with './' or '../' in front, to the current directory. Of a link its target is
+    printed.
+
+    \b
+    Examples:
+      shadowtree cat @:src/login.py
+      shadowtree cat msg_01^:./login.py > login.py.before
+    """
+    for mark in (":./", ":../"):
+        ref, found, path = name.rpartition(mark)
+        if found and ref:
+            name = f"{ref}:{absolute_path(mark[1:] + path)}"
+            break
+    with open_to_read(shared) as shadow:
+        shadow.cat(name, sys.stdout.buffer.write)
+
+
+@command()
 @click.argument("path", type=PATH)
-def blame(shared: Shared, path: str) -> None:
+@flag("--lines", "by_line", help="Show who wrote each line of the file as it is now")
+def blame(shared: Shared, path: str, by_line: bool) -> None:
     """Show which messages changed the file PATH, newest first
 
     Each with a letter (A added, M modified, D deleted, T another type), its age, its id, and its text.
@@ -157,8 +253,15 @@ def blame(shared: Shared, path: str) -> None:
     \b
     Examples:
       shadowtree blame src/login.py
+      shadowtree blame src/login.py --lines
       shadowtree blame src/login.py --json
     """
+    if by_line:
+        with open_to_read(shared) as shadow:
+            lines = shadow.blame_lines(absolute_path(path))
+        names = shorten_ids(line.message.id for line in lines if line.message is not None)
+        emit(lines, render_blame_lines(lines, names, now_ms=now_ms()))
+        return
     with open_to_read(shared) as shadow:
         found = shadow.blame(absolute_path(path))
     emit(found, render_blame(path, found, session=shared.session, now_ms=now_ms(), width=find_width()))
@@ -233,7 +336,9 @@ def drop(shared: Shared, name: str) -> None:
     emit(branch, render_dropped(branch))
 
 
-def _count_lines(shadow: shadowtree.Shadow, messages: Sequence[Message]) -> list[LineCount]:
+def _count_lines(
+    shadow: shadowtree.Shadow, messages: Sequence[Message], known: Sequence[Sequence[FileDiff] | None]
+) -> list[LineCount]:
     """Count added and removed lines, from the newest message on, as long as it is quick."""
     counts: list[LineCount] = [None] * len(messages)
     stop = time.monotonic() + COUNTING_S
@@ -242,6 +347,33 @@ def _count_lines(shadow: shadowtree.Shadow, messages: Sequence[Message]) -> list
         if time.monotonic() > stop:
             break
         if 0 < len(message.patch.files) <= COUNTED_FILES:
-            diffs = join_renames(shadow.diff_message(message))
+            found = known[place]
+            diffs = join_renames(shadow.diff_message(message) if found is None else found)
             counts[place] = (sum(each.additions for each in diffs), sum(each.deletions for each in diffs))
     return counts
+
+
+def _render_details(
+    message: Message, diffs: Sequence[FileDiff] | None, has_patch: bool, has_stat: bool, has_steps: bool
+) -> list[str]:
+    """Give what stands below the row of a message in the log, and an empty line after it."""
+    lines: list[str] = []
+    if has_steps:
+        lines += [f"    {line}" for line in list_steps(message.steps)]
+    if has_stat:
+        lines += [f"    {line}" for line in render_stat(diffs or ())]
+    if has_patch and diffs:
+        lines += ["", *render_diff(diffs, escape_content=sys.stdout.isatty())]
+    return [*lines, ""] if lines else []
+
+
+def _to_json(
+    message: Message, diffs: Sequence[FileDiff] | None, has_patch: bool, has_steps: bool
+) -> dict[str, object]:
+    """Give an entry of the log, with what was asked for beside it: figures are a diff without patches."""
+    document: dict[str, object] = message.to_dict()
+    if diffs is not None:
+        entries = [each.to_dict() for each in diffs]
+        hidden = set() if has_patch else {"patch"}
+        document["diff"] = [{key: entry[key] for key in entry if key not in hidden} for entry in entries]
+    return document | ({"steps": message.steps} if has_steps else {})

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from shadowtree.cli.format import GAP, align_rows, count, cut, describe_age, escape, first_line, join_rows
-from shadowtree.cli.output import paint
-from shadowtree.cli.views.graph import Point, draw_graph
+from shadowtree.cli.format import (
+    GAP,
+    align_rows,
+    count,
+    cut,
+    describe_age,
+    escape,
+    first_line,
+    join_rows,
+    shorten_ids,
+)
+from shadowtree.cli.output import can_show, paint
+from shadowtree.cli.times import describe_time
+from shadowtree.cli.views.graph import GraphLine, Point, draw_graph
 from shadowtree.cli.views.status import LETTERS, describe_diff, join_renames, list_skipped, render_diff
 from shadowtree.results.messages import BlameEntry, Branch, FileDiff, Message, Step
 
@@ -17,8 +29,10 @@ _MARKS = {"open": "*", "active": "*", "undone": "o", "archived": "."}
 """What stands for a message in its lane, unless it is the head or was reverted alone."""
 _NAMED = 3
 """How many paths of a step are named."""
-_MAX_BRANCH, _MAX_NAME = 24, 32
-"""How many columns of a branch's name are shown beside messages, and of a name or an id elsewhere."""
+_MAX_BRANCH, _MAX_NAME, _MAX_FILE = 24, 32, 32
+"""How many columns of a branch's name are shown beside messages, of a name or an id elsewhere, of a path."""
+_NARROW = 80
+"""On a terminal with fewer columns files are counted rather than named."""
 
 
 # Messages
@@ -32,49 +46,92 @@ def render_log(
     width: int | None = None,
     has_sessions: bool = False,
     has_graph: bool = False,
+    details: Mapping[int, Sequence[str]] = {},
 ) -> Iterator[str]:
     """Give a row for each message; texts are cut so that a row fits into `width`, if there is one.
 
     The last message in force is marked with `@`, unless the messages are of several sessions; those are
     named then. With `has_graph` there are lanes before the rows, of each session its own, the last message in
-    force is always marked, and branches are named.
+    force is always marked, and branches are named. `details` come after the row of the message at a place.
     """
     # Oldest first, so that the last one in force stays.
     heads = {message.session: message for message in messages if message.state in ("open", "active")}
     lines = list(draw_graph([_make_point(message, heads) for message in messages])) if has_graph else []
     lanes = [line.drawing for line in lines if line.place is not None] or [""] * len(messages)
+    names = shorten_ids(message.id for message in messages)
+    forks = Counter((message.session, message.parent) for message in messages)
+    turns = _name_turns(messages)
+    is_narrow = width is not None and width < _NARROW
     rows = []
-    for message, counted, lane in zip(messages, counts, lanes, strict=True):
+    for message, counted, lane, turn in zip(messages, counts, lanes, turns, strict=True):
         is_marked = not has_sessions and heads.get(message.session) is message
         number = f"#{message.number}" if has_graph else f"{'@' if is_marked else ' '} #{message.number}"
         state = _describe_states(message)
         if has_graph and message.branch is not None:
             state = cut(escape(message.branch), _MAX_BRANCH)
+        lines_on = forks[message.session, message.id]
         rows.append(
             (
                 lane,
                 number,
+                turn,
                 describe_age(now_ms - message.time_ms),
                 escape(message.session) if has_sessions else "",
-                state,
-                first_line(message.text) or escape(message.id),
-                _describe_files(message),
+                f"{state} {_describe_fork(lines_on)}".strip() if lines_on > 1 else state,
+                escape(names[message.id]),
+                first_line(message.text),
+                _describe_files(message) if is_narrow else _name_files(message),
                 f"+{counted[0]}" if counted else "",
                 f"-{counted[1]}" if counted else "",
             )
         )
-    aligned = align_rows(rows, "<>><<~>>>", width=width)
+    aligned = align_rows(rows, "<><><<<~<>>", width=width)
     painted = [_paint_row(*each) for each in zip(messages, counts, aligned, strict=True)]
-    if has_graph:
-        yield from (line.drawing if line.place is None else painted[line.place] for line in lines)
-    else:
-        yield from painted
+    for line in lines or [GraphLine("", place) for place in range(len(messages))]:
+        if line.place is None:
+            yield line.drawing
+            continue
+        yield painted[line.place]
+        yield from details.get(line.place, ())
+
+
+def _name_turns(messages: Sequence[Message]) -> list[str]:
+    """Name the turn at its first message, unless every message is a turn of its own."""
+    if all(message.role in (None, "user") for message in messages):
+        return [""] * len(messages)
+    seen: set[tuple[str, int, str | None]] = set()
+    names = []
+    for message in messages:
+        turn = message.session, message.turn, message.branch
+        names.append("" if turn in seen else f"turn {message.turn}")
+        seen.add(turn)
+    return names
+
+
+def _describe_fork(lines_on: int) -> str:
+    """Say how many lines go on from a message."""
+    return f"⑂ {lines_on}" if can_show("⑂") else f"fork {lines_on}"
+
+
+def _name_files(message: Message) -> str:
+    """Name the first file that a message changed, and count the others."""
+    paths = [changed.path for changed in message.patch.files]
+    if message.state == "open":
+        return ""
+    if not paths:
+        return "no changes"
+    return cut(escape(paths[0]), _MAX_FILE) + (f" +{len(paths) - 1:,} more" if len(paths) > 1 else "")
 
 
 def render_message(
-    message: Message, diffs: Sequence[FileDiff], *, now_ms: int, escape_content: bool
+    message: Message,
+    diffs: Sequence[FileDiff],
+    *,
+    now_ms: int,
+    escape_content: bool,
+    has_diff: bool = True,
 ) -> Iterator[str]:
-    """Tell all of one message: what was said, what it changed, line by line."""
+    """Tell all of one message: what was said, what it changed, with `has_diff` line by line."""
     yield paint("bold", f"#{message.number} {escape(message.id)}")
     yield ", ".join(_describe_circumstances(message, now_ms))
     for line in message.text.splitlines():
@@ -84,13 +141,13 @@ def render_message(
         yield _describe_files(message) + " changed" if diffs else "Nothing changed"
     yield from _list_files(diffs)
     yield from list_skipped(message.skipped, "not protected")
-    yield from _list_steps(message.steps)
-    if diffs:
+    yield from list_steps(message.steps)
+    if diffs and has_diff:
         yield ""
         yield from render_diff(diffs, escape_content=escape_content)
 
 
-def _list_steps(steps: Sequence[Step]) -> Iterator[str]:
+def list_steps(steps: Sequence[Step]) -> Iterator[str]:
     """Give a row for each step: its name, how much it changed, and the first of these paths."""
     if not steps:
         return
@@ -125,7 +182,7 @@ def _describe_state(message: Message) -> str:
     if message.is_out:
         return "reverted alone"
     if message.state == "active":
-        return "inferred" if message.is_burst else ""
+        return "inferred" if message.is_burst else "end inferred" if message.inferred else ""
     return message.state
 
 
@@ -144,7 +201,7 @@ def _describe_files(message: Message) -> str:
 
 def _describe_circumstances(message: Message, now_ms: int) -> Iterator[str]:
     yield f"{describe_age(now_ms - message.time_ms)} ago"
-    yield f"{message.time:%Y-%m-%d %H:%M} UTC"
+    yield describe_time(message.time)
     yield f"session {escape(message.session)}"
     if message.role is not None:
         yield f"role {escape(message.role)}"

@@ -49,13 +49,14 @@ def render_patch(patch: Patch) -> list[str]:
 
 
 def render_diff(diffs: Sequence[FileDiff], *, escape_content: bool) -> Iterator[str]:
-    """Give the patches one after the other; the names in them are escaped in any case."""
+    """Give the patches one after the other; with `escape_content`, so that a terminal can show them.
+
+    Without, they are exactly what git takes.
+    """
     for file_diff in join_renames(diffs):
-        if not file_diff.patch:
-            yield paint("bold", _describe_difference(file_diff))
-            continue
+        patch = (escape_content and file_diff.patch) or file_diff.exact or file_diff.patch
         is_header = True
-        for line in file_diff.patch.removesuffix("\n").split("\n"):
+        for line in patch.removesuffix("\n").split("\n"):
             # The lines of a file begin with a blank, a sign or a backslash.
             if line.startswith(("diff ", "@@ ")):
                 is_header = line.startswith("diff ")
@@ -123,14 +124,6 @@ def _describe_timeline(status: Status) -> str:
     if status.undone:
         parts.append(count(len(status.undone), "undone message"))
     return "".join(f", {part}" for part in parts)
-
-
-def _describe_difference(file_diff: FileDiff) -> str:
-    if file_diff.binary:
-        old = escape(file_diff.renamed_from or file_diff.path)
-        return f"Binary files a/{old} and b/{escape(file_diff.path)} differ"
-    letter, _, path = describe_diff(file_diff)
-    return f"{letter} {path} (too large to compare line by line)"
 
 
 def _paint_diff_line(line: str, *, is_header: bool) -> str:
