@@ -10,7 +10,6 @@ from _thread import RLock
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from time import monotonic
 
 from shadowtree.base.errors import (
     BroadWorktree,
@@ -27,7 +26,7 @@ from shadowtree.base.errors import (
 from shadowtree.base.frozen import replace
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from shadowtree.capture.capture import Site, refuse_full, refuse_too_big, scan_site
-from shadowtree.capture.open_store import OpenStore
+from shadowtree.capture.open_store import OpenStore, tidy_in_turns
 from shadowtree.capture.rules.sources import Surroundings
 from shadowtree.capture.scan import Scan
 from shadowtree.config.settings import Config, Given
@@ -109,7 +108,7 @@ class Access:
     @property
     def site(self) -> Site:
         """What is captured, and under which settings."""
-        private = frozenset(_devices_and_inodes(self.store, self._places.stores or self.store))
+        private = frozenset(stores.identify(self.store, self._places.stores or self.store))
         around = Surroundings(self._places.home, self._places.config_home, private)
         return Site(
             self.worktree,
@@ -292,16 +291,7 @@ class Access:
     def tidy(self, seconds: float) -> bool:
         """Repack for about so many seconds, others having the lock between two jobs; True: all is done."""
         self.has_idle_time = True
-        deadline, limits, has_more = monotonic() + seconds, self.limits, True
-        with suppress(Locked):
-            while True:
-                with self.locked(timeout_s=0) as opened:
-                    has_more = opened.tidy(seconds, limits.sweep_hold_s)
-                seconds = deadline - monotonic() - limits.sweep_pause_s
-                if not has_more or seconds <= 0:
-                    break
-                limits.sleep(limits.sweep_pause_s)
-        return not has_more
+        return tidy_in_turns(partial(self.locked, timeout_s=0), self.limits, seconds)
 
     def tidy_before_close(self) -> None:
         """Repack for a moment, if this process leaves much of it to do and nobody else is at work."""
@@ -489,13 +479,3 @@ def refuse_no_store(path: str | os.PathLike[str]) -> None:
     """Refuse what is there and is no store; one that is not there may have been moved already."""
     if os.path.lexists(path) and not stores.exists(os.path.realpath(path)):
         raise InvalidInput(f"{os.fspath(path)} is no store")
-
-
-def _devices_and_inodes(*paths: str) -> Iterator[tuple[int, int]]:
-    """Tell directories apart from others, whatever names lead to them; one that is not there is left out."""
-    for path in paths:
-        try:
-            status = os.stat(path)
-        except OSError:
-            continue
-        yield status.st_dev, status.st_ino

@@ -9,9 +9,12 @@ not seen without it, and what comes after it can be made again. `timeline/publis
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from math import inf
+from time import monotonic
 
-from shadowtree.base.errors import StoreDamaged
+from shadowtree.base.errors import Locked, StoreDamaged
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from shadowtree.base.paths import RelPath
 from shadowtree.capture.recorded_tree import PathSearch
@@ -247,6 +250,22 @@ class OpenStore:
             number = record.number
         self._searched[path] = number
         return False
+
+
+def tidy_in_turns(
+    locked: Callable[[], AbstractContextManager[OpenStore]], limits: Limits, seconds: float
+) -> bool:
+    """Repack for about so many seconds, and let others have the lock between two jobs; True: all is done."""
+    deadline, has_more = monotonic() + seconds, True
+    with suppress(Locked):
+        while True:
+            with locked() as opened:
+                has_more = opened.tidy(seconds, limits.sweep_hold_s)
+            seconds = deadline - monotonic() - limits.sweep_pause_s
+            if not has_more or seconds <= 0:
+                break
+            limits.sleep(limits.sweep_pause_s)
+    return not has_more
 
 
 def measure_files(layout: StoreLayout) -> int:

@@ -401,3 +401,13 @@ def find_broadness(worktree: str, *, home: str | None, stores: str | None, store
     if is_inside(store, worktree):
         return "it holds its own store"
     return None
+
+
+def identify(*paths: str) -> Iterator[tuple[int, int]]:
+    """Tell directories apart from others, whatever names lead to them; one that is not there is left out."""
+    for path in paths:
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue
+        yield status.st_dev, status.st_ino
