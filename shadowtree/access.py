@@ -108,7 +108,7 @@ class Access:
     @property
     def site(self) -> Site:
         """What is captured, and under which settings."""
-        private = frozenset(stores.identify(self.store, self._places.stores or self.store))
+        private = frozenset(stores.inodes_of(self.store, self._places.stores or self.store))
         around = Surroundings(self._places.home, self._places.config_home, private)
         return Site(
             self.worktree,

@@ -403,7 +403,7 @@ def find_broadness(worktree: str, *, home: str | None, stores: str | None, store
     return None
 
 
-def identify(*paths: str) -> Iterator[tuple[int, int]]:
+def inodes_of(*paths: str) -> Iterator[tuple[int, int]]:
     """Tell directories apart from others, whatever names lead to them; one that is not there is left out."""
     for path in paths:
         try:
