@@ -310,7 +310,8 @@ def test_gc_removes_orphans_after_a_yes(terminal: Terminal, project: Path, tmp_p
 
     planned = terminal.run_json("gc", "--orphans", "--dry-run")
     assert planned["removed"] == [str(store)]
-    assert terminal.run_json("gc", "--orphans", exit_code=13) == planned
+    refused = terminal.run_json("gc", "--orphans", exit_code=13)
+    assert (refused["error"], refused["removed"], refused["plan"]) == ("NotConfirmed", [], planned)
     assert store.exists()
     asked = run_on_terminal("gc", "--orphans", answer="n\n", exit_code=13)
     assert b"Go on?" in asked
