@@ -70,7 +70,7 @@ class Lister:
             elif is_directory:
                 _judge_directory(directory, policy, name)
             elif (verdict := policy.judge_file(name)) == LEFT_OUT:
-                _exclude(directory, name)
+                _exclude(directory, name, is_directory=False)
             else:
                 status = self._look_at_file(directory, policy, name, fd, verdict)
                 if status is not None:
@@ -78,6 +78,7 @@ class Lister:
         directory.missing = policy.find_missing(names)
         directory.subdirectories.sort()
         directory.excluded.sort()
+        directory.uncovered_files.sort()
         directory.tracked.sort()
         depends = directory.excluded or directory.skipped or directory.tracked or directory.missing
         if depends or mode in (EXCLUDED, HEAVY):
@@ -107,6 +108,7 @@ class Lister:
             path = join(directory.path, name)
             if not policy.is_tracked(name) and not self._was_covered(path):
                 problem = f"too big: {status.st_size} bytes"
+                directory.uncovered_files.append(name)
         if problem is not None:
             directory.skipped.append((name, problem))
             return None
@@ -115,10 +117,12 @@ class Lister:
         return status
 
 
-def _exclude(directory: Directory, name: bytes) -> None:
+def _exclude(directory: Directory, name: bytes, *, is_directory: bool) -> None:
     """Note what the rules leave out, unless they leave out all that is here."""
     if not leaves_out(directory.mode):
         directory.excluded.append(name)
+        if not is_directory:
+            directory.uncovered_files.append(name)
 
 
 def _leave_purged(directory: Directory, policy: Policy, name: bytes, *, is_directory: bool) -> None:
@@ -128,7 +132,7 @@ def _leave_purged(directory: Directory, policy: Policy, name: bytes, *, is_direc
     else:
         is_left_out = policy.judge_file(name) == LEFT_OUT
     if is_left_out:
-        _exclude(directory, name)
+        _exclude(directory, name, is_directory=is_directory)
     else:
         directory.skipped.append((name, PURGED))
 
@@ -140,7 +144,7 @@ def _judge_directory(directory: Directory, policy: Policy, name: bytes) -> None:
             directory.skipped.append((name, FORBIDDEN_NAME))
         return
     if leaves_out(mode):
-        _exclude(directory, name)
+        _exclude(directory, name, is_directory=True)
     if is_entered:
         directory.subdirectories.append((name, mode))
 

@@ -16,7 +16,9 @@ such a scan does not even pass by what it need not look at.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import islice
 
 from shadowtree.base.errors import WorktreeFailed
 from shadowtree.base.frozen import frozen
@@ -32,6 +34,7 @@ from shadowtree.base.paths import (
     parent_of,
     to_text,
 )
+from shadowtree.base.stamps import MOST_FILES, encode_stamps
 from shadowtree.capture.directories import NORMAL, STAMP_SIZE, Census, Directory, RulesKey, leaves_out
 from shadowtree.capture.list_directory import (
     Lister,
@@ -184,6 +187,16 @@ class Scan:
         replaced = sum(len(d.excluded) for d in self._replaced())
         return self._rest.ignored + sum(len(d.excluded) for d in self.directories) - replaced
 
+    def uncovered_files(self) -> Iterator[RelPath]:
+        """Name the files that the rules or their size leave out, by directory; not what is in ignored ones."""
+        found = {directory.path: directory for directory in self.directories if directory.uncovered_files}
+        for path in self._rest.with_uncovered:
+            known = None if path in self._numbers else self.find(path)
+            if known is not None:
+                found[path] = known
+        for path in sorted(found):
+            yield from (join(path, name) for name in found[path].uncovered_files)
+
     def skipped(self) -> list[tuple[str, str]]:
         """List the paths that the rules would have covered, with the reason why they are not, sorted.
 
@@ -236,6 +249,22 @@ def scan_worktree(
                     waiting.append((below, sub_mode, policy, is_whole, has_new_rules))
         scan.gone = frozenset(scanner.find_gone())
     return scan
+
+
+def stamp_uncovered(scan: Scan, worktree: str) -> bytes:
+    """Look at the first files that a scan left out, to tell later which of them changed. None is read."""
+    top = os.fsencode(worktree) + b"/"
+
+    def look() -> Iterator[tuple[RelPath, os.stat_result]]:
+        for path in scan.uncovered_files():
+            try:
+                status = os.stat(top + path, follow_symlinks=False)
+            except OSError:
+                continue
+            if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
+                yield path, status
+
+    return encode_stamps(islice(look(), MOST_FILES))
 
 
 def is_there(cursor: Cursor, directory: RelPath, name: bytes) -> bool:

@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_VERSION = 4
+_VERSION = 5
 _MARSHAL_VERSION = 4
 """The layout of plain values is the same in every Python that knows this version."""
 _WAL_PAGES = 64
@@ -47,6 +47,7 @@ _FIELDS = (
     "names",
     "subdirectories",
     "excluded",
+    "uncovered_files",
     "skipped",
     "tracked",
     "missing",

@@ -6,7 +6,8 @@ Nothing is recorded, so none of it needs the lock.
 from __future__ import annotations
 
 from shadowtree.base.errors import NotWrapped, StoreDamaged
-from shadowtree.base.paths import Change
+from shadowtree.base.paths import Change, to_text
+from shadowtree.base.stamps import list_stamped
 from shadowtree.capture.capture import Site, list_skipped, look, scan_site
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import (
@@ -16,6 +17,7 @@ from shadowtree.capture.recorded_tree import (
     list_changes,
     open_recorded,
 )
+from shadowtree.capture.scan import stamp_uncovered
 from shadowtree.results.messages import Branch, ChangedPath, FileDiff, Message, Patch, Status, make_patch
 from shadowtree.store.objects import Objects
 from shadowtree.timeline.journal import Journal
@@ -80,6 +82,7 @@ def read_status(opened: OpenStore, site: Site, session_name: str, warn: Warn) ->
         watching=site.watch is not None and site.watch.report.is_active,
         skipped=list_skipped(scan),
         outside=outside,
+        unprotected=_list_unprotected(session, stamp_uncovered(scan, site.worktree)),
         warnings=[*site.warnings, *warn(opened, site)],
     )
 
@@ -156,6 +159,12 @@ def _list_outside(
         changes[change.path] = Change(change.path, change.new, present.find(change.path))
     found = [changes[path] for path in sorted(changes) if changes[path].old != changes[path].new]
     return make_patch("", found).files
+
+
+def _list_unprotected(session: Session, stamps: bytes) -> list[str]:
+    """List the uncovered files that changed since the session last looked at them."""
+    before = None if session.number is None else session.journal.stamps(session.number)
+    return [] if before is None else [to_text(path) for path in list_stamped(before, stamps)]
 
 
 def _tree_of(journal: Journal, event: Event | None) -> int | None:

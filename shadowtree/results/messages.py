@@ -137,6 +137,8 @@ class Status(Result):
     skipped: list[Skipped]
     outside: list[ChangedPath] = field(default_factory=list)
     """What changed since the session recorded last, and is no message's."""
+    unprotected: list[str] = field(default_factory=list)
+    """Ignored or too big files that changed since the session recorded last."""
     warnings: list[str] = field(default_factory=list)
 
 
@@ -205,6 +207,8 @@ class Message(Result):
     is_partly_reverted: bool = False
     """Some of its paths, or one of its steps, were reverted, and it is still in force."""
     warnings: list[str] = field(default_factory=list)
+    unprotected: list[str] = field(default_factory=list)
+    """Ignored or too big files that changed during it: no undo brings them back."""
 
     @property
     def time(self) -> datetime:
@@ -218,6 +222,7 @@ class Message(Result):
             "files": len(self.patch.files),
             **pick(self, "state", "branch", "number", "meta"),
             **pick(self, "is_inferred", "is_burst", "parent", "is_out", "is_pinned", "is_partly_reverted"),
+            **pick(self, "unprotected"),
         }
 
 
@@ -304,6 +309,7 @@ class MessageHandle(_Handle):
     state: MessageState
     branch: str | None
     skipped: list[Skipped]
+    unprotected: list[str]
     patch: Patch
     to_dict: Callable[[], dict[str, Any]]  # Any: JSON
 

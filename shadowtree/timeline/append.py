@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from shadowtree.base.errors import InvalidInput, StoreDamaged
 from shadowtree.base.frozen import frozen, replace
-from shadowtree.base.paths import Change, RelPath, ancestors, is_among, is_file
+from shadowtree.base.paths import Change, RelPath, ancestors, is_among, is_file, to_text
+from shadowtree.base.stamps import list_stamped
 from shadowtree.config.settings import Settings
 from shadowtree.results.messages import Branch, Message
 from shadowtree.timeline.branches import archive, name_text, number_name
@@ -23,6 +24,7 @@ from shadowtree.timeline.schema import (
     ACTS,
     BEGIN,
     END,
+    STEP,
     STEP_END,
     WRAP,
     BranchChange,
@@ -59,6 +61,8 @@ class Ending:
     changes: list[Change]
     step: Ending | None = None
     """The end of the message's open step, which comes first."""
+    unprotected: Sequence[str] = ()
+    """Files that no snapshot covers, and that changed since."""
 
 
 class SessionWriter:
@@ -75,6 +79,8 @@ class SessionWriter:
         """What was done to branches so far."""
         self.warnings: list[str] = []
         """What a user should know of the branches."""
+        self.stamp_uncovered: Callable[[], bytes] | None = None
+        """Looks at the files that the present snapshot does not cover; asked more than once, it looks once."""
 
     def git_head_of(self, row: MessageRow) -> str | None:
         """Tell where the user's repository stood when a message began."""
@@ -83,11 +89,17 @@ class SessionWriter:
     # Events
 
     def add(
-        self, event: Event, skipped: Skipped = (), changes: Iterable[Change] = (), intent: int | None = None
+        self,
+        event: Event,
+        skipped: Skipped = (),
+        changes: Iterable[Change] = (),
+        intent: int | None = None,
+        *,
+        unprotected: Sequence[str] = (),
     ) -> Event:
         """Add what happened, what the snapshot left out, and what changed; the session stands elsewhere then.
 
-        With an `intent`, this is when that is committed.
+        With an `intent`, this is when that is committed. `unprotected` changed too, and is not covered.
         """
         happened = replace(
             event,
@@ -95,8 +107,11 @@ class SessionWriter:
             time_ms=self.time_ms,
             position=fold(self.session.position, event),
             skips=self.journal.add_skips(skipped),
+            unprotected=self.journal.add_skips([(path, "") for path in unprotected]),
         )
         added = self.journal.add_event(happened, intent=intent)
+        if self.stamp_uncovered is not None and event.kind not in (STEP, STEP_END):
+            self.journal.keep_stamps(added.session, self.stamp_uncovered())
         self.journal.add_changes(added.number, changes)
         self.session.position, self.session.last_event = added.position, added
         return added
@@ -157,8 +172,10 @@ class SessionWriter:
             return None
         begin = MessageEvents(self.journal.events_of([row.number])).begins[row.number]
         own = changes_since(self.journal.tree(begin.before))
-        own = self.without_acts(own if paths is None else _attribute(own, paths), begin.number)
-        return Ending(row, begin, own, self.prepare_step_ending(changes_since))
+        own = own if paths is None else _attribute(own, paths)
+        unprotected = self.list_unprotected(own, paths)
+        own = self.without_acts(own, begin.number)
+        return Ending(row, begin, own, self.prepare_step_ending(changes_since), unprotected)
 
     def prepare_step_ending(self, changes_since: ChangesSince) -> Ending | None:
         """Work out what the open step of the open message changed; None if no step is open."""
@@ -195,7 +212,24 @@ class SessionWriter:
             since=begin.number,
             is_inferred=is_inferred,
         )
-        return self.add(end, skipped, ending.changes)
+        return self.add(end, skipped, ending.changes, unprotected=ending.unprotected)
+
+    def list_unprotected(
+        self, changes: Iterable[Change] = (), paths: Collection[RelPath] | None = None
+    ) -> list[str]:
+        """List the uncovered files that changed since the session last looked, sorted; at `paths` only.
+
+        What other rules cover by now, or covered then, is among the `changes`: it did not change by itself.
+        """
+        before = None if self.session.number is None else self.journal.stamps(self.session.number)
+        if before is None or self.stamp_uncovered is None:
+            return []
+        covered = {change.path for change in changes if is_file(change.old) or is_file(change.new)}
+        return [
+            to_text(path)
+            for path in list_stamped(before, self.stamp_uncovered())
+            if path not in covered and (paths is None or is_among(path, paths))
+        ]
 
     # Branches
 

@@ -33,6 +33,7 @@ from shadowtree.timeline.schema import (
     PURGED,
     SESSIONS,
     SKIPS,
+    STAMPS,
     TREES,
     WITH_CHANGES,
     BranchChange,
@@ -345,6 +346,17 @@ class Journal:
         digest, content = encode_skips(pairs)
         known = self._db.rows("SELECT number FROM skips WHERE digest = ?", digest)
         return known[0][0] if known else self._db.add(SKIPS, digest, content)
+
+    def stamps(self, session: int) -> bytes | None:
+        """Give the stamps of files that no snapshot covers, as a session last saw them."""
+        row = self._db.find(STAMPS.decode, f"{STAMPS.select} WHERE session = ?", session)
+        return None if row is None else bytes(row[1])
+
+    def keep_stamps(self, session: int, stamps: bytes) -> None:
+        """Keep such stamps in place of those that a session saw before, if they are others."""
+        if stamps != self.stamps(session):
+            insert = STAMPS.insert.replace("INSERT", "INSERT OR REPLACE", 1)
+            self._db.execute(insert, *STAMPS.encode((session, stamps)))
 
     # Branches
 

@@ -168,6 +168,8 @@ class Event:
     """The message of which an act reverted only some paths, or one step."""
     branches: tuple[BranchChange, ...] = ()
     """What an act did to the branches, so that reversing it can restore them."""
+    unprotected: int | None = None
+    """Of an end: where the journal keeps which files changed that no snapshot covers."""
 
 
 @frozen
@@ -284,7 +286,7 @@ EVENTS = Table(
     "number key, session number!, kind word!, time number!, head number, tip number, open number, "
     "open_step text, out bytes, message number, step text, before_tree number, after_tree number, "
     "since number, inferred flag!, git_head text, takes_back number, skips number, forgotten number, "
-    "part_of number, branches bytes, intent number, change_count number",
+    "part_of number, branches bytes, unprotected number, intent number, change_count number",
 )
 CHANGES = Table(
     "changes",
@@ -301,6 +303,8 @@ BRANCHES = Table(
 INTENTS = Table("intents", "number counted, content bytes!")
 """Rows are removed when they are done with, and no number is given again: an old event must not make a new
 intent look committed."""
+STAMPS = Table("stamps", "session key, content bytes!")
+"""By session, how the files were that no snapshot covers when a message last began or ended."""
 PINS = Table("pins", "message key, time number!")
 PURGED = Table("purged", "number key, path bytes, blob bytes, time number!, done number")
 PACKS = Table(
@@ -311,7 +315,7 @@ PACKS = Table(
 )
 """Packs on their way: what is left to do with the files of each. Rows are removed when they are done with."""
 
-SEALED = (TREES, SESSIONS, MESSAGES, EVENTS, CHANGES, BRANCHES, INTENTS, PINS, PURGED)
+SEALED = (TREES, SESSIONS, MESSAGES, EVENTS, CHANGES, BRANCHES, INTENTS, STAMPS, PINS, PURGED)
 TABLES = (*SEALED, SKIPS, PACKS)
 WITHOUT_GAPS = (TREES, SESSIONS, MESSAGES, EVENTS, SKIPS)
 """The tables of which no row is ever removed: their numbers count up from 1."""
@@ -387,18 +391,19 @@ def event_values(event: Event, intent: int | None) -> list[object]:
     what = event.message, event.step, event.before, event.after, event.since
     rest = event.is_inferred, event.git_head, event.takes_back, event.skips, event.forgotten_ms
     acted = event.part_of, encode_branch_changes(event.branches)
-    return [event.session, event.kind, event.time_ms, *position, *what, *rest, *acted, intent]
+    left = event.unprotected, intent
+    return [event.session, event.kind, event.time_ms, *position, *what, *rest, *acted, *left]
 
 
 def decode_event(row: Any) -> Event:  # Any: a row of SQLite
     """Make an event of a row of `EVENTS`."""
     columns = EVENTS.decode(row)
-    number, session, kind, time_ms, head, tip, open_, open_step, out, *rest, branches, _, _ = columns
+    number, session, kind, time_ms, head, tip, open_, open_step, out, *rest, branches, unprotected, _, _ = columns
     pairs = () if out is None else (pair.split(b":") for pair in out.split(b","))
     taken = tuple(TakenOut(int(message), int(newest)) for message, newest in pairs)
     rest.append(() if branches is None else _decode_branch_changes(branches))
     position = Position(head, tip, open_, open_step, taken)
-    return Event(number, session, kind, time_ms, position, *rest)
+    return Event(number, session, kind, time_ms, position, *rest, unprotected)
 
 
 def encode_branch_changes(changes: Sequence[BranchChange]) -> bytes | None:
