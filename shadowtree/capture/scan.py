@@ -188,7 +188,7 @@ class Scan:
         return self._rest.ignored + sum(len(d.excluded) for d in self.directories) - replaced
 
     def uncovered_files(self) -> Iterator[RelPath]:
-        """Name the files that the rules or their size leave out, by directory; not what is in ignored ones."""
+        """Name the files that the rules or their size leave out, by directory; none in ignored ones."""
         found = {directory.path: directory for directory in self.directories if directory.uncovered_files}
         for path in self._rest.with_uncovered:
             known = None if path in self._numbers else self.find(path)
@@ -224,6 +224,7 @@ def scan_worktree(
     rule_files = RuleFiles(given.worktree, given.settings, given.surroundings, indexes)
     scan = Scan(given.clock_ns(), rule_files, census)
     trees = frozenset({ROOT}) if outlook is None else outlook.trees
+    has_limit = given.settings.max_untracked_dir_files > 0
     with Cursor(given.worktree) as cursor:
         scanner = _Scanner(given, census, outlook, arm, cursor, scan)
         waiting: list[tuple[RelPath, int, Policy | None, bool, bool]] = [(ROOT, NORMAL, None, False, False)]
@@ -231,6 +232,10 @@ def scan_worktree(
         while waiting:
             path, mode, above, is_whole, has_new_rules = waiting.pop()
             is_whole = is_whole or path in trees
+            why = scanner.why_left_out(path, mode, above) if has_limit else None
+            if why is not None:
+                scanner.lose(path, why)
+                continue
             try:
                 found = scanner.visit(path, mode, above, is_whole=is_whole)
             except (Vanished, Unreadable, OSError) as error:
@@ -295,7 +300,7 @@ class _Scanner:
         self._census = census
         self._known = given.cache if census is None else census
         self._rule_files = scan.rule_files
-        self._lister = Lister(given.settings.max_file_size, scan.rule_files, given.was_covered)
+        self._lister = Lister(given.settings, scan.rule_files, given.was_covered)
         self._cursor = cursor
         self._outlook = outlook
         self._arm = arm
@@ -369,6 +374,10 @@ class _Scanner:
         """Note what may have changed by uncovered names; a whole scan looks at all files anyway."""
         if names and self._census is not None:
             self._scan.aliases |= find_aliases(directory, names, fd)
+
+    def why_left_out(self, path: RelPath, mode: int, above: Policy | None) -> str | None:
+        """Say why a directory is left out as a whole, if it is."""
+        return self._lister.why_left_out(path, mode, above, self._cursor)
 
     def why_lost(self, path: RelPath, error: Exception) -> str | None:
         """Say why a directory cannot be looked at; None if it is not there."""
