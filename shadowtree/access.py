@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 from _thread import RLock
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 
+from shadowtree.base.arguments import parse_path
 from shadowtree.base.errors import (
     BroadWorktree,
     InvalidInput,
@@ -22,6 +24,7 @@ from shadowtree.base.errors import (
     UnsafePath,
     WorktreeFailed,
 )
+from shadowtree.base.frozen import replace
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from shadowtree.capture.capture import Site, refuse_full, refuse_too_big, scan_site
 from shadowtree.capture.open_store import OpenStore
@@ -41,8 +44,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Concatenate, ParamSpec, TypeVar
 
+    from shadowtree.capture.read_files import Progress
+    from shadowtree.results.reports import CheckReport, Protected
     from shadowtree.store.git_format import PackBytes
     from shadowtree.store.repo import ShadowRepo
+    from shadowtree.watching.subscription import OnError, OnUpdate, Subscription
     from shadowtree.watching.watch import Watch
 
     P = ParamSpec("P")
@@ -281,6 +287,36 @@ class Access:
         except ShadowError as error:
             return [f"the store could not be kept within its budget: {error}"]
 
+    def allow(self, what: str | os.PathLike[str]) -> list[str]:
+        """Cover again what was purged."""
+        from shadowtree.purge.find import read_target
+        from shadowtree.purge.purge import allow
+
+        target = read_target(what, self.worktree)
+        with self.locked() as opened:
+            return allow(opened, target)
+
+    def protect(self, paths: Collection[str | os.PathLike[str]], *, dry_run: bool) -> list[Protected]:
+        """Add rules that bring back paths which no snapshot covers."""
+        from shadowtree.revert.protect import protect
+
+        wanted = [parse_path(path, self.worktree) for path in paths]
+        if dry_run:
+            return self.read(protect, wanted, dry_run=True)
+        with self.writing() as (opened, site, _):
+            return protect(opened, site, wanted, dry_run=False)
+
+    def subscribe(self, callback: OnUpdate, after: int | None, on_error: OnError | None) -> Subscription:
+        """Call a function for each update, by a way of its own into the store, which only looks."""
+        from shadowtree.messages.read import list_updates
+        from shadowtree.watching.subscription import Subscription
+
+        way = Access(self.worktree, self.store, self.settings, self._places, allow_broad=True)
+        way.recovers = False
+        return Subscription(
+            self.store, lambda number: way.read(list_updates, number), callback, after, on_error, way.close
+        )
+
     # As a repository
 
     def open_repo(self) -> ShadowRepo:
@@ -326,6 +362,31 @@ class Access:
             mended = list(open_up(self.store))
         stores.refuse_another(self.store, self.worktree)
         return mended
+
+    def check(self, *, read_data: bool, progress: Progress | None) -> CheckReport:
+        """Verify the store, even one that cannot be opened."""
+        from shadowtree.check.check import Subject, check_store
+
+        self.require_store()
+        with suppress(ShadowError):  # What is wrong with a store that cannot be opened is found below.
+            self.open()
+        return check_store(Subject(self.store, self.worktree, self.held, progress), read_data=read_data)
+
+    def repair(
+        self, track: Callable[[], object], *, dry_run: bool, forget_lost: bool, progress: Progress | None
+    ) -> CheckReport:
+        """Repair what a full check finds; `track` records the worktree anew."""
+        from shadowtree.check.check import Subject
+        from shadowtree.check.repair import foresee_repair, repair_store
+        from shadowtree.retention.forget import forget_lost as forget
+
+        now_ns = self.limits.clock_ns()
+        opened_up = self.open_up(dry_run=dry_run)
+        subject = Subject(self.store, self.worktree, self.held, progress)
+        if dry_run:
+            return foresee_repair(subject, now_ns)
+        report = repair_store(subject, now_ns, track, partial(forget, self.locked) if forget_lost else None)
+        return replace(report, repaired=[*opened_up, *report.repaired])
 
     # The store as a whole
 

@@ -18,12 +18,21 @@ from shadowtree.capture.recorded_tree import (
     open_recorded,
 )
 from shadowtree.capture.scan import stamp_uncovered
-from shadowtree.results.messages import Branch, ChangedPath, FileDiff, Message, Patch, Status, make_patch
+from shadowtree.results.messages import (
+    Branch,
+    ChangedPath,
+    FileDiff,
+    Message,
+    Patch,
+    Status,
+    Update,
+    make_patch,
+)
 from shadowtree.store.objects import Objects
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import last_finished, redoable_messages
 from shadowtree.timeline.resolve import resolve_message, resolve_tree
-from shadowtree.timeline.schema import TreeRecord
+from shadowtree.timeline.schema import HEAD_ONLY, REVERT, TreeRecord
 from shadowtree.timeline.session import NOBODY, Session
 
 TYPE_CHECKING = False
@@ -121,6 +130,28 @@ def diff_message(opened: OpenStore, site: Site, message: Message) -> list[FileDi
     except StoreDamaged:
         resolve_message(Session(opened.journal, message.session), message.id)
         raise
+
+
+def list_updates(opened: OpenStore, site: Site, after: int) -> tuple[int, list[Update]]:
+    """Give the number of what happened last, and which messages began or ended, and which acts were done.
+
+    In all sessions, after another number; if that is beyond the last one, the store was made anew: all.
+    """
+    journal = opened.journal
+    last = journal.last_number()
+    events = [] if after == last else journal.updates_after(after if after < last else 0)
+    names = journal.session_names() if events else {}
+    rows = journal.messages_by_number([event.message for event in events if event.message is not None])
+    return last, [
+        Update(
+            event.number,
+            REVERT if event.kind == HEAD_ONLY else event.kind,
+            names[event.session],
+            None if event.message is None else rows[event.message].id,
+            event.time_ms,
+        )
+        for event in events
+    ]
 
 
 def list_branches(opened: OpenStore, site: Site, session: str) -> list[Branch]:

@@ -263,13 +263,35 @@ class BlameEntry(Result):
     new_blob: str | None
     is_forgotten: bool = False
     """A message made it that was forgotten since."""
+    is_unprotected: bool = False
+    """No snapshot covered the file: that it changed is all that is known, and no undo brings it back."""
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON; what belongs to a message is null where there is none."""
         message = {
             name: getattr(self.message, name, None) for name in ("id", "session", "state", "branch", "text")
         }
-        return message | pick(self, "status", "time_ms", "old_blob", "new_blob", "is_forgotten")
+        names = ("status", "time_ms", "old_blob", "new_blob", "is_forgotten", "is_unprotected")
+        return message | pick(self, *names)
+
+
+@frozen
+class Update(Result):
+    """Something that was recorded: a message began or ended, or an act was done."""
+
+    number: int
+    """It grows with each update of a store, whichever session it is of."""
+    kind: str
+    """`begin`, `end` or `snapshot` of a message, or the name of the act: `undo`, `redo` and so on."""
+    session: str
+    message: str | None
+    """The id of the message that began or ended; None: it is an act."""
+    time_ms: int
+
+    @property
+    def time(self) -> datetime:
+        """When it was recorded."""
+        return as_datetime(self.time_ms)
 
 
 class _Handle:

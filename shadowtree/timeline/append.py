@@ -80,7 +80,7 @@ class SessionWriter:
         self.warnings: list[str] = []
         """What a user should know of the branches."""
         self.stamp_uncovered: Callable[[], bytes] | None = None
-        """Looks at the files that the present snapshot does not cover; asked more than once, it looks once."""
+        """Looks at the files that the present snapshot does not cover, the first time that it is called."""
 
     def git_head_of(self, row: MessageRow) -> str | None:
         """Tell where the user's repository stood when a message began."""

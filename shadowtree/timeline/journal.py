@@ -36,6 +36,7 @@ from shadowtree.timeline.schema import (
     STAMPS,
     TREES,
     WITH_CHANGES,
+    WITH_CHANGES_OR_BEGIN,
     BranchChange,
     BranchRow,
     Event,
@@ -258,6 +259,11 @@ class Journal:
         condition = "WHERE session = ? AND number > ? ORDER BY number"
         return self._db.read(decode_event, f"{EVENTS.select} {condition}", session, number)
 
+    def updates_after(self, number: int) -> list[Event]:
+        """Give how messages began and ended, and the acts, after an event, in all sessions, oldest first."""
+        condition = f"WHERE number > ? AND {WITH_CHANGES_OR_BEGIN} ORDER BY number"
+        return self._db.read(decode_event, f"{EVENTS.select} {condition}", number)
+
     def events_of(self, messages: Sequence[int]) -> list[Event]:
         """Give how messages and their steps began and ended, oldest first."""
         rows = self._db.rows_of(f"{EVENTS.select} WHERE {OF_MESSAGE} AND message IN", messages)
@@ -346,6 +352,13 @@ class Journal:
         digest, content = encode_skips(pairs)
         known = self._db.rows("SELECT number FROM skips WHERE digest = ?", digest)
         return known[0][0] if known else self._db.add(SKIPS, digest, content)
+
+    def events_unprotected_at(self, path: str) -> list[Event]:
+        """Give the ends of messages during which a file changed that no snapshot covered, oldest first."""
+        lists = self._db.rows("SELECT DISTINCT unprotected FROM events WHERE unprotected IS NOT NULL")
+        numbers = [number for (number,) in lists if any(path == each for each, _ in self.skips(number))]
+        rows = self._db.rows_of(f"{EVENTS.select} WHERE unprotected IN", numbers)
+        return self._db.decode(decode_event, rows, order=lambda event: event.number)
 
     def stamps(self, session: int) -> bytes | None:
         """Give the stamps of files that no snapshot covers, as a session last saw them."""

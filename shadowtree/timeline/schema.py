@@ -331,6 +331,7 @@ IS_WRAP = f"kind = '{WRAP}'"
 OF_MESSAGE = f"kind IN ({_list((BEGIN, END, SNAPSHOT, STEP, STEP_END))})"
 WITH_CHANGES = f"kind IN ({_list((END, SNAPSHOT, *ACTS))})"
 """What a step changed its message changed too, so the end of a step is not among them."""
+WITH_CHANGES_OR_BEGIN = f"kind IN ({_list((BEGIN, END, SNAPSHOT, *ACTS))})"
 IS_LIVE = "forgotten IS NULL"
 
 SCHEMA = f"""
