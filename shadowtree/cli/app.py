@@ -27,7 +27,7 @@ MODULES = {
     "act": ("undo", "redo", "revert", "unrevert", "switch", "restore"),
     "show": ("status", "log", "show", "diff", "blame", "patch", "branches"),
     "store": ("stats", "du", "pin", "unpin", "forget", "gc", "purge", "check", "destroy"),
-    "config": ("config",),
+    "config": ("config", "protect"),
     "watch": ("watch",),
 }
 """The modules of `commands/` and the commands that stand in each, in the order of the help."""

@@ -160,7 +160,11 @@ def blame(shared: Shared, path: str) -> None:
     """
     with open_to_read(shared) as shadow:
         found = shadow.blame(absolute_path(path))
-    emit(found, render_blame(path, found, session=shared.session, now_ms=now_ms(), width=find_width()))
+        why = None if writes_json() else shadow.why_unprotected(absolute_path(path))
+    lines = render_blame(
+        path, found, session=shared.session, now_ms=now_ms(), width=find_width(), why_unprotected=why
+    )
+    emit(found, lines)
 
 
 @command()

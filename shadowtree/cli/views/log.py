@@ -7,7 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from shadowtree.cli.format import GAP, align_rows, count, cut, describe_age, escape, first_line, join_rows
 from shadowtree.cli.output import paint
 from shadowtree.cli.views.graph import Point, draw_graph
-from shadowtree.cli.views.status import LETTERS, describe_diff, join_renames, list_skipped, render_diff
+from shadowtree.cli.views.status import (
+    LETTERS,
+    advise_protecting,
+    describe_diff,
+    join_renames,
+    list_skipped,
+    list_unprotected,
+    render_diff,
+)
 from shadowtree.results.messages import BlameEntry, Branch, FileDiff, Message
 
 LineCount = tuple[int, int] | None
@@ -56,7 +64,7 @@ def render_log(
                 escape(message.session) if has_sessions else "",
                 state,
                 first_line(message.text) or escape(message.id),
-                _describe_files(message),
+                _describe_all_files(message),
                 f"+{counted[0]}" if counted else "",
                 f"-{counted[1]}" if counted else "",
             )
@@ -82,6 +90,7 @@ def render_message(
         yield _describe_files(message) + " changed" if diffs else "Nothing changed"
     yield from _list_files(diffs)
     yield from list_skipped(message.skipped, "not protected")
+    yield from list_unprotected(message.unprotected)
     if diffs:
         yield ""
         yield from render_diff(diffs, escape_content=escape_content)
@@ -124,6 +133,12 @@ def _describe_states(message: Message) -> str:
 
 def _describe_files(message: Message) -> str:
     return "" if message.state == "open" else count(len(message.patch.files), "file")
+
+
+def _describe_all_files(message: Message) -> str:
+    """Count the files of a message, and those that changed and no undo brings back."""
+    left = len(message.unprotected)
+    return f"{_describe_files(message)}, {left:,} unprotected" if left else _describe_files(message)
 
 
 def _describe_circumstances(message: Message, now_ms: int) -> Iterator[str]:
@@ -196,11 +211,17 @@ def render_blame(
     session: str,
     now_ms: int,
     width: int | None = None,
+    why_unprotected: str | None = None,
 ) -> Iterator[str]:
-    """Give a row for each change of a path; sessions are named if there are others than `session`."""
-    if not entries:
+    """Give a row for each change of a path; sessions are named if there are others than `session`.
+
+    `why_unprotected`: why no snapshot covers it.
+    """
+    if why_unprotected is not None:
+        yield paint("yellow", f"{escape(path)} is not protected: {escape(why_unprotected)}")
+        yield f"    {advise_protecting([path])}"
+    elif not entries:
         yield f"Nobody has changed {escape(path)} since it was recorded first"
-        return
     sessions = {entry.message.session for entry in entries if entry.message is not None}
     rows = []
     for entry in entries:
@@ -212,10 +233,11 @@ def render_blame(
                 _name_author(entry),
                 escape(message.session) if message is not None and sessions - {session} else "",
                 _describe_place(message),
+                "not protected" if entry.is_unprotected else "",
                 "" if message is None else first_line(message.text),
             )
         )
-    for entry, line in zip(entries, join_rows(rows, "<><<<~", width=width), strict=True):
+    for entry, line in zip(entries, join_rows(rows, "<><<<<~", width=width), strict=True):
         if entry.message is not None and entry.message.state in ("undone", "archived"):
             yield paint("dim", line)
         else:
