@@ -6,7 +6,7 @@ Nothing is recorded, so none of it needs the lock.
 from __future__ import annotations
 
 from shadowtree.base.errors import NotWrapped, StoreDamaged
-from shadowtree.base.paths import Change, to_text
+from shadowtree.base.paths import Change, is_file, to_text
 from shadowtree.base.stamps import list_stamped
 from shadowtree.capture.capture import Site, list_skipped, look, scan_site
 from shadowtree.capture.open_store import OpenStore
@@ -75,10 +75,13 @@ def read_status(opened: OpenStore, site: Site, session_name: str, warn: Warn) ->
     scan = scan_site(site, opened)
     changed = scan.files
     outside: list[ChangedPath] = []
+    unprotected: list[str] = []
     if last is not None:
         with look(site, opened, scan) as (objects, after):
             changed = len(compare(_open(objects, last), after).files)
             outside = _list_outside(opened.journal, session, objects, after)
+            stamps = stamp_uncovered(scan, site.worktree)
+            unprotected = _list_unprotected(session, stamps, _open(objects, last), after)
     return Status(
         worktree=site.worktree,
         store=opened.layout.store,
@@ -91,7 +94,7 @@ def read_status(opened: OpenStore, site: Site, session_name: str, warn: Warn) ->
         watching=site.watch is not None and site.watch.report.is_active,
         skipped=list_skipped(scan),
         outside=outside,
-        unprotected=_list_unprotected(session, stamp_uncovered(scan, site.worktree)),
+        unprotected=unprotected,
         warnings=[*site.warnings, *warn(opened, site)],
     )
 
@@ -132,14 +135,15 @@ def diff_message(opened: OpenStore, site: Site, message: Message) -> list[FileDi
         raise
 
 
-def list_updates(opened: OpenStore, site: Site, after: int) -> tuple[int, list[Update]]:
+def list_updates(opened: OpenStore, site: Site, after: int | None) -> tuple[int, list[Update]]:
     """Give the number of what happened last, and which messages began or ended, and which acts were done.
 
-    In all sessions, after another number; if that is beyond the last one, the store was made anew: all.
+    In all sessions, after another number; if that is beyond the last one, the store was made anew: all. None:
+    nothing but the number.
     """
     journal = opened.journal
     last = journal.last_number()
-    events = [] if after == last else journal.updates_after(after if after < last else 0)
+    events = [] if after is None or after == last else journal.updates_after(after if after < last else 0)
     names = journal.session_names() if events else {}
     rows = journal.messages_by_number([event.message for event in events if event.message is not None])
     return last, [
@@ -192,10 +196,11 @@ def _list_outside(
     return make_patch("", found).files
 
 
-def _list_unprotected(session: Session, stamps: bytes) -> list[str]:
-    """List the uncovered files that changed since the session last looked at them."""
+def _list_unprotected(session: Session, stamps: bytes, *trees: RecordedDirectory) -> list[str]:
+    """List the files that changed since the session last looked at them, and that neither tree covers."""
     before = None if session.number is None else session.journal.stamps(session.number)
-    return [] if before is None else [to_text(path) for path in list_stamped(before, stamps)]
+    changed = [] if before is None else list_stamped(before, stamps)
+    return [to_text(path) for path in changed if not any(is_file(tree.find(path)) for tree in trees)]
 
 
 def _tree_of(journal: Journal, event: Event | None) -> int | None:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     OnUpdate = Callable[[Update], object]
     OnError = Callable[[BaseException], object]
-    ReadUpdates = Callable[[int], tuple[int, list[Update]]]
-    """Gives the number of what happened last, and what happened after another number."""
+    ReadUpdates = Callable[[int | None], tuple[int, list[Update]]]
+    """Gives the number of what happened last, and what happened after another one; None: nothing."""
 
 _POLL_S = 0.5
 """How often a timeline is looked at of which nothing is told."""
@@ -32,7 +32,7 @@ _SOON_S = 0.01
 """How soon it is looked at again after a change of which nothing is to be seen yet."""
 _LONGEST_S = 5.0
 """How long nothing is looked at, though nothing is told: another machine may have written."""
-_PASSING = (Locked, NotWrapped, OutOfSpace, StoreFailed)
+_PASSING = (Locked, OutOfSpace, StoreFailed)
 """What may be over when the timeline is looked at the next time."""
 
 
@@ -54,7 +54,7 @@ class Subscription:
         self._on_error = on_error
         self._release = release
         self._error: BaseException | None = None
-        self._number = self._read_passing(0)[0] if after is None else after
+        self._number = self._read_passing(None)[0] if after is None else after
         self._closed = threading.Event()
         self._wake, self._waker = os.pipe()
         self._inotify: Inotify | None = None
@@ -92,10 +92,17 @@ class Subscription:
             try:
                 self._tell_all()
             except BaseException as error:  # noqa: BLE001  # whatever it is, the host is told
-                if self._on_error is None:
-                    self._error = error
-                else:
-                    self._on_error(error)
+                self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """Tell what ended it, or keep that for `close`."""
+        if self._on_error is None:
+            self._error = error
+            return
+        try:
+            self._on_error(error)
+        except BaseException as raised:  # noqa: BLE001  # nobody else would be told
+            self._error = raised
 
     def _tell_all(self) -> None:
         pause_s = _SOON_S
@@ -111,12 +118,14 @@ class Subscription:
             self._number = last
             pause_s = _SOON_S if self._wait(pause_s) or updates else min(3 * pause_s, longest_s)
 
-    def _read_passing(self, after: int) -> tuple[int, list[Update]]:
+    def _read_passing(self, after: int | None) -> tuple[int, list[Update]]:
         try:
             return self._read(after)
         except NotWrapped:
             return 0, []
         except _PASSING:
+            if after is None:
+                raise
             return after, []
 
     # Waiting

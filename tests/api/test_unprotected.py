@@ -213,6 +213,8 @@ def test_the_status_tells_what_changed_since_the_last_record(shadow: Shadow, wor
     assert shadow.status().unprotected == [".env"]
     shadow.end("m1")
     assert shadow.status().unprotected == []
+    shadow.protect(".env")
+    assert shadow.status().unprotected == [], "it is covered now"
 
 
 async def _record(root: Path) -> list[str]:

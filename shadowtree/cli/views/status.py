@@ -101,11 +101,12 @@ def summarise_unprotected(paths: Sequence[str]) -> str:
     return f"{what} changed but {'are' if others else 'is'} not protected; {advise_protecting(paths)}"
 
 
-def list_unprotected(paths: Sequence[str], *, since: str = "", rest: str = "") -> Iterator[str]:
+def list_unprotected(paths: Sequence[str], *, since: str = "", is_act: bool = False) -> Iterator[str]:
     """List files that changed `since` something and are not protected, and how to protect them."""
     if not paths:
         return
-    are = "is" if len(paths) == 1 else "are"
+    are, stay = ("is", "stays as it is") if len(paths) == 1 else ("are", "stay as they are")
+    rest = f" and {stay}" if is_act else ""
     yield paint("yellow", f"{count(len(paths), 'file')} changed{since} but {are} not protected{rest}:")
     yield from list_first(paths, lambda path: f"  {escape(path)}")
     yield f"    {advise_protecting(paths)}"
