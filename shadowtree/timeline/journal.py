@@ -18,6 +18,7 @@ from shadowtree.timeline.database import BEYOND, Database, RowsStamp
 from shadowtree.timeline.pack_rows import PackRows
 from shadowtree.timeline.removal import PurgeRows, RetentionRows
 from shadowtree.timeline.schema import (
+    BEGIN,
     BRANCHES,
     CHANGE_COUNTS,
     CHANGES,
@@ -36,7 +37,6 @@ from shadowtree.timeline.schema import (
     STAMPS,
     TREES,
     WITH_CHANGES,
-    WITH_CHANGES_OR_BEGIN,
     BranchChange,
     BranchRow,
     Event,
@@ -261,7 +261,7 @@ class Journal:
 
     def updates_after(self, number: int) -> list[Event]:
         """Give how messages began and ended, and the acts, after an event, in all sessions, oldest first."""
-        condition = f"WHERE number > ? AND {WITH_CHANGES_OR_BEGIN} ORDER BY number"
+        condition = f"WHERE number > ? AND (kind = '{BEGIN}' OR {WITH_CHANGES}) ORDER BY number"
         return self._db.read(decode_event, f"{EVENTS.select} {condition}", number)
 
     def events_of(self, messages: Sequence[int]) -> list[Event]:

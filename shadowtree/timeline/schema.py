@@ -331,7 +331,6 @@ IS_WRAP = f"kind = '{WRAP}'"
 OF_MESSAGE = f"kind IN ({_list((BEGIN, END, SNAPSHOT, STEP, STEP_END))})"
 WITH_CHANGES = f"kind IN ({_list((END, SNAPSHOT, *ACTS))})"
 """What a step changed its message changed too, so the end of a step is not among them."""
-WITH_CHANGES_OR_BEGIN = f"kind IN ({_list((BEGIN, END, SNAPSHOT, *ACTS))})"
 IS_LIVE = "forgotten IS NULL"
 
 SCHEMA = f"""
@@ -391,20 +390,18 @@ def event_values(event: Event, intent: int | None) -> list[object]:
     position = stands.head, stands.tip, stands.open, stands.step, out or None
     what = event.message, event.step, event.before, event.after, event.since
     rest = event.is_inferred, event.git_head, event.takes_back, event.skips, event.forgotten_ms
-    acted = event.part_of, encode_branch_changes(event.branches)
-    left = event.unprotected, intent
-    return [event.session, event.kind, event.time_ms, *position, *what, *rest, *acted, *left]
+    acted = event.part_of, encode_branch_changes(event.branches), event.unprotected
+    return [event.session, event.kind, event.time_ms, *position, *what, *rest, *acted, intent]
 
 
 def decode_event(row: Any) -> Event:  # Any: a row of SQLite
     """Make an event of a row of `EVENTS`."""
-    columns = EVENTS.decode(row)
-    number, session, kind, time_ms, head, tip, open_, open_step, out, *rest, branches, unprotected, _, _ = columns
+    *columns, branches, unprotected, _, _ = EVENTS.decode(row)
+    number, session, kind, time_ms, head, tip, open_, open_step, out, *rest = columns
     pairs = () if out is None else (pair.split(b":") for pair in out.split(b","))
     taken = tuple(TakenOut(int(message), int(newest)) for message, newest in pairs)
-    rest.append(() if branches is None else _decode_branch_changes(branches))
-    position = Position(head, tip, open_, open_step, taken)
-    return Event(number, session, kind, time_ms, position, *rest, unprotected)
+    rest += [() if branches is None else _decode_branch_changes(branches), unprotected]
+    return Event(number, session, kind, time_ms, Position(head, tip, open_, open_step, taken), *rest)
 
 
 def encode_branch_changes(changes: Sequence[BranchChange]) -> bytes | None:
