@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 from _thread import RLock
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 
+from shadowtree.base.arguments import parse_path
 from shadowtree.base.errors import (
     BroadWorktree,
     InvalidInput,
@@ -45,9 +46,10 @@ if TYPE_CHECKING:
 
     from shadowtree.capture.read_files import Progress
     from shadowtree.results.messages import Snapshot
-    from shadowtree.results.reports import CheckReport
+    from shadowtree.results.reports import CheckReport, Protected
     from shadowtree.store.git_format import PackBytes
     from shadowtree.store.repo import ShadowRepo
+    from shadowtree.watching.subscription import OnError, OnUpdate, Subscription
     from shadowtree.watching.watch import Watch
 
     P = ParamSpec("P")
@@ -311,6 +313,36 @@ class Access:
             return keep_budget(self.locked, self.settings)
         except ShadowError as error:
             return [f"the store could not be kept within its budget: {error}"]
+
+    def allow(self, what: str | os.PathLike[str]) -> list[str]:
+        """Cover again what was purged."""
+        from shadowtree.purge.find import read_target
+        from shadowtree.purge.purge import allow
+
+        target = read_target(what, self.worktree)
+        with self.locked() as opened:
+            return allow(opened, target)
+
+    def protect(self, paths: Collection[str | os.PathLike[str]], *, dry_run: bool) -> list[Protected]:
+        """Add rules that bring back paths which no snapshot covers."""
+        from shadowtree.revert.protect import protect
+
+        wanted = [parse_path(path, self.worktree) for path in paths]
+        if dry_run:
+            return self.read(protect, wanted, dry_run=True)
+        with self.writing() as (opened, site, _):
+            return protect(opened, site, wanted, dry_run=False)
+
+    def subscribe(self, callback: OnUpdate, after: int | None, on_error: OnError | None) -> Subscription:
+        """Call a function for each update, by a way of its own into the store, which only looks."""
+        from shadowtree.messages.read import list_updates
+        from shadowtree.watching.subscription import Subscription
+
+        way = Access(self.worktree, self.store, self.settings, self._places, allow_broad=True)
+        way.recovers = False
+        return Subscription(
+            self.store, lambda number: way.read(list_updates, number), callback, after, on_error, way.close
+        )
 
     # As a repository
 

@@ -19,9 +19,9 @@ from shadowtree.config.settings import Settings
 from shadowtree.shadow import Shadow
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator
 
-    from shadowtree.results.messages import Watching
+    from shadowtree.results.messages import Update, Watching
     from shadowtree.store.repo import ShadowRepo
 
 P = ParamSpec("P")
@@ -145,6 +145,27 @@ class AsyncShadow:
         """Stop what this shadow does or is about to do, as Ctrl-C would, where that does no harm."""
         self._shadow.cancel()
 
+    async def subscribe(self, *, after: int | None = None) -> AsyncGenerator[Update, None]:
+        """Give what is recorded or undone in any session, by any process: from now on, or `after` a number.
+
+        It ends with `aclose()`, or when the task that iterates is cancelled.
+        """
+        updates: asyncio.Queue[Update | BaseException] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def put(update: Update | BaseException) -> None:
+            loop.call_soon_threadsafe(updates.put_nowait, update)
+
+        subscription = await _finish_in_thread(self._shadow.subscribe, put, after=after, on_error=put)
+        try:
+            while True:
+                update = await updates.get()
+                if isinstance(update, BaseException):
+                    raise update
+                yield update
+        finally:
+            await _finish_in_thread(subscription.close)
+
     message = around(Shadow.message)
     step = around(Shadow.step)
 
@@ -175,6 +196,7 @@ class AsyncShadow:
     patch = in_thread(Shadow.patch)
     pin = in_thread(Shadow.pin)
     plan_revert = in_thread(Shadow.plan_revert)
+    protect = in_thread(Shadow.protect)
     purge = in_thread(Shadow.purge)
     read_file = in_thread(Shadow.read_file)
     record_burst = in_thread(Shadow.record_burst)
@@ -194,6 +216,7 @@ class AsyncShadow:
     undo = in_thread(Shadow.undo)
     unpin = in_thread(Shadow.unpin)
     unrevert = in_thread(Shadow.unrevert)
+    why_unprotected = in_thread(Shadow.why_unprotected)
     wrap = in_thread(Shadow.wrap)
 
 

@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from typing import Self, TypeVar, Unpack
 
     from shadowtree.base.arguments import DiffOptions, MessageFilter, MessageOptions, Paths
+    from shadowtree.results import reports
     from shadowtree.results.messages import BlameEntry, BlameLine, Branch, FileDiff, Patch, Status, Watching
     from shadowtree.results.outcomes import Outcome, Plan
-    from shadowtree.results.reports import CheckReport, Forgotten, Purged, SessionFigure, Stats, Swept, Usage
     from shadowtree.store.repo import ShadowRepo
+    from shadowtree.watching.subscription import OnError, OnUpdate, Subscription
 
     Recorded = TypeVar("Recorded", Message, Snapshot, Step, Message | None)
 
@@ -272,6 +273,24 @@ class Shadow:
         """List the lines of a file as it is now, each with the message that wrote it. Records nothing."""
         return self._access.read(read.blame_lines, self._session, path)
 
+    def why_unprotected(self, path: StrPath) -> str | None:
+        """Say why snapshots leave out a path; None if they do not. Records nothing."""
+        return self._access.read(blame.why_unprotected, parse_path(path, self._access.worktree))
+
+    def protect(self, *paths: StrPath, dry_run: bool = False) -> list[reports.Protected]:
+        """Cover ignored or too big files from now on, by rules in `.shadowtreeignore`, or write nothing."""
+        return self._access.protect(paths, dry_run=dry_run)
+
+    def subscribe(
+        self, callback: OnUpdate, *, after: int | None = None, on_error: OnError | None = None
+    ) -> Subscription:
+        """Call `callback` for what is recorded or undone in any session, by any process, until `close()`.
+
+        From now on, or `after` the number of an update. It runs in a thread of its own. If it raises, the
+        subscription ends: `on_error` is called with what was raised, or else `close()` raises it.
+        """
+        return self._access.subscribe(callback, after, on_error)
+
     def last_number(self) -> int:
         """Wait for whoever is at work; return a number that grows with each recorded message and act."""
         return self._access.last_number()
@@ -359,7 +378,7 @@ class Shadow:
         keep_sessions: Collection[str] = (),
         dry_run: bool = False,
         gc: bool = True,
-    ) -> Forgotten:
+    ) -> reports.Forgotten:
         """Forget old messages of all sessions, and with `gc` free what only they needed.
 
         Keeps the newest `keep_last` of each session, what is within `keep_within`, pinned and open messages,
@@ -370,7 +389,7 @@ class Shadow:
         asked = keep_last, keep_within, keep_sessions
         return apply_retention(self._access.locked, self.settings, *asked, frees=gc, dry_run=dry_run)
 
-    def gc(self, *, dry_run: bool = False) -> Swept:
+    def gc(self, *, dry_run: bool = False) -> reports.Swept:
         """Forget what the settings and the budget do not keep, and free what nothing that is left needs."""
         from shadowtree.results.reports import Swept
 
@@ -400,8 +419,8 @@ class Shadow:
         text: str | None = None,
         everywhere: bool = False,
         dry_run: bool = False,
-        confirm: Callable[[Purged], bool] | None = None,
-    ) -> Purged:
+        confirm: Callable[[reports.Purged], bool] | None = None,
+    ) -> reports.Purged:
         """Remove a path, a content by its id, or a `text` from everything that is recorded, for good.
 
         The file stays; no snapshot covers it until `allow`. Messages lose its lines and values, or the
@@ -419,41 +438,36 @@ class Shadow:
 
     def allow(self, what: StrPath) -> list[str]:
         """Cover a path or a content again that was purged, from the next snapshot on; say what that is."""
-        from shadowtree.purge.find import read_target
-        from shadowtree.purge.purge import allow
-
-        target = read_target(what, self._access.worktree)
-        with self._access.locked() as opened:
-            return allow(opened, target)
+        return self._access.allow(what)
 
     def destroy(self) -> int:
         """Remove the store; return how many bytes that frees. Raise StoreFailed if it holds foreign files."""
         return self._access.destroy()
 
-    def check(self, *, read_data: bool = False, progress: Progress | None = None) -> CheckReport:
+    def check(self, *, read_data: bool = False, progress: Progress | None = None) -> reports.CheckReport:
         """Verify the store, even one too damaged to open; with `read_data`, hash every stored object."""
         return self._access.check(progress, read_data=read_data)
 
     def repair(
         self, *, dry_run: bool = False, forget_lost: bool = False, progress: Progress | None = None
-    ) -> CheckReport:
+    ) -> reports.CheckReport:
         """Repair what a full check finds, keep what that changes in quarantine, and check again."""
         return self._access.repair(self._track, progress, dry_run=dry_run, forget_lost=forget_lost)
 
-    def stats(self) -> Stats:
+    def stats(self) -> reports.Stats:
         """Say what the store holds, and what that takes. Every object that is needed is looked up."""
         from shadowtree.retention.budget import read_stats
 
         return self._access.read(read_stats)
 
-    def du(self, path: StrPath = ".", *, depth: int = 1) -> Usage:
+    def du(self, path: StrPath = ".", *, depth: int = 1) -> reports.Usage:
         """Measure all versions of a path and of those below it. An object counts once, at its newest path."""
         from shadowtree.retention.usage import read_usage
 
         check_count(depth, "a depth", at_least=0)
         return self._access.read(read_usage, parse_path(path, self._access.worktree), depth)
 
-    def du_by_session(self) -> list[SessionFigure]:
+    def du_by_session(self) -> list[reports.SessionFigure]:
         """Say what each session alone needs, the most first; what several need is in none of them."""
         from shadowtree.retention.usage import read_session_sizes
 

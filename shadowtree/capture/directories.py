@@ -62,6 +62,8 @@ class Directory:
         """The directories to look into, sorted, each with the rules it is under."""
         self.excluded: list[bytes] = []
         """What the rules leave out, sorted."""
+        self.uncovered_files: list[bytes] = []
+        """The files that the rules or their size leave out, sorted, unless all that is here is left out."""
         self.skipped: list[tuple[bytes, str]] = []
         self.missing: list[bytes] = []
         """Paths below it that an index tracks and the rules leave out, and that are not there."""
@@ -219,6 +221,8 @@ class Census:
         """
         self.rules: dict[RelPath, RulesKey] = {}
         """What was in force at the root and at the top of each repository."""
+        self.with_uncovered: set[RelPath] = set()
+        """The directories in which files are left out."""
 
     @classmethod
     def of(cls, directories: Iterable[Directory], rules: dict[RelPath, RulesKey]) -> Census:
@@ -263,6 +267,8 @@ class Census:
             self.restless.add(path)
         if linked:
             self._linked[path] = linked
+        if directory.uncovered_files:
+            self.with_uncovered.add(path)
 
     def drop(self, path: RelPath) -> None:
         """Forget a directory, but not those below it."""
@@ -274,6 +280,7 @@ class Census:
             self._bare.pop(path, None)
             self.unwatched.discard(path)
             self._linked.pop(path, None)
+            self.with_uncovered.discard(path)
 
     def find_stirred(self, root: str) -> Iterator[RelPath]:
         """Name the ignored directories in which names came or went since, by a glance at each."""

@@ -15,31 +15,39 @@ from shadowtree.base.paths import ROOT, RelPath, by_directory, is_forbidden, is_
 from shadowtree.base.tombstones import PURGED
 from shadowtree.capture.directories import (
     EXCLUDED,
+    FORCED,
     GIT_IGNORE,
     HEAVY,
     ID_SIZE,
+    NORMAL,
     STAMP_SIZE,
     Directory,
     DirectoryStamp,
     leaves_out,
 )
-from shadowtree.capture.rules.policy import COVERED, LEFT_OUT, TRACKED, Policy
+from shadowtree.capture.rules.policy import BROUGHT_BACK, COVERED, LEFT_OUT, TRACKED, Policy
 from shadowtree.capture.rules.sources import RuleFiles, stamp_gitignore
-from shadowtree.system.files import INODE_MASK, stamp_of, why_unreadable
+from shadowtree.config.settings import Settings
+from shadowtree.system.files import INODE_MASK, Cursor, Unreadable, Vanished, stamp_of, why_unreadable
 
 DOT_GIT = b".git"
 """The entry of a repository's own files, which are never covered. Other spellings are `FORBIDDEN_NAME`."""
 FORBIDDEN_NAME = "git forbids the name"
 NO_FILE = "neither file nor link"
+TOO_BIG = "too big"
+TOO_MANY = "too many files"
+LIMIT_REASONS = (TOO_BIG, TOO_MANY)
+"""How the reasons begin for which the settings leave out what a `!` rule can bring back."""
 
 
 class Lister:
-    """Lists directories for one scan. `was_covered` tells whether any tree has a file above the limit."""
+    """Lists directories for one scan. `was_covered` tells whether any tree has what is above a limit."""
 
     def __init__(
-        self, max_file_size: int, rule_files: RuleFiles, was_covered: Callable[[RelPath], bool]
+        self, settings: Settings, rule_files: RuleFiles, was_covered: Callable[[RelPath], bool]
     ) -> None:
-        self._max_file_size = max_file_size
+        self._max_file_size = settings.max_file_size
+        self._max_files = settings.max_untracked_dir_files
         self._rule_files = rule_files
         self._was_covered = was_covered
         self._purged = by_directory(rule_files.tombstones.paths)
@@ -70,7 +78,7 @@ class Lister:
             elif is_directory:
                 _judge_directory(directory, policy, name)
             elif (verdict := policy.judge_file(name)) == LEFT_OUT:
-                _exclude(directory, name)
+                _exclude(directory, name, is_directory=False)
             else:
                 status = self._look_at_file(directory, policy, name, fd, verdict)
                 if status is not None:
@@ -78,12 +86,57 @@ class Lister:
         directory.missing = policy.find_missing(names)
         directory.subdirectories.sort()
         directory.excluded.sort()
+        directory.uncovered_files.sort()
         depends = directory.excluded or directory.skipped or directory.missing
         if depends or mode in (EXCLUDED, HEAVY):
             directory.tracked_key = policy.tracked_key
         _note_files(directory, files, cached, self._rule_files.tombstones.blobs)
         directory.linked += _find_linked_rules(directory, fd)
         return directory, policy
+
+    def why_left_out(self, path: RelPath, mode: int, above: Policy | None, cursor: Cursor) -> str | None:
+        """Say why a directory is left out as a whole, if it is: git does not track it, and it has many files.
+
+        Without a repository nothing tells the user's own directories from others, and the limit does not
+        count. What is in a directory that does not count by itself was counted with it.
+        """
+        if mode != NORMAL or above is None or not above.indexes:
+            return None
+        is_part = above.path != ROOT and not above.tracks_below(above.path)
+        if is_part or above.tracks_below(path) or self._count_files(path, above, cursor) <= self._max_files:
+            return None
+        if self._was_covered(RelPath(path + b"/")):
+            return None
+        return f"{TOO_MANY}: over {self._max_files}, and git tracks none of them"
+
+    def _count_files(self, path: RelPath, above: Policy, cursor: Cursor) -> int:
+        """Count the files that the rules cover in a directory and below; 0 if some are there for good.
+
+        That is what a repository in it may track, and what a `!` rule brings back.
+        """
+        count, waiting = 0, [(path, above)]
+        while waiting:
+            path, above = waiting.pop()
+            directory = Directory(path, NORMAL)
+            try:
+                fd = cursor.enter(path)
+                with os.scandir(fd) as entries:
+                    listed = [(os.fsencode(e.name), e.is_dir(follow_symlinks=False)) for e in entries]
+            except (OSError, Unreadable, Vanished):
+                continue
+            if (DOT_GIT, True) in listed or (DOT_GIT, False) in listed:
+                return 0
+            if (GIT_IGNORE, False) in listed:
+                self._rule_files.read_gitignore(directory, fd)
+            policy = self._rule_files.make_policy(above, directory)
+            for name, is_directory in listed:
+                verdict = policy.judge_directory(name)[0] if is_directory else policy.judge_file(name)
+                if verdict == (FORCED if is_directory else BROUGHT_BACK):
+                    return 0
+                if is_directory and not leaves_out(verdict):
+                    waiting.append((join(path, name), policy))
+                count += not is_directory and verdict != LEFT_OUT
+        return count
 
     def _look_at_file(
         self, directory: Directory, policy: Policy, name: bytes, fd: int, verdict: int
@@ -105,7 +158,8 @@ class Lister:
         elif verdict == COVERED and kind == stat.S_IFREG and status.st_size > self._max_file_size:
             path = join(directory.path, name)
             if not policy.is_tracked(name) and not self._was_covered(path):
-                problem = f"too big: {status.st_size} bytes"
+                problem = f"{TOO_BIG}: {status.st_size} bytes"
+                directory.uncovered_files.append(name)
         if problem is not None:
             directory.skipped.append((name, problem))
             return None
@@ -114,10 +168,12 @@ class Lister:
         return status
 
 
-def _exclude(directory: Directory, name: bytes) -> None:
+def _exclude(directory: Directory, name: bytes, *, is_directory: bool) -> None:
     """Note what the rules leave out, unless they leave out all that is here."""
     if not leaves_out(directory.mode):
         directory.excluded.append(name)
+        if not is_directory:
+            directory.uncovered_files.append(name)
 
 
 def _leave_purged(directory: Directory, policy: Policy, name: bytes, *, is_directory: bool) -> None:
@@ -127,7 +183,7 @@ def _leave_purged(directory: Directory, policy: Policy, name: bytes, *, is_direc
     else:
         is_left_out = policy.judge_file(name) == LEFT_OUT
     if is_left_out:
-        _exclude(directory, name)
+        _exclude(directory, name, is_directory=is_directory)
     else:
         directory.skipped.append((name, PURGED))
 
@@ -139,7 +195,7 @@ def _judge_directory(directory: Directory, policy: Policy, name: bytes) -> None:
             directory.skipped.append((name, FORBIDDEN_NAME))
         return
     if leaves_out(mode):
-        _exclude(directory, name)
+        _exclude(directory, name, is_directory=True)
     if is_entered:
         directory.subdirectories.append((name, mode))
 

@@ -196,16 +196,20 @@ def open_recorded(objects: Objects, tree: bytes, facts: bytes) -> RecordedDirect
 
 
 class PathSearch:
-    """Looks for one path in many trees; what most of them share is read once."""
+    """Looks for one path in many trees; what most of them share is read once.
+
+    With a slash at its end it is that of a directory.
+    """
 
     def __init__(self, objects: Objects, path: RelPath) -> None:
         self._objects = objects
-        self._names = path.split(b"/")
+        self._is_directory = path.endswith(b"/")
+        self._names = path.removesuffix(b"/").split(b"/")
         self._without: set[tuple[int, bytes]] = set()
         """Subtrees known not to lead to the path, each with its depth."""
 
     def is_in(self, tree: bytes) -> bool:
-        """Tell whether a tree covers a file at the path."""
+        """Tell whether a tree covers a file at the path, or a directory with files."""
         passed = []
         for depth, name in enumerate(self._names):
             if (depth, tree) in self._without:
@@ -213,7 +217,7 @@ class PathSearch:
             passed.append((depth, tree))
             found = next((entry for entry in self._objects.read_tree(tree) if entry.name == name), None)
             is_last = depth == len(self._names) - 1
-            if found is None or (found.mode == MODE_TREE) == is_last:
+            if found is None or (found.mode == MODE_TREE) != (self._is_directory or not is_last):
                 break
             if is_last:
                 return True

@@ -16,7 +16,9 @@ such a scan does not even pass by what it need not look at.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import islice
 
 from shadowtree.base.errors import WorktreeFailed
 from shadowtree.base.frozen import frozen
@@ -32,6 +34,7 @@ from shadowtree.base.paths import (
     parent_of,
     to_text,
 )
+from shadowtree.base.stamps import MOST_FILES, encode_stamps
 from shadowtree.capture.directories import NORMAL, STAMP_SIZE, Census, Directory, RulesKey, leaves_out
 from shadowtree.capture.list_directory import (
     Lister,
@@ -182,6 +185,16 @@ class Scan:
         replaced = sum(len(d.excluded) for d in self._replaced())
         return self._rest.ignored + sum(len(d.excluded) for d in self.directories) - replaced
 
+    def uncovered_files(self) -> Iterator[RelPath]:
+        """Name the files that the rules or their size leave out, by directory; none in ignored ones."""
+        found = {directory.path: directory for directory in self.directories if directory.uncovered_files}
+        for path in self._rest.with_uncovered:
+            known = None if path in self._numbers else self.find(path)
+            if known is not None:
+                found[path] = known
+        for path in sorted(found):
+            yield from (join(path, name) for name in found[path].uncovered_files)
+
     def skipped(self) -> list[tuple[str, str]]:
         """List the paths that the rules would have covered, with the reason why they are not, sorted.
 
@@ -209,6 +222,7 @@ def scan_worktree(
     rule_files = RuleFiles(given.worktree, given.settings, given.surroundings, indexes)
     scan = Scan(given.clock_ns(), rule_files, census)
     trees = frozenset({ROOT}) if outlook is None else outlook.trees
+    has_limit = given.settings.max_untracked_dir_files > 0
     with Cursor(given.worktree) as cursor:
         scanner = _Scanner(given, census, outlook, arm, cursor, scan)
         waiting: list[tuple[RelPath, int, Policy | None, bool, bool]] = [(ROOT, NORMAL, None, False, False)]
@@ -216,6 +230,10 @@ def scan_worktree(
         while waiting:
             path, mode, above, is_whole, has_new_rules = waiting.pop()
             is_whole = is_whole or path in trees
+            why = scanner.why_left_out(path, mode, above) if has_limit else None
+            if why is not None:
+                scanner.lose(path, why)
+                continue
             try:
                 found = scanner.visit(path, mode, above, is_whole=is_whole)
             except (Vanished, Unreadable, OSError) as error:
@@ -234,6 +252,22 @@ def scan_worktree(
                     waiting.append((below, sub_mode, policy, is_whole, has_new_rules))
         scan.gone = frozenset(scanner.find_gone())
     return scan
+
+
+def stamp_uncovered(scan: Scan, worktree: str) -> bytes:
+    """Look at the first files that a scan left out, to tell later which of them changed. None is read."""
+    top = os.fsencode(worktree) + b"/"
+
+    def look() -> Iterator[tuple[RelPath, os.stat_result]]:
+        for path in scan.uncovered_files():
+            try:
+                status = os.stat(top + path, follow_symlinks=False)
+            except OSError:
+                continue
+            if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
+                yield path, status
+
+    return encode_stamps(islice(look(), MOST_FILES))
 
 
 def is_there(cursor: Cursor, directory: RelPath, name: bytes) -> bool:
@@ -264,7 +298,7 @@ class _Scanner:
         self._census = census
         self._known = given.cache if census is None else census
         self._rule_files = scan.rule_files
-        self._lister = Lister(given.settings.max_file_size, scan.rule_files, given.was_covered)
+        self._lister = Lister(given.settings, scan.rule_files, given.was_covered)
         self._cursor = cursor
         self._outlook = outlook
         self._arm = arm
@@ -338,6 +372,10 @@ class _Scanner:
         """Note what may have changed by uncovered names; a whole scan looks at all files anyway."""
         if names and self._census is not None:
             self._scan.aliases |= find_aliases(directory, names, fd)
+
+    def why_left_out(self, path: RelPath, mode: int, above: Policy | None) -> str | None:
+        """Say why a directory is left out as a whole, if it is."""
+        return self._lister.why_left_out(path, mode, above, self._cursor)
 
     def why_lost(self, path: RelPath, error: Exception) -> str | None:
         """Say why a directory cannot be looked at; None if it is not there."""

@@ -47,6 +47,7 @@ _FIELDS = (
     "names",
     "subdirectories",
     "excluded",
+    "uncovered_files",
     "skipped",
     "missing",
     "ignore_stamp",

@@ -116,6 +116,7 @@ class TimelineRows:
         self.intents = len(list(self._rows(schema.INTENTS, schema.INTENTS.decode)))
         self._check(schema.BRANCHES, schema.decode_branch)
         self._check(schema.SKIPS, schema.decode_skips)
+        self._check(schema.STAMPS, schema.STAMPS.decode)
         self._check(schema.PINS, schema.PINS.decode)
         self._check(schema.PURGED, schema.PURGED.decode)
         self._check(schema.PACKS, decode_row, ROWS)

@@ -28,7 +28,7 @@ MODULES = {
     "act": ("undo", "redo", "revert", "unrevert", "switch", "restore"),
     "show": ("status", "log", "show", "diff", "cat", "blame", "patch", "branches"),
     "store": ("stats", "du", "pin", "unpin", "forget", "gc", "purge", "check", "destroy"),
-    "config": ("config",),
+    "config": ("config", "protect"),
     "watch": ("watch",),
     "help": ("help",),
 }

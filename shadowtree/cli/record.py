@@ -142,6 +142,7 @@ def to_json(message: Message) -> dict[str, Any]:  # Any: JSON
         "before": message.before,
         **({} if is_open else {"after": message.after, "files": message.patch.files}),
         "skipped": message.skipped,
+        **({} if is_open else {"unprotected": message.unprotected}),
         **({"warnings": message.warnings} if message.warnings else {}),
     }
 
@@ -169,6 +170,11 @@ def list_warnings(record: Message | Step | Snapshot) -> Iterator[str]:
         from shadowtree.cli.views.status import summarise_skipped
 
         yield f"not protected: {summarise_skipped(record.skipped)}; 'shadowtree status' tells all"
+    unprotected = getattr(record, "unprotected", None)
+    if unprotected:
+        from shadowtree.cli.views.status import summarise_unprotected
+
+        yield summarise_unprotected(unprotected)
 
 
 def _tell_finished(message: Message) -> None:

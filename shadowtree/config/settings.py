@@ -76,6 +76,8 @@ class Settings:
 
     max_file_size: int = 10 * MIB
     """A file above this is left out, unless an earlier tree covers its path."""
+    max_untracked_dir_files: int = 0
+    """A directory that git does not track is left out if it has more files; 0: it may have any number."""
     max_files: int = 1_000_000
     """A first snapshot of more files is refused."""
     max_bytes: int = 10 * GIB

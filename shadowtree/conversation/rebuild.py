@@ -36,7 +36,7 @@ _REFERENCES: dict[str, dict[str, Table]] = {
         **dict.fromkeys(("message", "head", "tip", "open", "part_of"), MESSAGES),
         **dict.fromkeys(("before_tree", "after_tree"), TREES),
         **dict.fromkeys(("since", "takes_back"), EVENTS),
-        "skips": schema.SKIPS,
+        **dict.fromkeys(("skips", "unprotected"), schema.SKIPS),
     },
     "changes": {"event": EVENTS},
     "branches": {"session": SESSIONS, "fork": MESSAGES, "tip": MESSAGES, "event": EVENTS},

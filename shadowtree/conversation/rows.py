@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 TABLES = (TREES, SESSIONS, MESSAGES, EVENTS, CHANGES, SKIPS, BRANCHES, PINS)
-"""What travels. Packs and intents are of one machine. So are tombstones: the id of a secret would let anybody
-who can read the refs try whether a guess is right."""
+"""What travels. Packs, intents and stamps are of one machine. So are tombstones: the id of a secret would let
+anybody who can read the refs try whether a guess is right."""
 
 _LOCAL = {EVENTS.name: "intent"}
 """Columns that mean nothing elsewhere, and are left empty."""

@@ -7,13 +7,14 @@ A change that no message made is seen where the record of a path does not go on 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 from shadowtree.base.errors import InvalidInput, UnknownName
 from shadowtree.base.paths import DIRECTORY, Change, RelPath, Unknown, to_text
 from shadowtree.capture.capture import Site, look
 from shadowtree.capture.open_store import OpenStore
-from shadowtree.capture.recorded_tree import open_recorded
+from shadowtree.capture.recorded_tree import LEFT_OUT_THEN, open_recorded
 from shadowtree.results.messages import BlameEntry, Message, make_patch
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.schema import ACTS, Event
@@ -43,18 +44,35 @@ def blame_path(opened: OpenStore, site: Site, session_name: str, path: RelPath) 
         raise InvalidInput(f"{name} is a directory, not a file")
     if not story and answers == [None] * len(answers):
         raise UnknownName(name, f"nothing is known of {name}")
+    unprotected = journal.events_unprotected_at(name)
     # If no message changed it, the trees tell what was recorded of it.
     for answer, time_ms in trees if not story else ():
         blame.add(Change(path, blame.last, answer), None, time_ms)
         blame.last = answer
     events = journal.events([number for number, _ in story])
-    messages = read_messages(journal, events.values())
-    for number, change in story:
-        blame.add_recorded(events[number], change, messages.get(number))
+    messages = read_messages(journal, [*events.values(), *unprotected])
+    told: list[tuple[Event, Change | None]] = [(events[number], change) for number, change in story]
+    told += [(event, None) for event in unprotected]
+    for event, change in sorted(told, key=lambda pair: pair[0].number):
+        message = messages.get(event.number)
+        if change is None:
+            blame.add_unprotected(event, message)
+        else:
+            blame.add_recorded(event, change, message)
     # What was changed since is the open message's, or nobody's.
-    message = None if session.open is None else session.read_message(session.open)
-    blame.add(Change(path, blame.last, present), message, None)
+    open_message = None if session.open is None else session.read_message(session.open)
+    blame.add(Change(path, blame.last, present), open_message, None)
     return blame.entries[::-1]
+
+
+def why_unprotected(opened: OpenStore, site: Site, path: RelPath) -> str | None:
+    """Say why no snapshot covers a path; None if one does, or would if there were something."""
+    is_directory = os.path.isdir(os.path.join(os.fsencode(site.worktree), path))
+    with look(site, opened) as (_, root):
+        found = root.find(path, as_directory=is_directory)
+    if not isinstance(found, Unknown):
+        return None
+    return "an ignore rule leaves it out" if found.reason == LEFT_OUT_THEN else found.reason
 
 
 class _Blame:
@@ -75,6 +93,13 @@ class _Blame:
         if event.kind not in ACTS:
             self.add(change, message, event.time_ms, is_forgotten=message is None)
         self.last, self._number = change.new, event.number
+
+    def add_unprotected(self, event: Event, message: Message | None) -> None:
+        """Add that a message changed the file while no snapshot covered it."""
+        is_forgotten = message is None
+        self.entries.append(
+            BlameEntry("modified", message, event.time_ms, None, None, is_forgotten, is_unprotected=True)
+        )
 
     def add(
         self, change: Change, message: Message | None, time_ms: int | None, *, is_forgotten: bool = False

@@ -16,7 +16,8 @@ from shadowtree.base.errors import (
     UnknownName,
 )
 from shadowtree.base.frozen import replace
-from shadowtree.base.paths import DIRECTORY, ROOT, Change, RelPath, Unknown, to_text
+from shadowtree.base.paths import DIRECTORY, ROOT, Change, RelPath, Unknown, is_file, to_text
+from shadowtree.base.stamps import list_stamped
 from shadowtree.capture.capture import Site, list_skipped, look, scan_site
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import (
@@ -26,6 +27,7 @@ from shadowtree.capture.recorded_tree import (
     list_changes,
     open_recorded,
 )
+from shadowtree.capture.scan import stamp_uncovered
 from shadowtree.results.messages import (
     BlameLine,
     Branch,
@@ -34,13 +36,14 @@ from shadowtree.results.messages import (
     Message,
     Patch,
     Status,
+    Update,
     make_patch,
 )
 from shadowtree.store.objects import Objects
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import last_finished, redoable_messages
 from shadowtree.timeline.resolve import resolve_message, resolve_tree
-from shadowtree.timeline.schema import TreeRecord
+from shadowtree.timeline.schema import HEAD_ONLY, REVERT, TreeRecord
 from shadowtree.timeline.session import NOBODY, Session
 
 TYPE_CHECKING = False
@@ -103,10 +106,13 @@ def read_status(opened: OpenStore, site: Site, session_name: str, warn: Warn) ->
     scan = scan_site(site, opened)
     changed = scan.files
     outside: list[ChangedPath] = []
+    unprotected: list[str] = []
     if last is not None:
         with look(site, opened, scan) as (objects, after):
             changed = len(compare(_open(objects, last), after).files)
             outside = _list_outside(opened.journal, session, objects, after)
+            stamps = stamp_uncovered(scan, site.worktree)
+            unprotected = _list_unprotected(session, stamps, _open(objects, last), after)
     return Status(
         worktree=site.worktree,
         store=opened.layout.store,
@@ -119,6 +125,7 @@ def read_status(opened: OpenStore, site: Site, session_name: str, warn: Warn) ->
         watching=site.watch is not None and site.watch.report.is_active,
         skipped=list_skipped(scan),
         outside=outside,
+        unprotected=unprotected,
         warnings=[*site.warnings, *warn(opened, site)],
     )
 
@@ -223,6 +230,29 @@ def _split_ref(session: Session, text: str) -> tuple[TreeRecord, str]:
     raise unknown or InvalidInput(f"{text!r} is not REF:PATH, such as @:src/a.py")
 
 
+def list_updates(opened: OpenStore, site: Site, after: int | None) -> tuple[int, list[Update]]:
+    """Give the number of what happened last, and which messages began or ended, and which acts were done.
+
+    In all sessions, after another number; if that is beyond the last one, the store was made anew: all. None:
+    nothing but the number.
+    """
+    journal = opened.journal
+    last = journal.last_number()
+    events = [] if after is None or after == last else journal.updates_after(after if after < last else 0)
+    names = journal.session_names() if events else {}
+    rows = journal.messages_by_number([event.message for event in events if event.message is not None])
+    return last, [
+        Update(
+            event.number,
+            REVERT if event.kind == HEAD_ONLY else event.kind,
+            names[event.session],
+            None if event.message is None else rows[event.message].id,
+            event.time_ms,
+        )
+        for event in events
+    ]
+
+
 def list_branches(opened: OpenStore, site: Site, session: str) -> list[Branch]:
     """List the branches of a session, oldest first."""
     return Session(opened.journal, session).read_branches()
@@ -259,6 +289,13 @@ def _list_outside(
         changes[change.path] = Change(change.path, change.new, present.find(change.path))
     found = [changes[path] for path in sorted(changes) if changes[path].old != changes[path].new]
     return make_patch("", found).files
+
+
+def _list_unprotected(session: Session, stamps: bytes, *trees: RecordedDirectory) -> list[str]:
+    """List the files that changed since the session last looked at them, and that neither tree covers."""
+    before = None if session.number is None else session.journal.stamps(session.number)
+    changed = [] if before is None else list_stamped(before, stamps)
+    return [to_text(path) for path in changed if not any(is_file(tree.find(path)) for tree in trees)]
 
 
 def _tree_of(journal: Journal, event: Event | None) -> int | None:

@@ -6,9 +6,9 @@ and what it means. What it returns is read before that counts: a record that can
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from contextlib import AbstractContextManager
-from functools import partial
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache, partial
 
 from shadowtree.base.arguments import check_message_id, check_name, encode_meta, refuse_unknown
 from shadowtree.base.errors import DuplicateMessage, InvalidInput, UnknownMessage
@@ -20,7 +20,7 @@ from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.read_files import Progress
 from shadowtree.capture.recorded_tree import list_changes, list_rewritten, open_recorded
 from shadowtree.capture.rules.git_repository import find_head
-from shadowtree.capture.scan import Scan
+from shadowtree.capture.scan import Scan, stamp_uncovered
 from shadowtree.results.messages import Message, Snapshot, Step
 from shadowtree.timeline.append import NO_ID, Ending, Said, SessionWriter
 from shadowtree.timeline.schema import BEGIN, SNAPSHOT, STEP, Event, MessageRow, TreeRecord
@@ -70,13 +70,16 @@ class Recorder:
         self._session = self.writer.session
         self._journal = opened.journal
 
-    def _take(self) -> AbstractContextManager[Capture]:
+    @contextmanager
+    def _take(self) -> Iterator[Capture]:
         """Take the present state, for the body to record."""
         self._cancellation.check()
         progress = self._cancellation.heed(self._progress)
         # Somebody may have recorded since.
         scan = self._first_scan if self._journal.last_tree() is None else None
-        return capture(self._site, self._opened, scan=scan, progress=progress)
+        with capture(self._site, self._opened, scan=scan, progress=progress) as taken:
+            self.writer.stamp_uncovered = cache(partial(stamp_uncovered, taken.scan, self._site.worktree))
+            yield taken
 
     def track(self, *, is_wrap: bool = False) -> Snapshot:
         """Record the present state; if it `is_wrap`, as the one that sessions start from."""
@@ -133,7 +136,7 @@ class Recorder:
         with self._take() as taken:
             ending = self.writer.prepare_ending(partial(self._changes_since, taken), paths, is_inferred=False)
             assert ending is not None
-            if drops_empty and not ending.changes and self.writer.drop_message(ending):
+            if drops_empty and _is_empty(ending) and self.writer.drop_message(ending):
                 taken.abandon()
                 return None
             git_head = find_head(self._site.worktree)
@@ -223,7 +226,8 @@ class Recorder:
                 is_inferred=is_inferred,
                 git_head=git_head,
             )
-            self.writer.add(event, skipped, changes)
+            unprotected = self.writer.list_unprotected(changes)
+            self.writer.add(event, skipped, changes, unprotected=unprotected)
             message = self._session.read_message(row)
         return self._with_warnings(message, taken)
 
@@ -283,3 +287,8 @@ class Recorder:
 
     def _with_warnings(self, message: Message, taken: Capture) -> Message:
         return replace(message, warnings=[*message.warnings, *taken.warnings, *self.writer.warnings])
+
+
+def _is_empty(ending: Ending) -> bool:
+    """Tell whether a message changed nothing, protected or not."""
+    return not ending.changes and not ending.unprotected

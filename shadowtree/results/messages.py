@@ -142,6 +142,8 @@ class Status(Result):
     skipped: list[Skipped]
     outside: list[ChangedPath] = field(default_factory=list)
     """What changed since the session recorded last, and is no message's."""
+    unprotected: list[str] = field(default_factory=list)
+    """Ignored or too big files that changed since the session recorded last."""
     warnings: list[str] = field(default_factory=list)
 
 
@@ -208,7 +210,7 @@ class Message(Result):
     turn: int = 1
     """The number of its turn, from 1 on; a branch goes on counting where it leaves the line."""
     unprotected: list[str] = field(default_factory=list)
-    """The ignored and too big files that changed meanwhile: no act brings them back."""
+    """Ignored or too big files that changed during it: no undo brings them back."""
     inferred: bool = False
     """Nobody said that it was over: something later ended it, or it is a burst."""
     steps: list[Step] = field(default_factory=list)
@@ -240,7 +242,7 @@ class Message(Result):
             **pick(self, "id", "number", "turn", "session", "role", "text", "time_ms", "before", "after"),
             "files": len(self.patch.files),
             **pick(self, "state", "branch", "inferred", "meta"),
-            **pick(self, "is_burst", "parent", "is_out", "is_pinned", "is_partly_reverted"),
+            **pick(self, "is_burst", "parent", "is_out", "is_pinned", "is_partly_reverted", "unprotected"),
         }
 
 
@@ -281,13 +283,35 @@ class BlameEntry(Result):
     new_blob: str | None
     is_forgotten: bool = False
     """A message made it that was forgotten since."""
+    is_unprotected: bool = False
+    """No snapshot covered the file: that it changed is all that is known, and no undo brings it back."""
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Give the documented JSON; what belongs to a message is null where there is none."""
         message = {
             name: getattr(self.message, name, None) for name in ("id", "session", "state", "branch", "text")
         }
-        return message | pick(self, "status", "time_ms", "old_blob", "new_blob", "is_forgotten")
+        names = ("status", "time_ms", "old_blob", "new_blob", "is_forgotten", "is_unprotected")
+        return message | pick(self, *names)
+
+
+@frozen
+class Update(Result):
+    """Something that was recorded: a message began or ended, or an act was done."""
+
+    number: int
+    """It grows with each update of a store, whichever session it is of."""
+    kind: str
+    """`begin`, `end` or `snapshot` of a message, or the name of the act: `undo`, `redo` and so on."""
+    session: str
+    message: str | None
+    """The id of the message that began or ended; None: it is an act."""
+    time_ms: int
+
+    @property
+    def time(self) -> datetime:
+        """When it was recorded."""
+        return as_datetime(self.time_ms)
 
 
 @frozen

@@ -274,3 +274,15 @@ class Removal(Result):
     kept: list[KnownStore]
     """Those whose worktree is not there, and that were kept all the same."""
     dry_run: bool = False
+
+
+@frozen
+class Protected(Result):
+    """A path that snapshots cover from the next one on, or did already."""
+
+    path: str
+    rule: str | None
+    """The line that `.shadowtreeignore` got, or would get; None: it was covered already."""
+    exists: bool = True
+    """Whether something is there now."""
+    dry_run: bool = False

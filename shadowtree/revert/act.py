@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import cache, partial
 from hashlib import sha256
 
 from shadowtree.base.errors import Conflict, NotConfirmed, PlanOutdated, ShadowError, WorktreeFailed
@@ -27,6 +28,7 @@ from shadowtree.base.paths import (
     RelPath,
     Unknown,
     ancestors,
+    from_text,
     is_among,
     is_file,
     parent_of,
@@ -45,7 +47,7 @@ from shadowtree.capture.capture import (
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import RecordedDirectory, diff_patch, list_changes, open_recorded
 from shadowtree.capture.rules.git_repository import find_head
-from shadowtree.capture.scan import Scan
+from shadowtree.capture.scan import Scan, stamp_uncovered
 from shadowtree.results.messages import make_patch
 from shadowtree.results.outcomes import Outcome, Plan, PlannedChange
 from shadowtree.revert.attribution import Attribution
@@ -185,6 +187,7 @@ def preview(
 def prepare(act: Act, objects: Objects, root: RecordedDirectory, scan: Scan, writer: Writer) -> Prepared:
     """Work out what an act would do to the present state, which `root` is. Changes nothing."""
     session_writer, contents = act.session_writer, Contents(objects, writer)
+    _note_uncovered(act, scan)
     ending = session_writer.prepare_ending(
         lambda record, until: list_changes(
             open_recorded(objects, record.tree, record.facts),
@@ -205,7 +208,7 @@ def prepare(act: Act, objects: Objects, root: RecordedDirectory, scan: Scan, wri
         plan = make_plan(target.wanted, present, merger, act.options.on_conflict, act.options.chosen)
     else:
         target, plan = _without_files(target, present), PathPlan([], [], [], [])
-    outcome = _foresee(act, target, plan, root, scan)
+    outcome = _foresee(act, target, plan, root, scan, _list_unprotected(act, target, ending))
     outcome = replace(outcome, uncertain=attribution.list_uncertain(plan.changes))
     is_move = not is_same_place(history.position, target.position)
     return Prepared(target, plan, ending, present.uncovered, contents, is_move, outcome)
@@ -239,6 +242,22 @@ def _refuse_unread_rules(target: Target, ending: Ending | None, scan: Scan) -> N
             raise WorktreeFailed(file, "its rules cannot be read, and may leave out files that would change")
 
 
+def _note_uncovered(act: Act, scan: Scan) -> None:
+    """Let the session know how the files are that a scan did not cover."""
+    act.session_writer.stamp_uncovered = cache(partial(stamp_uncovered, scan, act.site.worktree))
+
+
+def _list_unprotected(act: Act, target: Target, ending: Ending | None) -> list[str]:
+    """List the files that the messages of an act changed and no snapshot covers: they are left alone."""
+    request, rows = act.request, target.messages or target.over
+    found = act.session_writer.session.unprotected_of([row.number for row in rows])
+    if ending is not None and any(row.number == ending.row.number for row in rows):
+        found.update(ending.unprotected)
+    if isinstance(request, Revert) and request.paths is not None:
+        return sorted(path for path in found if is_among(from_text(path), request.paths))
+    return sorted(found)
+
+
 def _refuse(act: Act, prepared: Prepared) -> None:
     """Stop an act with conflicts, or one that somebody has to confirm and nobody does."""
     outcome, confirm = prepared.outcome, act.options.confirm
@@ -270,6 +289,7 @@ def _record(
         # What the act put where no rule covers it is in no tree, but part of what it changed.
         uncovered = [move.new for move in done if not _is_covered(taken.scan, move.path)]
         also = [state.blob for state in uncovered if state is not None and state.blob]
+        _note_uncovered(act, taken.scan)
         with taken.record(act.session_writer.time_s, also=also) as record:
             _add_event(act, prepared, done, before, record, intent)
     return taken.tree.hex()
@@ -337,7 +357,9 @@ def _clean_up(act: Act, moves: list[Move], intent: int, writer: Writer) -> list[
 # Outcomes
 
 
-def _foresee(act: Act, target: Target, plan: PathPlan, root: RecordedDirectory, scan: Scan) -> Outcome:
+def _foresee(
+    act: Act, target: Target, plan: PathPlan, root: RecordedDirectory, scan: Scan, unprotected: list[str]
+) -> Outcome:
     """Return what an act would do to paths and messages."""
     assert root.tree is not None
     tree, changes = root.tree.hex(), plan.changes
@@ -363,6 +385,7 @@ def _foresee(act: Act, target: Target, plan: PathPlan, root: RecordedDirectory, 
         covered=scan.files,
         merged=[to_text(change.path) for change in changes if change.is_merged and is_file(change.new)],
         marked=[to_text(path) for path in plan.marked],
+        unprotected=unprotected,
         **_describe_position(act, None if target.is_nothing else target.position),
     )
 

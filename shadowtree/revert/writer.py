@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from shadowtree.base.paths import Answer
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MANY = 8
 """From so many files on, syncing the file system as a whole costs less than syncing one by one."""
 _UNWRITTEN_EACH = 512 << 10
@@ -241,6 +242,25 @@ class Writer:
                 path = parent_of(path)
             else:
                 return status.st_uid, status.st_gid
+
+    def append(self, path: RelPath, content: bytes) -> None:
+        """Add to the end of a file, durably, or make it; nothing that it holds is overwritten.
+
+        A disk that is full may take a part only, which then stays.
+        """
+        disk.before_write("append", to_text(path))
+        with _errors(path):
+            owner = self._owner_of(path)
+            parent_fd, name = self._open_parent(path)
+            fd = os.open(name, _APPEND, 0o666, dir_fd=parent_fd)
+            try:
+                _give_away(fd, owner, os.fstat(fd))
+                while content:
+                    content = content[os.write(fd, content) :]
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        self.sync_directories([parent_of(path)])
 
     # Moving
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from shadowtree.base.errors import InvalidInput
 from shadowtree.base.frozen import field, frozen, replace
-from shadowtree.base.paths import Change, RelPath, ancestors, is_among, is_file
+from shadowtree.base.paths import Change, RelPath, ancestors, is_among, is_file, to_text
+from shadowtree.base.stamps import list_stamped
 from shadowtree.config.settings import Settings
 from shadowtree.results.messages import Branch, Message
 from shadowtree.timeline.branches import archive, name_text, number_name
@@ -24,6 +25,7 @@ from shadowtree.timeline.schema import (
     ACTS,
     BEGIN,
     END,
+    STEP,
     STEP_END,
     WRAP,
     BranchChange,
@@ -66,6 +68,8 @@ class Ending:
     """The ends of the message's open steps, which come first."""
     last_step: Event | None = None
     """The end of its last step, if the message ends there; None: it ends now."""
+    unprotected: Sequence[str] = ()
+    """Files that no snapshot covers, and that changed since."""
 
 
 class SessionWriter:
@@ -82,15 +86,23 @@ class SessionWriter:
         """What was done to branches so far."""
         self.warnings: list[str] = []
         """What a user should know of the branches."""
+        self.stamp_uncovered: Callable[[], bytes] | None = None
+        """Looks at the files that the present snapshot does not cover, the first time that it is called."""
 
     # Events
 
     def add(
-        self, event: Event, skipped: Skipped = (), changes: Iterable[Change] = (), intent: int | None = None
+        self,
+        event: Event,
+        skipped: Skipped = (),
+        changes: Iterable[Change] = (),
+        intent: int | None = None,
+        *,
+        unprotected: Sequence[str] = (),
     ) -> Event:
         """Add what happened, what the snapshot left out, and what changed; the session stands elsewhere then.
 
-        With an `intent`, this is when that is committed.
+        With an `intent`, this is when that is committed. `unprotected` changed too, and is not covered.
         """
         happened = replace(
             event,
@@ -98,8 +110,11 @@ class SessionWriter:
             time_ms=self.time_ms,
             position=fold(self.session.position, event),
             skips=event.skips or self.journal.add_skips(skipped),
+            unprotected=self.journal.add_skips([(path, "") for path in unprotected]),
         )
         added = self.journal.add_event(happened, intent=intent)
+        if self.stamp_uncovered is not None and event.kind not in (STEP, STEP_END):
+            self.journal.keep_stamps(added.session, self.stamp_uncovered())
         self.journal.add_changes(added.number, changes)
         self.session.position, self.session.last_event = added.position, added
         return added
@@ -172,9 +187,10 @@ class SessionWriter:
         until = None if last_step is None else self.journal.tree(last_step.after)
         own = changes_since(self.journal.tree(begin.before), until)
         own = own if paths is None else _attribute(own, paths)
+        unprotected = self.list_unprotected(own, paths)
         own = self.without_acts(own, begin.number, BEYOND if last_step is None else last_step.number)
         steps = [self.prepare_step_ending(row, step, changes_since) for step in events.open_steps(row.number)]
-        return Ending(row, begin, own, steps, last_step)
+        return Ending(row, begin, own, steps, last_step, unprotected)
 
     def prepare_step_ending(self, row: MessageRow, begin: Event, changes_since: ChangesSince) -> Ending:
         """Work out what a step that is open changed."""
@@ -215,7 +231,8 @@ class SessionWriter:
             git_head=git_head if last_step is None else None,
             skips=None if last_step is None else last_step.skips,
         )
-        return self.add(end, skipped if last_step is None else (), ending.changes)
+        own = () if last_step is not None else skipped
+        return self.add(end, own, ending.changes, unprotected=ending.unprotected)
 
     def warn_of_inferred(self, ending: Ending) -> None:
         """Warn that nobody said that a message was over."""
@@ -224,6 +241,23 @@ class SessionWriter:
         else:
             consequence = "it ends here, and undoing it may also undo edits you made meanwhile"
         self.warnings.append(f"message {ending.row.id!r} was never ended: {consequence}")
+
+    def list_unprotected(
+        self, changes: Iterable[Change] = (), paths: Collection[RelPath] | None = None
+    ) -> list[str]:
+        """List the uncovered files that changed since the session last looked, sorted; at `paths` only.
+
+        What other rules cover by now, or covered then, is among the `changes`: it did not change by itself.
+        """
+        before = None if self.session.number is None else self.journal.stamps(self.session.number)
+        if before is None or self.stamp_uncovered is None:
+            return []
+        covered = {change.path for change in changes if is_file(change.old) or is_file(change.new)}
+        return [
+            to_text(path)
+            for path in list_stamped(before, self.stamp_uncovered())
+            if path not in covered and (paths is None or is_among(path, paths))
+        ]
 
     # Branches
 

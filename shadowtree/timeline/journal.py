@@ -19,6 +19,7 @@ from shadowtree.timeline.database import BEYOND, Database, RowsStamp
 from shadowtree.timeline.pack_rows import PackRows
 from shadowtree.timeline.removal import PurgeRows, RetentionRows
 from shadowtree.timeline.schema import (
+    BEGIN,
     BRANCHES,
     CHANGE_COUNTS,
     CHANGES,
@@ -36,6 +37,7 @@ from shadowtree.timeline.schema import (
     PURGED,
     SESSIONS,
     SKIPS,
+    STAMPS,
     TREES,
     WITH_CHANGES,
     BranchChange,
@@ -323,6 +325,11 @@ class Journal:
         condition = "WHERE session = ? AND number > ? ORDER BY number"
         return self._db.read(decode_event, f"{EVENTS.select} {condition}", session, number)
 
+    def updates_after(self, number: int) -> list[Event]:
+        """Give how messages began and ended, and the acts, after an event, in all sessions, oldest first."""
+        condition = f"WHERE number > ? AND (kind = '{BEGIN}' OR {WITH_CHANGES}) ORDER BY number"
+        return self._db.read(decode_event, f"{EVENTS.select} {condition}", number)
+
     def events_of(self, messages: Sequence[int]) -> list[Event]:
         """Give how messages and their steps began and ended, oldest first."""
         rows = self._db.rows_of(f"{EVENTS.select} WHERE {OF_MESSAGE} AND message IN", messages)
@@ -411,6 +418,24 @@ class Journal:
         digest, content = encode_skips(pairs)
         known = self._db.rows("SELECT number FROM skips WHERE digest = ?", digest)
         return known[0][0] if known else self._db.add(SKIPS, digest, content)
+
+    def events_unprotected_at(self, path: str) -> list[Event]:
+        """Give the ends of messages during which a file changed that no snapshot covered, oldest first."""
+        lists = self._db.rows("SELECT DISTINCT unprotected FROM events WHERE unprotected IS NOT NULL")
+        numbers = [number for (number,) in lists if any(path == each for each, _ in self.skips(number))]
+        rows = self._db.rows_of(f"{EVENTS.select} WHERE unprotected IN", numbers)
+        return self._db.decode(decode_event, rows, order=lambda event: event.number)
+
+    def stamps(self, session: int) -> bytes | None:
+        """Give the stamps of files that no snapshot covers, as a session last saw them."""
+        row = self._db.find(STAMPS.decode, f"{STAMPS.select} WHERE session = ?", session)
+        return None if row is None else bytes(row[1])
+
+    def keep_stamps(self, session: int, stamps: bytes) -> None:
+        """Keep such stamps in place of those that a session saw before, if they are others."""
+        if stamps != self.stamps(session):
+            insert = STAMPS.insert.replace("INSERT", "INSERT OR REPLACE", 1)
+            self._db.execute(insert, *STAMPS.encode((session, stamps)))
 
     # Branches
 

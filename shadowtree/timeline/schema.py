@@ -170,6 +170,8 @@ class Event:
     """The message of which an act reverted only some paths, or one step."""
     branches: tuple[BranchChange, ...] = ()
     """What an act did to the branches, so that reversing it can restore them."""
+    unprotected: int | None = None
+    """Of an end: where the journal keeps which files changed that no snapshot covers."""
 
 
 @frozen
@@ -286,7 +288,8 @@ EVENTS = Table(
     "number key, session number!, kind word!, time number!, head number, tip number, open number, "
     "out bytes, message number, step text, before_tree number, after_tree number, "
     "since number, inferred flag!, git_head text, takes_back number, skips number, meta text, "
-    "forgotten number, part_of number, branches bytes, intent number, change_count number",
+    "forgotten number, part_of number, branches bytes, unprotected number, intent number, "
+    "change_count number",
 )
 CHANGES = Table(
     "changes",
@@ -303,6 +306,8 @@ BRANCHES = Table(
 INTENTS = Table("intents", "number counted, content bytes!")
 """Rows are removed when they are done with, and no number is given again: an old event must not make a new
 intent look committed."""
+STAMPS = Table("stamps", "session key, content bytes!")
+"""By session, how the files were that no snapshot covers when a message last began or ended."""
 PINS = Table("pins", "message key, time number!")
 PURGED = Table("purged", "number key, path bytes, blob bytes, time number!, done number")
 PACKS = Table(
@@ -313,7 +318,7 @@ PACKS = Table(
 )
 """Packs on their way: what is left to do with the files of each. Rows are removed when they are done with."""
 
-SEALED = (TREES, SESSIONS, MESSAGES, EVENTS, CHANGES, BRANCHES, INTENTS, PINS, PURGED)
+SEALED = (TREES, SESSIONS, MESSAGES, EVENTS, CHANGES, BRANCHES, INTENTS, STAMPS, PINS, PURGED)
 TABLES = (*SEALED, SKIPS, PACKS)
 WITHOUT_GAPS = (TREES, SESSIONS, MESSAGES, EVENTS, SKIPS)
 """The tables of which no row is ever removed: their numbers count up from 1."""
@@ -390,17 +395,17 @@ def event_values(event: Event, intent: int | None) -> list[object]:
     position = stands.head, stands.tip, stands.open, out or None
     what = event.message, event.step, event.before, event.after, event.since
     rest = event.is_inferred, event.git_head, event.takes_back, event.skips, event.meta, event.forgotten_ms
-    acted = event.part_of, encode_branch_changes(event.branches)
+    acted = event.part_of, encode_branch_changes(event.branches), event.unprotected
     return [event.session, event.kind, event.time_ms, *position, *what, *rest, *acted, intent]
 
 
 def decode_event(row: Any) -> Event:  # Any: a row of SQLite
     """Make an event of a row of `EVENTS`."""
-    columns = EVENTS.decode(row)
-    number, session, kind, time_ms, head, tip, open_, out, *rest, branches, _, _ = columns
+    *columns, branches, unprotected, _, _ = EVENTS.decode(row)
+    number, session, kind, time_ms, head, tip, open_, out, *rest = columns
     pairs = () if out is None else (pair.split(b":") for pair in out.split(b","))
     taken = tuple(TakenOut(int(message), int(newest)) for message, newest in pairs)
-    rest.append(() if branches is None else _decode_branch_changes(branches))
+    rest += [() if branches is None else _decode_branch_changes(branches), unprotected]
     return Event(number, session, kind, time_ms, Position(head, tip, open_, taken), *rest)
 
 

@@ -203,6 +203,7 @@ class Session:
                 parent=None if row.parent is None else self.find(row.parent).id,
                 is_out=self.position.is_out(row.number),
                 is_pinned=row.number in pins,
+                unprotected=self._read_unprotected(end),
             )
             found.append(message)
         return found
@@ -268,6 +269,17 @@ class Session:
         reasons = {} if event.skips is None else dict(self.journal.skips(event.skips))
         reasons.update((skipped.path, skipped.reason) for skipped in patch.skipped)
         return [Skipped(path, reasons[path]) for path in sorted(reasons)]
+
+    def _read_unprotected(self, end: Event | None) -> list[str]:
+        """List the files that changed until a message ended and that no snapshot covers."""
+        if end is None or end.unprotected is None:
+            return []
+        return [path for path, _ in self.journal.skips(end.unprotected)]
+
+    def unprotected_of(self, messages: Sequence[int]) -> set[str]:
+        """Name the files that changed during some messages and that no snapshot covers."""
+        ends = MessageEvents(self.journal.events_of(messages)).ends.values()
+        return {path for end in ends for path in self._read_unprotected(end)}
 
     def tree_id(self, number: int | None) -> str:
         """Give the id of the tree in a record that an event names."""

@@ -90,6 +90,7 @@ def test_the_json_of_an_entry(shadow: Shadow, worktree: Path) -> None:
         "old_blob": theirs["new_blob"],
         "new_blob": mine["new_blob"],
         "forgotten": False,
+        "unprotected": False,
     }
 
 

@@ -178,7 +178,7 @@ def test_status_gives_the_documented_json(terminal: Terminal, worktree: Path) ->
     assert found["worktree"] == str(worktree)
     assert list(found) == [
         "worktree", "store", "session", "head", "open", "undone", "changed", "ignored", "watching", "skipped",
-        "outside", "warnings",
+        "outside", "unprotected", "warnings",
     ]  # fmt: skip
     assert found["changed"] == 1
     assert found["session"] == "default"

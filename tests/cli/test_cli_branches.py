@@ -934,6 +934,7 @@ def test_blame_lists_who_changed_a_file(
 
     assert list(found[0]) == [
         "id", "session", "state", "branch", "text", "status", "time", "old_blob", "new_blob", "forgotten",
+        "unprotected",
     ]  # fmt: skip
     assert [entry["id"] for entry in found] == [None, "o1", "m3", "m2", "m1"]
     assert (found[0]["time"], found[0]["session"]) == (None, None)

@@ -14,6 +14,7 @@ from shadowtree.cli.format import cut, describe_age, measure, shorten_ids
 from shadowtree.cli.times import describe_time
 from shadowtree.cli.views.log import render_log, render_message
 from tests.support.terminal import Terminal
+from tests.support.trees import make_tree
 from tests.support.values import NOW_MS, make_message
 
 
@@ -220,7 +221,7 @@ def test_begin_and_end_give_the_documented_json(terminal: Terminal, project: Pat
 
     assert list(begun) == ["message", "session", "before", "skipped"]
     assert (begun["message"], begun["session"], begun["skipped"]) == ("msg_1", "default", [])
-    assert list(ended) == ["message", "session", "before", "after", "files", "skipped"]
+    assert list(ended) == ["message", "session", "before", "after", "files", "skipped", "unprotected"]
     assert ended["before"] == begun["before"]
     assert ended["after"] == terminal.run("track").strip()
     assert ended["files"] == [{"path": "c.txt", "status": "added"}]
@@ -242,7 +243,7 @@ def test_snapshot_takes_what_changed_since_the_last_record(terminal: Terminal, p
 
     found = terminal.run_json("snapshot", "msg_2", "-m", "remove a")
 
-    assert list(found) == ["message", "session", "before", "after", "files", "skipped"]
+    assert list(found) == ["message", "session", "before", "after", "files", "skipped", "unprotected"]
     assert found["files"] == [{"path": "a.txt", "status": "deleted"}]
 
 
@@ -518,3 +519,40 @@ def _record(terminal: Terminal, project: Path, messages: int) -> None:
         terminal.run("begin", f"msg_{number}", "-m", f"do {number}")
         (project / "a.txt").write_text(f"work {number}\n")
         terminal.run("end", f"msg_{number}")
+
+
+# What is not protected
+
+
+def test_a_file_that_is_not_protected_is_told_where_it_matters(terminal: Terminal, project: Path) -> None:
+    """First hour, B6."""
+    make_tree(project, {".gitignore": ".env\n", ".env": "S=1"})
+    terminal.run("begin", "m1")
+    (project / ".env").write_text("S=22")
+
+    assert terminal.run_json("end")["unprotected"] == [".env"]
+    blamed = terminal.run("blame", ".env")
+    assert "Nobody" not in blamed
+    assert ".env is not protected: an ignore rule leaves it out\n" in blamed
+    assert "m1  not protected" in blamed
+    for words in (["show", "m1"], ["blame", ".env"], ["undo", "--dry-run"], ["undo"]):
+        assert "to protect it: shadowtree protect .env\n" in terminal.run(*words)
+    assert "1 unprotected" in terminal.run("log")
+    assert terminal.run_json("log")[0]["unprotected"] == [".env"]
+    assert terminal.run_json("redo")["unprotected"] == [".env"]
+
+
+def test_protect_says_what_it_writes_first(terminal: Terminal, project: Path) -> None:
+    make_tree(project, {".gitignore": ".env\n", ".env": "S=1", "sub": {".env": "S=1"}})
+    terminal.run("wrap")
+
+    assert terminal.run("protect", "--dry-run", ".env") == "Would add to .shadowtreeignore: !/.env\n"
+    assert terminal.run("protect", "sub/.env") == "sub/.env will be protected from the next snapshot on\n"
+    assert f"adding !/sub/.env to {project}/.shadowtreeignore" in terminal.err
+    assert terminal.run("protect", "sub/.env", "typo") == (
+        "sub/.env is already protected\ntypo does not exist, nor is it ignored\n"
+    )
+    assert terminal.run_json("protect", ".env") == [
+        {"path": ".env", "rule": "!/.env", "exists": True, "dry_run": False}
+    ]
+    assert (project / ".shadowtreeignore").read_text() == "!/sub/.env\n!/.env\n"

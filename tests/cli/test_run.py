@@ -699,6 +699,7 @@ def test_with_json_the_document_is_alone_on_standard_output(project: Path) -> No
         "after": message.after,
         "files": [{"path": "a.txt", "status": "modified"}],
         "skipped": [],
+        "unprotected": [],
         "exit_code": 3,
         "undo": None,
     }

@@ -43,6 +43,7 @@ def tell_history(worktree: Path, store: Path) -> None:
         shadow.forget(keep_last=3)
         with shadow.message("m1", text=TEXT, role="user", meta={"a": "\ud83d", "b": {}}):
             (worktree / "a.txt").write_text("two\n")
+            (worktree / "x.log").write_text("not covered\n")
             with shadow.step("write", meta={"tool": "\ud83d"}):
                 make_tree(worktree, {"private": file("key", 0o600), "run.sh": executable("#!"), "empty": {}})
             with shadow.step("link"):

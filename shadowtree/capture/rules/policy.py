@@ -166,9 +166,7 @@ class Policy:
             return OWN_EXCLUDED, may_return
         if name in self.heavy or self.mode == HEAVY:
             path = join(self.path, name)
-            return HEAVY, may_return or any(
-                index.tracked.has_below(index.place_of(path)) for index in self.indexes
-            )
+            return HEAVY, may_return or self.tracks_below(path)
         if self.mode == EXCLUDED or git.verdict(name, True):
             # Looked into in any case: a repository in it would track files of its own.
             return EXCLUDED, True
@@ -192,6 +190,10 @@ class Policy:
                 paths = index.tracked.below(full) if is_directory else [full]
                 missing.update(path[start:] for path in paths if _would_leave_out(path[start:], below))
         return sorted(missing)
+
+    def tracks_below(self, path: RelPath) -> bool:
+        """Tell whether an index tracks anything below a directory, of which it is the policy above."""
+        return any(index.tracked.has_below(index.place_of(path)) for index in self.indexes)
 
     def is_tracked(self, name: bytes) -> bool:
         """Tell whether an index tracks a file in this directory."""

@@ -58,6 +58,8 @@ class RuleFiles:
         self._known_indexes = known
         self._root_rules: RootRules | None = None
         self._root_indexes: list[TrackedNames] = []
+        limit = settings.max_untracked_dir_files
+        self._limit_key = b"%d " % limit if limit else b""
         self.tombstones = surroundings.tombstones
         self.indexes: dict[bytes, IndexState] = {}
         """For each repository what is known of its index."""
@@ -106,7 +108,7 @@ class RuleFiles:
                 self._root_rules,
                 directory.ignore_text,
                 indexes=self._root_indexes,
-                purged_key=self.tombstones.key(),
+                purged_key=self._limit_key + self.tombstones.key(),
             )
         index = exclude_text = None
         if directory.has_repository:

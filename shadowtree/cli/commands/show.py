@@ -264,7 +264,9 @@ def blame(shared: Shared, path: str, by_line: bool) -> None:
         return
     with open_to_read(shared) as shadow:
         found = shadow.blame(absolute_path(path))
-    emit(found, render_blame(path, found, session=shared.session, now_ms=now_ms(), width=find_width()))
+        why = None if writes_json() else shadow.why_unprotected(absolute_path(path))
+    session, width = shared.session, find_width()
+    emit(found, render_blame(path, found, session=session, now_ms=now_ms(), width=width, why_unprotected=why))
 
 
 @command()

@@ -19,7 +19,15 @@ from shadowtree.cli.format import (
 from shadowtree.cli.output import can_show, paint
 from shadowtree.cli.times import describe_time
 from shadowtree.cli.views.graph import GraphLine, Point, draw_graph
-from shadowtree.cli.views.status import LETTERS, describe_diff, join_renames, list_skipped, render_diff
+from shadowtree.cli.views.status import (
+    LETTERS,
+    advise_protecting,
+    describe_diff,
+    join_renames,
+    list_skipped,
+    list_unprotected,
+    render_diff,
+)
 from shadowtree.results.messages import BlameEntry, Branch, FileDiff, Message, Step
 
 LineCount = tuple[int, int] | None
@@ -80,7 +88,7 @@ def render_log(
                 f"{state} {_describe_fork(lines_on)}".strip() if lines_on > 1 else state,
                 escape(names[message.id]),
                 first_line(message.text),
-                _describe_files(message) if is_narrow else _name_files(message),
+                _describe_all_files(message, is_narrow=is_narrow),
                 f"+{counted[0]}" if counted else "",
                 f"-{counted[1]}" if counted else "",
             )
@@ -141,6 +149,7 @@ def render_message(
         yield _describe_files(message) + " changed" if diffs else "Nothing changed"
     yield from _list_files(diffs)
     yield from list_skipped(message.skipped, "not protected")
+    yield from list_unprotected(message.unprotected)
     yield from list_steps(message.steps)
     if diffs and has_diff:
         yield ""
@@ -197,6 +206,12 @@ def _describe_states(message: Message) -> str:
 
 def _describe_files(message: Message) -> str:
     return "" if message.state == "open" else count(len(message.patch.files), "file")
+
+
+def _describe_all_files(message: Message, *, is_narrow: bool) -> str:
+    """Name or count the files of a message, and count those that changed and no undo brings back."""
+    files, left = _describe_files(message) if is_narrow else _name_files(message), len(message.unprotected)
+    return f"{files}, {left:,} unprotected" if left else files
 
 
 def _describe_circumstances(message: Message, now_ms: int) -> Iterator[str]:
@@ -272,11 +287,17 @@ def render_blame(
     session: str,
     now_ms: int,
     width: int | None = None,
+    why_unprotected: str | None = None,
 ) -> Iterator[str]:
-    """Give a row for each change of a path; sessions are named if there are others than `session`."""
-    if not entries:
+    """Give a row for each change of a path; sessions are named if there are others than `session`.
+
+    `why_unprotected`: why no snapshot covers it.
+    """
+    if why_unprotected is not None:
+        yield paint("yellow", f"{escape(path)} is not protected: {escape(why_unprotected)}")
+        yield f"    {advise_protecting([path])}"
+    elif not entries:
         yield f"Nobody has changed {escape(path)} since it was recorded first"
-        return
     sessions = {entry.message.session for entry in entries if entry.message is not None}
     rows = []
     for entry in entries:
@@ -288,10 +309,11 @@ def render_blame(
                 _name_author(entry),
                 escape(message.session) if message is not None and sessions - {session} else "",
                 _describe_place(message),
+                "not protected" if entry.is_unprotected else "",
                 "" if message is None else first_line(message.text),
             )
         )
-    for entry, line in zip(entries, join_rows(rows, "<><<<~", width=width), strict=True):
+    for entry, line in zip(entries, join_rows(rows, "<><<<<~", width=width), strict=True):
         if entry.message is not None and entry.message.state in ("undone", "archived"):
             yield paint("dim", line)
         else:

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from shadowtree.cli.format import LISTED, count, cut, escape, escape_line, list_first
 from shadowtree.cli.output import paint
-from shadowtree.cli.views.status import list_skipped, render_diff, summarise_skipped
+from shadowtree.cli.views.status import list_skipped, list_unprotected, render_diff, summarise_skipped
 from shadowtree.results.outcomes import ConflictingPath, Hunk, Outcome
 
 _VERBS = {
@@ -50,6 +50,7 @@ def render_outcome(
     yield from _list_paths(outcome)
     yield from _list_marked(outcome)
     yield from list_skipped(outcome.skipped, "left alone")
+    yield from list_unprotected(outcome.unprotected, is_act=True)
     if outcome.conflicts:
         yield paint("yellow", f"{count(len(outcome.conflicts), 'path')} in conflict:")
         yield from list_conflicts(outcome.conflicts, outcome.act)

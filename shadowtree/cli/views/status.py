@@ -37,6 +37,7 @@ def render_status(status: Status) -> Iterator[str]:
         are = "entry is" if status.ignored == 1 else "entries are"
         yield paint("yellow", f"{status.ignored:,} ignored {are} not protected")
     yield from list_skipped(status.skipped, "not protected")
+    yield from list_unprotected(status.unprotected, since=" since the last record")
     if not status.ignored and not status.skipped:
         yield "Nothing in it is left out"
     for warning in status.warnings:
@@ -92,6 +93,33 @@ def list_skipped(skipped: Sequence[Skipped], what: str) -> Iterator[str]:
     are = "is" if len(skipped) == 1 else "are"
     yield paint("yellow", f"{count(len(skipped), 'path')} {are} {what}:")
     yield from list_first(skipped, lambda each: f"  {escape(each.path)} ({escape(each.reason)})")
+
+
+def summarise_unprotected(paths: Sequence[str]) -> str:
+    """Say in one line which files changed and are not protected, and how to protect them."""
+    others = len(paths) - 1
+    what = f"{paths[0]} and {count(others, 'other file')}" if others else paths[0]
+    return f"{what} changed but {'are' if others else 'is'} not protected; {advise_protecting(paths)}"
+
+
+def list_unprotected(paths: Sequence[str], *, since: str = "", is_act: bool = False) -> Iterator[str]:
+    """List files that changed `since` something and are not protected, and how to protect them."""
+    if not paths:
+        return
+    are, stay = ("is", "stays as it is") if len(paths) == 1 else ("are", "stay as they are")
+    rest = f" and {stay}" if is_act else ""
+    yield paint("yellow", f"{count(len(paths), 'file')} changed{since} but {are} not protected{rest}:")
+    yield from list_first(paths, lambda path: f"  {escape(path)}")
+    yield f"    {advise_protecting(paths)}"
+
+
+def advise_protecting(paths: Sequence[str]) -> str:
+    """Name the command that protects files from now on."""
+    from shlex import quote
+
+    if len(paths) == 1:
+        return f"to protect it: shadowtree protect {quote(paths[0]) if paths[0].isprintable() else 'PATH'}"
+    return "to protect one of them: shadowtree protect PATH"
 
 
 def _list_changed(status: Status) -> Iterator[str]:
