@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from shadowtree.base.errors import (
     BroadWorktree,
+    ForeignStore,
     InvalidInput,
     Locked,
     NotWrapped,
@@ -21,16 +22,18 @@ from shadowtree.base.errors import (
     StoreFailed,
     UnsafePath,
     WorktreeFailed,
+    WorktreeMoved,
+    WorktreeReplaced,
 )
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from shadowtree.capture.capture import Site, refuse_full, refuse_too_big, scan_site
 from shadowtree.capture.open_store import OpenStore
-from shadowtree.capture.rules.sources import Surroundings
+from shadowtree.capture.rules.sources import Surroundings, find_inodes
 from shadowtree.capture.scan import Scan
 from shadowtree.config.settings import Config, Given
 from shadowtree.store import directory as stores
 from shadowtree.store.directory import StoreLayout, find_broadness, is_inside
-from shadowtree.store.identity import read_identity
+from shadowtree.store.identity import find_moved
 from shadowtree.store.lock import Lock
 from shadowtree.system import disk
 from shadowtree.system.user_dirs import Places
@@ -67,7 +70,13 @@ class Access:
         self._places = places
         self._allow_broad = allow_broad
         self.worktree = real_directory(worktree)
-        self.store = places.store_of(self.worktree, store)
+        self.store = self._place = places.store_of(self.worktree, store)
+        """Where the store is; it is not at its place while that is the one of a directory that was moved."""
+        self._is_given = places.given_store(store) is not None
+        self._bound_to: str | None = None
+        """Where the directory was when its store was made, if it was moved and nothing is recorded since."""
+        self.needs_store = False
+        """Whoever reads where nothing is recorded gets an error, and no empty answer."""
         around = stores.find_around(self.worktree)
         if around is None and is_inside(self.worktree, self.store):
             around = self.store
@@ -89,7 +98,13 @@ class Access:
 
     @property
     def is_wrapped(self) -> bool:
-        """Whether there is a store already."""
+        """Whether there is a store of this directory already."""
+        try:
+            self._find_store()
+        except NotWrapped:
+            return False
+        except ShadowError:
+            return True
         return stores.exists(self.store)
 
     @property
@@ -101,7 +116,7 @@ class Access:
     @property
     def site(self) -> Site:
         """What is captured, and under which settings."""
-        private = frozenset(_devices_and_inodes(self.store, self._places.stores or self.store))
+        private = find_inodes(self.store, self._places.stores or self.store)
         around = Surroundings(self._places.home, self._places.config_home, private)
         return Site(
             self.worktree,
@@ -136,7 +151,88 @@ class Access:
         """The time, in milliseconds since 1970."""
         return self.limits.clock_ns() // 1_000_000
 
+    # Finding
+
+    def _find_store(self) -> bool:
+        """Find the store of this very directory; True: it was made when the directory was elsewhere.
+
+        Raise NotWrapped if there is none. A store that is open is one that was found.
+        """
+        if self._opened is not None:
+            return self._bound_to is not None
+        self.store, self._bound_to = self._place, None
+        try:
+            self._open_layout()
+        except NotWrapped:
+            listed = [self.store] if self._is_given else stores.list_all(os.path.dirname(self.store))
+            moved = find_moved(self.worktree, listed)
+            if moved is None:
+                raise
+            if moved.doubt is not None:
+                where = self.worktree, moved.store, moved.worktree
+                raise WorktreeMoved(*where, moved.doubt, is_likely=moved.is_likely) from None
+            self.store, self._bound_to = moved.store, moved.worktree
+            if moved.worktree != self.worktree:
+                self._tell(f"this directory was moved here from {moved.worktree}; its history is kept")
+        return self._bound_to is not None
+
+    def _open_layout(self) -> StoreLayout:
+        """Check that the store may be trusted and belongs to this directory."""
+        try:
+            return stores.open_store(self.store, self.worktree, self._bound_to)
+        except WorktreeReplaced as error:
+            if self._is_given:
+                raise ForeignStore(self.worktree, self.store) from error
+            raise
+
+    def claim(self) -> None:
+        """Bind the store of a directory that was moved to where it is now, and put it at its place."""
+        self._doubt_moved()
+        if not self._find_store():
+            return
+        with Lock(StoreLayout(self.store).lock, self.settings.lock_timeout):
+            if not self._find_store():
+                return
+            stores.bind(self.store, self.worktree)
+            if self.store != self._place:
+                self._make_way()
+                stores.move(self.store, self._place)
+        self.store, self._bound_to = self._place, None
+
+    def _doubt_moved(self) -> None:
+        """Look again whether the directory was moved: another process may have bound its store meanwhile."""
+        if self._bound_to is not None:
+            self.close_store()
+
+    def _make_way(self) -> None:
+        """Keep the store of another directory, which used to be at this path, under another name."""
+        if not stores.exists(self._place):
+            return
+        with Lock(StoreLayout(self._place).lock, self.settings.lock_timeout):
+            if not stores.belongs_to(self._place, self.worktree):
+                aside = stores.set_aside(self._place)
+                self._tell(f"a directory that was here before has its history in {aside}")
+
+    def _tell(self, sentence: str) -> None:
+        if sentence not in self.recovered:
+            self.recovered.append(sentence)
+
     # Opening
+
+    def read_or(
+        self,
+        empty: Result,
+        look: Callable[Concatenate[OpenStore, Site, P], Result],
+        *args: P.args,
+        **named: P.kwargs,
+    ) -> Result:
+        """Do the same as `read`, and give what is `empty` where nothing is recorded."""
+        try:
+            return self.read(look, *args, **named)
+        except NotWrapped:
+            if self.needs_store:
+                raise
+            return empty
 
     def read(
         self,
@@ -170,17 +266,27 @@ class Access:
         Beside the open store and the site comes the scan of a worktree that was wrapped just now. If the body
         raises, what memory holds is dropped, and so is a store that was made for nothing.
         """
-        with self.mutex:
-            first_scan = self._wrap() if wraps and not self.is_wrapped else None
-            with self.locked() as opened:
-                try:
-                    yield opened, self.site, first_scan
-                except BaseException:
-                    self._drop(opened, is_new=first_scan is not None)
+        with self.mutex, ExitStack() as stack:
+            first_scan = None
+            try:
+                self.claim()
+                opened = stack.enter_context(self.locked())
+            except NotWrapped as error:
+                if not wraps:
                     raise
+                first_scan = self._wrap(error)
+                opened = stack.enter_context(self.locked())
+            try:
+                yield opened, self.site, first_scan
+            except BaseException:
+                self._drop(opened, is_new=first_scan is not None)
+                raise
 
-    def _wrap(self) -> Scan:
-        """Look at the worktree, refuse what is too much, and only then make the store."""
+    def _wrap(self, why: NotWrapped) -> Scan:
+        """Look at the worktree, refuse what is too much, and only then make the store; `why` it has none."""
+        if isinstance(why, ForeignStore) or (isinstance(why, WorktreeMoved) and why.is_likely):
+            raise why
+        self.close_store()
         self.settings = self.config.read()
         self._refuse_broad()
         site = self.site
@@ -190,11 +296,16 @@ class Access:
         while not os.path.isdir(existing):
             existing = os.path.dirname(existing)
         refuse_full(existing, scan.pending_bytes, self.settings)
+        if isinstance(why, WorktreeMoved):
+            self._tell(f"starting a new history; {why}")
+        self._make_way()
         stores.create(self.store, self.worktree, lambda layout: create_journal(layout.timeline))
         return scan
 
     def open(self) -> OpenStore:
         """Open the store to read; what was interrupted is made good first, unless it is still going on."""
+        self._doubt_moved()
+        self._find_store()
         self.settings = self.config.read()
         opened = self._open_store()
         if self.recovers and opened.has_to_recover():
@@ -214,7 +325,8 @@ class Access:
     def locked(self, timeout_s: float | None = None) -> Iterator[OpenStore]:
         """Hold the lock. What was interrupted is finished or taken back before anything else is done."""
         with self.mutex:
-            if not self.is_wrapped:
+            self._find_store()
+            if not stores.exists(self.store):
                 raise NotWrapped(self.worktree)
             self.settings = self.config.read()
             # Before the lock, which writes: nothing in another user's store may be touched.
@@ -234,7 +346,7 @@ class Access:
             try:
                 stack.enter_context(lock)
             except StoreFailed as error:
-                if not self.is_wrapped:
+                if not stores.exists(self.store):
                     raise NotWrapped(self.worktree) from error
                 raise
             yield lock.was_mine
@@ -249,18 +361,10 @@ class Access:
 
             self.recovered += recover(opened, self.site)
         if opened.journal.has_unfinished_purge():
-            self._finish_purge(opened)
+            from shadowtree.purge.purge import finish_interrupted
+            from shadowtree.retention.gc import sweep_all
 
-    def _finish_purge(self, opened: OpenStore) -> None:
-        from shadowtree.purge.purge import finish
-        from shadowtree.retention.gc import sweep_all
-
-        try:
-            finish(opened, sweep_all)
-            self.recovered.append("a purge that was interrupted is finished")
-        except ShadowError as error:
-            # What is purged is in no tree any more; who does something else may go on.
-            self.recovered.append(f"a purge is not finished yet: {error}")
+            self.recovered.append(finish_interrupted(opened, sweep_all))
 
     def tidy_before_close(self) -> None:
         """Repack for a moment, if this process leaves much of it to do and nobody else is at work."""
@@ -308,9 +412,10 @@ class Access:
             yield
 
     def require_store(self) -> None:
-        """Refuse where there is no store, or another directory's."""
-        if not self.is_wrapped:
-            raise NotWrapped(self.worktree)
+        """Refuse where there is no store, or another directory's; one of a moved directory is bound."""
+        # What is wrong with a store that cannot be opened is for a check to find.
+        with suppress(StoreDamaged, StoreFailed, UnsafePath):
+            self.claim()
         stores.refuse_another(self.store, self.worktree)
 
     def open_up(self, *, dry_run: bool) -> list[str]:
@@ -318,39 +423,24 @@ class Access:
         from shadowtree.store.files import open_up
 
         self.close_store()
-        if not self.is_wrapped:
-            raise NotWrapped(self.worktree)
+        self.require_store()
         mended: list[str] = []
         if not dry_run:
             disk.require_own(self.store)
             mended = list(open_up(self.store))
-        stores.refuse_another(self.store, self.worktree)
+            stores.refuse_another(self.store, self.worktree)
         return mended
 
     # The store as a whole
 
     def adopt(self) -> None:
         """Bind the store to the worktree, then move it; when interrupted, the same again finishes it."""
-        found, usual = self.store, self._places.usual_store(self.worktree)
-        is_usual_place = os.path.dirname(found) == os.path.dirname(usual)
-        if not stores.exists(found):
-            if not is_usual_place or not stores.belongs_to(usual, self.worktree):
-                raise InvalidInput(f"{found} is no store")
-            self.store = usual
-            return
         self.settings = self.config.read()
-        self._refuse_broad()
-        disk.require_private(found)
-        # One that cannot be read says nothing, and the user says whose the store is; a newer one is refused.
-        with suppress(StoreDamaged):
-            read_identity(found)
-        with Lock(StoreLayout(found).lock, self.settings.lock_timeout):
-            if is_usual_place and found != usual and stores.exists(usual):
-                raise InvalidInput(f"{self.worktree} has a store already: {usual}")
-            stores.bind(found, self.worktree)
-            if is_usual_place and found != usual:
-                stores.move(found, usual)
-                self.store = usual
+        if stores.exists(self.store):
+            self._refuse_broad()
+        usual, timeout_s = self._places.usual_store(self.worktree), self.settings.lock_timeout
+        self.store = self._place = stores.adopt(self.store, self.worktree, usual, timeout_s)
+        self._is_given = self.store != usual
 
     def destroy(self) -> int:
         """Remove the store whole, and tell how much that frees; what was interrupted is made good first."""
@@ -393,7 +483,7 @@ class Access:
 
     def _open_store(self) -> OpenStore:
         """Open the store, or make sure that the one that is open still belongs to this worktree."""
-        layout = stores.open_store(self.store, self.worktree)
+        layout = self._open_layout()
         if self._opened is not None and not self._opened.is_current():
             self._opened.close()
             self._opened = None
@@ -424,12 +514,3 @@ def refuse_no_store(path: str | os.PathLike[str]) -> None:
     if os.path.lexists(path) and not stores.exists(os.path.realpath(path)):
         raise InvalidInput(f"{os.fspath(path)} is no store")
 
-
-def _devices_and_inodes(*paths: str) -> Iterator[tuple[int, int]]:
-    """Tell directories apart from others, whatever names lead to them; one that is not there is left out."""
-    for path in paths:
-        try:
-            status = os.stat(path)
-        except OSError:
-            continue
-        yield status.st_dev, status.st_ino

@@ -4,7 +4,9 @@
     ├── InvalidInput          the caller: an argument that cannot be meant
     │   └── DuplicateMessage
     ├── NotWrapped            the caller: no store belongs to this directory
+    │   ├── WorktreeMoved         a store may belong to it, and nobody can prove it
     │   └── WorktreeReplaced      the store belongs to a directory that was here before
+    │       └── ForeignStore          it is the one that the caller named
     ├── UnknownName           the caller: a name that the store does not know
     │   ├── UnknownMessage
     │   │   ├── AmbiguousMessage  several messages could be meant
@@ -101,12 +103,27 @@ class NotWrapped(ShadowError):
         super().__init__(f"{worktree} is not wrapped: {why}")
 
 
+class WorktreeMoved(NotWrapped):
+    """This may be a directory that was moved, but nobody can prove it."""
+
+    def __init__(self, worktree: str, store: str, moved_from: str, why: str, *, is_likely: bool) -> None:
+        self.store = store
+        self.moved_from = moved_from
+        self.is_likely = is_likely
+        """It is the same directory, and only the rest of the proof is missing."""
+        super().__init__(worktree, f"it may be {moved_from}, moved here, but {why}")
+
+
 class WorktreeReplaced(NotWrapped):
     """The store at hand was made for a directory that used to be at this path."""
 
     def __init__(self, worktree: str, store: str) -> None:
         self.store = store
-        super().__init__(worktree, f"it is not the directory that the store {store} was made for")
+        super().__init__(worktree, f"nothing is recorded for it; the store {store} is another directory's")
+
+
+class ForeignStore(WorktreeReplaced):
+    """The store that the caller named belongs to another directory."""
 
 
 class UnknownName(ShadowError):

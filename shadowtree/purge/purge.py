@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 
-from shadowtree.base.errors import NotConfirmed, StoreDamaged, StoreFailed, UnknownName
+from shadowtree.base.errors import NotConfirmed, ShadowError, StoreDamaged, StoreFailed, UnknownName
 from shadowtree.base.frozen import replace
 from shadowtree.base.paths import to_text
 from shadowtree.capture.open_store import OpenStore
@@ -196,6 +196,16 @@ def finish(opened: OpenStore, sweep: Sweep) -> tuple[int, int]:
     opened.cache.wipe()
     opened.journal.purges.finish()
     return swept
+
+
+def finish_interrupted(opened: OpenStore, sweep: Sweep) -> str:
+    """Finish a purge that was interrupted, and say whether that was possible."""
+    try:
+        finish(opened, sweep)
+    except ShadowError as error:
+        # What is purged is in no tree any more; who does something else may go on.
+        return f"a purge is not finished yet: {error}"
+    return "a purge that was interrupted is finished"
 
 
 def _require_nothing_left(opened: OpenStore) -> None:
