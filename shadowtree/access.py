@@ -12,7 +12,6 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from shadowtree.base.errors import (
     BroadWorktree,
-    ForeignStore,
     InvalidInput,
     Locked,
     NotWrapped,
@@ -22,18 +21,16 @@ from shadowtree.base.errors import (
     StoreFailed,
     UnsafePath,
     WorktreeFailed,
-    WorktreeMoved,
-    WorktreeReplaced,
 )
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from shadowtree.capture.capture import Site, refuse_full, refuse_too_big, scan_site
 from shadowtree.capture.open_store import OpenStore
+from shadowtree.capture.place import Place
 from shadowtree.capture.rules.sources import Surroundings, find_inodes
 from shadowtree.capture.scan import Scan
 from shadowtree.config.settings import Config, Given
 from shadowtree.store import directory as stores
 from shadowtree.store.directory import StoreLayout, find_broadness, is_inside
-from shadowtree.store.identity import find_moved
 from shadowtree.store.lock import Lock
 from shadowtree.system import disk
 from shadowtree.system.user_dirs import Places
@@ -42,11 +39,18 @@ from shadowtree.timeline.database import create_journal
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Concatenate, ParamSpec, TypeVar
+    from typing import Concatenate, ParamSpec, TypedDict, TypeVar
 
     from shadowtree.store.git_format import PackBytes
     from shadowtree.store.repo import ShadowRepo
     from shadowtree.watching.watch import Watch
+
+    class AdoptOptions(TypedDict, total=False):
+        """What a caller gives beside a worktree and the store that it adopts."""
+
+        session: str
+        settings: Given
+        allow_broad: bool
 
     P = ParamSpec("P")
     Result = TypeVar("Result")
@@ -70,11 +74,9 @@ class Access:
         self._places = places
         self._allow_broad = allow_broad
         self.worktree = real_directory(worktree)
-        self.store = self._place = places.store_of(self.worktree, store)
-        """Where the store is; it is not at its place while that is the one of a directory that was moved."""
-        self._is_given = places.given_store(store) is not None
-        self._bound_to: str | None = None
-        """Where the directory was when its store was made, if it was moved and nothing is recorded since."""
+        self.recovered: list[str] = []
+        """What was made good or noticed on the way, a sentence each."""
+        self.place = Place(self.worktree, store, places, self.recovered)
         self.needs_store = False
         """Whoever reads where nothing is recorded gets an error, and no empty answer."""
         around = stores.find_around(self.worktree)
@@ -91,21 +93,29 @@ class Access:
         self._signature = os.urandom(8).hex()
         self.recovers = True
         """Whoever reads makes good first what was interrupted."""
-        self.recovered: list[str] = []
-        """What was interrupted and has been finished or taken back, a sentence each."""
         self.has_idle_time = False
         """Whether somebody tidies when nobody wants anything."""
+
+    @property
+    def store(self) -> str:
+        """Where the store is, or would be."""
+        return self.place.store
 
     @property
     def is_wrapped(self) -> bool:
         """Whether there is a store of this directory already."""
         try:
-            self._find_store()
+            self.find_store()
         except NotWrapped:
             return False
         except ShadowError:
             return True
         return stores.exists(self.store)
+
+    @property
+    def lacks_store(self) -> bool:
+        """Whether nothing is recorded, and whoever reads that is to be told so by an empty answer."""
+        return not self.needs_store and not self.is_wrapped
 
     @property
     def stores(self) -> str | None:
@@ -151,86 +161,36 @@ class Access:
         """The time, in milliseconds since 1970."""
         return self.limits.clock_ns() // 1_000_000
 
-    # Finding
+    # Opening
 
-    def _find_store(self) -> bool:
-        """Find the store of this very directory; True: it was made when the directory was elsewhere.
+    def find_store(self) -> None:
+        """Find the store of this very directory; raise NotWrapped if there is none.
 
-        Raise NotWrapped if there is none. A store that is open is one that was found.
+        One that is open was found, unless it is that of a moved directory: another process may have bound it.
         """
-        if self._opened is not None:
-            return self._bound_to is not None
-        self.store, self._bound_to = self._place, None
-        try:
-            self._open_layout()
-        except NotWrapped:
-            listed = [self.store] if self._is_given else stores.list_all(os.path.dirname(self.store))
-            moved = find_moved(self.worktree, listed)
-            if moved is None:
-                raise
-            if moved.doubt is not None:
-                where = self.worktree, moved.store, moved.worktree
-                raise WorktreeMoved(*where, moved.doubt, is_likely=moved.is_likely) from None
-            self.store, self._bound_to = moved.store, moved.worktree
-            if moved.worktree != self.worktree:
-                self._tell(f"this directory was moved here from {moved.worktree}; its history is kept")
-        return self._bound_to is not None
-
-    def _open_layout(self) -> StoreLayout:
-        """Check that the store may be trusted and belongs to this directory."""
-        try:
-            return stores.open_store(self.store, self.worktree, self._bound_to)
-        except WorktreeReplaced as error:
-            if self._is_given:
-                raise ForeignStore(self.worktree, self.store) from error
-            raise
+        if self._opened is None:
+            self.place.find()
 
     def claim(self) -> None:
-        """Bind the store of a directory that was moved to where it is now, and put it at its place."""
-        self._doubt_moved()
-        if not self._find_store():
-            return
-        with Lock(StoreLayout(self.store).lock, self.settings.lock_timeout):
-            if not self._find_store():
-                return
-            stores.bind(self.store, self.worktree)
-            if self.store != self._place:
-                self._make_way()
-                stores.move(self.store, self._place)
-        self.store, self._bound_to = self._place, None
-
-    def _doubt_moved(self) -> None:
-        """Look again whether the directory was moved: another process may have bound its store meanwhile."""
-        if self._bound_to is not None:
+        """Bind the store of a directory that was moved to where it is now."""
+        if not self.place.is_settled:
             self.close_store()
-
-    def _make_way(self) -> None:
-        """Keep the store of another directory, which used to be at this path, under another name."""
-        if not stores.exists(self._place):
-            return
-        with Lock(StoreLayout(self._place).lock, self.settings.lock_timeout):
-            if not stores.belongs_to(self._place, self.worktree):
-                aside = stores.set_aside(self._place)
-                self._tell(f"a directory that was here before has its history in {aside}")
-
-    def _tell(self, sentence: str) -> None:
-        if sentence not in self.recovered:
-            self.recovered.append(sentence)
-
-    # Opening
+        self.find_store()
+        if not self.place.is_settled:
+            self.place.settle(self.settings.lock_timeout)
 
     def read_or(
         self,
-        empty: Result,
+        empty: Result | None,
         look: Callable[Concatenate[OpenStore, Site, P], Result],
         *args: P.args,
         **named: P.kwargs,
     ) -> Result:
-        """Do the same as `read`, and give what is `empty` where nothing is recorded."""
+        """Do the same as `read`, and give what is `empty`, if anything, where nothing is recorded."""
         try:
             return self.read(look, *args, **named)
         except NotWrapped:
-            if self.needs_store:
+            if self.needs_store or empty is None:
                 raise
             return empty
 
@@ -284,8 +244,7 @@ class Access:
 
     def _wrap(self, why: NotWrapped) -> Scan:
         """Look at the worktree, refuse what is too much, and only then make the store; `why` it has none."""
-        if isinstance(why, ForeignStore) or (isinstance(why, WorktreeMoved) and why.is_likely):
-            raise why
+        self.place.require_free(why)
         self.close_store()
         self.settings = self.config.read()
         self._refuse_broad()
@@ -296,16 +255,15 @@ class Access:
         while not os.path.isdir(existing):
             existing = os.path.dirname(existing)
         refuse_full(existing, scan.pending_bytes, self.settings)
-        if isinstance(why, WorktreeMoved):
-            self._tell(f"starting a new history; {why}")
-        self._make_way()
+        self.place.make_way(self.settings.lock_timeout)
         stores.create(self.store, self.worktree, lambda layout: create_journal(layout.timeline))
         return scan
 
     def open(self) -> OpenStore:
         """Open the store to read; what was interrupted is made good first, unless it is still going on."""
-        self._doubt_moved()
-        self._find_store()
+        if not self.place.is_settled:
+            self.close_store()
+        self.find_store()
         self.settings = self.config.read()
         opened = self._open_store()
         if self.recovers and opened.has_to_recover():
@@ -325,7 +283,7 @@ class Access:
     def locked(self, timeout_s: float | None = None) -> Iterator[OpenStore]:
         """Hold the lock. What was interrupted is finished or taken back before anything else is done."""
         with self.mutex:
-            self._find_store()
+            self.find_store()
             if not stores.exists(self.store):
                 raise NotWrapped(self.worktree)
             self.settings = self.config.read()
@@ -438,9 +396,7 @@ class Access:
         self.settings = self.config.read()
         if stores.exists(self.store):
             self._refuse_broad()
-        usual, timeout_s = self._places.usual_store(self.worktree), self.settings.lock_timeout
-        self.store = self._place = stores.adopt(self.store, self.worktree, usual, timeout_s)
-        self._is_given = self.store != usual
+        self.place.adopt(self.settings.lock_timeout)
 
     def destroy(self) -> int:
         """Remove the store whole, and tell how much that frees; what was interrupted is made good first."""
@@ -483,7 +439,7 @@ class Access:
 
     def _open_store(self) -> OpenStore:
         """Open the store, or make sure that the one that is open still belongs to this worktree."""
-        layout = self._open_layout()
+        layout = self.place.check()
         if self._opened is not None and not self._opened.is_current():
             self._opened.close()
             self._opened = None
@@ -513,4 +469,3 @@ def refuse_no_store(path: str | os.PathLike[str]) -> None:
     """Refuse what is there and is no store; one that is not there may have been moved already."""
     if os.path.lexists(path) and not stores.exists(os.path.realpath(path)):
         raise InvalidInput(f"{os.fspath(path)} is no store")
-

@@ -2,6 +2,7 @@
 
     ShadowError
     ├── InvalidInput          the caller: an argument that cannot be meant
+    │   ├── AmbiguousSession      several sessions could be meant
     │   └── DuplicateMessage
     ├── NotWrapped            the caller: no store belongs to this directory
     │   ├── WorktreeMoved         a store may belong to it, and nobody can prove it
@@ -37,7 +38,7 @@ belong to the front ends.
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,6 +85,18 @@ class ShadowError(Exception):
 
 class InvalidInput(ShadowError, ValueError):
     """An argument that cannot be meant."""
+
+
+class AmbiguousSession(InvalidInput):
+    """No session was named, one recorded last, and others have an open message."""
+
+    def __init__(self, session: str, others: Mapping[str, str]) -> None:
+        self.session = str(session)
+        """The one that recorded last."""
+        self.others = dict(others)
+        """The others, each with its open message."""
+        named = ", ".join(f"{name!r} has the open message {id!r}" for name, id in self.others.items())
+        super().__init__(f"which session? {self.session!r} recorded last, and {named}")
 
 
 class DuplicateMessage(InvalidInput):

@@ -16,13 +16,22 @@ from shadowtree.capture.recorded_tree import (
     list_changes,
     open_recorded,
 )
-from shadowtree.results.messages import Branch, ChangedPath, FileDiff, Message, Patch, Status, make_patch
+from shadowtree.results.messages import (
+    Branch,
+    ChangedPath,
+    FileDiff,
+    Message,
+    Patch,
+    SessionEntry,
+    Status,
+    make_patch,
+)
 from shadowtree.store.objects import Objects
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import last_finished, redoable_messages
 from shadowtree.timeline.resolve import resolve_message, resolve_tree
 from shadowtree.timeline.schema import TreeRecord
-from shadowtree.timeline.session import NOBODY, Session
+from shadowtree.timeline.session import NOBODY, LastSession, Session
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,7 +80,7 @@ def read_status(opened: OpenStore, site: Site, session_name: str, warn: Warn) ->
     return Status(
         worktree=site.worktree,
         store=opened.layout.store,
-        session=session_name,
+        session=session.name,
         head=None if head is None else head.id,
         open=None if session.open is None else session.open.id,
         undone=[row.id for row in redoable_messages(session.position, session.find)],
@@ -118,6 +127,34 @@ def diff_message(opened: OpenStore, site: Site, message: Message) -> list[FileDi
     except StoreDamaged:
         resolve_message(Session(opened.journal, message.session), message.id)
         raise
+
+
+def find_last_session(opened: OpenStore, site: Site) -> LastSession:
+    """Name the session that recorded last; `default` if none did."""
+    last = opened.journal.last_recorded()
+    return LastSession("default" if last is None else opened.journal.session_names()[last.session])
+
+
+def list_sessions(opened: OpenStore, site: Site) -> list[SessionEntry]:
+    """List the sessions of which a message is left, the one that recorded last at the end."""
+    journal = opened.journal
+    counts, names = journal.retention.count_messages(), journal.live_sessions()
+    found = []
+    for number in counts.keys() & names.keys():
+        session, event = Session(journal, names[number]), journal.last_of_messages(number)
+        (newest,) = session.read_messages(journal.last_messages(number, 1))
+        head = last_finished(session.position, session.find)
+        agent = (newest.meta or {}).get("agent")
+        entry = SessionEntry(
+            id=session.name,
+            messages=counts[number],
+            head=None if head is None else head.id,
+            time_ms=newest.time_ms if event is None else event.time_ms,
+            agent=agent if isinstance(agent, str) else None,
+            open=None if session.open is None else session.open.id,
+        )
+        found.append((0 if event is None else event.number, entry))
+    return [entry for _, entry in sorted(found, key=lambda pair: pair[0])]
 
 
 def list_branches(opened: OpenStore, site: Site, session: str) -> list[Branch]:

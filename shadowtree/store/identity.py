@@ -66,7 +66,6 @@ class Identity:
         same_generation = None in (self.generation, other.generation) or self.generation == other.generation
         return self.inode == other.inode and same_generation
 
-
     def is_at(self, worktree: str) -> bool:
         """Tell whether it is the directory at this path, as far as inodes can tell."""
         # Loads more than other commands need.

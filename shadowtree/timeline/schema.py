@@ -271,7 +271,8 @@ TREES = Table(
     "trees",
     "number key, tree bytes!, facts bytes!, also bytes!, files number!, time number!, forgotten number",
 )
-SESSIONS = Table("sessions", "number key, name text!", "UNIQUE (name)")
+SESSIONS = Table("sessions", "number key, name text!, forgotten number")
+"""One that was dropped keeps its row; another may have its name by then."""
 MESSAGES = Table(
     "messages",
     "number key, session number!, ordinal number!, id text!, role text, text text!, meta text, "
@@ -302,7 +303,8 @@ INTENTS = Table("intents", "number counted, content bytes!")
 """Rows are removed when they are done with, and no number is given again: an old event must not make a new
 intent look committed."""
 PINS = Table("pins", "message key, time number!")
-PURGED = Table("purged", "number key, path bytes, blob bytes, time number!, done number")
+PURGED = Table("purged", "number key, path bytes, blob bytes, time number!, done number, stays number")
+"""With `stays` it is no tombstone: what the path held is still at others, until it is to go everywhere."""
 PACKS = Table(
     "packs",
     "number key, name word!, state word!, boot word!, temporary word, versions bytes!, pack bytes, "
@@ -332,6 +334,7 @@ IS_LIVE = "forgotten IS NULL"
 SCHEMA = f"""
 {"".join(table.create for table in TABLES)}
 CREATE INDEX trees_by_id ON trees (tree);
+CREATE UNIQUE INDEX sessions_by_name ON sessions (name) WHERE {IS_LIVE};
 CREATE INDEX messages_by_session ON messages (session);
 CREATE INDEX events_by_session ON events (session);
 CREATE INDEX events_by_message ON events (message);
