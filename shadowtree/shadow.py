@@ -116,7 +116,7 @@ class Shadow:
     @property
     def session(self) -> str:
         """The session whose timeline this is."""
-        return self._session
+        return str(self._session)
 
     @property
     def settings(self) -> Settings:
@@ -261,8 +261,8 @@ class Shadow:
 
     def blame(self, path: StrPath) -> list[BlameEntry]:
         """List who changed a file, newest first: messages of all sessions, or nobody. Records nothing."""
-        where = parse_path(path, self._access.worktree)
-        return self._access.read_or([], blame.blame_path, self._session, where)
+        found = parse_path(path, self._access.worktree)
+        return self._access.read_or([], blame.blame_path, self._session, found)
 
     def last_number(self) -> int:
         """Wait for whoever is at work; return a number that grows with each recorded message and act."""
@@ -351,10 +351,7 @@ class Shadow:
         return self._access.read_or([], read.list_sessions)
 
     def drop_session(self, id: str, **how: Unpack[DropOptions]) -> Forgotten:
-        """Forget a whole session, and free what only it needed. Files stay as they are.
-
-        Raise InvalidInput if a message of it is open or pinned, unless you `force` it.
-        """
+        """Forget a session and free what only it needed; `force` it if a message is open or pinned."""
         from shadowtree.retention.sessions import drop_session
 
         return drop_session(self._access.locked, id, how)
@@ -363,8 +360,7 @@ class Shadow:
         """Forget old messages of this session, or of all, and unless `gc` is false free what they needed.
 
         Keeps the newest `keep_last` of each session, what is within `keep_within`, pinned and open messages,
-        and the newest turns: one, if you give either here. For all sessions the budget counts too, if you
-        give nothing to keep; `keep_sessions` are then kept whole.
+        and the newest turns: one, if you give either here. For all, `keep_sessions` are kept whole.
         """
         from shadowtree.retention.budget import apply_retention
 
@@ -373,12 +369,9 @@ class Shadow:
 
     def gc(self, *, dry_run: bool = False) -> Swept:
         """Forget what the settings and the budget do not keep, and free what nothing that is left needs."""
-        from shadowtree.results.reports import Swept
+        from shadowtree.retention.budget import summarise_gc
 
-        done = self.forget(all_sessions=True, dry_run=dry_run)
-        # How many objects would go is known only when packs are written anew: some are spared.
-        removed, freed = (None, self.stats().free_bytes) if dry_run else (done.removed, done.freed)
-        return Swept(removed, freed, done.warnings)
+        return summarise_gc(self.forget(all_sessions=True, dry_run=dry_run), self.stats)
 
     def tidy(self, seconds: float) -> bool:
         """Spend idle time on repacking; True when all is done. From then on records leave more to it."""
@@ -423,11 +416,9 @@ class Shadow:
 
     def check(self, *, read_data: bool = False, progress: Progress | None = None) -> CheckReport:
         """Verify the store, even one too damaged to open; with `read_data`, hash every stored object."""
-        from shadowtree.check.check import NOTHING, Subject, check_store
+        from shadowtree.check.check import Subject, check_store
 
         access = self._access
-        if access.lacks_store:
-            return NOTHING
         access.require_store()
         with suppress(ShadowError):  # What is wrong with a store that cannot be opened is found below.
             access.open()

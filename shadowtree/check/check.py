@@ -54,10 +54,6 @@ Progress = Callable[[int, int], None]
 """Called with how many objects were read, and how many there are."""
 
 
-NOTHING = CheckReport([])
-"""What a check finds where there is no store."""
-
-
 @frozen
 class Subject:
     """The store that is checked, which may be too damaged to be opened."""

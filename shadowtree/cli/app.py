@@ -26,7 +26,9 @@ MODULES = {
     "record": ("wrap", "begin", "end", "snapshot", "step", "run", "track"),
     "act": ("undo", "redo", "revert", "unrevert", "switch", "restore"),
     "show": ("status", "log", "show", "diff", "blame", "patch", "branches"),
+    "sessions": ("sessions",),
     "store": ("stats", "du", "pin", "unpin", "forget", "gc", "purge", "check", "destroy"),
+    "uninstall": ("uninstall",),
     "config": ("config",),
     "watch": ("watch",),
 }
@@ -39,7 +41,7 @@ EPILOG = """\
 Environment:
   SHADOWTREE_HOME      the directory of all stores
   SHADOWTREE_STORE     the store to use, as with --store
-  SHADOWTREE_SESSION   the session to act in, as with --session
+  SHADOWTREE_SESSION   the session to use, as with --session
   SHADOWTREE_CONFIG    your file of settings
   SHADOWTREE_MAX_FILE_SIZE and so on: a setting, as with --set
   NO_COLOR             no colours on a terminal
@@ -72,7 +74,8 @@ def _completes(read: Callable[[shadowtree.Shadow], Named]) -> Callable[..., list
         try:
             shared = read_shared(context.ensure_object(dict))
             with open_shadow(shared, find_wrapped(shared)) as shadow:
-                named = list(read(shadow.only_look()))
+                seen = shadow.only_look()
+                named = list(read(seen.for_last_session() if shared.session is None else seen))
         except Exception:  # noqa: BLE001  # nothing that goes wrong here may disturb the line being typed
             return []
         return [CompletionItem(name, help=about) for name, about in named if name.startswith(incomplete)]
@@ -89,7 +92,7 @@ def _branches(shadow: shadowtree.Shadow) -> Named:
 
 
 def _sessions(shadow: shadowtree.Shadow) -> Named:
-    return [(name, "") for name in sorted({each.session for each in shadow.messages(all_sessions=True)})]
+    return [(each.id, each.agent or "") for each in shadow.sessions()]
 
 
 complete_message = _completes(_messages)
@@ -120,7 +123,7 @@ SHARED_OPTIONS = (
         ["--session"],
         metavar="ID",
         shell_complete=complete_session,
-        help="Act in this session, not in the one called 'default'",
+        help="Use this session; if not given, the one that recorded last (to record: 'default')",
     ),
     _share(
         ["--set", "settings"],

@@ -29,6 +29,7 @@ class Answer:
 ANSWERS: dict[type[BaseException], Answer] = {
     errors.ShadowError: Answer(1),
     errors.InvalidInput: Answer(2),
+    errors.AmbiguousSession: Answer(2, "try again with --session {quoted.session}, or another one"),
     errors.DuplicateMessage: Answer(2, "try another id"),
     errors.NotWrapped: Answer(10, "try 'shadowtree wrap'"),
     errors.WorktreeMoved: Answer(10, "try 'shadowtree wrap {quoted.worktree} --adopt {quoted.store}'"),

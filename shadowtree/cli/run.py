@@ -149,14 +149,14 @@ def _find_around(shared: Shared, worktree: str) -> str | None:
         around, session, message = json.loads(os.environ.get(AROUND, ""))
     except (ValueError, TypeError):
         return None
-    return message if (around, session) == (worktree, shared.session) else None
+    return message if (around, session) == (worktree, shared.recording_session) else None
 
 
 def _make_environment(begun: _Begun) -> dict[str, str]:
     """Give the environment of the command: what it records by itself goes to the same session."""
     import json
 
-    session = begun.shared.session
+    session = begun.shared.recording_session
     environment = {**os.environ, "SHADOWTREE_SESSION": session}
     if not begun.is_step:
         environment[AROUND] = json.dumps([begun.worktree, session, begun.name])

@@ -6,7 +6,7 @@
     find DIRECTORY STORE         ▶
                                  ◀ found WORKTREE ... or: without WHY
     call METHOD ...              ▶
-                                 ◀ number, progress, working, confirm, recovered
+                                 ◀ session, number, progress, working, confirm, recovered
     answer, cancel               ▶
                                  ◀ result, error      or: without WHY
 
@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Grows with every change of a frame. Only equals talk, and only if their versions are equal too."""
 
-READING = frozenset({"blame", "branches", "diff", "diff_message", "messages", "patch", "show", "status"})
+READING = frozenset(
+    {"blame", "branches", "diff", "diff_message", "messages", "patch", "sessions", "show", "status"}
+)
 """Methods of a shadow that record nothing."""
 AGAIN = frozenset({"begin", "begin_step", "end", "end_step", "take_snapshot"})
 """Methods that record, and may be called again with the same arguments if the answer was lost."""

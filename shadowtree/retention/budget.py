@@ -7,7 +7,7 @@ seldom. The newest turns are never forgotten: if they alone do not fit, each rec
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from shadowtree.base.arguments import refuse_unknown
 from shadowtree.base.errors import InvalidInput, ShadowError, StoreFailed, describe_size
@@ -15,7 +15,7 @@ from shadowtree.base.frozen import replace
 from shadowtree.capture.capture import Site
 from shadowtree.capture.open_store import OpenStore, measure_files
 from shadowtree.config.settings import Settings
-from shadowtree.results.reports import Forgotten, Stats
+from shadowtree.results.reports import Forgotten, Stats, Swept
 from shadowtree.retention.forget import (
     Forgetting,
     find_needed,
@@ -98,6 +98,14 @@ def apply_retention(
     if budget is None:
         return done
     return _fit_budget(locked, budget, done, [], is_asked=True)
+
+
+def summarise_gc(done: Forgotten, read_stats: Callable[[], Stats]) -> Swept:
+    """Say what was removed from a store, or would be."""
+    if done.dry_run:
+        # How many objects would go is known only when packs are written anew: some are spared.
+        return Swept(None, read_stats().free_bytes, done.warnings)
+    return Swept(done.removed, done.freed, done.warnings)
 
 
 def _foresee(opened: OpenStore, old: Forgetting, budget: Settings | None) -> Forgotten:

@@ -159,8 +159,8 @@ def blame(shared: Shared, path: str) -> None:
       shadowtree blame src/login.py --json
     """
     with open_to_read(shared) as shadow:
-        found = shadow.blame(absolute_path(path))
-    emit(found, render_blame(path, found, session=shared.session, now_ms=now_ms(), width=find_width()))
+        found, session = shadow.blame(absolute_path(path)), shadow.session
+    emit(found, render_blame(path, found, session=session, now_ms=now_ms(), width=find_width()))
 
 
 @command()
