@@ -21,6 +21,7 @@ from shadowtree.base.errors import (
     StoreFailed,
     UnsafePath,
     WorktreeFailed,
+    WorktreeReplaced,
 )
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from shadowtree.capture.capture import Site, refuse_full, refuse_too_big, scan_site
@@ -109,7 +110,8 @@ class Access:
         except NotWrapped:
             return False
         except ShadowError:
-            return True
+            # It is there, whatever is wrong with it.
+            pass
         return stores.exists(self.store)
 
     @property
@@ -168,7 +170,8 @@ class Access:
 
         One that is open was found, unless it is that of a moved directory: another process may have bound it.
         """
-        if self._opened is None:
+        if self._opened is None or not stores.exists(self.store):
+            self.close_store()
             self.place.find()
 
     def claim(self) -> None:
@@ -193,6 +196,15 @@ class Access:
             if self.needs_store or empty is None:
                 raise
             return empty
+
+    def glance(self, empty: Result, look: Callable[[OpenStore, Site], Result]) -> Result:
+        """Do the same right before something else, which makes good what was interrupted, and tells of it."""
+        with self.mutex:
+            recovers, self.recovers = self.recovers, False
+            try:
+                return self.read_or(empty, look)
+            finally:
+                self.recovers = recovers
 
     def read(
         self,
@@ -230,8 +242,14 @@ class Access:
             first_scan = None
             try:
                 self.claim()
-                opened = stack.enter_context(self.locked())
             except NotWrapped as error:
+                if not wraps:
+                    raise
+                first_scan = self._wrap(error)
+            try:
+                opened = stack.enter_context(self.locked())
+            except WorktreeReplaced as error:
+                # Somebody put another directory here while the store of the old one was open.
                 if not wraps:
                     raise
                 first_scan = self._wrap(error)

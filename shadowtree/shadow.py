@@ -82,10 +82,10 @@ class Shadow:
 
     def for_last_session(self) -> Self:
         """Do the same for the session that recorded last; acts are refused if one of another is open."""
-        return self.for_session(self._access.read_or(LastSession(self._session), read.find_last_session))
+        return self.for_session(self._access.glance(LastSession(self._session), read.find_last_session))
 
     def only_wrapped(self) -> Self:
-        """Raise NotWrapped from now on where nothing is recorded, instead of answering that nothing is."""
+        """Raise NotWrapped from now on where nothing is recorded, instead of answering so."""
         self._access.needs_store = True
         return self
 
