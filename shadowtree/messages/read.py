@@ -5,9 +5,9 @@ Nothing is recorded, so none of it needs the lock.
 
 from __future__ import annotations
 
-from shadowtree.base.errors import NotWrapped, StoreDamaged
+from shadowtree.base.errors import NotWrapped, OutOfSpace, StoreDamaged
 from shadowtree.base.paths import Change
-from shadowtree.capture.capture import Site, list_skipped, look, scan_site
+from shadowtree.capture.capture import Site, list_skipped, look, refuse_full, scan_site
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import (
     RecordedDirectory,
@@ -27,6 +27,7 @@ from shadowtree.results.messages import (
     make_patch,
 )
 from shadowtree.store.objects import Objects
+from shadowtree.system.syscalls import has_no_room
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import last_finished, redoable_messages
 from shadowtree.timeline.resolve import resolve_message, resolve_tree
@@ -89,8 +90,19 @@ def read_status(opened: OpenStore, site: Site, session_name: str, warn: Warn) ->
         watching=site.watch is not None and site.watch.report.is_active,
         skipped=list_skipped(scan),
         outside=outside,
-        warnings=[*site.warnings, *warn(opened, site)],
+        warnings=[*site.warnings, *_warn_full(opened, site, scan.pending_bytes), *warn(opened, site)],
     )
+
+
+def _warn_full(opened: OpenStore, site: Site, needed: int) -> list[str]:
+    """Warn if the store's disk has no room for a snapshot."""
+    try:
+        refuse_full(opened.layout.store, needed, site.settings)
+        if has_no_room(opened.layout.store):
+            raise OutOfSpace(opened.layout.store)
+    except OutOfSpace as error:
+        return [f"nothing can be recorded: {error}"]
+    return []
 
 
 def list_messages(

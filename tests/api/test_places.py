@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from shadowtree import NotWrapped, Shadow
 from shadowtree.base.errors import WorktreeMoved
 from shadowtree.store.identity import read_identity
 from shadowtree.system.syscalls import directory_generation
-from tests.support.mounts import mounted_overlay
+from tests.support.mounts import mounted_overlay, mounted_tmpfs
 from tests.support.stores import SETTINGS, store_of
 from tests.support.terminal import Terminal
 from tests.support.trees import assert_tree, make_tree
@@ -205,6 +206,27 @@ def test_a_name_cannot_exist_where_nothing_is_recorded(
 ) -> None:
     with pytest.raises(NotWrapped):
         act(shadow)
+
+
+# B19: the store's disk is full
+
+
+def test_status_works_while_the_disk_of_the_store_is_full(worktree: Path, tmp_path: Path) -> None:
+    make_tree(worktree, {"a": "1"})
+    with mounted_tmpfs(tmp_path / "small", "size=2m") as place:
+        with Shadow(worktree, store=place / "store", settings=SETTINGS) as shadow:
+            shadow.snapshot("m1")
+        make_tree(worktree, {"a": "2"})
+        with suppress(OSError), open(place / "filling", "wb", buffering=0) as file:
+            while True:
+                file.write(bytes(1 << 12))
+
+        with Shadow(worktree, store=place / "store", settings=SETTINGS) as shadow:
+            status = shadow.status()
+            assert [message.id for message in shadow.messages()] == ["m1"]
+
+    assert (status.head, status.changed) == ("m1", 1)
+    assert status.warnings == [f"nothing can be recorded: no space left on the disk of {place / 'store'}"]
 
 
 def test_a_shadow_says_which_one_it_is(shadow: Shadow, worktree: Path) -> None:
