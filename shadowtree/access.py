@@ -170,9 +170,11 @@ class Access:
 
         One that is open was found, unless it is that of a moved directory: another process may have bound it.
         """
-        if self._opened is None or not stores.exists(self.store):
+        if self._opened is not None:
+            if stores.exists(self.store):
+                return
             self.close_store()
-            self.place.find()
+        self.place.find()
 
     def claim(self) -> None:
         """Bind the store of a directory that was moved to where it is now."""
@@ -263,7 +265,8 @@ class Access:
     def _wrap(self, why: NotWrapped) -> Scan:
         """Look at the worktree, refuse what is too much, and only then make the store; `why` it has none."""
         self.place.require_free(why)
-        self.close_store()
+        if self._opened is not None:
+            self.close_store()
         self.settings = self.config.read()
         self._refuse_broad()
         site = self.site

@@ -56,8 +56,7 @@ class Shadow:
         allow_broad: bool = False,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        self._session = check_name(session, "session")
-        places = Places(os.environ)
+        self._session, places = check_name(session, "session"), Places(os.environ)
         self._access = Access(worktree, store, settings, places, allow_broad=allow_broad, limits=limits)
         self._cancellation = Cancellation()
         if watch:

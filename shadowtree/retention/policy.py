@@ -105,7 +105,7 @@ def choose_sessions(remaining: Remaining, sessions: Collection[int]) -> Choice:
 def list_kept(remaining: Remaining, session: int) -> list[int]:
     """List the messages that keep a session from being dropped unasked: those open or pinned."""
     own = [each for each in remaining.messages if each.session == session]
-    return [each.number for each in own if each.is_pinned or each.number in remaining.open]
+    return [each.number for each in own if each.number in remaining.open or each.is_pinned]
 
 
 def find_surplus(remaining: Remaining, most: int) -> list[int]:

@@ -334,7 +334,8 @@ IS_LIVE = "forgotten IS NULL"
 SCHEMA = f"""
 {"".join(table.create for table in TABLES)}
 CREATE INDEX trees_by_id ON trees (tree);
-CREATE UNIQUE INDEX sessions_by_name ON sessions (name) WHERE {IS_LIVE};
+CREATE INDEX sessions_by_name ON sessions (name);
+CREATE UNIQUE INDEX live_sessions ON sessions (name) WHERE {IS_LIVE};
 CREATE INDEX messages_by_session ON messages (session);
 CREATE INDEX events_by_session ON events (session);
 CREATE INDEX events_by_message ON events (message);
