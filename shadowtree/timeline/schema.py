@@ -272,7 +272,6 @@ TREES = Table(
     "number key, tree bytes!, facts bytes!, also bytes!, files number!, time number!, forgotten number",
 )
 SESSIONS = Table("sessions", "number key, name text!, forgotten number")
-"""One that was dropped keeps its row; another may have its name by then."""
 MESSAGES = Table(
     "messages",
     "number key, session number!, ordinal number!, id text!, role text, text text!, meta text, "

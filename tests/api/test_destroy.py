@@ -107,7 +107,9 @@ def test_destroy_asks_for_the_folders_name(terminal: Terminal, project: Path) ->
     terminal.run("snapshot", "m1")
     store = store_of(project)
 
-    assert terminal.run_json("destroy", exit_code=13) == terminal.run_json("destroy", "--dry-run")
+    found = terminal.run_json("destroy", exit_code=13)
+    assert (found["error"], found["freed"]) == ("NotConfirmed", 0)
+    assert found["plan"] == terminal.run_json("destroy", "--dry-run")
     for answer in ("yes\n", "projec\n"):
         shown = run_on_terminal("destroy", answer=answer, exit_code=13)
         assert b"type the folder's name, project:" in shown
