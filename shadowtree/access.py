@@ -23,17 +23,17 @@ from shadowtree.base.errors import (
     StoreFailed,
     UnsafePath,
     WorktreeFailed,
+    WorktreeReplaced,
 )
-from shadowtree.base.frozen import replace
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from shadowtree.capture.capture import Site, refuse_full, refuse_too_big, scan_site
 from shadowtree.capture.open_store import OpenStore, tidy_in_turns
-from shadowtree.capture.rules.sources import Surroundings
+from shadowtree.capture.place import Place
+from shadowtree.capture.rules.sources import Surroundings, find_inodes
 from shadowtree.capture.scan import Scan
 from shadowtree.config.settings import Config, Given
 from shadowtree.store import directory as stores
 from shadowtree.store.directory import StoreLayout, find_broadness, is_inside
-from shadowtree.store.identity import read_identity
 from shadowtree.store.lock import Lock
 from shadowtree.system import disk
 from shadowtree.system.user_dirs import Places
@@ -42,7 +42,7 @@ from shadowtree.timeline.database import create_journal
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Concatenate, ParamSpec, TypeVar
+    from typing import Concatenate, ParamSpec, TypedDict, TypeVar
 
     from shadowtree.capture.read_files import Progress
     from shadowtree.results.messages import Snapshot
@@ -51,6 +51,13 @@ if TYPE_CHECKING:
     from shadowtree.store.repo import ShadowRepo
     from shadowtree.watching.subscription import OnError, OnUpdate, Subscription
     from shadowtree.watching.watch import Watch
+
+    class AdoptOptions(TypedDict, total=False):
+        """What a caller gives beside a worktree and the store that it adopts."""
+
+        session: str
+        settings: Given
+        allow_broad: bool
 
     P = ParamSpec("P")
     Result = TypeVar("Result")
@@ -74,7 +81,11 @@ class Access:
         self._places = places
         self._allow_broad = allow_broad
         self.worktree = real_directory(worktree)
-        self.store = places.store_of(self.worktree, store)
+        self.recovered: list[str] = []
+        """What was made good or noticed on the way, a sentence each."""
+        self.place = Place(self.worktree, store, places, self.recovered)
+        self.needs_store = False
+        """Whoever reads where nothing is recorded gets an error, and no empty answer."""
         around = stores.find_around(self.worktree)
         if around is None and is_inside(self.worktree, self.store):
             around = self.store
@@ -89,17 +100,32 @@ class Access:
         self._signature = os.urandom(8).hex()
         self.recovers = True
         """Whoever reads makes good first what was interrupted."""
-        self.recovered: list[str] = []
-        """What was interrupted and has been finished or taken back, a sentence each."""
         self.has_idle_time = False
         self._in_message: set[str] = set()
         """The sessions of which a `with` block records a message."""
         """Whether somebody tidies when nobody wants anything."""
 
     @property
+    def store(self) -> str:
+        """Where the store is, or would be."""
+        return self.place.store
+
+    @property
     def is_wrapped(self) -> bool:
-        """Whether there is a store already."""
+        """Whether there is a store of this directory already."""
+        try:
+            self.find_store()
+        except NotWrapped:
+            return False
+        except ShadowError:
+            # It is there, whatever is wrong with it.
+            pass
         return stores.exists(self.store)
+
+    @property
+    def lacks_store(self) -> bool:
+        """Whether nothing is recorded, and whoever reads that is to be told so by an empty answer."""
+        return not self.needs_store and not self.is_wrapped
 
     @property
     def stores(self) -> str | None:
@@ -110,7 +136,7 @@ class Access:
     @property
     def site(self) -> Site:
         """What is captured, and under which settings."""
-        private = frozenset(stores.inodes_of(self.store, self._places.stores or self.store))
+        private = find_inodes(self.store, self._places.stores or self.store)
         around = Surroundings(self._places.home, self._places.config_home, private)
         return Site(
             self.worktree,
@@ -147,6 +173,49 @@ class Access:
 
     # Opening
 
+    def find_store(self) -> None:
+        """Find the store of this very directory; raise NotWrapped if there is none.
+
+        One that is open was found, unless it is that of a moved directory: another process may have bound it.
+        """
+        if self._opened is not None:
+            if stores.exists(self.store):
+                return
+            self.close_store()
+        self.place.find()
+
+    def claim(self) -> None:
+        """Bind the store of a directory that was moved to where it is now."""
+        if not self.place.is_settled:
+            self.close_store()
+        self.find_store()
+        if not self.place.is_settled:
+            self.place.settle(self.settings.lock_timeout)
+
+    def read_or(
+        self,
+        empty: Result | None,
+        look: Callable[Concatenate[OpenStore, Site, P], Result],
+        *args: P.args,
+        **named: P.kwargs,
+    ) -> Result:
+        """Do the same as `read`, and give what is `empty`, if anything, where nothing is recorded."""
+        try:
+            return self.read(look, *args, **named)
+        except NotWrapped:
+            if self.needs_store or empty is None:
+                raise
+            return empty
+
+    def glance(self, empty: Result, look: Callable[[OpenStore, Site], Result]) -> Result:
+        """Do the same right before something else, which makes good what was interrupted, and tells of it."""
+        with self.mutex:
+            recovers, self.recovers = self.recovers, False
+            try:
+                return self.read_or(empty, look)
+            finally:
+                self.recovers = recovers
+
     def read(
         self,
         look: Callable[Concatenate[OpenStore, Site, P], Result],
@@ -179,17 +248,33 @@ class Access:
         Beside the open store and the site comes the scan of a worktree that was wrapped just now. If the body
         raises, what memory holds is dropped, and so is a store that was made for nothing.
         """
-        with self.mutex:
-            first_scan = self._wrap() if wraps and not self.is_wrapped else None
-            with self.locked() as opened:
-                try:
-                    yield opened, self.site, first_scan
-                except BaseException:
-                    self._drop(opened, is_new=first_scan is not None)
+        with self.mutex, ExitStack() as stack:
+            first_scan = None
+            try:
+                self.claim()
+            except NotWrapped as error:
+                if not wraps:
                     raise
+                first_scan = self._wrap(error)
+            try:
+                opened = stack.enter_context(self.locked())
+            except WorktreeReplaced as error:
+                # Somebody put another directory here while the store of the old one was open.
+                if not wraps:
+                    raise
+                first_scan = self._wrap(error)
+                opened = stack.enter_context(self.locked())
+            try:
+                yield opened, self.site, first_scan
+            except BaseException:
+                self._drop(opened, is_new=first_scan is not None)
+                raise
 
-    def _wrap(self) -> Scan:
-        """Look at the worktree, refuse what is too much, and only then make the store."""
+    def _wrap(self, why: NotWrapped) -> Scan:
+        """Look at the worktree, refuse what is too much, and only then make the store; `why` it has none."""
+        self.place.require_free(why)
+        if self._opened is not None:
+            self.close_store()
         self.settings = self.config.read()
         self._refuse_broad()
         site = self.site
@@ -199,11 +284,15 @@ class Access:
         while not os.path.isdir(existing):
             existing = os.path.dirname(existing)
         refuse_full(existing, scan.pending_bytes, self.settings)
+        self.place.make_way(self.settings.lock_timeout)
         stores.create(self.store, self.worktree, lambda layout: create_journal(layout.timeline))
         return scan
 
     def open(self) -> OpenStore:
         """Open the store to read; what was interrupted is made good first, unless it is still going on."""
+        if not self.place.is_settled:
+            self.close_store()
+        self.find_store()
         self.settings = self.config.read()
         opened = self._open_store()
         if self.recovers and opened.has_to_recover():
@@ -223,7 +312,8 @@ class Access:
     def locked(self, timeout_s: float | None = None) -> Iterator[OpenStore]:
         """Hold the lock. What was interrupted is finished or taken back before anything else is done."""
         with self.mutex:
-            if not self.is_wrapped:
+            self.find_store()
+            if not stores.exists(self.store):
                 raise NotWrapped(self.worktree)
             self.settings = self.config.read()
             # Before the lock, which writes: nothing in another user's store may be touched.
@@ -255,7 +345,7 @@ class Access:
             try:
                 stack.enter_context(lock)
             except StoreFailed as error:
-                if not self.is_wrapped:
+                if not stores.exists(self.store):
                     raise NotWrapped(self.worktree) from error
                 raise
             yield lock.was_mine
@@ -270,18 +360,10 @@ class Access:
 
             self.recovered += recover(opened, self.site)
         if opened.journal.has_unfinished_purge():
-            self._finish_purge(opened)
+            from shadowtree.purge.purge import finish_interrupted
+            from shadowtree.retention.gc import sweep_all
 
-    def _finish_purge(self, opened: OpenStore) -> None:
-        from shadowtree.purge.purge import finish
-        from shadowtree.retention.gc import sweep_all
-
-        try:
-            finish(opened, sweep_all)
-            self.recovered.append("a purge that was interrupted is finished")
-        except ShadowError as error:
-            # What is purged is in no tree any more; who does something else may go on.
-            self.recovered.append(f"a purge is not finished yet: {error}")
+            self.recovered.append(finish_interrupted(opened, sweep_all))
 
     def last_number(self) -> int:
         """Wait for whoever is at work; return the number of what happened last, 0 if nothing did."""
@@ -293,7 +375,7 @@ class Access:
     def tidy(self, seconds: float) -> bool:
         """Repack for about so many seconds, others having the lock between two jobs; True: all is done."""
         self.has_idle_time = True
-        return tidy_in_turns(partial(self.locked, timeout_s=0), self.limits, seconds)
+        return not self.is_wrapped or tidy_in_turns(partial(self.locked, timeout_s=0), self.limits, seconds)
 
     def tidy_before_close(self) -> None:
         """Repack for a moment, if this process leaves much of it to do and nobody else is at work."""
@@ -313,15 +395,6 @@ class Access:
             return keep_budget(self.locked, self.settings)
         except ShadowError as error:
             return [f"the store could not be kept within its budget: {error}"]
-
-    def allow(self, what: str | os.PathLike[str]) -> list[str]:
-        """Cover again what was purged."""
-        from shadowtree.purge.find import read_target
-        from shadowtree.purge.purge import allow
-
-        target = read_target(what, self.worktree)
-        with self.locked() as opened:
-            return allow(opened, target)
 
     def protect(self, paths: Collection[str | os.PathLike[str]], *, dry_run: bool) -> list[Protected]:
         """Add rules that bring back paths which no snapshot covers."""
@@ -371,9 +444,10 @@ class Access:
             yield
 
     def require_store(self) -> None:
-        """Refuse where there is no store, or another directory's."""
-        if not self.is_wrapped:
-            raise NotWrapped(self.worktree)
+        """Refuse where there is no store, or another directory's; one of a moved directory is bound."""
+        # What is wrong with a store that cannot be opened is for a check to find.
+        with suppress(StoreDamaged, StoreFailed, UnsafePath):
+            self.claim()
         stores.refuse_another(self.store, self.worktree)
 
     def check(self, progress: Progress | None, *, read_data: bool) -> CheckReport:
@@ -390,55 +464,36 @@ class Access:
     ) -> CheckReport:
         """Repair what a full check finds; `track` records the worktree, which may hold what is lost."""
         from shadowtree.check.check import Subject
-        from shadowtree.check.repair import foresee_repair, repair_store
+        from shadowtree.check.repair import repair_store
         from shadowtree.retention.forget import forget_lost as forget
 
-        opened_up, now_ns = self.open_up(dry_run=dry_run), self.limits.clock_ns()
+        opened_up = self.open_up(dry_run=dry_run)
         subject = Subject(self.store, self.worktree, self.held, progress)
-        if dry_run:
-            return foresee_repair(subject, now_ns)
         forget_hurt = partial(forget, self.locked) if forget_lost else None
-        report = repair_store(subject, now_ns, track, forget_hurt)
-        return replace(report, repaired=[*opened_up, *report.repaired])
+        record = None if dry_run else track
+        return repair_store(subject, self.limits.clock_ns(), record, forget_hurt, opened_up)
 
     def open_up(self, *, dry_run: bool) -> list[str]:
         """Close the store, and mend the modes that keep us from everything else, the lock too; say which."""
         from shadowtree.store.files import open_up
 
         self.close_store()
-        if not self.is_wrapped:
-            raise NotWrapped(self.worktree)
+        self.require_store()
         mended: list[str] = []
         if not dry_run:
             disk.require_own(self.store)
             mended = list(open_up(self.store))
-        stores.refuse_another(self.store, self.worktree)
+            stores.refuse_another(self.store, self.worktree)
         return mended
 
     # The store as a whole
 
     def adopt(self) -> None:
         """Bind the store to the worktree, then move it; when interrupted, the same again finishes it."""
-        found, usual = self.store, self._places.usual_store(self.worktree)
-        is_usual_place = os.path.dirname(found) == os.path.dirname(usual)
-        if not stores.exists(found):
-            if not is_usual_place or not stores.belongs_to(usual, self.worktree):
-                raise InvalidInput(f"{found} is no store")
-            self.store = usual
-            return
         self.settings = self.config.read()
-        self._refuse_broad()
-        disk.require_private(found)
-        # One that cannot be read says nothing, and the user says whose the store is; a newer one is refused.
-        with suppress(StoreDamaged):
-            read_identity(found)
-        with Lock(StoreLayout(found).lock, self.settings.lock_timeout):
-            if is_usual_place and found != usual and stores.exists(usual):
-                raise InvalidInput(f"{self.worktree} has a store already: {usual}")
-            stores.bind(found, self.worktree)
-            if is_usual_place and found != usual:
-                stores.move(found, usual)
-                self.store = usual
+        if stores.exists(self.store):
+            self._refuse_broad()
+        self.place.adopt(self.settings.lock_timeout)
 
     def destroy(self) -> int:
         """Remove the store whole, and tell how much that frees; what was interrupted is made good first."""
@@ -481,7 +536,7 @@ class Access:
 
     def _open_store(self) -> OpenStore:
         """Open the store, or make sure that the one that is open still belongs to this worktree."""
-        layout = stores.open_store(self.store, self.worktree)
+        layout = self.place.check()
         if self._opened is not None and not self._opened.is_current():
             self._opened.close()
             self._opened = None

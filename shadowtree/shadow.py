@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 
@@ -17,20 +17,33 @@ from shadowtree.capture.read_files import Progress
 from shadowtree.config.settings import Settings
 from shadowtree.messages import blame, read
 from shadowtree.messages.record import Recorder, read_said
-from shadowtree.results.messages import Message, MessageHandle, Snapshot, Step, StepHandle
+from shadowtree.results.messages import Message, MessageHandle, Snapshot, Status, Step, StepHandle
 from shadowtree.revert import requests
 from shadowtree.store import directory as stores
 from shadowtree.system.user_dirs import Places
+from shadowtree.timeline.session import LastSession
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self, TypeVar, Unpack
 
+    from shadowtree.access import AdoptOptions
     from shadowtree.base.arguments import DiffOptions, MessageFilter, MessageOptions, Paths
+    from shadowtree.purge.purge import PurgeOptions
     from shadowtree.results import reports
-    from shadowtree.results.messages import BlameEntry, BlameLine, Branch, FileDiff, Patch, Status, Watching
+    from shadowtree.results.messages import (
+        BlameEntry,
+        BlameLine,
+        Branch,
+        FileDiff,
+        Patch,
+        SessionEntry,
+        Watching,
+    )
     from shadowtree.results.outcomes import Outcome, Plan
+    from shadowtree.retention.forget import ForgetOptions
+    from shadowtree.retention.sessions import DropOptions
     from shadowtree.store.repo import ShadowRepo
     from shadowtree.watching.subscription import OnError, OnUpdate, Subscription
 
@@ -51,8 +64,7 @@ class Shadow:
         allow_broad: bool = False,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        self._session = check_name(session, "session")
-        places = Places(os.environ)
+        self._session, places = check_name(session, "session"), Places(os.environ)
         self._access = Access(worktree, store, settings, places, allow_broad=allow_broad, limits=limits)
         self._cancellation = Cancellation()
         if watch:
@@ -60,18 +72,10 @@ class Shadow:
         self._news = None if self._access.watch is None else self._access.watch.news
 
     @classmethod
-    def adopt(
-        cls,
-        worktree: StrPath,
-        store: StrPath,
-        *,
-        session: str = "default",
-        settings: Mapping[str, object] | Settings | None = None,
-        allow_broad: bool = False,
-    ) -> Self:
+    def adopt(cls, worktree: StrPath, store: StrPath, **options: Unpack[AdoptOptions]) -> Self:
         """Bind the store of a worktree that was moved to where it is now, and move it along if need be."""
         refuse_no_store(store)
-        shadow = cls(worktree, store=store, session=session, settings=settings, allow_broad=allow_broad)
+        shadow = cls(worktree, store=store, **options)
         shadow._access.adopt()
         return shadow
 
@@ -82,6 +86,15 @@ class Shadow:
         other._cancellation = Cancellation()
         other._news = None if self._access.watch is None else self._access.watch.news
         return other
+
+    def for_last_session(self) -> Self:
+        """Do the same for the session that recorded last; acts are refused if one of another is open."""
+        return self.for_session(self._access.glance(LastSession(self._session), read.find_last_session))
+
+    def only_wrapped(self) -> Self:
+        """Raise NotWrapped from now on where nothing is recorded, instead of answering so."""
+        self._access.needs_store = True
+        return self
 
     def only_look(self) -> Self:
         """Take no lock and recover nothing from now on, as when a shell completes."""
@@ -110,7 +123,7 @@ class Shadow:
     @property
     def session(self) -> str:
         """The session whose timeline this is."""
-        return self._session
+        return str(self._session)
 
     @property
     def settings(self) -> Settings:
@@ -126,6 +139,9 @@ class Shadow:
     def is_wrapped(self) -> bool:
         """Whether there is a store already."""
         return self._access.is_wrapped
+
+    def __repr__(self) -> str:
+        return f"Shadow({self._access.worktree!r}, session={self._session!r})"
 
     def __enter__(self) -> Self:
         return self
@@ -154,7 +170,8 @@ class Shadow:
 
     def wrap(self, *, progress: Progress | None = None) -> Snapshot:
         """Do the same, and remember it as the state that sessions start from."""
-        return self._keep_budget(self._track(progress, is_wrap=True))
+        taken = self._keep_budget(self._track(progress, is_wrap=True))
+        return replace(taken, warnings=[*taken.warnings, *self._access.place.warn_of_around()])
 
     def patch(self, tree: str) -> Patch:
         """List what changed from a recorded tree to the present state. Records nothing."""
@@ -165,7 +182,8 @@ class Shadow:
 
         With `paths`, only there; with `binary`, patches hold binary contents, as `git apply` takes them.
         """
-        return self._access.read(read.read_diff, self._session, a, b, how)
+        empty: list[FileDiff] | None = [] if a is None and b is None else None
+        return self._access.read_or(empty, read.read_diff, self._session, a, b, how)
 
     def read_file(self, ref: str, path: StrPath) -> bytes:
         """Give the content of a file as of a message or a tree; of a link, its target."""
@@ -179,8 +197,9 @@ class Shadow:
         """Say where the shadow stands and what is not protected. Records nothing."""
         from shadowtree.retention.budget import warn_budgets
 
-        warn = partial(warn_budgets, directory=self._access.stores)
-        return self._access.read(read.read_status, self._session, warn)
+        warn, where = partial(warn_budgets, directory=self._access.stores), self._access
+        empty = Status(where.worktree, where.store, self._session, None, None, [], 0, 0, False, [])
+        return self._access.read_or(empty, read.read_status, self._session, warn)
 
     def begin(
         self, id: str | None = None, *, progress: Progress | None = None, **said: Unpack[MessageOptions]
@@ -255,7 +274,7 @@ class Shadow:
 
         With `since`, those that began then or later; with `paths`, those that changed something there.
         """
-        return self._access.read(read.list_messages, self._session, which)
+        return self._access.read_or([], read.list_messages, self._session, which)
 
     def show(self, name: str, **how: Unpack[DiffOptions]) -> tuple[Message, list[FileDiff]]:
         """Show a message and its diff. Name it by (the start of) its id, `#7`, `@` (the last) or `@~2`."""
@@ -267,11 +286,12 @@ class Shadow:
 
     def blame(self, path: StrPath) -> list[BlameEntry]:
         """List who changed a file, newest first: messages of all sessions, or nobody. Records nothing."""
-        return self._access.read(blame.blame_path, self._session, parse_path(path, self._access.worktree))
+        found = parse_path(path, self._access.worktree)
+        return self._access.read_or([], blame.blame_path, self._session, found)
 
     def blame_lines(self, path: StrPath) -> list[BlameLine]:
         """List the lines of a file as it is now, each with the message that wrote it. Records nothing."""
-        return self._access.read(read.blame_lines, self._session, path)
+        return self._access.read_or([], read.blame_lines, self._session, path)
 
     def why_unprotected(self, path: StrPath) -> str | None:
         """Say why snapshots leave out a path; None if they do not. Records nothing."""
@@ -331,7 +351,7 @@ class Shadow:
 
     def branches(self) -> list[Branch]:
         """List the branches of this session, oldest first."""
-        return self._access.read(read.list_branches, self._session)
+        return self._access.read_or([], read.list_branches, self._session)
 
     def rename_branch(self, name: str, new: str) -> Branch:
         """Give a branch another name."""
@@ -354,7 +374,7 @@ class Shadow:
     def look_over(self, seconds: float) -> bool:
         """Spend idle time on files whose changes no watcher reports; True when a round is complete."""
         watch = self._access.watch
-        return watch is None or self._access.read(watch.look_over, seconds)
+        return watch is None or self._access.read_or(True, watch.look_over, seconds)
 
     def drain(self) -> bool:
         """Read the watcher's queue, in any thread; True if something may have changed since the last call."""
@@ -370,33 +390,32 @@ class Shadow:
 
     # Upkeep
 
-    def forget(
-        self,
-        *,
-        keep_last: int | None = None,
-        keep_within: float | str | None = None,
-        keep_sessions: Collection[str] = (),
-        dry_run: bool = False,
-        gc: bool = True,
-    ) -> reports.Forgotten:
-        """Forget old messages of all sessions, and with `gc` free what only they needed.
+    def sessions(self) -> list[SessionEntry]:
+        """List the sessions of which something is left, the one that recorded last at the end."""
+        return self._access.read_or([], read.list_sessions)
+
+    def drop_session(self, id: str, **how: Unpack[DropOptions]) -> reports.Forgotten:
+        """Forget a session and free what only it needed; `force` it if a message is open or pinned."""
+        from shadowtree.retention.sessions import drop_session
+
+        return drop_session(self._access.locked, id, how)
+
+    def forget(self, *, all_sessions: bool = False, **how: Unpack[ForgetOptions]) -> reports.Forgotten:
+        """Forget old messages of this session, or of all, and unless `gc` is false free what they needed.
 
         Keeps the newest `keep_last` of each session, what is within `keep_within`, pinned and open messages,
-        and the newest turns: one, if you give either here. Without arguments the budget counts too.
+        and the newest turns: one, if you give either here. For all, `keep_sessions` are kept whole.
         """
         from shadowtree.retention.budget import apply_retention
 
-        asked = keep_last, keep_within, keep_sessions
-        return apply_retention(self._access.locked, self.settings, *asked, frees=gc, dry_run=dry_run)
+        session, is_empty = None if all_sessions else self._session, self._access.lacks_store
+        return apply_retention(self._access.locked, self.settings, session, how, is_empty=is_empty)
 
     def gc(self, *, dry_run: bool = False) -> reports.Swept:
         """Forget what the settings and the budget do not keep, and free what nothing that is left needs."""
-        from shadowtree.results.reports import Swept
+        from shadowtree.retention.budget import summarise_gc
 
-        done = self.forget(dry_run=dry_run)
-        # How many objects would go is known only when packs are written anew: some are spared.
-        removed, freed = (None, self.stats().free_bytes) if dry_run else (done.removed, done.freed)
-        return Swept(removed, freed, done.warnings)
+        return summarise_gc(self.forget(all_sessions=True, dry_run=dry_run), self.stats)
 
     def tidy(self, seconds: float) -> bool:
         """Spend idle time on repacking; True when all is done. From then on records leave more to it."""
@@ -413,32 +432,24 @@ class Shadow:
             return recorder.writer.unpin(id)
 
     def purge(
-        self,
-        what: StrPath | None = None,
-        *,
-        text: str | None = None,
-        everywhere: bool = False,
-        dry_run: bool = False,
-        confirm: Callable[[reports.Purged], bool] | None = None,
+        self, what: StrPath | None = None, *, text: str | None = None, **how: Unpack[PurgeOptions]
     ) -> reports.Purged:
         """Remove a path, a content by its id, or a `text` from everything that is recorded, for good.
 
         The file stays; no snapshot covers it until `allow`. Messages lose its lines and values, or the
         `text`. Other paths with the same bytes, or the text, stay unless `everywhere`.
         """
-        from shadowtree.purge.find import read_target
-        from shadowtree.purge.purge import purge
+        from shadowtree.purge.purge import purge, read_target
         from shadowtree.retention.gc import sweep_all
 
-        now_ms, target = self._access.now_ms, read_target(what, self._access.worktree, text=text)
-        with self._access.locked() as opened:
-            return purge(
-                opened, target, now_ms, sweep_all, everywhere=everywhere, dry_run=dry_run, confirm=confirm
-            )
+        target = read_target(what, self._access.worktree, text=text)
+        return purge(self._access.locked, target, sweep_all, how)
 
     def allow(self, what: StrPath) -> list[str]:
         """Cover a path or a content again that was purged, from the next snapshot on; say what that is."""
-        return self._access.allow(what)
+        from shadowtree.purge.purge import allow, read_target
+
+        return allow(self._access.locked, read_target(what, self._access.worktree))
 
     def destroy(self) -> int:
         """Remove the store; return how many bytes that frees. Raise StoreFailed if it holds foreign files."""
@@ -456,22 +467,24 @@ class Shadow:
 
     def stats(self) -> reports.Stats:
         """Say what the store holds, and what that takes. Every object that is needed is looked up."""
-        from shadowtree.retention.budget import read_stats
+        from shadowtree.retention.budget import make_no_stats, read_stats
 
-        return self._access.read(read_stats)
+        empty = make_no_stats(self._access.worktree, self._access.store, self._access.settings)
+        return self._access.read_or(empty, read_stats)
 
     def du(self, path: StrPath = ".", *, depth: int = 1) -> reports.Usage:
         """Measure all versions of a path and of those below it. An object counts once, at its newest path."""
-        from shadowtree.retention.usage import read_usage
+        from shadowtree.retention.usage import make_no_usage, read_usage
 
         check_count(depth, "a depth", at_least=0)
-        return self._access.read(read_usage, parse_path(path, self._access.worktree), depth)
+        where = parse_path(path, self._access.worktree)
+        return self._access.read_or(make_no_usage(where), read_usage, where, depth)
 
     def du_by_session(self) -> list[reports.SessionFigure]:
         """Say what each session alone needs, the most first; what several need is in none of them."""
         from shadowtree.retention.usage import read_session_sizes
 
-        return self._access.read(read_session_sizes)
+        return self._access.read_or([], read_session_sizes)
 
     @contextmanager
     def _recording(self, progress: Progress | None = None, *, wraps: bool = False) -> Iterator[Recorder]:
@@ -492,14 +505,15 @@ class Shadow:
         return replace(recorded, warnings=[*recorded.warnings, *lines]) if recorded and lines else recorded
 
     def _plan(self, request: requests.Request, options: requests.Options) -> Plan:
-        from shadowtree.revert.act import preview
+        from shadowtree.revert.act import plan_nothing, preview
 
-        return self._access.read(preview, self._session, request, options, self._access.now_ms)
+        asked = self._session, request, options, self._access.now_ms
+        return self._access.read_or(plan_nothing(request), preview, *asked)
 
     def _act(self, request: requests.Request, options: requests.Options) -> Outcome:
         """Do an act, or plan it; add what was recovered before it and freed after it."""
-        if options.dry_run:
-            return self._plan(request, options).outcome
+        if options.dry_run or self._access.lacks_store:
+            return replace(self._plan(request, options).outcome, dry_run=options.dry_run)
         from shadowtree.revert.act import run, start_act
 
         access, known, now_ms = self._access, len(self._access.recovered), self._access.now_ms

@@ -2,9 +2,12 @@
 
     ShadowError
     ├── InvalidInput          the caller: an argument that cannot be meant
+    │   ├── AmbiguousSession      several sessions could be meant
     │   └── DuplicateMessage
     ├── NotWrapped            the caller: no store belongs to this directory
+    │   ├── WorktreeMoved         a store may belong to it, and nobody can prove it
     │   └── WorktreeReplaced      the store belongs to a directory that was here before
+    │       └── ForeignStore          it is the one that the caller named
     ├── UnknownName           the caller: a name that the store does not know
     │   ├── UnknownMessage
     │   │   ├── AmbiguousMessage  several messages could be meant
@@ -35,7 +38,7 @@ belong to the front ends.
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,6 +87,18 @@ class InvalidInput(ShadowError, ValueError):
     """An argument that cannot be meant."""
 
 
+class AmbiguousSession(InvalidInput):
+    """No session was named, one recorded last, and others have an open message."""
+
+    def __init__(self, session: str, others: Mapping[str, str]) -> None:
+        self.session = str(session)
+        """The one that recorded last."""
+        self.others = dict(others)
+        """The others, each with its open message."""
+        named = ", ".join(f"{name!r} has the open message {id!r}" for name, id in self.others.items())
+        super().__init__(f"which session? {self.session!r} recorded last, and {named}")
+
+
 class DuplicateMessage(InvalidInput):
     """A message id that the session has already used."""
 
@@ -101,12 +116,27 @@ class NotWrapped(ShadowError):
         super().__init__(f"{worktree} is not wrapped: {why}")
 
 
+class WorktreeMoved(NotWrapped):
+    """This may be a directory that was moved, but nobody can prove it."""
+
+    def __init__(self, worktree: str, store: str, moved_from: str, why: str, *, is_likely: bool) -> None:
+        self.store = store
+        self.moved_from = moved_from
+        self.is_likely = is_likely
+        """It is the same directory, and only the rest of the proof is missing."""
+        super().__init__(worktree, f"it may be {moved_from}, moved here, but {why}")
+
+
 class WorktreeReplaced(NotWrapped):
     """The store at hand was made for a directory that used to be at this path."""
 
     def __init__(self, worktree: str, store: str) -> None:
         self.store = store
-        super().__init__(worktree, f"it is not the directory that the store {store} was made for")
+        super().__init__(worktree, f"nothing is recorded for it; the store {store} is another directory's")
+
+
+class ForeignStore(WorktreeReplaced):
+    """The store that the caller named belongs to another directory."""
 
 
 class UnknownName(ShadowError):

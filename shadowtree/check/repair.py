@@ -7,7 +7,7 @@ message can be worse off. Only for the holder of the store's lock.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from time import gmtime, strftime
 
@@ -44,13 +44,17 @@ Made = list[tuple[bytes, bytes]]
 def repair_store(
     subject: Subject,
     now_ns: int,
-    record: Callable[[], object],
+    record: Callable[[], object] | None,
     forget: Callable[[set[int], set[int], set[int]], list[str]] | None,
+    done_before: Sequence[str] = (),
 ) -> CheckReport:
     """Repair what a full check finds, heal from the worktree by a `record`, `forget` the rest; check again.
 
-    The last two are passed in, because a check knows neither how to record nor how to forget.
+    Both are passed in, because a check knows neither how to record nor how to forget. Without a `record`, say
+    what a repair would do.
     """
+    if record is None:
+        return foresee_repair(subject, now_ns)
     with subject.held(), closing(Check(subject)) as found:
         found.run(read_data=True)
         repair = Repair(found, now_ns)
@@ -62,7 +66,7 @@ def repair_store(
         done += forget(*find_hurt(subject))
     with subject.held():
         report = check_once(subject, read_data=True)
-    return replace(report, repaired=done, quarantine=repair.quarantine)
+    return replace(report, repaired=[*done_before, *done], quarantine=repair.quarantine)
 
 
 def foresee_repair(subject: Subject, now_ns: int) -> CheckReport:

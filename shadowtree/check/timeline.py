@@ -108,7 +108,8 @@ class TimelineRows:
         except StoreDamaged as error:
             self._add_file_fault(error.what)
         self.trees = {row.number: row for row in self._rows(schema.TREES, schema.decode_tree)}
-        self.sessions = dict(self._rows(schema.SESSIONS, schema.SESSIONS.decode))
+        rows = self._rows(schema.SESSIONS, schema.SESSIONS.decode)
+        self.sessions = {number: name for number, name, _ in rows}
         self.messages = {row.number: row for row in self._rows(schema.MESSAGES, schema.decode_message)}
         live = [row for row in self.messages.values() if row.forgotten_ms is None]
         self._named.update({row.number: (row.session, row.id) for row in live})

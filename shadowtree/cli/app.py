@@ -27,7 +27,9 @@ MODULES = {
     "record": ("wrap", "begin", "end", "snapshot", "step", "run", "track"),
     "act": ("undo", "redo", "revert", "unrevert", "switch", "restore"),
     "show": ("status", "log", "show", "diff", "cat", "blame", "patch", "branches"),
+    "sessions": ("sessions",),
     "store": ("stats", "du", "pin", "unpin", "forget", "gc", "purge", "check", "destroy"),
+    "uninstall": ("uninstall",),
     "config": ("config", "protect"),
     "watch": ("watch",),
     "help": ("help",),
@@ -38,11 +40,11 @@ COMMANDS = {name: module for module, names in MODULES.items() for name in names}
 EVERYDAY = ("wrap", "begin", "end", "run", "status", "log", "show", "diff", "undo", "redo")
 """The commands that the help lists first."""
 GROUPS = {
-    "Record": ("wrap", "begin", "end", "run", "snapshot", "step", "track", "watch"),
-    "Look": ("status", "log", "show", "diff", "cat", "blame", "branches", "patch"),
+    "Record": ("wrap", "begin", "end", "run", "snapshot", "step", "track", "watch", "protect"),
+    "Look": ("status", "log", "show", "diff", "cat", "blame", "branches", "sessions", "patch"),
     "Go back": ("undo", "redo", "revert", "unrevert", "switch", "restore"),
     "Keep": ("stats", "du", "pin", "unpin", "forget", "gc", "purge", "check", "destroy"),
-    "Settings": ("config", "help"),
+    "Settings": ("config", "help", "uninstall"),
 }
 """What people do, and the commands for it, in the order of the help."""
 _ANSWERS = {*GROUPS["Look"], "track", "stats", "du", "check", "config", "help"}
@@ -55,7 +57,7 @@ EPILOG = """\
 Environment:
   SHADOWTREE_HOME      the directory of all stores
   SHADOWTREE_STORE     the store to use, as with --store
-  SHADOWTREE_SESSION   the session to act in, as with --session
+  SHADOWTREE_SESSION   the session to use, as with --session
   SHADOWTREE_CONFIG    your file of settings
   SHADOWTREE_PAGER     the pager for long output, before PAGER
   SHADOWTREE_MAX_FILE_SIZE and so on: a setting, as with --set
@@ -89,7 +91,8 @@ def _completes(read: Callable[[shadowtree.Shadow], Named]) -> Callable[..., list
         try:
             shared = read_shared(context.ensure_object(dict))
             with open_shadow(shared, find_wrapped(shared)) as shadow:
-                named = list(read(shadow.only_look()))
+                seen = shadow.only_look()
+                named = list(read(seen.for_last_session() if shared.session is None else seen))
         except Exception:  # noqa: BLE001  # nothing that goes wrong here may disturb the line being typed
             return []
         return [CompletionItem(name, help=about) for name, about in named if name.startswith(incomplete)]
@@ -106,7 +109,7 @@ def _branches(shadow: shadowtree.Shadow) -> Named:
 
 
 def _sessions(shadow: shadowtree.Shadow) -> Named:
-    return [(name, "") for name in sorted({each.session for each in shadow.messages(all_sessions=True)})]
+    return [(each.id, each.agent or "") for each in shadow.sessions()]
 
 
 complete_message = _completes(_messages)
@@ -146,7 +149,7 @@ SHARED_OPTIONS = (
         ["--session"],
         metavar="ID",
         shell_complete=complete_session,
-        help="Act in this session, not in the one called 'default'",
+        help="Use this session; if not given, the one that recorded last (to record: 'default')",
     ),
     _share(
         ["--set", "settings"],

@@ -23,15 +23,20 @@ class Answer:
 
     exit_code: int
     advice: str = ""
-    """What the user can try; `{error}` stands for the error."""
+    """What the user can try; `{error}` stands for the error, and `{quoted}` for its words in a shell."""
 
 
 ANSWERS: dict[type[BaseException], Answer] = {
     errors.ShadowError: Answer(1),
     errors.InvalidInput: Answer(2),
+    errors.AmbiguousSession: Answer(2, "try again with --session {quoted.session}, or another one"),
     errors.DuplicateMessage: Answer(2, "try another id"),
     errors.NotWrapped: Answer(10, "try 'shadowtree wrap'"),
-    errors.WorktreeReplaced: Answer(10, "try another --store, or 'shadowtree wrap NEW --adopt STORE'"),
+    errors.WorktreeMoved: Answer(10, "try 'shadowtree wrap {quoted.worktree} --adopt {quoted.store}'"),
+    errors.WorktreeReplaced: Answer(
+        10, "try 'shadowtree wrap', which starts a new history here and keeps that store"
+    ),
+    errors.ForeignStore: Answer(10, "try another --store"),
     errors.Locked: Answer(11, "try again later, or wait longer with --set lock_timeout=60"),
     errors.UnknownName: Answer(12),
     errors.UnknownMessage: Answer(12, "try 'shadowtree log', which lists them"),
@@ -98,7 +103,7 @@ def explain(error: BaseException) -> Failure:
     for known in type(error).__mro__:
         if known in ANSWERS:
             answer = ANSWERS[known]
-            advice = _advise_after_merging(error) or answer.advice.format(error=error)
+            advice = _advise_after_merging(error) or answer.advice.format(error=error, quoted=_Quoted(error))
             return Failure(known.__name__, str(error), answer.exit_code, advice)
     if isinstance(error, KeyboardInterrupt):
         return Failure("Interrupted", "interrupted", 130)
@@ -106,6 +111,18 @@ def explain(error: BaseException) -> Failure:
         where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
         return Failure(type(error).__name__, where + error.strerror, 1)
     return Failure("InternalError", f"internal error: {type(error).__name__}: {error}", 1)
+
+
+class _Quoted:
+    """What an error carries, as words that can be typed."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> str:
+        from shlex import quote
+
+        return quote(str(getattr(self._error, name)))
 
 
 def _advise_after_merging(error: BaseException) -> str | None:

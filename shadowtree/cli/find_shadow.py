@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import shadowtree
 from shadowtree.base.errors import InvalidInput, NotWrapped, StoreDamaged, StoreFailed, WorktreeFailed
 from shadowtree.base.frozen import frozen
-from shadowtree.cli.output import choose_format, warn
+from shadowtree.cli.output import choose_format, say, warn
 from shadowtree.daemon.endpoint import Endpoint
 
 TYPE_CHECKING = False
@@ -30,11 +30,17 @@ class Shared:
     """The values of the options that every command takes."""
 
     store: str | None
-    session: str
+    session: str | None
+    """None: nobody named one. Recording uses `default` then, and all else the one that recorded last."""
     settings: Mapping[str, str]
     allow_broad: bool
     start: str | None = None
     """The directory that was given to start in."""
+
+    @property
+    def recording_session(self) -> str:
+        """The session to record in."""
+        return self.session or "default"
 
 
 def read_shared(
@@ -67,7 +73,7 @@ def read_shared(
         settings[key.strip()] = value
     return Shared(
         store=given.get("store"),
-        session=given.get("session") or os.environ.get("SHADOWTREE_SESSION") or "default",
+        session=given.get("session") or os.environ.get("SHADOWTREE_SESSION") or None,
         settings=settings,
         allow_broad="allow_broad" in given,
         start=given.get("start"),
@@ -75,13 +81,16 @@ def read_shared(
 
 
 def open_to_read(shared: Shared) -> AbstractContextManager[shadowtree.Shadow]:
-    """Open the shadow that the current directory is in; raise `NotWrapped` if there is none."""
-    return _open_around(shared, wraps=False)
+    """Open the shadow that the current directory is in; raise `NotWrapped` if there is none.
+
+    It is of the session that is named, or else of the one that recorded last.
+    """
+    return _open_around(shared, wraps=False, session=shared.session)
 
 
-def open_to_record(shared: Shared) -> AbstractContextManager[shadowtree.Shadow]:
-    """Open the shadow that the current directory is in; recording wraps this one if there is none."""
-    return _open_around(shared, wraps=True)
+def open_to_record(shared: Shared, *, wraps: bool = True) -> AbstractContextManager[shadowtree.Shadow]:
+    """Open the shadow that the current directory is in; if it `wraps`, it may be one that is made now."""
+    return _open_around(shared, wraps=wraps, session=shared.recording_session)
 
 
 def open_shadow(
@@ -92,7 +101,7 @@ def open_shadow(
     shadow = make(
         worktree,
         store=shared.store if adopt is None else adopt,
-        session=shared.session,
+        session=shared.recording_session,
         settings=shared.settings,
         allow_broad=shared.allow_broad,
     )
@@ -108,6 +117,18 @@ def warning_of_recovery(shadow: shadowtree.Shadow) -> Iterator[shadowtree.Shadow
     finally:
         for sentence in shadow.recovered:
             warn(sentence)
+
+
+@contextmanager
+def _naming_session(
+    shadow: shadowtree.Shadow, opening: AbstractContextManager[shadowtree.Shadow]
+) -> Iterator[shadowtree.Shadow]:
+    """Do the same for the session that recorded last, and name it if it is none that people expect."""
+    with opening:
+        last = shadow.for_last_session()
+        yield last
+    if last.session != "default":
+        say(f"using session {last.session}, which recorded last")
 
 
 def find_to_record(shared: Shared) -> str:
@@ -141,19 +162,31 @@ def absolute_path(path: str) -> str:
     return os.path.normpath(os.path.join(current_directory(), path))
 
 
-def _open_around(shared: Shared, *, wraps: bool) -> AbstractContextManager[shadowtree.Shadow]:
+def _open_around(
+    shared: Shared, *, wraps: bool, session: str | None
+) -> AbstractContextManager[shadowtree.Shadow]:
     here = current_directory()
     # The daemon's shadows have the usual settings.
     if not shared.settings and not shared.allow_broad and Endpoint.is_used(os.environ):
         from shadowtree.daemon.client import find_remote
 
-        served = find_remote(os.environ, here, store=shared.store, session=shared.session)
+        served = find_remote(os.environ, here, store=shared.store, session=session)
         if served is not None:
-            return warning_of_recovery(served)
+            opening = warning_of_recovery(served)
+            return opening if session is not None else _naming_session(served, opening)
     worktree = shadowtree.find_worktree(here, store=shared.store)
     if worktree is None and not wraps:
         raise NotWrapped(here)
-    return open_shadow(shared, worktree or here)
+    make = shadowtree.Shadow(
+        worktree or here,
+        store=shared.store,
+        session=session or shared.recording_session,
+        settings=shared.settings,
+        allow_broad=shared.allow_broad,
+    )
+    shadow = make if wraps else make.only_wrapped()
+    opening = warning_of_recovery(shadow)
+    return opening if session is not None else _naming_session(shadow, opening)
 
 
 def _change_directory(path: str) -> None:

@@ -7,7 +7,7 @@ takes their docstrings as help: `commands/record` tells it their parameters.
 from __future__ import annotations
 
 from shadowtree.base.errors import InvalidInput
-from shadowtree.cli.find_shadow import Shared, absolute_path, open_to_read, open_to_record
+from shadowtree.cli.find_shadow import Shared, absolute_path, open_to_record
 from shadowtree.cli.format import count, escape
 from shadowtree.cli.output import ProgressBar, emit
 
@@ -59,7 +59,7 @@ def end(shared: Shared, id: str | None = None, paths: tuple[str, ...] = ()) -> N
       shadowtree end msg_01 --path src/login.py --path tests
     """
     own = [absolute_path(path) for path in paths] or None
-    with open_to_read(shared) as shadow, ProgressBar("Reading files") as bar:
+    with open_to_record(shared, wraps=False) as shadow, ProgressBar("Reading files") as bar:
         message = shadow.end(id, paths=own, progress=bar)
     _tell_finished(message)
 
@@ -102,7 +102,7 @@ def step(shared: Shared, name: str, is_end: bool = False, meta: str | None = Non
     if is_end and meta is not None:
         raise InvalidInput("--meta belongs to the begin of a step, not to its --end")
     own = None if meta is None else _read_meta(meta)
-    with open_to_read(shared) as shadow:
+    with open_to_record(shared, wraps=False) as shadow:
         found = shadow.end_step(name) if is_end else shadow.begin_step(name, meta=own)
     what = f"Step {escape(found.name)} of message {escape(found.message)}"
     line = f"{what} has begun" if found.after is None else f"{what} {describe_patch(found.patch)}"

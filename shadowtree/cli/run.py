@@ -106,12 +106,12 @@ def run(
         try:
             output_fd = 2 if writes_json() else 1
             # What the command records by itself goes to the same session.
-            environment = {**os.environ, "SHADOWTREE_SESSION": shared.session}
+            environment = {**os.environ, "SHADOWTREE_SESSION": shared.recording_session}
             code = relay.run(path, command, environment, output_fd=output_fd)
         except CannotRun as error:
             code, failure = error.exit_code, error
         record, undo = _end(begun, undoes=undo_on_fail and code != 0)
-    exit_code = _report(code, failure, record, undo, shared.session, is_required=not best_effort)
+    exit_code = _report(code, failure, record, undo, shared.recording_session, is_required=not best_effort)
     is_failed = isinstance(record, ShadowError) and not best_effort
     return _NOT_RECORDED if exit_code == 0 and is_failed else exit_code
 

@@ -98,6 +98,8 @@ class Settings:
     """So many of the newest messages of each session are kept, however old they are."""
     keep_turns: int = 20
     """So many of the newest turns are kept, however much room they take."""
+    max_sessions: int = 0
+    """When there are more sessions, `gc` drops those that recorded longest ago; 0: it drops none."""
     store_budget: int = 2 * GIB
     """When a store takes more, its oldest messages are forgotten; 0: it may take anything."""
     total_budget: int = 10 * GIB

@@ -176,7 +176,7 @@ class _Lines:
         found: dict[str, bytes | None] = {}
         for row in sessions:
             event, name = self._last.get(row["number"]), self._sessions[row["number"]]
-            if event is not None:
+            if event is not None and row["forgotten"] is None:
                 found[session_ref(name)] = self._line_of(event).commit
                 if event["tip"] != event["head"] and event["tip"] is not None:
                     found[undone_ref(name)] = self._own[event["tip"]].commit

@@ -66,6 +66,8 @@ class Client:
         """Somebody is asked, and may answer with Ctrl-C."""
         self.is_understood = True
         """The daemon is of this version, so that it can be asked for what concerns itself."""
+        self.session = "default"
+        """The session that a call without one was about, which is the one that recorded last."""
         self.recovered: list[str] = []
         """What was interrupted and has been finished or taken back on the way, a sentence each."""
 
@@ -163,11 +165,14 @@ class Client:
     def call(
         self,
         method: str,
-        session: str,
+        session: str | None,
         arguments: list[object],
         named: dict[str, Any],  # Any: what the method takes
     ) -> Any:  # Any: what the method gives
-        """Have a method of a shadow called; raise what it raises, Without or Lost."""
+        """Have a method of a shadow called; raise what it raises, Without or Lost.
+
+        Without a session it is about the one that recorded last.
+        """
         progress, confirm = named.get("progress"), named.get("confirm")
         encoded = {
             name: wire.encode(value) for name, value in named.items() if name not in ("progress", "confirm")
@@ -199,6 +204,8 @@ class Client:
                     raise Without(*rest)
                 if kind == "number":
                     (number,) = rest
+                elif kind == "session":
+                    (self.session,) = rest
                 elif kind == "progress" and progress is not None:
                     progress(*rest)
                 elif kind == "recovered":
@@ -256,7 +263,7 @@ def connect(endpoint: Endpoint) -> Client | None:
 
 
 def find_remote(
-    environ: Mapping[str, str], start: str, *, store: str | None, session: str
+    environ: Mapping[str, str], start: str, *, store: str | None, session: str | None
 ) -> shadowtree.Shadow | None:
     """Give the shadow of the worktree that a directory is in, if the daemon serves it and sees it as we do.
 
@@ -281,13 +288,25 @@ def find_remote(
 class RemoteShadow:
     """Answers like a `Shadow`. What the daemon does not do for commands is done by one of our own."""
 
-    def __init__(self, client: Client, worktree: str, store: str, session: str) -> None:
+    def __init__(self, client: Client, worktree: str, store: str, session: str | None) -> None:
         self._client: Client | None = client
+        self._conversation = client
         self._local: shadowtree.Shadow | None = None
         self._recovered = client.recovered
         self._worktree = worktree
         self._store = store
         self._session = session
+
+    @property
+    def session(self) -> str:
+        """The session that the calls were about."""
+        if self._session is not None:
+            return self._session
+        return self._conversation.session if self._local is None else self._local.session
+
+    def for_last_session(self) -> RemoteShadow:
+        """Give the same: without a session it is about the one that recorded last."""
+        return self
 
     @property
     def recovered(self) -> list[str]:
@@ -343,5 +362,6 @@ class RemoteShadow:
 
     def _open_local(self) -> shadowtree.Shadow:
         if self._local is None:
-            self._local = shadowtree.Shadow(self._worktree, store=self._store, session=self._session)
+            local = shadowtree.Shadow(self._worktree, store=self._store, session=self._session or "default")
+            self._local = local if self._session is not None else local.for_last_session()
         return self._local

@@ -178,6 +178,16 @@ class Endpoint:
             unless_kept.pop_all()
             return listening
 
+    def remove(self, *, dry_run: bool) -> list[str]:
+        """Remove what a daemon that has ended left here, and the directory; name what was there."""
+        if not os.path.isdir(self.directory) or os.path.islink(self.directory):
+            return []
+        disk.require_private(self.directory)
+        files = [os.path.join(self.directory, name) for name in sorted(os.listdir(self.directory))]
+        if not dry_run:
+            disk.remove_tree(self.directory)
+        return [*files, self.directory]
+
     def _bind(self) -> socket:
         """Make the socket, in place of one that a dead daemon left. Only for the holder of the lock."""
         import socket

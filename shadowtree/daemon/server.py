@@ -277,7 +277,13 @@ class Conversation:
         holder = None if is_kept else self.tell
         return await self._server.worktrees.serve(Wish(**wish), holder, work.tell_progress)
 
-    async def call(self, work: Work, method: str, session: str, *how: Any) -> object:  # Any: plain values
+    async def call(
+        self,
+        work: Work,
+        method: str,
+        session: str | None,
+        *how: Any,  # Any: plain values
+    ) -> object:
         """Call a method when the shadow is free; raise Gone if the command should do it by itself."""
         served = self._served
         if served is None:
@@ -290,8 +296,12 @@ class Conversation:
         try:
             async with served.in_use(wait_s):
                 work.waiting = None
-                served.note_request(session)
-                work.shadow = served.shadow.for_session(session)
+                if session is None:
+                    work.shadow = await in_thread(served.shadow.for_last_session)
+                    await self.send("session", work.shadow.session)
+                else:
+                    work.shadow = served.shadow.for_session(session)
+                served.note_request(work.shadow.session)
                 return await in_thread(work.call, work.shadow, method, *how)
         except Gone:
             if is_reading or served.is_dropped:

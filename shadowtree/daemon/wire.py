@@ -6,7 +6,7 @@
     find DIRECTORY STORE         ▶
                                  ◀ found WORKTREE ... or: without WHY
     call METHOD ...              ▶
-                                 ◀ number, progress, working, confirm, recovered
+                                 ◀ session, number, progress, working, confirm, recovered
     answer, cancel               ▶
                                  ◀ result, error      or: without WHY
 
@@ -29,11 +29,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Grows with every change of a frame. Only equals talk, and only if their versions are equal too."""
 
 READING = frozenset(
-    {"blame", "blame_lines", "branches", "diff", "diff_message", "messages", "patch", "show", "status"}
+    {
+        "blame",
+        "blame_lines",
+        "branches",
+        "diff",
+        "diff_message",
+        "messages",
+        "patch",
+        "sessions",
+        "show",
+        "status",
+    }
 )
 """Methods of a shadow that record nothing."""
 AGAIN = frozenset({"begin", "begin_step", "end", "end_step", "take_snapshot"})

@@ -12,13 +12,14 @@ from shadowtree.base.errors import (
     ForgottenTree,
     InvalidInput,
     NotWrapped,
+    OutOfSpace,
     StoreDamaged,
     UnknownName,
 )
 from shadowtree.base.frozen import replace
 from shadowtree.base.paths import DIRECTORY, ROOT, Change, RelPath, Unknown, is_file, to_text
 from shadowtree.base.stamps import list_stamped
-from shadowtree.capture.capture import Site, list_skipped, look, scan_site
+from shadowtree.capture.capture import Site, list_skipped, look, refuse_full, scan_site
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import (
     RecordedDirectory,
@@ -35,16 +36,18 @@ from shadowtree.results.messages import (
     FileDiff,
     Message,
     Patch,
+    SessionEntry,
     Status,
     Update,
     make_patch,
 )
 from shadowtree.store.objects import Objects
+from shadowtree.system.syscalls import has_no_room
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import last_finished, redoable_messages
 from shadowtree.timeline.resolve import resolve_message, resolve_tree
 from shadowtree.timeline.schema import HEAD_ONLY, REVERT, TreeRecord
-from shadowtree.timeline.session import NOBODY, Session
+from shadowtree.timeline.session import NOBODY, LastSession, Session
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -116,7 +119,7 @@ def read_status(opened: OpenStore, site: Site, session_name: str, warn: Warn) ->
     return Status(
         worktree=site.worktree,
         store=opened.layout.store,
-        session=session_name,
+        session=session.name,
         head=None if head is None else head.id,
         open=None if session.open is None else session.open.id,
         undone=[row.id for row in redoable_messages(session.position, session.find)],
@@ -126,8 +129,19 @@ def read_status(opened: OpenStore, site: Site, session_name: str, warn: Warn) ->
         skipped=list_skipped(scan),
         outside=outside,
         unprotected=unprotected,
-        warnings=[*site.warnings, *warn(opened, site)],
+        warnings=[*site.warnings, *_warn_full(opened, site, scan.pending_bytes), *warn(opened, site)],
     )
+
+
+def _warn_full(opened: OpenStore, site: Site, needed: int) -> list[str]:
+    """Warn if the store's disk has no room for a snapshot."""
+    try:
+        refuse_full(opened.layout.store, needed, site.settings)
+        if has_no_room(opened.layout.store):
+            raise OutOfSpace(opened.layout.store)
+    except OutOfSpace as error:
+        return [f"nothing can be recorded: {error}"]
+    return []
 
 
 def list_messages(opened: OpenStore, site: Site, session_name: str, which: MessageFilter) -> list[Message]:
@@ -251,6 +265,34 @@ def list_updates(opened: OpenStore, site: Site, after: int | None) -> tuple[int,
         )
         for event in events
     ]
+
+
+def find_last_session(opened: OpenStore, site: Site) -> LastSession:
+    """Name the session that recorded last; `default` if none did."""
+    last = opened.journal.last_recorded()
+    return LastSession("default" if last is None else opened.journal.session_names()[last.session])
+
+
+def list_sessions(opened: OpenStore, site: Site) -> list[SessionEntry]:
+    """List the sessions of which a message is left, the one that recorded last at the end."""
+    journal = opened.journal
+    counts, names = journal.retention.count_messages(), journal.live_sessions()
+    found = []
+    for number in counts.keys() & names.keys():
+        session, event = Session(journal, names[number]), journal.last_of_messages(number)
+        (newest,) = session.read_messages(journal.last_messages(number, 1))
+        head = last_finished(session.position, session.find)
+        agent = (newest.meta or {}).get("agent")
+        entry = SessionEntry(
+            id=session.name,
+            messages=counts[number],
+            head=None if head is None else head.id,
+            time_ms=newest.time_ms if event is None else event.time_ms,
+            agent=agent if isinstance(agent, str) else None,
+            open=None if session.open is None else session.open.id,
+        )
+        found.append((0 if event is None else event.number, entry))
+    return [entry for _, entry in sorted(found, key=lambda pair: pair[0])]
 
 
 def list_branches(opened: OpenStore, site: Site, session: str) -> list[Branch]:

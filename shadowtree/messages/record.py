@@ -174,8 +174,7 @@ class Recorder:
         """
         self._require_new(said)
         last, latest = self._journal.last_tree(), self._journal.latest_event()
-        events = [self._journal.last_event(session) for session in self._journal.session_names()]
-        if last is None or any(event is not None and event.position.open is not None for event in events):
+        if last is None or self._journal.open_messages():
             return None
         with self._take() as taken:
             changes = self._changes_since(taken, last)

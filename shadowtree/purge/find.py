@@ -80,6 +80,8 @@ class Find:
     """Which contents are still in the store then."""
     kept: frozenset[bytes] = frozenset()
     """Which of those are kept beside trees."""
+    left_of: Sequence[tuple[RelPath, bytes]] = ()
+    """Those contents with the path that was purged, to be found again when they are to go too."""
     unread: frozenset[bytes] = frozenset()
     """Contents that cannot be read, so that they may hold the text."""
 
@@ -121,7 +123,24 @@ def _find_path(search: _Search, target: Target, path: RelPath, everywhere: bool)
     beside = {hit for hit in search.find_beside(blobs) if not placed.covers(hit[0])}
     left = frozenset(blob for _, blob in others | beside)
     kept = frozenset(blob for _, blob in beside)
-    return Find(placed, [(path, None)], _paths_of(hits), blobs, _paths_of(others | beside), left, kept)
+    left_of = [(path, blob) for blob in sorted(left)]
+    also_at = _paths_of(others | beside)
+    return Find(placed, [(path, None)], _paths_of(hits), blobs, also_at, left, kept, left_of)
+
+
+def find_left(opened: OpenStore, target: Target, *, everywhere: bool) -> Find | None:
+    """Find what a purge of a path left at other paths; None: nothing is."""
+    blobs = frozenset() if target.path is None else opened.journal.purges.left_of(target.path)
+    search, chosen = _Search(opened), Tombstones(blobs=blobs)
+    hits = search.find_in_trees(chosen)
+    beside = search.find_beside(blobs)
+    if not hits and not beside:
+        return None
+    if everywhere:
+        rows = [(target.path, blob) for blob in sorted(blobs)]
+        return Find(chosen, rows, _paths_of(search.find(chosen)), blobs, [])
+    left = frozenset(blob for _, blob in hits | beside)
+    return Find(Tombstones(), [], [], frozenset(), _paths_of(hits | beside), left)
 
 
 def _find_text(search: _Search, text: str, everywhere: bool) -> Find:

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 
-from shadowtree.base.errors import NotConfirmed, StoreDamaged, StoreFailed, UnknownName
+from shadowtree.base.arguments import refuse_unknown
+from shadowtree.base.errors import NotConfirmed, ShadowError, StoreDamaged, StoreFailed, UnknownName
 from shadowtree.base.frozen import replace
 from shadowtree.base.paths import to_text
 from shadowtree.capture.open_store import OpenStore
-from shadowtree.purge.find import Find, Target, find
+from shadowtree.purge.find import Find, Target, find, find_left, read_target
 from shadowtree.purge.redact import plan_redactions
 from shadowtree.purge.rewrite import Eraser
 from shadowtree.results.reports import Purged
@@ -32,33 +33,49 @@ from shadowtree.timeline.schema import TreeRecord
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import TypedDict
+
     from shadowtree.store.pack_writer import PackWriter
 
-Confirm = Callable[[Purged], bool]
-"""Asks whether it shall be done."""
+    class PurgeOptions(TypedDict, total=False):
+        """How something is purged."""
+
+        everywhere: bool
+        """Under any other name too."""
+        dry_run: bool
+        """Change nothing, and return what would be removed."""
+        confirm: Callable[[Purged], bool] | None
+        """Asked before anything is removed."""
+
+
+__all__ = ["PurgeOptions", "allow", "finish", "finish_interrupted", "purge", "read_target"]
+
+Locked = Callable[[], AbstractContextManager[OpenStore]]
+"""Takes the lock."""
 Sweep = Callable[[OpenStore], tuple[int, int]]
 """Removes all that nothing needs; gives how many objects and bytes are gone."""
 
 
-def purge(
-    opened: OpenStore,
-    target: Target,
-    time_ms: int,
-    sweep: Sweep,
-    *,
-    everywhere: bool,
-    dry_run: bool,
-    confirm: Confirm | None,
-) -> Purged:
-    """Remove a path, a content or a text from the store for good. Only for the holder of the lock."""
+def purge(locked: Locked, target: Target, sweep: Sweep, how: PurgeOptions) -> Purged:
+    """Remove a path, a content or a text from the store for good."""
+    refuse_unknown(how, "everywhere", "dry_run", "confirm")
+    with locked() as opened:
+        return _purge(opened, target, sweep, how)
+
+
+def _purge(opened: OpenStore, target: Target, sweep: Sweep, how: PurgeOptions) -> Purged:
+    everywhere, dry_run, confirm = how.get("everywhere"), bool(how.get("dry_run")), how.get("confirm")
     try:
-        found = find(opened, target, everywhere=everywhere)
+        found = find(opened, target, everywhere=bool(everywhere))
     except UnknownName:
         tombstones = opened.journal.tombstones()
         is_purged = target.path is not None and tombstones.covers(target.path)
         if not is_purged and target.blob not in tombstones.blobs:
             raise
-        return Purged([], [], 0, [], notes=[f"{target.name} was purged already"], dry_run=dry_run)
+        again = find_left(opened, target, everywhere=bool(everywhere))
+        if again is None:
+            return Purged([], [], 0, [], notes=[f"{target.name} was purged already"], dry_run=dry_run)
+        found = again
     rewriting = _Rewriting(opened, found, target.text)
     try:
         if target.text is not None and rewriting.is_nothing:
@@ -69,7 +86,7 @@ def purge(
             return planned
         if confirm is not None and not confirm(planned):
             raise NotConfirmed(planned, f"remove {target.name} from everything that is recorded")
-        rewriting.record(time_ms)
+        rewriting.record(opened.limits.clock_ns() // 1_000_000)
     except BaseException:
         rewriting.abandon()
         raise
@@ -145,6 +162,8 @@ class _Rewriting:
                 journal.rename_branch(number, name)
             for path, blob in self._found.rows:
                 journal.purges.add(path, blob, time_ms)
+            for path, blob in self._found.left_of:
+                journal.purges.note_left(path, blob, time_ms)
 
     def abandon(self) -> None:
         """Throw away what is not recorded."""
@@ -152,9 +171,10 @@ class _Rewriting:
         self._opened.abandon()
 
 
-def allow(opened: OpenStore, target: Target) -> list[str]:
-    """Let what was purged be covered again; give the paths and the ids. Only for the holder of the lock."""
-    removed = opened.journal.purges.remove(target.path, target.blob)
+def allow(locked: Locked, target: Target) -> list[str]:
+    """Let what was purged be covered again; give the paths and the ids."""
+    with locked() as opened:
+        removed = opened.journal.purges.remove(target.path, target.blob)
     if not removed:
         raise UnknownName(target.name, f"{target.name} was not purged")
     return [to_text(path or b"") if blob is None else blob.hex() for path, blob in removed]
@@ -196,6 +216,16 @@ def finish(opened: OpenStore, sweep: Sweep) -> tuple[int, int]:
     opened.cache.wipe()
     opened.journal.purges.finish()
     return swept
+
+
+def finish_interrupted(opened: OpenStore, sweep: Sweep) -> str:
+    """Finish a purge that was interrupted, and say whether that was possible."""
+    try:
+        finish(opened, sweep)
+    except ShadowError as error:
+        # What is purged is in no tree any more; who does something else may go on.
+        return f"a purge is not finished yet: {error}"
+    return "a purge that was interrupted is finished"
 
 
 def _require_nothing_left(opened: OpenStore) -> None:

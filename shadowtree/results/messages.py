@@ -148,6 +148,23 @@ class Status(Result):
 
 
 @frozen
+class SessionEntry(Result):
+    """One session, as `sessions` lists it."""
+
+    id: str
+    messages: int
+    """How many of its messages are left."""
+    head: str | None
+    """The last message in force."""
+    time_ms: int
+    """When it recorded last."""
+    agent: str | None
+    """What its newest message says under `agent` in its metadata."""
+    open: str | None = None
+    """The message that has begun and not ended."""
+
+
+@frozen
 class Step(Result):
     """One tool call inside a message."""
 

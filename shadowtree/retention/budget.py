@@ -7,14 +7,15 @@ seldom. The newest turns are never forgotten: if they alone do not fit, each rec
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
-from shadowtree.base.errors import ShadowError, StoreFailed, describe_size
+from shadowtree.base.arguments import refuse_unknown
+from shadowtree.base.errors import InvalidInput, ShadowError, StoreFailed, describe_size
 from shadowtree.base.frozen import replace
 from shadowtree.capture.capture import Site
 from shadowtree.capture.open_store import OpenStore, measure_files
 from shadowtree.config.settings import Settings
-from shadowtree.results.reports import Forgotten, Stats
+from shadowtree.results.reports import Forgotten, Stats, Swept
 from shadowtree.retention.forget import (
     Forgetting,
     find_needed,
@@ -22,6 +23,7 @@ from shadowtree.retention.forget import (
     forget_old,
     plan_forgetting,
     plan_old,
+    plan_session,
     read_keep,
     read_remaining,
 )
@@ -33,6 +35,10 @@ from shadowtree.store.directory import StoreLayout
 from shadowtree.store.walk import Walker
 from shadowtree.system import disk
 from shadowtree.timeline.database import BEYOND
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.retention.forget import ForgetOptions
 
 SHARE = 0.8
 """How much of a budget is left in use by forgetting; from there on `status` warns."""
@@ -59,24 +65,47 @@ def keep_budget(locked: Locked, settings: Settings) -> list[str]:
 def apply_retention(
     locked: Locked,
     settings: Settings,
-    keep_last: int | None,
-    keep_within: float | str | None,
-    keep_sessions: Collection[str],
+    session: str | None,
+    how: ForgetOptions,
     *,
-    frees: bool,
-    dry_run: bool,
+    is_empty: bool = False,
 ) -> Forgotten:
-    """Forget what is not kept and, if nothing else is asked for, what the budget has no room for."""
-    keep = read_keep(settings, keep_last, keep_within)
-    is_plain = not keep_sessions and keep_last is None and keep_within is None
+    """Forget what is not kept of one session, or of all.
+
+    Of all, also what the settings say of sessions and of budgets, if nothing else is asked for.
+    """
+    refuse_unknown(how, "keep_last", "keep_within", "keep_sessions", "dry_run", "gc")
+    keep_last, keep_within = how.get("keep_last"), how.get("keep_within")
+    keep_sessions, keep = how.get("keep_sessions", ()), read_keep(settings, keep_last, keep_within)
+    frees, dry_run = how.get("gc", True), how.get("dry_run")
+    if keep_sessions and session is not None:
+        raise InvalidInput("sessions to keep are for forgetting in all sessions")
+    if is_empty:
+        return Forgotten([], 0, 0, 0, bool(dry_run))
+    is_plain = session is None and not keep_sessions and keep_last is None and keep_within is None
     budget = settings if frees and is_plain else None
+    most = settings.max_sessions if is_plain else 0
+
+    def plan(opened: OpenStore) -> Forgetting:
+        if session is not None:
+            return plan_session(opened, keep, session)
+        return plan_old(opened, keep, keep_sessions, most_sessions=most)
+
     if dry_run:
         with locked() as opened:
-            return _foresee(opened, plan_old(opened, keep, keep_sessions), budget)
-    done = forget_old(locked, keep, keep_sessions, frees=frees)
+            return _foresee(opened, plan(opened), budget)
+    done = forget_old(locked, plan, frees=frees)
     if budget is None:
         return done
     return _fit_budget(locked, budget, done, [], is_asked=True)
+
+
+def summarise_gc(done: Forgotten, read_stats: Callable[[], Stats]) -> Swept:
+    """Say what was removed from a store, or would be."""
+    if done.dry_run:
+        # How many objects would go is known only when packs are written anew: some are spared.
+        return Swept(None, read_stats().free_bytes, done.warnings)
+    return Swept(done.removed, done.freed, done.warnings)
 
 
 def _foresee(opened: OpenStore, old: Forgetting, budget: Settings | None) -> Forgotten:
@@ -159,7 +188,8 @@ def plan_over(opened: OpenStore, settings: Settings, planned: Forgetting) -> For
     choice = _choose_to_fit(opened, settings, beside, going=planned.trees)
     if choice.is_nothing:
         return planned
-    return plan_forgetting(journal, join_choices(planned.choice, choice))
+    both = plan_forgetting(journal, join_choices(planned.choice, choice))
+    return replace(both, sessions=planned.sessions)
 
 
 def _choose_up_to(opened: OpenStore, settings: Settings, last: int) -> Choice:
@@ -198,11 +228,16 @@ def _choose_to_fit(
 # Figures and warnings
 
 
+def make_no_stats(worktree: str, store: str, settings: Settings) -> Stats:
+    """Give the figures of a worktree of which nothing is recorded."""
+    return Stats(worktree, store, 0, settings.store_budget or None, 0, 0, 0, 0, None, None, 0, 0, 0, 0, 0)
+
+
 def read_stats(opened: OpenStore, site: Site) -> Stats:
     """Say what the store holds and what that takes. Every object that is needed is looked up."""
     opened.refresh()
     journal, layout = opened.journal, opened.layout
-    old = plan_old(opened, read_keep(site.settings), ())
+    old = plan_old(opened, read_keep(site.settings), most_sessions=site.settings.max_sessions)
     going = set(plan_over(opened, site.settings, old).trees)
     records = list(journal.live_trees())
     sizes = PathSizes(opened.objects)
@@ -220,7 +255,7 @@ def read_stats(opened: OpenStore, site: Site) -> Stats:
         store_bytes=opened.measure(),
         budget_bytes=site.settings.store_budget or None,
         messages=sum(journal.retention.count_messages().values()),
-        sessions=len(journal.session_names()),
+        sessions=len(journal.live_sessions()),
         trees=len(records),
         pins=len(journal.pins()),
         oldest_ms=None if times is None else times[0],

@@ -7,17 +7,28 @@ because a sweep lets others have it between two steps.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from shadowtree.base.errors import InvalidInput, ShadowError, StoreDamaged, UnknownName
-from shadowtree.base.frozen import frozen, replace
+from shadowtree.base.frozen import field, frozen, replace
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.config.settings import Settings, read_seconds
 from shadowtree.results.reports import Forgotten
 from shadowtree.retention.gc import Locked, Sweep
-from shadowtree.retention.policy import Choice, Keep, Remaining, choose, choose_lost
+from shadowtree.retention.policy import (
+    Choice,
+    Keep,
+    Remaining,
+    choose,
+    choose_lost,
+    choose_sessions,
+    find_surplus,
+    join_choices,
+)
 from shadowtree.store.directory import list_own_refs
 from shadowtree.timeline.journal import Journal
+
+TYPE_CHECKING = False
 
 
 @frozen
@@ -29,11 +40,31 @@ class Forgetting:
     choice: Choice
     trees: list[int]
     """The numbers of the trees that nothing needs then."""
+    sessions: list[int] = field(default_factory=list)
+    """The sessions that are dropped with it, of which nothing is left then."""
 
     @property
     def is_nothing(self) -> bool:
         """Whether everything is kept."""
-        return not (self.choice.messages or self.choice.acts or self.trees)
+        return not (self.choice.messages or self.choice.acts or self.trees or self.sessions)
+
+
+if TYPE_CHECKING:
+    from typing import TypedDict
+
+    class ForgetOptions(TypedDict, total=False):
+        """What is kept, and how the rest is forgotten."""
+
+        keep_last: int | None
+        """The newest messages of each session."""
+        keep_within: float | str | None
+        """What is not older: seconds, or text such as `30d`."""
+        keep_sessions: Collection[str]
+        """All of these sessions."""
+        dry_run: bool
+        """Change nothing, and return what would be forgotten."""
+        gc: bool
+        """False: free nothing yet."""
 
 
 def read_keep(
@@ -48,11 +79,11 @@ def read_keep(
     return Keep(keep_last or 0, int(within_s * 1000), 1)
 
 
-def forget_old(locked: Locked, keep: Keep, keep_sessions: Collection[str], *, frees: bool) -> Forgotten:
-    """Forget what is not kept; if it `frees`, remove what only that needed, or forget nothing at all."""
+def forget_old(locked: Locked, plan: Callable[[OpenStore], Forgetting], *, frees: bool) -> Forgotten:
+    """Forget what a plan does not keep; if it `frees`, remove what only that needed, or forget nothing."""
     sweep = Sweep()
     with locked() as opened:
-        planned = plan_old(opened, keep, keep_sessions)
+        planned = plan(opened)
         if not planned.is_nothing:
             forget(opened, planned, sweep if frees else None)
     if frees:
@@ -94,6 +125,7 @@ def forget(opened: OpenStore, planned: Forgetting, sweep: Sweep | None) -> None:
         journal.retention.forget_messages(planned.choice.messages, time_ms)
         journal.retention.forget_acts(planned.choice.acts, time_ms)
         journal.retention.forget_trees(planned.trees, time_ms)
+        journal.retention.forget_sessions(planned.sessions, time_ms)
         sessions = journal.session_names()
         journal.retention.forget_changes(sessions)
         for branch in (branch for session in sessions for branch in journal.branches(session)):
@@ -105,8 +137,18 @@ def forget(opened: OpenStore, planned: Forgetting, sweep: Sweep | None) -> None:
 # Plans, which change nothing
 
 
-def plan_old(opened: OpenStore, keep: Keep, keep_sessions: Collection[str]) -> Forgetting:
-    """Find what is not kept, by age and number."""
+def plan_session(opened: OpenStore, keep: Keep, session: str) -> Forgetting:
+    """Find what of one session is not kept, by age and number."""
+    journal, now_ms = opened.journal, opened.limits.clock_ns() // 1_000_000
+    number = journal.session_number(session)
+    own = Remaining([]) if number is None else read_remaining(journal).of_session(number)
+    return plan_forgetting(journal, choose(own, keep, now_ms))
+
+
+def plan_old(
+    opened: OpenStore, keep: Keep, keep_sessions: Collection[str] = (), *, most_sessions: int = 0
+) -> Forgetting:
+    """Find what is not kept of all sessions, by age and number, and sessions that are more than the most."""
     journal = opened.journal
     sessions = set()
     for name in keep_sessions:
@@ -115,8 +157,10 @@ def plan_old(opened: OpenStore, keep: Keep, keep_sessions: Collection[str]) -> F
             raise UnknownName(name, f"no session is called {name!r}")
         sessions.add(number)
     now_ms = opened.limits.clock_ns() // 1_000_000
-    kept = replace(keep, sessions=frozenset(sessions))
-    return plan_forgetting(journal, choose(read_remaining(journal), kept, now_ms))
+    kept, remaining = replace(keep, sessions=frozenset(sessions)), read_remaining(journal)
+    surplus = find_surplus(remaining, most_sessions)
+    choice = join_choices(choose(remaining, kept, now_ms), choose_sessions(remaining, surplus))
+    return replace(plan_forgetting(journal, choice), sessions=surplus)
 
 
 def _plan_lost(journal: Journal, messages: set[int], events: set[int], trees: set[int]) -> Forgetting:

@@ -45,6 +45,12 @@ class Remaining:
     out: Mapping[int, int] = field(default_factory=dict)
     """The messages that are out of their lines, each with the last one that was made with it in."""
 
+    def of_session(self, session: int) -> Remaining:
+        """Give what is left of one session; trees that nobody named are no session's."""
+        messages = [each for each in self.messages if each.session == session]
+        acts = [each for each in self.acts if each.session == session]
+        return Remaining(messages, acts, [], self.open, self.in_force, self.out)
+
 
 @frozen
 class Choice:
@@ -88,6 +94,25 @@ def choose(remaining: Remaining, keep: Keep, now_ms: int) -> Choice:
         if act.number not in newest_acts and act.session not in keep.sessions and act.time_ms < oldest_ms
     }
     return Choice([each.number for each in going], sorted(acts | _find_acts(remaining, going)), bare)
+
+
+def choose_sessions(remaining: Remaining, sessions: Collection[int]) -> Choice:
+    """Choose all messages and acts of some sessions."""
+    messages = [each.number for each in remaining.messages if each.session in sessions]
+    return Choice(messages, [each.number for each in remaining.acts if each.session in sessions], [])
+
+
+def list_kept(remaining: Remaining, session: int) -> list[int]:
+    """List the messages that keep a session from being dropped unasked: those open or pinned."""
+    own = [each for each in remaining.messages if each.session == session]
+    return [each.number for each in own if each.number in remaining.open or each.is_pinned]
+
+
+def find_surplus(remaining: Remaining, most: int) -> list[int]:
+    """Find the sessions that are more than so many: those that began a message longest ago; 0: none is."""
+    newest_first = list(dict.fromkeys(each.session for each in reversed(remaining.messages)))
+    surplus = newest_first[most:] if most else []
+    return sorted(session for session in surplus if not list_kept(remaining, session))
 
 
 def choose_up_to(remaining: Remaining, turns: int, named: Sequence[Named], last: int) -> Choice:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from shadowtree.base.errors import UnknownName
-from shadowtree.base.paths import RelPath, join, to_text
+from shadowtree.base.paths import ROOT, RelPath, join, to_text
 from shadowtree.capture.capture import Site
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.results.reports import PathFigure, SessionFigure, Usage
@@ -39,6 +39,11 @@ def read_usage(opened: OpenStore, site: Site, top: RelPath, depth: int) -> Usage
     return usage
 
 
+def make_no_usage(top: RelPath) -> Usage | None:
+    """Give what the worktree takes of which nothing is recorded; None: no path below it can be known."""
+    return Usage(".", 0, 0, []) if top == ROOT else None
+
+
 def read_session_sizes(opened: OpenStore, site: Site) -> list[SessionFigure]:
     """Say what each session alone needs, the most first; what several need is in none of them."""
     opened.refresh()
@@ -49,7 +54,7 @@ def read_session_sizes(opened: OpenStore, site: Site) -> list[SessionFigure]:
         # The last tree stays whatever is forgotten.
         claimants[-1] = set()
     sums = measure_claims(opened.objects, zip(records, claimants, strict=True))
-    messages, names = journal.retention.count_messages(), journal.session_names()
+    messages, names = journal.retention.count_messages(), journal.live_sessions()
     figures = [
         SessionFigure(name, sums.get(number, 0), messages.get(number, 0)) for number, name in names.items()
     ]

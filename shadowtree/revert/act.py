@@ -17,7 +17,14 @@ from collections.abc import Sequence
 from functools import cache, partial
 from hashlib import sha256
 
-from shadowtree.base.errors import Conflict, NotConfirmed, PlanOutdated, ShadowError, WorktreeFailed
+from shadowtree.base.errors import (
+    AmbiguousSession,
+    Conflict,
+    NotConfirmed,
+    PlanOutdated,
+    ShadowError,
+    WorktreeFailed,
+)
 from shadowtree.base.frozen import frozen, replace
 from shadowtree.base.interrupts import Cancellation, HeldInterrupts
 from shadowtree.base.paths import (
@@ -64,13 +71,16 @@ from shadowtree.revert.moves import (
 )
 from shadowtree.revert.plan import Merger, PathPlan, make_plan
 from shadowtree.revert.recover import rescue
-from shadowtree.revert.requests import Options, Request, Revert
+from shadowtree.revert.requests import Options, Redo, Request, Revert, Undo, Unrevert
 from shadowtree.revert.targets import Target, find_target
 from shadowtree.revert.writer import Writer
+from shadowtree.store.git_format import EMPTY_TREE
 from shadowtree.store.objects import Objects, Scratch
 from shadowtree.timeline.append import Ending, SessionWriter
+from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import last_finished, redoable_messages
 from shadowtree.timeline.schema import HEAD_ONLY, RESTORE, UNREVERT, Event, Position, TreeRecord
+from shadowtree.timeline.session import LastSession
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -125,9 +135,33 @@ def start_act(
     cancellation: Cancellation,
 ) -> Act:
     """Gather what an act of a session needs. It may use the room that `min_free` keeps."""
+    if isinstance(session, LastSession):
+        _refuse_open_elsewhere(opened.journal, session)
     session_writer = SessionWriter(opened.journal, session, site.settings, time_ms)
     git_head, site = find_head(site.worktree), without_reserve(site)
     return Act(request, options, opened, site, session_writer, git_head, cancellation)
+
+
+def _refuse_open_elsewhere(journal: Journal, session: str) -> None:
+    """Refuse an act of a session that nobody named while a message of another one is open."""
+    own, names = journal.session_number(session), journal.session_names()
+    others = {
+        names[number]: journal.message(message).id
+        for number, message in journal.open_messages().items()
+        if number != own
+    }
+    if others:
+        raise AmbiguousSession(session, others)
+
+
+def plan_nothing(request: Request) -> Plan | None:
+    """Plan an act where nothing is recorded; None: it names something, which cannot be there."""
+    if not isinstance(request, Undo | Redo | Unrevert):
+        return None
+    kind, tree = type(request).__name__.lower(), EMPTY_TREE.hex()
+    turns = None if isinstance(request, Unrevert) else 0
+    notes = [f"nothing to {kind}"]
+    return Plan(Outcome(kind, [], [], [], [], [], [], tree, tree, True, True, "back", notes, turns), [])
 
 
 def run(act: Act) -> Outcome:

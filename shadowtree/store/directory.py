@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from shadowtree.base.errors import (
+    InvalidInput,
     NotWrapped,
     ShadowError,
     StoreDamaged,
@@ -20,6 +21,7 @@ from shadowtree.base.errors import (
     UnsafePath,
     WorktreeReplaced,
 )
+from shadowtree.base.frozen import replace
 from shadowtree.store.git_format import EMPTY_TREE, deflate, encode_commit, object_id
 from shadowtree.store.identity import (
     IDENTITY,
@@ -27,10 +29,12 @@ from shadowtree.store.identity import (
     encode_identity,
     encode_note,
     find_anchor,
+    find_moved,
     identify,
     read_anchor,
     read_identity,
 )
+from shadowtree.store.lock import Lock
 from shadowtree.store.pack_writer import PackWriter, name_pack
 from shadowtree.system import disk
 from shadowtree.system.syscalls import host_name, is_process_alive
@@ -46,6 +50,7 @@ OWN_REFS = (b"refs/heads/sessions/", b"refs/heads/undone/", b"refs/heads/branche
 _PACKED_REF = re.compile(rb"^([0-9a-f]{40}) (refs/.+)$", re.MULTILINE)
 _ID = re.compile(rb"[0-9a-f]{40}")
 _NEW_SUFFIX = ".new"
+_ASIDE_SUFFIX = "-old"
 _DIRECTORIES = ("objects", "objects/pack", "objects/info", "refs", "refs/heads", "info")
 _HEAD = f"ref: {HEAD_REF}\n".encode()
 _ROOT_COMMIT = encode_commit(EMPTY_TREE, (), 0, b"A store of shadowtree\n")
@@ -89,17 +94,47 @@ def list_all(directory: str) -> list[str]:
 
 
 def find_wrapped(directory: str, places: Places, store: str | os.PathLike[str] | None) -> str | None:
-    """Find the nearest wrapped directory at or above a real one; with a store, the worktree of that one."""
+    """Find the nearest wrapped directory at or above a real one; with a store, the worktree of that one.
+
+    Where there is none, find one whose store was made when it was elsewhere.
+    """
     given = places.given_store(store)
     if given is not None:
-        worktree = read_identity(given).worktree if exists(given) else None
-        return worktree if worktree is not None and is_inside(directory, worktree) else None
+        if not exists(given):
+            return None
+        worktree = read_identity(given).worktree
+        return worktree if is_inside(directory, worktree) else _find_moved_above(directory, [given])
+    found = find_usual(directory, places)
+    if found is None and places.stores is not None:
+        return _find_moved_above(directory, list_all(places.stores))
+    return found
+
+
+def find_usual(directory: str, places: Places) -> str | None:
+    """Find the nearest directory at or above a real one that has a store at the usual place."""
     while not exists(places.usual_store(directory)):
         above = os.path.dirname(directory)
         if above == directory:
             return None
         directory = above
     return directory
+
+
+def _find_moved_above(start: str, stores: list[str]) -> str | None:
+    """Find the nearest directory at or above a real one that was moved.
+
+    Of those above it, only one that no other directory can be taken for.
+    """
+    directory = start
+    while stores:
+        moved = find_moved(directory, stores)
+        if moved is not None and (moved.is_likely or directory == start):
+            return directory
+        above = os.path.dirname(directory)
+        if above == directory:
+            return None
+        directory = above
+    return None
 
 
 def find_around(path: str) -> str | None:
@@ -151,8 +186,11 @@ def remove(store: str) -> None:
     disk.remove_tree(unwanted)
 
 
-def open_store(store: str, worktree: str) -> StoreLayout:
-    """Check that a store may be trusted and belongs to this worktree."""
+def open_store(store: str, worktree: str, bound_to: str | None = None) -> StoreLayout:
+    """Check that a store may be trusted and belongs to this worktree, by the path that it is `bound_to`.
+
+    That is another one than its own after a move.
+    """
     layout = StoreLayout(store)
     if not exists(store):
         raise NotWrapped(worktree)
@@ -161,19 +199,21 @@ def open_store(store: str, worktree: str) -> StoreLayout:
     if content is None:
         raise StoreDamaged(f"{layout.identity} is missing")
     disk.require_private(layout.identity)
+    here = identify(worktree)
+    if bound_to is not None:
+        here = replace(here, worktree=bound_to)
     # Reading the file as JSON is left to the case in which it is not just what it should be.
-    is_expected = content == encode_identity(identify(worktree))
-    if not is_expected and not belongs_to(store, worktree):
+    if content != encode_identity(here) and not belongs_to(store, worktree, bound_to):
         raise WorktreeReplaced(worktree, store)
     return layout
 
 
-def belongs_to(store: str, worktree: str) -> bool:
+def belongs_to(store: str, worktree: str, bound_to: str | None = None) -> bool:
     """Tell whether there is a store that belongs to the directory that is at this path now."""
     if not exists(store):
         return False
     found = read_identity(store)
-    return found.worktree == worktree and found.is_same_directory(identify(worktree))
+    return found.worktree == (bound_to or worktree) and found.is_at(worktree)
 
 
 def bind(store: str, worktree: str) -> None:
@@ -181,6 +221,30 @@ def bind(store: str, worktree: str) -> None:
     layout = StoreLayout(store)
     disk.write_file(layout.config, _git_config(worktree))
     disk.write_file(layout.identity, encode_identity(identify(worktree)))
+
+
+def adopt(store: str, worktree: str, usual: str, timeout_s: float) -> str:
+    """Bind a store to a worktree, and give it the `usual` place if it is beside that; tell where it is.
+
+    If that was interrupted, the same again finishes it.
+    """
+    is_beside = os.path.dirname(store) == os.path.dirname(usual)
+    if not exists(store):
+        if not is_beside or not belongs_to(usual, worktree):
+            raise InvalidInput(f"{store} is no store")
+        return usual
+    disk.require_private(store)
+    # One that cannot be read says nothing, and the user says whose the store is; a newer one is refused.
+    with suppress(StoreDamaged):
+        read_identity(store)
+    with Lock(StoreLayout(store).lock, timeout_s):
+        if is_beside and store != usual and exists(usual):
+            raise InvalidInput(f"{worktree} has a store already: {usual}")
+        bind(store, worktree)
+        if is_beside and store != usual:
+            move(store, usual)
+            return usual
+    return store
 
 
 def refuse_another(store: str, worktree: str) -> None:
@@ -264,6 +328,15 @@ def move(store: str, target: str) -> None:
         raise StoreFailed(target, "a store is there already")
     disk.rename(store, target)
     disk.sync_names(os.path.dirname(target))
+
+
+def set_aside(store: str) -> str:
+    """Keep a store under another name beside it, for another one to take its place; give the name."""
+    number = 1
+    while os.path.lexists(aside := f"{store}{_ASIDE_SUFFIX}{number if number > 1 else ''}"):
+        number += 1
+    move(store, aside)
+    return aside
 
 
 def _fill(layout: StoreLayout, worktree: str, prepare: Callable[[StoreLayout], None]) -> None:
@@ -401,13 +474,3 @@ def find_broadness(worktree: str, *, home: str | None, stores: str | None, store
     if is_inside(store, worktree):
         return "it holds its own store"
     return None
-
-
-def inodes_of(*paths: str) -> Iterator[tuple[int, int]]:
-    """Tell directories apart from others, whatever names lead to them; one that is not there is left out."""
-    for path in paths:
-        try:
-            status = os.stat(path)
-        except OSError:
-            continue
-        yield status.st_dev, status.st_ino

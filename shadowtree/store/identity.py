@@ -8,6 +8,9 @@
      "check": "9ae0daaf"          of all before the comma
     }
 
+A directory that was moved keeps its inode and its generation: by these its store is found again, if the move
+can be proved. Where inodes are not stable the path alone says whose a store is.
+
 A bit that flipped must not make a store another's: so the file bears a checksum. Should it be lost all the
 same, the directory is noted a second time, in the store's git configuration, where git passes over it:
 
@@ -24,8 +27,16 @@ from __future__ import annotations
 
 import os
 from binascii import crc32
+from collections.abc import Iterable, Iterator
 
-from shadowtree.base.errors import StoreDamaged, StoreTooNew, StoreTooOld, WorktreeFailed, describe
+from shadowtree.base.errors import (
+    ShadowError,
+    StoreDamaged,
+    StoreTooNew,
+    StoreTooOld,
+    WorktreeFailed,
+    describe,
+)
 from shadowtree.base.frozen import frozen
 from shadowtree.system import disk
 from shadowtree.system.syscalls import directory_generation, file_system_id
@@ -54,6 +65,13 @@ class Identity:
         """Tell whether both are the same directory, wherever it is now."""
         same_generation = None in (self.generation, other.generation) or self.generation == other.generation
         return self.inode == other.inode and same_generation
+
+    def is_at(self, worktree: str) -> bool:
+        """Tell whether it is the directory at this path, as far as inodes can tell."""
+        # Loads more than other commands need.
+        from shadowtree.system.mounts import has_stable_inodes
+
+        return self.is_same_directory(identify(worktree)) or not has_stable_inodes(worktree)
 
 
 def identify(worktree: str) -> Identity:
@@ -163,6 +181,82 @@ def encode_anchor(worktree: str) -> bytes:
         return b""
     others = [_NONE if number is None else number for number in (anchor.generation, anchor.file_system)]
     return _ANCHOR + b"%d %d %d %d\n" % (anchor.inode, *others, anchor.is_mount)
+
+
+# Directories that were moved
+
+
+@frozen
+class Moved:
+    """The store of a directory that was moved, or that may have been."""
+
+    store: str
+    worktree: str
+    """Where the directory was."""
+    doubt: str | None
+    """Why that cannot be proved; None: it is proved."""
+    is_likely: bool
+    """The generation is the same too, so that no other directory can have got the inode."""
+
+
+def find_moved(directory: str, stores: Iterable[str]) -> Moved | None:
+    """Find the store that was made for this directory when it was elsewhere; None: there is none.
+
+    If several stores could be meant, it is one of them, with a doubt.
+    """
+    from shadowtree.system.mounts import has_stable_inodes
+
+    if not has_stable_inodes(directory):
+        return None
+    here = identify(directory)
+    found = list(_list_same(here, stores))
+    # Whoever died before it gave the store its new place had bound it already.
+    bound = [moved for moved in found if moved.worktree == directory]
+    found = bound or found
+    if len(found) > 1:
+        why = f"the store {found[1].store} was made for it too"
+        return Moved(found[0].store, found[0].worktree, why, found[0].is_likely)
+    return found[0] if found else None
+
+
+def _list_same(here: Identity, stores: Iterable[str]) -> Iterator[Moved]:
+    """List the stores that were made for a directory with this inode."""
+    file_system, mark = file_system_id(here.worktree), b'"inode": %d,' % here.inode
+    for store in stores:
+        try:
+            # There may be hundreds, of which hardly any is read.
+            if mark not in (disk.read_if_there(f"{store}/{IDENTITY}") or b""):
+                continue
+            # What another user can write says nothing.
+            disk.require_private(store)
+            identity = read_identity(store)
+            if not identity.is_same_directory(here):
+                continue
+            anchor = read_anchor(store)
+        except ShadowError:
+            continue
+        is_elsewhere = anchor is not None and not anchor.is_mount and anchor.file_system != file_system
+        if is_elsewhere and None not in (anchor and anchor.file_system, file_system):
+            continue
+        is_likely = None not in (identity.generation, here.generation)
+        doubt = None if identity.worktree == here.worktree else _find_doubt(identity, here, anchor)
+        yield Moved(store, identity.worktree, doubt, is_likely)
+
+
+def _find_doubt(identity: Identity, here: Identity, anchor: Anchor | None) -> str | None:
+    """Say why nobody can prove that a directory was moved here; None: it was."""
+    if None in (identity.generation, here.generation):
+        return "its file system does not tell a new directory from an old one"
+    if anchor is None or anchor.is_mount or anchor.file_system is None:
+        return "nobody knows which volume it was on"
+    if os.path.lexists(identity.worktree):
+        return "something else is at its old path"
+    above = find_anchor(identity.worktree)
+    if above is None:
+        return "the directory above its old path is gone"
+    if not anchor.is_same_directory(above):
+        return "the directory above its old path is another one"
+    return None
 
 
 def _or_none(number: int) -> int | None:

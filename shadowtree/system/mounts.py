@@ -15,6 +15,10 @@ _LOCAL_TYPES = frozenset(
 )
 """Not among them: those that take several names for one, such as vfat. Who deletes `A` there is told of `A`
 even if the file is called `a`."""
+_UNSTABLE_TYPES = frozenset(
+    b"9p afs aufs cifs exfat fuse fuseblk msdos nfs nfs4 overlay smb3 smbfs vboxsf vfat virtiofs".split()
+)
+"""Those that may give a directory another inode number when they are mounted again."""
 _UNKNOWN = b"unknown"
 
 Mount = tuple[bytes, bytes, bytes]
@@ -73,6 +77,11 @@ class Mounts:
         """Whether something is mounted below the directory."""
         return len(self._known) > 1
 
+    @property
+    def kind(self) -> bytes:
+        """The type of the file system that the directory itself is on."""
+        return self._known[0][1]
+
     def find_foreign(self) -> str | None:
         """Name the type of a file system here of which not all changes are told."""
         foreign = (kind for _, kind, _ in self._known if kind not in _LOCAL_TYPES)
@@ -104,6 +113,17 @@ def is_mount_point(path: str) -> bool:
             return any(place == os.fsencode(path) for place, _, _ in _parse(file.read()))
     except OSError:
         return False
+
+
+def has_stable_inodes(path: str) -> bool:
+    """Tell whether a directory keeps its inode number for ever; True where the system does not say."""
+    try:
+        mounts = Mounts(os.fsencode(path))
+    except OSError:
+        return True
+    kind = mounts.kind
+    mounts.close()
+    return kind not in _UNSTABLE_TYPES and not kind.startswith(b"fuse.")
 
 
 def _parse(table: bytes) -> list[Mount]:

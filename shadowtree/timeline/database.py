@@ -93,21 +93,11 @@ class Database:
         if not os.path.exists(path):
             raise StoreDamaged(f"{path} is missing")
         migrate(path)
-        with _errors(path):
-            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            try:
-                self._connection.execute("PRAGMA synchronous = FULL")
-                if IS_MAC:
-                    # As `system.syscalls.sync` does; SQLite has a switch for it, and one for checkpoints.
-                    self._connection.execute("PRAGMA fullfsync = ON")
-                    self._connection.execute("PRAGMA checkpoint_fullfsync = ON")
-                self._connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
-                self._connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
-                if not (for_check and has_schema(self._connection)):
-                    require_format(self._connection, path)
-            except BaseException:
-                self._connection.close()
-                raise
+        try:
+            self._connection = _connect(path, for_check=for_check)
+        except OutOfSpace:
+            # The disk has no room for the index that processes share: whoever only reads keeps it in memory.
+            self._connection = _connect(path, for_check=for_check, is_full=True)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -372,6 +362,28 @@ def create_journal(path: str) -> None:
         disk.sync(fd, path)
     finally:
         os.close(fd)
+
+
+def _connect(path: str, *, for_check: bool, is_full: bool = False) -> sqlite3.Connection:
+    """Open the file, and make sure that it is a timeline of a known format."""
+    with _errors(path):
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            if is_full:
+                connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            connection.execute("PRAGMA synchronous = FULL")
+            if IS_MAC:
+                # As `system.syscalls.sync` does; SQLite has a switch for it, and one for checkpoints.
+                connection.execute("PRAGMA fullfsync = ON")
+                connection.execute("PRAGMA checkpoint_fullfsync = ON")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
+            connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
+            if not (for_check and has_schema(connection)):
+                require_format(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
 
 
 def has_schema(connection: sqlite3.Connection) -> bool:

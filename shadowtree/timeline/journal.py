@@ -166,12 +166,28 @@ class Journal:
 
     def session_number(self, name: str) -> int | None:
         """Give the number of a session, or None if nothing was recorded in it."""
-        rows = self._db.rows("SELECT number FROM sessions WHERE name = ?", encode_text(name))
+        select = f"SELECT number FROM sessions WHERE name = ? AND {IS_LIVE}"
+        rows = self._db.rows(select, encode_text(name))
         return rows[0][0] if rows else None
 
     def session_names(self) -> dict[int, str]:
-        """Name every session by its number."""
-        return dict(self._db.read(SESSIONS.decode, f"{SESSIONS.select} ORDER BY number"))
+        """Name every session by its number, those too that were dropped."""
+        rows = self._db.read(SESSIONS.decode, f"{SESSIONS.select} ORDER BY number")
+        return {number: name for number, name, _ in rows}
+
+    def live_sessions(self) -> dict[int, str]:
+        """Name every session that was not dropped by its number."""
+        rows = self._db.read(SESSIONS.decode, f"{SESSIONS.select} WHERE {IS_LIVE} ORDER BY number")
+        return {number: name for number, name, _ in rows}
+
+    def open_messages(self) -> dict[int, int]:
+        """Give the open message, by its number, of each session that has one."""
+        last = ((session, self.last_event(session)) for session in self.live_sessions())
+        return {
+            session: event.position.open
+            for session, event in last
+            if event is not None and event.position.open is not None
+        }
 
     def add_session(self, name: str) -> int:
         """Add a session and give its number."""
@@ -306,6 +322,10 @@ class Journal:
     def latest_event(self) -> Event | None:
         """Give what happened last, in whatever session."""
         return self._find_event("number > 0 ORDER BY number DESC LIMIT 1")
+
+    def last_recorded(self) -> Event | None:
+        """Give what was recorded last of any message, in whatever session, and is not forgotten."""
+        return self._find_event(f"{OF_MESSAGE} AND {IS_LIVE} ORDER BY number DESC LIMIT 1")
 
     def last_of_messages(self, session: int) -> Event | None:
         """Give what happened last in a session that is no act."""
@@ -486,7 +506,7 @@ class Journal:
 
     def tombstones(self) -> Tombstones:
         """Give what is never to be covered again; a content may have been purged for a path."""
-        rows = self._db.read(PURGED.decode, PURGED.select)
+        rows = self._db.read(PURGED.decode, f"{PURGED.select} WHERE stays IS NULL")
         return Tombstones(
             frozenset(RelPath(path) for _, path, blob, *_ in rows if path is not None and blob is None),
             frozenset(blob for _, _, blob, *_ in rows if blob is not None),

@@ -28,6 +28,7 @@ from shadowtree.timeline.schema import (
     MESSAGES,
     OF_MESSAGE,
     PURGED,
+    SESSIONS,
     SNAPSHOT,
     STEP_END,
     TREES,
@@ -160,6 +161,10 @@ class RetentionRows:
         self._db.execute_all(f"DELETE FROM changes WHERE event IN ({steps})", [(n,) for n in numbers])
         self._db.execute_all("DELETE FROM pins WHERE message = ?", [(number,) for number in numbers])
 
+    def forget_sessions(self, numbers: Collection[int], time_ms: int) -> None:
+        """Mark sessions as dropped, of which all messages and acts were forgotten."""
+        self._mark(SESSIONS, "number", numbers, forgotten=time_ms)
+
     def forget_acts(self, events: Collection[int], time_ms: int) -> None:
         """Mark acts as forgotten: they cannot be taken back any more."""
         self._mark(EVENTS, "number", events, forgotten=time_ms)
@@ -208,6 +213,17 @@ class PurgeRows:
         """Note that a path, a content, or with neither a text, was removed; it is not swept yet."""
         self._db.add(PURGED, path, blob, time_ms)
 
+    def note_left(self, path: bytes, blob: bytes, time_ms: int) -> None:
+        """Note that a content stays at other paths than one that is purged."""
+        self._db.add(PURGED, path, blob, time_ms, 1, 1)
+
+    def left_of(self, path: bytes) -> frozenset[bytes]:
+        """Give the contents that stayed when a path, or one above or below it, was purged."""
+        rows = self._db.read(PURGED.decode, f"{PURGED.select} WHERE stays = 1")
+        found = ((known + b"/", blob) for _, known, blob, *_ in rows)
+        whole = path + b"/"
+        return frozenset(blob for known, blob in found if known.startswith(whole) or whole.startswith(known))
+
     def remove(self, path: bytes | None, blob: bytes | None) -> list[tuple[bytes | None, bytes | None]]:
         """Let a content be covered again, or a path with all that was purged for it; give what that is."""
         is_meant = "path IS ?" if blob is None else "blob IS ?"
@@ -215,7 +231,7 @@ class PurgeRows:
         found = self._db.read(PURGED.decode, f"{PURGED.select} WHERE {is_meant}", value)
         if found:
             self._db.execute(f"DELETE FROM purged WHERE {is_meant}", value)
-        return [(path, blob) for _, path, blob, *_ in found]
+        return [(path, blob) for _, path, blob, _, _, stays in found if not stays]
 
     def finish(self) -> None:
         """Note that nothing is left of what was purged."""

@@ -275,7 +275,7 @@ TREES = Table(
     "trees",
     "number key, tree bytes!, facts bytes!, also bytes!, files number!, time number!, forgotten number",
 )
-SESSIONS = Table("sessions", "number key, name text!", "UNIQUE (name)")
+SESSIONS = Table("sessions", "number key, name text!, forgotten number")
 MESSAGES = Table(
     "messages",
     "number key, session number!, ordinal number!, id text!, role text, text text!, meta text, "
@@ -309,7 +309,8 @@ intent look committed."""
 STAMPS = Table("stamps", "session key, content bytes!")
 """By session, how the files were that no snapshot covers when a message last began or ended."""
 PINS = Table("pins", "message key, time number!")
-PURGED = Table("purged", "number key, path bytes, blob bytes, time number!, done number")
+PURGED = Table("purged", "number key, path bytes, blob bytes, time number!, done number, stays number")
+"""With `stays` it is no tombstone: what the path held is still at others, until it is to go everywhere."""
 PACKS = Table(
     "packs",
     "number key, name word!, state word!, boot word!, temporary word, versions bytes!, pack bytes, "
@@ -341,6 +342,8 @@ IS_LIVE = "forgotten IS NULL"
 SCHEMA = f"""
 {"".join(table.create for table in TABLES)}
 CREATE INDEX trees_by_id ON trees (tree);
+CREATE INDEX sessions_by_name ON sessions (name);
+CREATE UNIQUE INDEX live_sessions ON sessions (name) WHERE {IS_LIVE};
 CREATE INDEX messages_by_session ON messages (session);
 CREATE INDEX events_by_session ON events (session);
 CREATE INDEX events_by_message ON events (message);

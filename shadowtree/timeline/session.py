@@ -28,12 +28,18 @@ NOBODY = 0
 """The session of what belongs to none."""
 
 
+class LastSession(str):
+    """The name of the session that recorded last, which the caller did not give: acts make sure of it."""
+
+    __slots__ = ()
+
+
 class Session:
     """One session, read from the journal when it is asked; it may have recorded nothing yet."""
 
     def __init__(self, journal: Journal, name: str) -> None:
         self.journal = journal
-        self.name = name
+        self.name = str(name)
         self._rows: dict[int, MessageRow] = {}
         self._tree_ids: dict[int, str] = {}
         self._lines: dict[int, int] = {}

@@ -16,8 +16,8 @@ from shadowtree.aio import AsyncShadow
 from tests.support.referee import assert_sound_store
 from tests.support.trees import assert_tree, make_tree
 
-NOT_OFFERED = {"adopt", "only_look"}
-"""What people do once, or a shell that completes, and no host at work."""
+NOT_OFFERED = {"adopt", "for_last_session", "only_look", "only_wrapped"}
+"""What people do once, or a command line, and no host at work."""
 
 
 @pytest.fixture

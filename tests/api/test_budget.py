@@ -309,9 +309,9 @@ def test_gc_keeps_the_budget_at_once(grown: Shadow) -> None:
 
 
 def test_forgetting_by_the_settings_keeps_the_budget_too(grown: Shadow) -> None:
-    planned = grown.forget(dry_run=True)
+    planned = grown.forget(all_sessions=True, dry_run=True)
     assert len(ids(grown)) == 10
-    done = grown.forget()
+    done = grown.forget(all_sessions=True)
 
     gone = len(done.messages)
     assert done.messages == planned.messages == [("default", f"m{number}") for number in range(1, 1 + gone)]
@@ -324,10 +324,10 @@ def test_forgetting_by_the_settings_keeps_the_budget_too(grown: Shadow) -> None:
 
 def test_who_says_what_to_keep_keeps_it(grown: Shadow) -> None:
     for done in (
-        grown.forget(keep_last=9),
-        grown.forget(keep_within="1d"),
-        grown.forget(keep_sessions=["default"]),
-        grown.forget(gc=False),
+        grown.forget(all_sessions=True, keep_last=9),
+        grown.forget(all_sessions=True, keep_within="1d"),
+        grown.forget(all_sessions=True, keep_sessions=["default"]),
+        grown.forget(all_sessions=True, gc=False),
     ):
         assert done.warnings == []
 
@@ -340,7 +340,7 @@ def test_gc_says_so_if_what_is_never_forgotten_is_over_the_budget(worktree: Path
 
         (warning,) = shadow.gc().warnings
         assert warning.startswith("nothing else may be forgotten, and the store takes 1.")
-        planned = shadow.forget(dry_run=True)
+        planned = shadow.forget(all_sessions=True, dry_run=True)
         assert (planned.messages, planned.warnings) == ([], [])
         assert ids(shadow) == ["m1", "m2", "m3"]
 
@@ -356,7 +356,7 @@ def test_what_gc_would_free_for_the_budget_is_foreseen(terminal: Terminal, proje
     assert planned["freed"] > 300 * KIB
     terminal.run("gc", "--dry-run", *words)
     assert "would be forgotten" in terminal.err
-    terminal.run("forget", "--dry-run", *words)
+    terminal.run("forget", "--all-sessions", "--dry-run", *words)
     assert "would be forgotten" in terminal.err
     assert len(terminal.run_json("log")) == 10
     found = terminal.run_json("gc", *words)

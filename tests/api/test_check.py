@@ -864,7 +864,8 @@ def test_a_store_whose_identity_cannot_be_proved_is_to_be_adopted(terminal: Term
     (store / "shadowtree.json").write_bytes(b"")
     (store / "config").write_bytes(b"")
 
-    assert "shadowtree wrap --adopt STORE" in terminal.run("check", "--repair", exit_code=15)
+    advice = f"shadowtree wrap {project} --adopt {store}"
+    assert advice in terminal.run("check", "--repair", exit_code=15)
 
     terminal.run("wrap", "--adopt", str(store))
     terminal.run("check")

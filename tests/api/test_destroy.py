@@ -96,7 +96,8 @@ def test_a_host_that_waits_for_the_lock_is_told_that_the_store_is_gone(worktree:
         shadow.destroy()
 
     with pytest.raises(NotWrapped):
-        waiting.undo()
+        waiting.revert("m1")
+    assert waiting.undo().notes == ["nothing to undo"]
 
 
 # The command
@@ -167,23 +168,18 @@ def replaced(terminal: Terminal, project: Path) -> Path:
     return store_of(project)
 
 
-@pytest.mark.parametrize("words", [["--yes"], ["--dry-run"], []])
-def test_another_project_at_the_old_path_does_not_take_the_store(
-    terminal: Terminal, project: Path, replaced: Path, words: list[str]
+@pytest.mark.parametrize(("words", "exit_code"), [(["--yes"], 0), (["--dry-run"], 0), ([], 13)])
+def test_the_store_of_a_project_that_was_here_before_can_be_destroyed(
+    terminal: Terminal, project: Path, replaced: Path, words: list[str], exit_code: int
 ) -> None:
-    found = terminal.run_json("destroy", *words, exit_code=10)
+    """B11: as long as nothing is recorded for the new one."""
+    terminal.run_json("destroy", *words, exit_code=exit_code)
 
-    assert found["error"] == "WorktreeReplaced"
-    terminal.run("wrap", str(project.parent / "moved"), "--adopt", str(replaced))
-    assert [each["id"] for each in terminal.run_json("-C", str(project.parent / "moved"), "log")] == ["m1"]
+    assert replaced.exists() == (words != ["--yes"])
+    assert_tree(project, {"other": "1"})
 
 
-def test_what_else_is_damaged_makes_the_store_of_a_moved_project_nobody_elses(
-    terminal: Terminal, project: Path, replaced: Path
-) -> None:
-    (replaced / "timeline.db").write_bytes(b"nonsense" * 1000)
-
-    terminal.run("destroy", "--yes", exit_code=10)
+def test_python_destroys_no_store_of_another_directory(project: Path, replaced: Path) -> None:
     with pytest.raises(WorktreeReplaced):
         Shadow(project).destroy()
 

@@ -97,7 +97,7 @@ def test_by_the_settings_the_newest_turns_stay(worktree: Path) -> None:
         record(shadow, "m1", "m2")
         record(shadow.for_session("other"), "o1", "o2")
 
-        shadow.forget()
+        shadow.forget(all_sessions=True)
 
         assert ids(shadow) == ["m2"]
         assert ids(shadow.for_session("other")) == ["o1", "o2"]
@@ -116,7 +116,7 @@ def test_a_session_can_be_kept_whole(shadow: Shadow) -> None:
     record(shadow, "m1", "m2")
     record(other, "o1", "o2")
 
-    shadow.forget(keep_last=1, keep_sessions=["other"])
+    shadow.forget(keep_last=1, all_sessions=True, keep_sessions=["other"])
 
     assert (ids(shadow), ids(other)) == (["m2"], ["o1", "o2"])
 
@@ -125,7 +125,7 @@ def test_a_session_that_nobody_knows_cannot_be_kept(shadow: Shadow) -> None:
     record(shadow, "m1", "m2")
 
     with pytest.raises(UnknownName, match="no session is called 'none'"):
-        shadow.forget(keep_last=1, keep_sessions=["none"])
+        shadow.forget(keep_last=1, all_sessions=True, keep_sessions=["none"])
     with pytest.raises(InvalidInput):
         shadow.forget(keep_last=0)
     with pytest.raises(InvalidInput):
@@ -154,7 +154,7 @@ def test_trees_of_a_bare_track_go_by_the_same_rule(shadow: Shadow, worktree: Pat
         make_tree(worktree, {"a": content})
         trees.append(shadow.track())
 
-    assert shadow.forget(keep_last=2).trees == 4
+    assert shadow.forget(all_sessions=True, keep_last=2).trees == 4
 
     for gone in trees[:4]:
         with pytest.raises(ForgottenTree, match=gone):
@@ -290,7 +290,7 @@ def test_a_session_goes_on_when_all_of_it_is_forgotten_but_one(shadow: Shadow, w
     other = shadow.for_session("other")
     record(other, "o1")
     record(shadow, "m1", "m2")
-    shadow.forget(keep_within=0)
+    shadow.forget(all_sessions=True, keep_within=0)
 
     assert ids(other) == []
     assert ids(shadow) == ["m2"]
@@ -312,7 +312,7 @@ def test_what_is_undone_and_forgotten_is_not_said_to_be_brought_back(shadow: Sha
     record(other, "o1")
     other.undo()
     record(shadow, "m1")
-    shadow.forget(keep_within=0)
+    shadow.forget(all_sessions=True, keep_within=0)
 
     assert other.status().undone == []
     assert other.redo().messages == []

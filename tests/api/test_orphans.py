@@ -315,7 +315,7 @@ def test_gc_removes_orphans_after_a_yes(terminal: Terminal, project: Path, tmp_p
     assert store.exists()
     asked = run_on_terminal("gc", "--orphans", answer="n\n", exit_code=13)
     assert b"Go on?" in asked
-    assert b"If one was only moved, do 'shadowtree wrap NEW --adopt STORE' first." in asked
+    assert b"If one was only moved, run 'shadowtree wrap' there first." in asked
     assert "only moved" in terminal.run("gc", "--orphans", "--dry-run")
     assert store.exists()
     assert terminal.run_json("gc", "--orphans", "--yes")["removed"] == [str(store)]

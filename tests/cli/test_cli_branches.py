@@ -596,7 +596,7 @@ def test_the_graph_shows_the_branch_and_where_one_is(terminal: Terminal) -> None
 def test_the_graph_of_the_last_messages_and_of_all_sessions(terminal: Terminal, work: Work) -> None:
     work("o1", {"other": "x"}, session="other")
 
-    first, *rows = terminal.run("log", "--graph", "-n", "2").splitlines()
+    first, *rows = terminal.run("log", "--session", "default", "--graph", "-n", "2").splitlines()
     assert first.startswith("Earlier messages are not shown")
     assert [row[:4].rstrip() for row in rows] == ["~", ".  #", "", "~", "@  #"]
     rows = terminal.run("log", "--graph", "--all").splitlines()

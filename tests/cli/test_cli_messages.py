@@ -388,7 +388,8 @@ def test_the_log_of_all_sessions(terminal: Terminal, project: Path) -> None:
     terminal.run("snapshot", "other_1", "--session", "other")
 
     assert [entry["session"] for entry in terminal.run_json("log", "--all")] == ["default", "other"]
-    assert [entry["session"] for entry in terminal.run_json("log")] == ["default"]
+    assert [entry["session"] for entry in terminal.run_json("log")] == ["other"]
+    assert [entry["session"] for entry in terminal.run_json("log", "--session", "default")] == ["default"]
     assert terminal.run("log", "--all").count("\n") == 2
 
 

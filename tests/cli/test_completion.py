@@ -18,13 +18,13 @@ from tests.support.terminal import Terminal
 
 @pytest.fixture
 def history(terminal: Terminal, project: Path) -> Terminal:
-    """Two messages in the session, one on a branch, and one in another session."""
+    """One message in another session, and two in the session that recorded last, one on a branch."""
+    terminal.run("snapshot", "elsewhere", "--session", "other")
     for id in ("msg_one", "msg_two"):
         (project / "a.txt").write_text(id)
         terminal.run("snapshot", id, "-m", f"text of {id}\nmore")
     terminal.run("undo")
     terminal.run("snapshot", "later")
-    terminal.run("snapshot", "elsewhere", "--session", "other")
     return terminal
 
 

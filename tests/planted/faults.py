@@ -154,7 +154,7 @@ FAULTS = (
     Fault(
         "dry-run-acts",
         "shadow.py",
-        "if options.dry_run:",
+        "if options.dry_run or self._access.lacks_store:",
         "if False:",
         "tests/cli/test_cli_revert.py::test_a_dry_run_changes_nothing",
         "who only wants to see what an undo would do has done it",

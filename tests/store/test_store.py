@@ -22,7 +22,6 @@ import pytest
 from shadowtree import (
     BroadWorktree,
     InvalidInput,
-    NotWrapped,
     OutOfSpace,
     Patch,
     Shadow,
@@ -31,6 +30,7 @@ from shadowtree import (
     UnsafePath,
     find_worktree,
 )
+from shadowtree.all_stores import list_stores
 from shadowtree.base.errors import StoreTooNew, WorktreeReplaced, WorktreeTooBig
 from shadowtree.cli.main import main
 from shadowtree.store import directory as stores
@@ -716,15 +716,6 @@ def test_a_given_store_stays_where_it_is_when_it_is_adopted(worktree: Path, tmp_
         assert shadow.track() == tree
 
 
-def test_a_moved_worktree_does_not_find_its_store_by_itself(
-    worktree: Path, store: Path, tmp_path: Path
-) -> None:
-    moved = worktree.rename(tmp_path / "moved")
-
-    with Shadow(moved, settings=SETTINGS) as shadow, pytest.raises(NotWrapped):
-        shadow.status()
-
-
 def test_only_a_store_can_be_adopted(worktree: Path, tmp_path: Path, terminal: Terminal) -> None:
     make_tree(tmp_path / "folder", {"mine": "precious"})
 
@@ -756,21 +747,11 @@ def test_a_store_is_not_adopted_over_another_one(worktree: Path, store: Path, tm
     assert track(other) == tree
 
 
-def test_another_project_at_the_old_path_is_noticed_by_every_act(
-    worktree: Path, store: Path, tmp_path: Path
-) -> None:
-    worktree.rename(tmp_path / "moved")
-    make_tree(worktree, {"mine": "2"})
-    before = recorded_trees(store)
-
-    for act in everything(worktree):
-        with pytest.raises(WorktreeReplaced):
-            act()
-    assert recorded_trees(store) == before
+READING = [("status",), ("diff",), ("log",), ("undo",), ("patch", "0" * 40)]
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
-def test_another_project_at_the_old_path_is_noticed_by_every_command(
+@pytest.mark.parametrize("words", READING, ids=lambda words: words[0])
+def test_another_project_at_the_old_path_is_noticed_by_commands_that_read(
     worktree: Path,
     store: Path,
     tmp_path: Path,
@@ -783,21 +764,49 @@ def test_another_project_at_the_old_path_is_noticed_by_every_command(
     monkeypatch.chdir(worktree)
 
     assert terminal.run(*words) == 10
+    assert "nothing is recorded for it" in terminal.err
     assert str(store) in terminal.err
     assert terminal.err.count("\n") == 1
 
 
-def test_an_open_shadow_notices_that_its_worktree_was_replaced(
+@pytest.mark.parametrize("is_open", [False, True])
+def test_another_project_at_the_old_path_gets_a_store_of_its_own(
+    worktree: Path, store: Path, tmp_path: Path, is_open: bool
+) -> None:
+    """B11: and the old one is kept aside."""
+    before = recorded_trees(store)
+    with Shadow(worktree, settings=SETTINGS) as shadow:
+        if is_open:
+            shadow.status()
+        moved = worktree.rename(tmp_path / "moved")
+        make_tree(worktree, {"mine": "2"})
+        assert shadow.messages() == []
+        shadow.snapshot("m1")
+        aside = Path(f"{store}-old")
+
+        assert [message.id for message in shadow.messages()] == ["m1"]
+        assert shadow.recovered == [f"the history of a directory that was here before is kept in {aside}"]
+    assert shadow.store == store
+    assert recorded_trees(aside) == before
+    assert sorted(known.store for known in list_stores(os.environ)) == sorted([str(store), str(aside)])
+    with Shadow.adopt(moved, aside, settings=SETTINGS) as adopted:
+        assert len(recorded_trees(adopted.store)) == len(before)
+
+
+def test_a_directory_that_came_back_to_its_path_gets_its_store_back(
     worktree: Path, store: Path, tmp_path: Path
 ) -> None:
-    with Shadow(worktree, settings=SETTINGS) as shadow:
-        tree = shadow.track()
-        worktree.rename(tmp_path / "moved")
-        make_tree(worktree, {"mine": "2"})
+    before = recorded_trees(store)
+    worktree.rename(tmp_path / "moved")
+    make_tree(worktree, {"mine": "2"})
+    track(worktree)
+    shutil.rmtree(worktree)
+    (tmp_path / "moved").rename(worktree)
 
-        for act in (shadow.track, shadow.status, shadow.diff, lambda: shadow.patch(tree)):
-            with pytest.raises(WorktreeReplaced):
-                act()
+    track(worktree)
+
+    assert recorded_trees(store)[: len(before)] == before
+    assert stores.exists(f"{store}-old2")
 
 
 def test_a_worktree_that_is_gone_is_told_of(worktree: Path, store: Path) -> None:
@@ -822,8 +831,8 @@ def test_a_new_directory_with_the_old_inode_number_is_another_one(worktree: Path
         make_tree(worktree, {"a": f"{number}"})
         reused += worktree.stat().st_ino == inode
 
-        with pytest.raises(WorktreeReplaced):
-            track(worktree)
+        with Shadow(worktree, settings=SETTINGS) as shadow, pytest.raises(WorktreeReplaced):
+            shadow.repair()
     if not reused:
         pytest.skip("this file system did not use the number again")
 

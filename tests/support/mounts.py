@@ -42,3 +42,13 @@ def _mounted(where: Path, *arguments: str | Path) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", "--lazy", where], check=True)
+
+
+@contextmanager
+def mounted_overlay(where: Path, layers: Path) -> Iterator[Path]:
+    """Mount a file system whose inode numbers may change; skip the test where that is not allowed."""
+    for name in ("lower", "upper", "work"):
+        (layers / name).mkdir(parents=True)
+    options = f"lowerdir={layers / 'lower'},upperdir={layers / 'upper'},workdir={layers / 'work'}"
+    with _mounted(where, "-t", "overlay", "-o", options, "overlay"):
+        yield where

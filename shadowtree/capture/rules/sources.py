@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 
 from shadowtree.base.errors import WorktreeFailed
 from shadowtree.base.frozen import frozen
@@ -44,6 +45,16 @@ class Surroundings:
     """Device and inode of directories that are never covered: the store, and the directory of stores."""
     tombstones: Tombstones = NO_TOMBSTONES
     """What was purged."""
+
+
+def find_inodes(*paths: str) -> frozenset[tuple[int, int]]:
+    """Tell directories from others, whatever names lead to them; one that is not there is left out."""
+    found = set()
+    for path in paths:
+        with suppress(OSError):
+            status = os.stat(path)
+            found.add((status.st_dev, status.st_ino))
+    return frozenset(found)
 
 
 class RuleFiles:

@@ -282,6 +282,6 @@ def _complete_back(shared: Shared, back: str | None) -> str | None:
     if back is None:
         return None
     default = os.environ.get("SHADOWTREE_SESSION") or shared.session
-    if shared.session != default and " --session " not in back:
+    if shared.session is not None and shared.session != default and " --session " not in back:
         back += f" --session {quote(shared.session)}"
     return back if shared.start is None else f"{back} -C {quote(shared.start)}"

@@ -263,9 +263,9 @@ def blame(shared: Shared, path: str, by_line: bool) -> None:
         emit(lines, render_blame_lines(lines, names, now_ms=now_ms()))
         return
     with open_to_read(shared) as shadow:
-        found = shadow.blame(absolute_path(path))
+        found, session = shadow.blame(absolute_path(path)), shadow.session
         why = None if writes_json() else shadow.why_unprotected(absolute_path(path))
-    session, width = shared.session, find_width()
+    width = find_width()
     emit(found, render_blame(path, found, session=session, now_ms=now_ms(), width=width, why_unprotected=why))
 
 

@@ -9,7 +9,7 @@ import click
 
 import shadowtree
 from shadowtree.all_stores import describe_store, destroy_store, gc_all, remove_orphans
-from shadowtree.base.errors import InvalidInput, NotConfirmed, StoreDamaged, describe_size
+from shadowtree.base.errors import InvalidInput, NotConfirmed, ShadowError, StoreDamaged, describe_size
 from shadowtree.base.frozen import frozen, replace
 from shadowtree.cli.app import COUNT, COUNT_FROM_0, PATH, command, complete_message, complete_session, flag
 from shadowtree.cli.find_shadow import (
@@ -24,7 +24,7 @@ from shadowtree.cli.format import count, escape
 from shadowtree.cli.output import ProgressBar, ask, ask_for, emit, now_ms, say, warn
 from shadowtree.cli.views import store as view
 from shadowtree.config.settings import read_config
-from shadowtree.results.reports import KnownStore, PathFigure
+from shadowtree.results.reports import KnownStore, PathFigure, Removal
 from shadowtree.results.result import Result
 
 NOT_OK = 15
@@ -94,9 +94,9 @@ def du(shared: Shared, path: str | None, depth: int | None, by_session: bool) ->
 def gc(shared: Shared, orphans: bool, is_all: bool, yes: bool, dry_run: bool) -> int:
     """Free what the store does not need any more
 
-    Forgets what the settings do not keep, and the oldest messages if the budget is used up, and removes what
-    nothing that is left needs. With --all it does so in every store, each by the settings of its own project;
-    a store whose directory is not there is left as it is.
+    Forgets what the settings do not keep, in all sessions, and the oldest messages if the budget is used up,
+    and removes what nothing that is left needs. With --all it does so in every store, each by the settings of
+    its own project; a store whose directory is not there is left as it is.
 
     With --orphans it removes whole stores, of directories that are gone. That nothing is there is not enough:
     the directory above must be the one that was there, so that no volume is missing. 'shadowtree stats --all'
@@ -155,35 +155,60 @@ class _Destroyed(Result):
 
 
 @command()
+@flag("--all", "is_all", help="Remove all your stores")
 @flag("--yes", help="Answer yes to the question")
 @flag("--dry-run", help="Tell what would be removed, and remove nothing")
-def destroy(shared: Shared, yes: bool, dry_run: bool) -> None:
+def destroy(shared: Shared, is_all: bool, yes: bool, dry_run: bool) -> int:
     """Remove the store of this directory, with all that was recorded
 
-    The directory itself stays as it is. You are asked to type the folder's name. If the store belongs to a
-    directory that was here before, it is refused; with --store that one is removed, wherever its directory
-    is.
+    The directory itself stays as it is. You are asked to type the folder's name. If nothing is recorded for
+    this directory, but for another one that was here before, the store of that one is removed. With --store,
+    the store that you name is removed, and with --all every store in the directory of stores.
 
     \b
     Examples:
       shadowtree destroy
       shadowtree destroy --store ~/.local/share/shadowtree/shop-549df1e2e63b
+      shadowtree destroy --all
     """
+    if is_all:
+        if shared.store is not None:
+            raise InvalidInput("--all and --store exclude each other")
+        return _destroy_all(shared, is_agreed=yes, dry_run=dry_run)
     known = _find_store(shared)
     destroyed = _Destroyed(known.store, known.worktree, known.bytes, dry_run=True)
     if not dry_run:
         folder = os.path.basename(known.worktree or known.store) or os.path.basename(known.store)
         if not yes and not ask_for("\n".join(view.ask_to_destroy(known, folder)), folder):
             raise NotConfirmed(destroyed, view.describe_destroying(known))
-        if known.worktree is not None:
-            from shadowtree.cli.commands.watch import stop_serving
-
-            # Or what the daemon records by itself would make a new store at once.
-            stop_serving(known.worktree, known.store)
         _destroy(shared, known)
     verb = "would be removed" if dry_run else "is removed"
     line = f"The store of {escape(known.worktree or known.store)} {verb}, {describe_size(known.bytes)}"
     emit(replace(destroyed, dry_run=dry_run), [line])
+    return 0
+
+
+def _destroy_all(shared: Shared, *, is_agreed: bool, dry_run: bool) -> int:
+    """Remove every store, one after the other; what cannot be removed is named."""
+    found = shadowtree.list_stores(os.environ)
+    planned = Removal([known.store for known in found], sum(known.bytes for known in found), [], True)
+    if dry_run or not found:
+        emit(replace(planned, dry_run=dry_run), view.render_destroyed(planned))
+        return 0
+    if not is_agreed and not ask_for("\n".join(view.ask_to_destroy_all(found)), "all"):
+        raise NotConfirmed(planned, f"remove {count(len(found), 'store')}")
+    removed, kept = [], []
+    for known in found:
+        try:
+            _destroy(shared, known)
+            removed.append(known)
+        except ShadowError as error:
+            kept.append(replace(known, doubt=str(error)))
+    done = Removal([known.store for known in removed], sum(known.bytes for known in removed), kept)
+    emit(done, view.render_destroyed(done))
+    if kept:
+        say(f"{count(len(kept), 'store')} could not be removed")
+    return 1 if kept else 0
 
 
 def _find_store(shared: Shared) -> KnownStore:
@@ -193,11 +218,18 @@ def _find_store(shared: Shared) -> KnownStore:
     """
     if shared.store is not None:
         return describe_store(shared.store)
-    worktree = find_wrapped(shared)
-    return describe_store(shadowtree.Shadow(worktree).store, worktree=worktree)
+    with shadowtree.Shadow(find_wrapped(shared)) as shadow:
+        # Which finds the store of a directory that was moved.
+        _ = shadow.is_wrapped
+        return describe_store(shadow.store)
 
 
 def _destroy(shared: Shared, known: KnownStore) -> None:
+    if known.worktree is not None:
+        from shadowtree.cli.commands.watch import stop_serving
+
+        # Or what the daemon records by itself would make a new store at once.
+        stop_serving(known.worktree, known.store)
     if known.state == "there" and known.worktree is not None:
         shadow = shadowtree.Shadow(known.worktree, store=known.store, settings=shared.settings)
         # In a damaged one nothing can be made good any more; it is not wanted either.
@@ -232,11 +264,13 @@ def check(shared: Shared, read_data: bool, repair: bool, forget_lost: bool, dry_
         flag = "--dry-run" if dry_run else "--forget-lost"
         raise InvalidInput(f"{flag} goes with --repair; a check changes nothing")
     with open_shadow(shared, find_wrapped(shared)) as shadow, ProgressBar("Reading objects") as bar:
+        shadow.only_wrapped()
         if repair:
             report = shadow.repair(dry_run=dry_run, forget_lost=forget_lost, progress=bar)
         else:
             report = shadow.check(read_data=read_data, progress=bar)
-    emit(report, view.render_check(report, has_repaired=repair and not dry_run))
+    where = str(shadow.worktree), str(shadow.store)
+    emit(report, view.render_check(report, *where, has_repaired=repair and not dry_run))
     if report.ok:
         return 0
     say(f"the store is damaged: {count(len(report.problems), 'problem')}")
@@ -285,6 +319,7 @@ def unpin(shared: Shared, id: str) -> None:
     shell_complete=complete_session,
     help="Keep all of this session; may be repeated",
 )
+@flag("--all-sessions", help="Forget in all sessions, not in one alone")
 @flag("--no-gc", help="Leave freeing the room to a later gc")
 @flag("--dry-run", help="Tell what would be forgotten, and forget nothing")
 def forget(
@@ -292,16 +327,18 @@ def forget(
     keep_last: int | None,
     keep_within: str | None,
     keep_sessions: tuple[str, ...],
+    all_sessions: bool,
     no_gc: bool,
     dry_run: bool,
 ) -> None:
-    """Forget old messages, and free what only they needed
+    """Forget old messages of a session, and free what only they needed
 
-    Without options the settings decide: kept is what is within keep_within (30 days) or among the newest
-    keep_last (1,000) of its session, as far as store_budget has room for it, and in any case the newest
-    keep_turns (20) turns. If --keep-last or --keep-within is given, what they say alone decides, and only the
-    newest turn is kept in any case. Pinned and open messages are never forgotten. Whoever says what to keep,
-    or --no-gc, leaves the budget alone.
+    Without options the settings decide: it keeps what is within keep_within (30 days), the newest keep_last
+    (1,000) messages, and the newest keep_turns (20) turns. With --keep-last or --keep-within, only these
+    count, and the newest turn is always kept. Pinned and open messages are never forgotten.
+
+    With --all-sessions it does so in every session. If you give nothing to keep, max_sessions and
+    store_budget count too, as in 'shadowtree gc'.
 
     Files stay as they are. A forgotten message cannot be reverted, undone or shown any more.
 
@@ -309,10 +346,13 @@ def forget(
     Examples:
       shadowtree forget --dry-run
       shadowtree forget --keep-last 100
-      shadowtree forget --keep-within 7d --keep-session release
+      shadowtree forget --all-sessions --keep-within 7d --keep-session release
     """
+    if keep_sessions and not all_sessions:
+        raise InvalidInput("--keep-session goes with --all-sessions")
     with open_to_read(shared) as shadow:
         found = shadow.forget(
+            all_sessions=all_sessions,
             keep_last=keep_last,
             keep_within=keep_within,
             keep_sessions=list(keep_sessions),

@@ -60,7 +60,7 @@ def watch(shared: Shared, is_detached: bool, auto: str | None) -> int:
                 "store": store,
                 "allow_broad": shared.allow_broad,
                 "auto_s": auto_s,
-                "session": shared.session,
+                "session": shared.recording_session,
             }
             served = client.ask("serve", wish, is_detached, progress=bar)
         if not is_detached:
@@ -83,7 +83,7 @@ def stop(shared: Shared, is_all: bool) -> None:
       shadowtree watch stop --all
     """
     if is_all:
-        ended = _end_daemon()
+        ended = end_daemon_if_any()
         stopped, nothing = ended or [], "Nothing was watched" if ended is None else "The daemon has ended"
         document = {"stopped": stopped, "ended": ended is not None}
     else:
@@ -160,7 +160,7 @@ def _stop_one(shared: Shared) -> list[str]:
         return stopped
 
 
-def _end_daemon() -> list[str] | None:
+def end_daemon_if_any() -> list[str] | None:
     """End the daemon, of whatever version, and name what it says that it served; None: there is none."""
     place = Endpoint(os.environ)
     try:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from shlex import quote
 
 from shadowtree.base.errors import describe_size
 from shadowtree.cli.format import LISTED, count, describe_age, escape, join_rows, list_first
 from shadowtree.cli.output import paint
 from shadowtree.results import reports
 
-_ADOPT = "was only moved, do 'shadowtree wrap NEW --adopt STORE' first."
+_ADOPT = "was only moved, run 'shadowtree wrap' there first."
 NEARLY_FULL = 80
 """From this share of its budget on, in per cent, what a store takes is shown in yellow."""
 _MORE = "  and {:,} more"
@@ -101,6 +102,28 @@ def ask_to_destroy(known: reports.KnownStore, folder: str) -> Iterator[str]:
     if known.state == "gone":
         yield f"Nothing is there now. If it {_ADOPT}"
     yield f"To go on, type the folder's name, {escape(folder)}:"
+
+
+def adopt(worktree: str, store: str) -> str:
+    """Give the command by which a directory takes over a store."""
+    return f"shadowtree wrap {quote(worktree)} --adopt {quote(store)}"
+
+
+def ask_to_destroy_all(stores: Sequence[reports.KnownStore]) -> Iterator[str]:
+    """Ask for a word before all stores go."""
+    yield from (f"  {_describe_store(known)}" for known in stores)
+    size = describe_size(sum(known.bytes for known in stores))
+    yield f"This would remove all of them, {count(len(stores), 'store')} with {size}, for good."
+    yield "To go on, type all:"
+
+
+def render_destroyed(removal: reports.Removal) -> Iterator[str]:
+    """List the stores that were removed, or would be, and those that stay."""
+    would_be = "Would be removed" if removal.dry_run else "Removed"
+    yield from (f"{would_be}: {escape(store)}" for store in removal.removed)
+    yield from (f"Not removed: {escape(known.store)}: {escape(known.doubt or '')}" for known in removal.kept)
+    if not removal.removed and not removal.kept:
+        yield "There is no store"
 
 
 def describe_destroying(known: reports.KnownStore) -> str:
@@ -207,7 +230,9 @@ def list_left_of_purge(purged: reports.Purged) -> Iterator[str]:
 # Whether it is sound
 
 
-def render_check(report: reports.CheckReport, *, has_repaired: bool) -> Iterator[str]:
+def render_check(
+    report: reports.CheckReport, worktree: str, store: str, *, has_repaired: bool
+) -> Iterator[str]:
     """List what was repaired, what is damaged, whom that hurts, and what can be tried."""
     for sentence in report.repaired:
         yield f"{paint('cyan', 'would do' if report.dry_run else 'repaired')}  {escape(sentence)}"
@@ -225,7 +250,7 @@ def render_check(report: reports.CheckReport, *, has_repaired: bool) -> Iterator
     if report.hurt:
         yield "These messages cannot be relied on any more:"
         yield from (f"  {escape(hurt.id)} in session {escape(hurt.session)}" for hurt in report.hurt)
-    yield from _advise(report, has_repaired=has_repaired)
+    yield from _advise(report, adopt(worktree, store), has_repaired=has_repaired)
 
 
 def _name_hurt(messages: list[reports.HurtMessage]) -> str:
@@ -236,7 +261,7 @@ def _name_hurt(messages: list[reports.HurtMessage]) -> str:
     return f"; it hurts {named}" + (f" and {count(more, 'more message')}" if more > 0 else "")
 
 
-def _advise(report: reports.CheckReport, *, has_repaired: bool) -> Iterator[str]:
+def _advise(report: reports.CheckReport, adopting: str, *, has_repaired: bool) -> Iterator[str]:
     """Say what can be tried; after a repair that is not the same once more."""
     if not has_repaired:
         if not report.dry_run:
@@ -244,6 +269,6 @@ def _advise(report: reports.CheckReport, *, has_repaired: bool) -> Iterator[str]
     elif report.hurt:
         yield "Try 'shadowtree check --repair --forget-lost', which forgets them"
     elif any(problem.kind == "identity" for problem in report.problems):
-        yield "Try 'shadowtree wrap --adopt STORE' if the store belongs to this directory"
+        yield f"If the store belongs to this directory, run: {escape(adopting)}"
     else:
         yield "What is left could not be repaired"

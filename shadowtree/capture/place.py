@@ -1,0 +1,115 @@
+"""Which store is a worktree's: the one at its place, or one that was made when the directory was elsewhere.
+
+Where the store of this directory is, and what becomes of it:
+
+    at its place     it is the one
+    elsewhere        the directory was moved: readers use the store where it is, and whoever records first
+                     binds it to the new path, and gives it its place
+    nowhere          whoever records first makes it; the store of another directory at its place is kept aside
+"""
+
+from __future__ import annotations
+
+import os
+
+from shadowtree.base.errors import ForeignStore, NotWrapped, WorktreeMoved, WorktreeReplaced
+from shadowtree.store import directory as stores
+from shadowtree.store.directory import StoreLayout
+from shadowtree.store.identity import find_moved
+from shadowtree.store.lock import Lock
+from shadowtree.system.user_dirs import Places
+
+
+class Place:
+    """Where the store of one worktree is, and where it should be."""
+
+    def __init__(
+        self, worktree: str, store: str | os.PathLike[str] | None, places: Places, told: list[str]
+    ) -> None:
+        self._worktree = worktree
+        self._places = places
+        self._own = places.store_of(worktree, store)
+        self._is_given = places.given_store(store) is not None
+        self._bound_to: str | None = None
+        """Where the directory was when the store was made, if the store is not bound to this path."""
+        self.store = self._own
+        self._told = told
+        """Where to add what a user should know of it, a sentence each."""
+
+    def find(self) -> None:
+        """Find the store of this very directory; raise NotWrapped if there is none."""
+        self.store, self._bound_to = self._own, None
+        try:
+            self.check()
+        except NotWrapped:
+            listed = [self.store] if self._is_given else stores.list_all(os.path.dirname(self.store))
+            moved = find_moved(self._worktree, listed)
+            if moved is None:
+                raise
+            if moved.doubt is not None:
+                where = self._worktree, moved.store, moved.worktree
+                raise WorktreeMoved(*where, moved.doubt, is_likely=moved.is_likely) from None
+            self.store, self._bound_to = moved.store, moved.worktree
+            if moved.worktree != self._worktree:
+                self._tell(f"this directory was moved here from {moved.worktree}; its history is kept")
+
+    def check(self) -> StoreLayout:
+        """Check that the store that was found may be trusted, and still belongs to this directory."""
+        try:
+            return stores.open_store(self.store, self._worktree, self._bound_to)
+        except WorktreeReplaced as error:
+            if self._is_given:
+                raise ForeignStore(self._worktree, self.store) from error
+            raise
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the store that was found is at its place, and bound to it."""
+        return self._bound_to is None
+
+    def settle(self, timeout_s: float) -> None:
+        """Bind the store that was found to this path, and give it its place. It must not be open."""
+        with Lock(StoreLayout(self.store).lock, timeout_s):
+            self.find()
+            if self.is_settled:
+                return
+            stores.bind(self.store, self._worktree)
+            if self.store != self._own:
+                self.make_way(timeout_s)
+                stores.move(self.store, self._own)
+        self.store, self._bound_to = self._own, None
+
+    def make_way(self, timeout_s: float) -> None:
+        """Keep the store of another directory, which used to be at this path, under another name."""
+        if not stores.exists(self._own):
+            return
+        with Lock(StoreLayout(self._own).lock, timeout_s):
+            if not stores.belongs_to(self._own, self._worktree):
+                aside = stores.set_aside(self._own)
+                self._tell(f"the history of a directory that was here before is kept in {aside}")
+
+    def require_free(self, why: NotWrapped) -> None:
+        """Raise `why` there is no store, if that is no reason to make one; tell of a doubt."""
+        if isinstance(why, ForeignStore) or (isinstance(why, WorktreeMoved) and why.is_likely):
+            raise why
+        if isinstance(why, WorktreeMoved):
+            self._tell(f"starting a new history; {why}")
+
+    def adopt(self, timeout_s: float) -> None:
+        """Bind the store to the worktree because the caller says so, and give it its usual place."""
+        usual = self._places.usual_store(self._worktree)
+        self.store = self._own = stores.adopt(self.store, self._worktree, usual, timeout_s)
+        self._is_given = self.store != usual
+
+    def warn_of_around(self) -> list[str]:
+        """Warn if a directory above is wrapped too, unless the caller named the store."""
+        above = os.path.dirname(self._worktree)
+        is_alone = self._is_given or above == self._worktree
+        found = None if is_alone else stores.find_usual(above, self._places)
+        if found is None:
+            return []
+        return [f"{found} around it is wrapped too, with the store {self._places.usual_store(found)}"]
+
+    def _tell(self, sentence: str) -> None:
+        if sentence not in self._told:
+            self._told.append(sentence)

@@ -1,0 +1,55 @@
+"""The command that removes what shadowtree added to this account, apart from what was recorded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from shlex import quote
+
+import shadowtree
+from shadowtree.base.errors import describe_size
+from shadowtree.cli.app import command, flag
+from shadowtree.cli.commands.watch import end_daemon_if_any
+from shadowtree.cli.find_shadow import Shared
+from shadowtree.cli.format import count, escape
+from shadowtree.cli.output import emit
+from shadowtree.daemon.endpoint import Endpoint
+
+
+def _remove_daemon(*, dry_run: bool) -> list[str]:
+    """End the daemon, and remove its directory: socket, lock and log."""
+    endpoint = Endpoint(os.environ)
+    if not dry_run:
+        end_daemon_if_any()
+    return endpoint.remove(dry_run=dry_run)
+
+
+ADDITIONS: tuple[Callable[..., list[str]], ...] = (_remove_daemon,)
+"""What shadowtree adds beside stores: each removes its own, and names the files; with `dry_run` only that."""
+
+
+@command()
+@flag("--dry-run", help="List what would be removed, and remove nothing")
+def uninstall(shared: Shared, dry_run: bool) -> None:
+    """Stop the daemon, remove its files, and list your stores
+
+    What was recorded stays: each store is listed with the command that removes it, and 'shadowtree destroy
+    --all' removes all of them. Then remove the program the way you installed it.
+
+    \b
+    Examples:
+      shadowtree uninstall
+      shadowtree uninstall --dry-run
+    """
+    removed = [file for remove in ADDITIONS for file in remove(dry_run=dry_run)]
+    stores = [
+        {**known.to_dict(), "command": f"shadowtree destroy --store {quote(known.store)}"}
+        for known in shadowtree.list_stores(os.environ)
+    ]
+    would_be = "Would be removed" if dry_run else "Removed"
+    lines = [f"{would_be}: {escape(file)}" for file in removed] or ["Nothing to remove"]
+    if stores:
+        lines.append(f"What was recorded is kept in {count(len(stores), 'store')}. To remove one:")
+        lines += [f"  {escape(each['command'])}  ({describe_size(each['bytes'])})" for each in stores]
+        lines.append("To remove all: shadowtree destroy --all")
+    emit({"removed": removed, "stores": stores, "dry_run": dry_run}, lines)
