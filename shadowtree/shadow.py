@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 
-from shadowtree.access import Access, real_directory, refuse_no_store
+from shadowtree.access import upkeep
+from shadowtree.access.access import Access, real_directory, refuse_no_store
 from shadowtree.base.arguments import StrPath, check_count, check_name, encode_meta, parse_path, parse_paths
 from shadowtree.base.errors import ShadowError
 from shadowtree.base.frozen import replace
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self, TypeVar, Unpack
 
-    from shadowtree.access import AdoptOptions
+    from shadowtree.access.access import AdoptOptions
     from shadowtree.base.arguments import DiffOptions, MessageFilter, MessageOptions, Paths
     from shadowtree.purge.purge import PurgeOptions
     from shadowtree.results import reports
@@ -299,7 +300,7 @@ class Shadow:
 
     def protect(self, *paths: StrPath, dry_run: bool = False) -> list[reports.Protected]:
         """Cover ignored or too big files from now on, by rules in `.shadowtreeignore`, or write nothing."""
-        return self._access.protect(paths, dry_run=dry_run)
+        return upkeep.protect(self._access, paths, dry_run=dry_run)
 
     def subscribe(
         self, callback: OnUpdate, *, after: int | None = None, on_error: OnError | None = None
@@ -309,11 +310,11 @@ class Shadow:
         From now on, or `after` the number of an update. It runs in a thread of its own. If it raises, the
         subscription ends: `on_error` is called with what was raised, or else `close()` raises it.
         """
-        return self._access.subscribe(callback, after, on_error)
+        return upkeep.subscribe(self._access, callback, after, on_error)
 
     def last_number(self) -> int:
         """Wait for whoever is at work; return a number that grows with each recorded message and act."""
-        return self._access.last_number()
+        return upkeep.last_number(self._access)
 
     # Acts and branches
 
@@ -419,7 +420,7 @@ class Shadow:
 
     def tidy(self, seconds: float) -> bool:
         """Spend idle time on repacking; True when all is done. From then on records leave more to it."""
-        return self._access.tidy(seconds)
+        return upkeep.tidy(self._access, seconds)
 
     def pin(self, id: str) -> Message:
         """Keep a message from being forgotten."""
@@ -453,17 +454,17 @@ class Shadow:
 
     def destroy(self) -> int:
         """Remove the store; return how many bytes that frees. Raise StoreFailed if it holds foreign files."""
-        return self._access.destroy()
+        return upkeep.destroy(self._access)
 
     def check(self, *, read_data: bool = False, progress: Progress | None = None) -> reports.CheckReport:
         """Verify the store, even one too damaged to open; with `read_data`, hash every stored object."""
-        return self._access.check(progress, read_data=read_data)
+        return upkeep.check(self._access, progress, read_data=read_data)
 
     def repair(
         self, *, dry_run: bool = False, forget_lost: bool = False, progress: Progress | None = None
     ) -> reports.CheckReport:
         """Repair what a full check finds, keep what that changes in quarantine, and check again."""
-        return self._access.repair(self._track, progress, dry_run=dry_run, forget_lost=forget_lost)
+        return upkeep.repair(self._access, self._track, progress, dry_run=dry_run, forget_lost=forget_lost)
 
     def stats(self) -> reports.Stats:
         """Say what the store holds, and what that takes. Every object that is needed is looked up."""
@@ -505,7 +506,8 @@ class Shadow:
         return replace(recorded, warnings=[*recorded.warnings, *lines]) if recorded and lines else recorded
 
     def _plan(self, request: requests.Request, options: requests.Options) -> Plan:
-        from shadowtree.revert.act import plan_nothing, preview
+        from shadowtree.revert.act import preview
+        from shadowtree.revert.outcome import plan_nothing
 
         asked = self._session, request, options, self._access.now_ms
         return self._access.read_or(plan_nothing(request), preview, *asked)

@@ -335,7 +335,7 @@ def _list_outside(
 
 def _list_unprotected(session: Session, stamps: bytes, *trees: RecordedDirectory) -> list[str]:
     """List the files that changed since the session last looked at them, and that neither tree covers."""
-    before = None if session.number is None else session.journal.stamps(session.number)
+    before = None if session.number is None else session.journal.left_out.stamps(session.number)
     changed = [] if before is None else list_stamped(before, stamps)
     return [to_text(path) for path in changed if not any(is_file(tree.find(path)) for tree in trees)]
 

@@ -13,9 +13,7 @@ blob is named.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from functools import cache, partial
-from hashlib import sha256
 
 from shadowtree.base.errors import (
     AmbiguousSession,
@@ -25,7 +23,7 @@ from shadowtree.base.errors import (
     ShadowError,
     WorktreeFailed,
 )
-from shadowtree.base.frozen import frozen, replace
+from shadowtree.base.frozen import replace
 from shadowtree.base.interrupts import Cancellation, HeldInterrupts
 from shadowtree.base.paths import (
     DIRECTORY,
@@ -39,7 +37,6 @@ from shadowtree.base.paths import (
     is_among,
     is_file,
     parent_of,
-    to_text,
 )
 from shadowtree.capture.capture import (
     Capture,
@@ -56,7 +53,7 @@ from shadowtree.capture.recorded_tree import RecordedDirectory, diff_patch, list
 from shadowtree.capture.rules.git_repository import find_head
 from shadowtree.capture.scan import Scan, stamp_uncovered
 from shadowtree.results.messages import make_patch
-from shadowtree.results.outcomes import Outcome, Plan, PlannedChange
+from shadowtree.results.outcomes import Outcome, Plan
 from shadowtree.revert.attribution import Attribution
 from shadowtree.revert.contents import Contents, DiskState
 from shadowtree.revert.history import History, is_same_place
@@ -69,60 +66,24 @@ from shadowtree.revert.moves import (
     order_moves,
     take_back,
 )
+from shadowtree.revert.outcome import Act, Prepared, as_untouched, finish, foresee
 from shadowtree.revert.plan import Merger, PathPlan, make_plan
 from shadowtree.revert.recover import rescue
-from shadowtree.revert.requests import Options, Redo, Request, Revert, Undo, Unrevert
+from shadowtree.revert.requests import Options, Request, Revert
 from shadowtree.revert.targets import Target, find_target
 from shadowtree.revert.writer import Writer
-from shadowtree.store.git_format import EMPTY_TREE
 from shadowtree.store.objects import Objects, Scratch
 from shadowtree.timeline.append import Ending, SessionWriter
 from shadowtree.timeline.journal import Journal
-from shadowtree.timeline.position import last_finished, redoable_messages
-from shadowtree.timeline.schema import HEAD_ONLY, RESTORE, UNREVERT, Event, Position, TreeRecord
+from shadowtree.timeline.schema import HEAD_ONLY, RESTORE, Event, TreeRecord
 from shadowtree.timeline.session import LastSession
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
-    from shadowtree.base.paths import Answer
+    pass
 
 _MANY = 20
 """So many files may go because of messages with an inferred end before somebody has to agree."""
-
-
-@frozen
-class Act:
-    """One act: what is requested, and all that it needs from its first step to its last."""
-
-    request: Request
-    options: Options
-    opened: OpenStore
-    site: Site
-    session_writer: SessionWriter
-    git_head: str | None
-    """Where the user's repository stands now."""
-    cancellation: Cancellation
-
-
-@frozen
-class Prepared:
-    """An act worked out and not done."""
-
-    target: Target
-    plan: PathPlan
-    ending: Ending | None
-    uncovered: dict[RelPath, PathState]
-    contents: Contents
-    is_move: bool
-    """The head goes elsewhere, or a message goes out of the line, or comes back."""
-    outcome: Outcome
-    """What it would come to."""
-
-    def to_plan(self) -> Plan:
-        """Return it as the value that callers see."""
-        return Plan(self.outcome, [_show_change(change) for change in self.plan.changes])
 
 
 def start_act(
@@ -154,16 +115,6 @@ def _refuse_open_elsewhere(journal: Journal, session: str) -> None:
         raise AmbiguousSession(session, others)
 
 
-def plan_nothing(request: Request) -> Plan | None:
-    """Plan an act where nothing is recorded; None: it names something, which cannot be there."""
-    if not isinstance(request, Undo | Redo | Unrevert):
-        return None
-    kind, tree = type(request).__name__.lower(), EMPTY_TREE.hex()
-    turns = None if isinstance(request, Unrevert) else 0
-    notes = [f"nothing to {kind}"]
-    return Plan(Outcome(kind, [], [], [], [], [], [], tree, tree, True, True, "back", notes, turns), [])
-
-
 def run(act: Act) -> Outcome:
     """Do an act, all of it or nothing. Only for the holder of the lock."""
     with (
@@ -183,7 +134,7 @@ def run(act: Act) -> Outcome:
         if not moves:
             with taken.record(act.session_writer.time_s) as record:
                 _add_event(act, prepared, [], record, record, None)
-            return _finish(act, prepared, [], record.tree.hex(), [])
+            return finish(act, prepared, [], record.tree.hex(), [])
         refuse_full(act.site.worktree, prepared.contents.bytes_to_write, act.site.settings)
         before, intent = _add_intent(act, prepared, moves, merged, taken)
         with HeldInterrupts(act.cancellation) as interrupts:
@@ -196,7 +147,7 @@ def run(act: Act) -> Outcome:
             notes = _clean_up(act, moves, intent, writer)
             if interrupts.is_pending:
                 notes.append("interrupted when it was done already")
-        return _finish(act, prepared, done, after, notes)
+        return finish(act, prepared, done, after, notes)
 
 
 def preview(
@@ -242,7 +193,7 @@ def prepare(act: Act, objects: Objects, root: RecordedDirectory, scan: Scan, wri
         plan = make_plan(target.wanted, present, merger, act.options.on_conflict, act.options.chosen)
     else:
         target, plan = _without_files(target, present), PathPlan([], [], [], [])
-    outcome = _foresee(act, target, plan, root, scan, _list_unprotected(act, target, ending))
+    outcome = foresee(act, target, plan, root, scan, _list_unprotected(act, target, ending))
     outcome = replace(outcome, uncertain=attribution.list_uncertain(plan.changes))
     is_move = not is_same_place(history.position, target.position)
     return Prepared(target, plan, ending, present.uncovered, contents, is_move, outcome)
@@ -251,7 +202,7 @@ def prepare(act: Act, objects: Objects, root: RecordedDirectory, scan: Scan, wri
 def _refuse_outdated(act: Act, prepared: Prepared) -> None:
     """Stop an act whose plan is not the one that the caller has seen."""
     if act.options.expect not in (None, prepared.outcome.id):
-        raise PlanOutdated(_as_untouched(act, prepared.outcome), prepared.to_plan())
+        raise PlanOutdated(as_untouched(act, prepared.outcome), prepared.to_plan())
 
 
 def _refuse_unread_rules(target: Target, ending: Ending | None, scan: Scan) -> None:
@@ -296,12 +247,12 @@ def _refuse(act: Act, prepared: Prepared) -> None:
     """Stop an act with conflicts, or one that somebody has to confirm and nobody does."""
     outcome, confirm = prepared.outcome, act.options.confirm
     if outcome.conflicts:
-        raise Conflict(outcome.conflicts, _as_untouched(act, outcome))
+        raise Conflict(outcome.conflicts, as_untouched(act, outcome))
     target, changes = prepared.target, prepared.plan.changes
     doubtful = [c for c in changes if c.path in target.inferred and is_file(c.old) and not is_file(c.new)]
     needs_consent = len(doubtful) > _MANY if target.kind != RESTORE else bool(changes)
     if needs_consent and confirm is not None and not confirm(prepared.to_plan()):
-        raise NotConfirmed(_as_untouched(act, outcome), plan=prepared.to_plan())
+        raise NotConfirmed(as_untouched(act, outcome), plan=prepared.to_plan())
 
 
 def _add_intent(
@@ -373,7 +324,7 @@ def _roll_back(
             act.opened.journal.remove_intent(intent)
     if isinstance(error, Conflict):
         outcome = replace(prepared.outcome, conflicts=error.conflicts)
-        raise Conflict(error.conflicts, _as_untouched(act, outcome, notes)) from error
+        raise Conflict(error.conflicts, as_untouched(act, outcome, notes)) from error
     for note in notes:
         error.add_note(note)
 
@@ -386,70 +337,6 @@ def _clean_up(act: Act, moves: list[Move], intent: int, writer: Writer) -> list[
     except ShadowError as error:
         return [f"temporary files are still there, the next command removes them: {error}"]
     return notes
-
-
-# Outcomes
-
-
-def _foresee(
-    act: Act, target: Target, plan: PathPlan, root: RecordedDirectory, scan: Scan, unprotected: list[str]
-) -> Outcome:
-    """Return what an act would do to paths and messages."""
-    assert root.tree is not None
-    tree, changes = root.tree.hex(), plan.changes
-    return Outcome(
-        id=_identify(act, target, plan),
-        act=target.kind,
-        messages=[row.id for row in target.messages],
-        redone=[row.id for row in target.redone],
-        restored=[to_text(change.path) for change in changes if is_file(change.new)],
-        deleted=[to_text(c.path) for c in changes if is_file(c.old) and not is_file(c.new)],
-        created=[to_text(c.path) for c in changes if c.old is None and is_file(c.new)],
-        kept=[to_text(path) for path in plan.kept],
-        conflicts=plan.conflicts,
-        skipped=plan.skipped,
-        before=tree,
-        after=tree,
-        complete=not (plan.conflicts or plan.skipped or plan.marked or target.is_short),
-        dry_run=True,
-        mode="only" if isinstance(act.request, Revert) and act.request.only else "back",
-        notes=target.notes,
-        turns=target.turns,
-        reverses=target.reverses,
-        covered=scan.files,
-        merged=[to_text(change.path) for change in changes if change.is_merged and is_file(change.new)],
-        marked=[to_text(path) for path in plan.marked],
-        unprotected=unprotected,
-        **_describe_position(act, None if target.is_nothing else target.position),
-    )
-
-
-def _identify(act: Act, target: Target, plan: PathPlan) -> str:
-    """Return the id of a plan: the hash of what it would do to paths and to the session."""
-    lists = plan.changes, plan.agreed, target.noted
-    changes = [[(c.path, *_split(c.old), *_split(c.new)) for c in each] for each in lists]
-    conflicts = [(conflict.path, conflict.reason) for conflict in plan.conflicts]
-    numbers = [row.number for row in (*target.messages, *target.redone)]
-    where = act.session_writer.session.name, target.position, target.takes_back, target.part_of
-    left = conflicts, plan.skipped, plan.kept, plan.marked
-    content = target.kind, changes, left, numbers, where
-    return sha256(ascii(content).encode()).hexdigest()[:40]
-
-
-def _split(state: Answer) -> tuple[object, object]:
-    """Return what tells a state from others; a fast `repr` for plans of many files."""
-    return (state.mode, state.blob) if isinstance(state, PathState) else (None, state)
-
-
-def _describe_position(
-    act: Act, position: Position | None = None
-) -> dict[str, Any]:  # Any: fields of an outcome
-    """Name the head and what can be redone; None: as the session stands."""
-    session = act.session_writer.session
-    position = position or session.position
-    head = last_finished(position, session.find)
-    undone = [row.id for row in redoable_messages(position, session.find)]
-    return {"head": None if head is None else head.id, "undone": undone}
 
 
 def _without_files(target: Target, present: DiskState) -> Target:
@@ -467,61 +354,3 @@ def _without_files(target: Target, present: DiskState) -> Target:
     differ = "1 file differs" if files == 1 else f"{files:,} files differ"
     rest = f", and {differ} now from what the timeline says" if files else ""
     return replace(target, noted=noted, notes=[*target.notes, f"no file was touched{rest}"])
-
-
-def _as_untouched(act: Act, outcome: Outcome, notes: Sequence[str] = ()) -> Outcome:
-    """Return the outcome of an act that did nothing."""
-    return replace(
-        outcome,
-        notes=[*outcome.notes, *notes],
-        messages=[],
-        redone=[],
-        restored=[],
-        created=[],
-        deleted=[],
-        kept=[],
-        merged=[],
-        marked=[],
-        after=outcome.before,
-        complete=False,
-        dry_run=False,
-        **_describe_position(act),
-    )
-
-
-def _finish(act: Act, prepared: Prepared, done: list[Move], after: str, notes: list[str]) -> Outcome:
-    """Return the outcome of an act that was done, with notes on directories and branches."""
-    outcome = prepared.outcome
-    made = sum(move.new == DIRECTORY for move in done)
-    gone = sum(move.is_leaving for move in done)
-    counts = [
-        f"{count:,} {'directory was' if count == 1 else 'directories were'} {verb}"
-        for count, verb in ((made, "made"), (gone, "removed"))
-        if count
-    ]
-    notes = [*outcome.notes, *counts, *notes, *act.session_writer.warnings]
-    has_changed = bool(done) or prepared.is_move or prepared.target.takes_back is not None
-    back = _name_way_back(act, prepared.target) if has_changed else None
-    return replace(outcome, after=after, dry_run=False, notes=notes, back=back)
-
-
-def _name_way_back(act: Act, target: Target) -> str:
-    """Return the command that brings back what was there right before an act, files and log."""
-    command = "shadowtree unrevert --undo" if target.kind == UNREVERT else "shadowtree unrevert"
-    name, sessions = act.session_writer.session.name, act.opened.journal.session_names()
-    if name == "default" and len(sessions) == 1:
-        return command
-    from shlex import quote
-
-    return f"{command} --session {quote(name)}"
-
-
-def _show_change(change: Change) -> PlannedChange:
-    old, new = (side if isinstance(side, PathState) else None for side in (change.old, change.new))
-    return PlannedChange(
-        to_text(change.path),
-        old.blob.hex() if old is not None and old.blob else None,
-        new.blob.hex() if new is not None and new.blob else None,
-        None if old is None else old.mode,
-        None if new is None else new.mode,
-    )

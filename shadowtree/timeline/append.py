@@ -16,6 +16,7 @@ from shadowtree.base.paths import Change, RelPath, ancestors, is_among, is_file,
 from shadowtree.base.stamps import list_stamped
 from shadowtree.config.settings import Settings
 from shadowtree.results.messages import Branch, Message
+from shadowtree.timeline.branch_changes import BranchChange
 from shadowtree.timeline.branches import archive, name_text, number_name
 from shadowtree.timeline.database import BEYOND
 from shadowtree.timeline.journal import Journal
@@ -28,7 +29,6 @@ from shadowtree.timeline.schema import (
     STEP,
     STEP_END,
     WRAP,
-    BranchChange,
     BranchRow,
     Event,
     MessageRow,
@@ -109,12 +109,12 @@ class SessionWriter:
             session=self._session_number(),
             time_ms=self.time_ms,
             position=fold(self.session.position, event),
-            skips=event.skips or self.journal.add_skips(skipped),
-            unprotected=self.journal.add_skips([(path, "") for path in unprotected]),
+            skips=event.skips or self.journal.left_out.add_skips(skipped),
+            unprotected=self.journal.left_out.add_skips([(path, "") for path in unprotected]),
         )
         added = self.journal.add_event(happened, intent=intent)
         if self.stamp_uncovered is not None and event.kind not in (STEP, STEP_END):
-            self.journal.keep_stamps(added.session, self.stamp_uncovered())
+            self.journal.left_out.keep_stamps(added.session, self.stamp_uncovered())
         self.journal.add_changes(added.number, changes)
         self.session.position, self.session.last_event = added.position, added
         return added
@@ -249,7 +249,7 @@ class SessionWriter:
 
         What other rules cover by now, or covered then, is among the `changes`: it did not change by itself.
         """
-        before = None if self.session.number is None else self.journal.stamps(self.session.number)
+        before = None if self.session.number is None else self.journal.left_out.stamps(self.session.number)
         if before is None or self.stamp_uncovered is None:
             return []
         covered = {change.path for change in changes if is_file(change.old) or is_file(change.new)}

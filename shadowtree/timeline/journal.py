@@ -15,7 +15,9 @@ from shadowtree.base.frozen import replace
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from shadowtree.base.paths import Change, RelPath
 from shadowtree.base.tombstones import Tombstones
+from shadowtree.timeline.branch_changes import BranchChange, encode_branch_changes
 from shadowtree.timeline.database import BEYOND, Database, RowsStamp
+from shadowtree.timeline.left_out import LeftOutRows
 from shadowtree.timeline.pack_rows import PackRows
 from shadowtree.timeline.removal import PurgeRows, RetentionRows
 from shadowtree.timeline.schema import (
@@ -36,11 +38,8 @@ from shadowtree.timeline.schema import (
     PINS,
     PURGED,
     SESSIONS,
-    SKIPS,
-    STAMPS,
     TREES,
     WITH_CHANGES,
-    BranchChange,
     BranchRow,
     Event,
     Intent,
@@ -50,11 +49,8 @@ from shadowtree.timeline.schema import (
     decode_change,
     decode_event,
     decode_message,
-    decode_skips,
     decode_tree,
-    encode_branch_changes,
     encode_change,
-    encode_skips,
     encode_text,
     event_values,
 )
@@ -75,6 +71,7 @@ class Journal:
         self.packs = PackRows(self._db)
         self.retention = RetentionRows(self._db)
         self.purges = PurgeRows(self._db)
+        self.left_out = LeftOutRows(self._db)
         self.close = self._db.close
         self.compact = self._db.compact
         self.measure = self._db.measure
@@ -304,6 +301,13 @@ class Journal:
 
     # Events
 
+    def events_unprotected_at(self, path: str) -> list[Event]:
+        """Give the ends of messages during which a file changed that no snapshot covered, oldest first."""
+        rows = self._db.rows_of(
+            f"{EVENTS.select} WHERE unprotected IN", self.left_out.lists_unprotected(path)
+        )
+        return self._db.decode(decode_event, rows, order=lambda event: event.number)
+
     def event(self, number: int) -> Event:
         """Give the event with a number that another row names."""
         return self._db.require("event", number, self._find_event("number = ?", number))
@@ -423,39 +427,6 @@ class Journal:
         with self._db.together():
             self._db.execute_all(CHANGES.insert, rows)
             self._db.change(EVENTS, event, change_count=len(rows))
-
-    # Skips
-
-    def skips(self, number: int) -> list[tuple[str, str]]:
-        """Give a list of what was left out, with reasons."""
-        found = self._db.find(decode_skips, f"{SKIPS.select} WHERE number = ?", number)
-        return self._db.require("list of skips", number, found)
-
-    def add_skips(self, pairs: Sequence[tuple[str, str]]) -> int | None:
-        """Keep a list of what was left out; the same list is kept once, and an empty one not at all."""
-        if not pairs:
-            return None
-        digest, content = encode_skips(pairs)
-        known = self._db.rows("SELECT number FROM skips WHERE digest = ?", digest)
-        return known[0][0] if known else self._db.add(SKIPS, digest, content)
-
-    def events_unprotected_at(self, path: str) -> list[Event]:
-        """Give the ends of messages during which a file changed that no snapshot covered, oldest first."""
-        lists = self._db.rows("SELECT DISTINCT unprotected FROM events WHERE unprotected IS NOT NULL")
-        numbers = [number for (number,) in lists if any(path == each for each, _ in self.skips(number))]
-        rows = self._db.rows_of(f"{EVENTS.select} WHERE unprotected IN", numbers)
-        return self._db.decode(decode_event, rows, order=lambda event: event.number)
-
-    def stamps(self, session: int) -> bytes | None:
-        """Give the stamps of files that no snapshot covers, as a session last saw them."""
-        row = self._db.find(STAMPS.decode, f"{STAMPS.select} WHERE session = ?", session)
-        return None if row is None else bytes(row[1])
-
-    def keep_stamps(self, session: int, stamps: bytes) -> None:
-        """Keep such stamps in place of those that a session saw before, if they are others."""
-        if stamps != self.stamps(session):
-            insert = STAMPS.insert.replace("INSERT", "INSERT OR REPLACE", 1)
-            self._db.execute(insert, *STAMPS.encode((session, stamps)))
 
     # Branches
 

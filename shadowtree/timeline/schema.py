@@ -22,6 +22,7 @@ from zlib import crc32
 
 from shadowtree.base.frozen import frozen
 from shadowtree.base.paths import Change, PathState, RelPath, Unknown
+from shadowtree.timeline.branch_changes import BranchChange, decode_branch_changes, encode_branch_changes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -122,17 +123,6 @@ class MessageRow:
     """The number of its turn on its line, from 1 on."""
     forgotten_ms: int | None = None
     """When retention took it away: of its text, its JSON and its trees nothing is left."""
-
-
-@frozen
-class BranchChange:
-    """What an act did to a branch."""
-
-    number: int
-    was_listed: bool
-    """Otherwise the act added it, or listed it again."""
-    was: tuple[int, int, int] | None = None
-    """Fork (0: none), tip and event before the act moved it; None: it only left the list, or joined it."""
 
 
 @frozen
@@ -408,31 +398,8 @@ def decode_event(row: Any) -> Event:  # Any: a row of SQLite
     number, session, kind, time_ms, head, tip, open_, out, *rest = columns
     pairs = () if out is None else (pair.split(b":") for pair in out.split(b","))
     taken = tuple(TakenOut(int(message), int(newest)) for message, newest in pairs)
-    rest += [() if branches is None else _decode_branch_changes(branches), unprotected]
+    rest += [() if branches is None else decode_branch_changes(branches), unprotected]
     return Event(number, session, kind, time_ms, Position(head, tip, open_, taken), *rest)
-
-
-def encode_branch_changes(changes: Sequence[BranchChange]) -> bytes | None:
-    """Return what an act did to branches as it is stored: `+7` joined the list, `-7` left it, `7:5:6:12`."""
-    signs = {True: "-", False: "+"}
-    each = [
-        f"{signs[change.was_listed]}{change.number}"
-        if change.was is None
-        else ":".join(map(str, (change.number, *change.was)))
-        for change in changes
-    ]
-    return ",".join(each).encode("ascii") or None
-
-
-def _decode_branch_changes(content: bytes) -> tuple[BranchChange, ...]:
-    found = []
-    for each in content.split(b","):
-        if each[:1] in (b"+", b"-"):
-            found.append(BranchChange(int(each[1:]), was_listed=each[:1] == b"-"))
-        else:
-            number, fork, tip, event = map(int, each.split(b":"))
-            found.append(BranchChange(number, was_listed=True, was=(fork, tip, event)))
-    return tuple(found)
 
 
 def encode_change(event: int, change: Change) -> list[object]:

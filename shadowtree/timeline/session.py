@@ -272,7 +272,7 @@ class Session:
 
     def _read_skipped(self, event: Event, patch: Patch) -> list[Skipped]:
         """List what a snapshot left out, and what a patch says nothing of."""
-        reasons = {} if event.skips is None else dict(self.journal.skips(event.skips))
+        reasons = {} if event.skips is None else dict(self.journal.left_out.skips(event.skips))
         reasons.update((skipped.path, skipped.reason) for skipped in patch.skipped)
         return [Skipped(path, reasons[path]) for path in sorted(reasons)]
 
@@ -280,7 +280,7 @@ class Session:
         """List the files that changed until a message ended and that no snapshot covers."""
         if end is None or end.unprotected is None:
             return []
-        return [path for path, _ in self.journal.skips(end.unprotected)]
+        return [path for path, _ in self.journal.left_out.skips(end.unprotected)]
 
     def unprotected_of(self, messages: Sequence[int]) -> set[str]:
         """Name the files that changed during some messages and that no snapshot covers."""

@@ -68,7 +68,7 @@ FRONT_ENDS_MAY_IMPORT = {
 }
 MOST_MODULES_IN_A_FOLDER = 14
 MOST_LINES_OF_A_MODULE = 500
-AT_THE_ROOT = {"__init__", "__main__", "access", "aio", "all_stores", "shadow"}
+AT_THE_ROOT = {"__init__", "__main__", "aio", "all_stores", "shadow"}
 
 LEVELS = {package: level for level, row in enumerate(ROWS) for package in row}
 

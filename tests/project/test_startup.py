@@ -42,6 +42,8 @@ NOT_WITH_THE_DAEMON = {
     "json",
     "re",
     "shadowtree.access",
+    "shadowtree.access.access",
+    "shadowtree.access.upkeep",
     "shadowtree.timeline.journal",
     "shadowtree.shadow",
     "shadowtree.capture.read_files",

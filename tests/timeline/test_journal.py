@@ -617,27 +617,27 @@ def test_the_story_of_a_path_is_that_of_all_sessions(journal: Journal) -> None:
 def test_what_was_left_out_is_given_back_in_its_order(journal: Journal, count: int) -> None:
     pairs = [(f"z\udcff {count - number} é", "a socket") for number in range(count)]
 
-    number = journal.add_skips(pairs)
+    number = journal.left_out.add_skips(pairs)
 
     assert number is not None
-    assert journal.skips(number) == pairs
+    assert journal.left_out.skips(number) == pairs
 
 
 def test_the_same_list_is_kept_once(journal: Journal) -> None:
     one = [("a", "a socket"), ("b", "a pipe")]
     other = [*one, ("c", "a pipe")]
 
-    kept = [journal.add_skips(pairs) for pairs in (one, other, list(one), other)]
+    kept = [journal.left_out.add_skips(pairs) for pairs in (one, other, list(one), other)]
 
     assert kept == [1, 2, 1, 2]
 
 
 def test_an_empty_list_is_not_kept(journal: Journal) -> None:
-    assert journal.add_skips([]) is None
+    assert journal.left_out.add_skips([]) is None
 
 
 def test_a_long_list_is_kept_small(journal: Journal, path: Path) -> None:
-    journal.add_skips([(f"some/folder/{number}", "it kept changing") for number in range(10_000)])
+    journal.left_out.add_skips([(f"some/folder/{number}", "it kept changing") for number in range(10_000)])
 
     with closing(sqlite3.connect(path)) as connection:
         size_bytes = connection.execute("SELECT sum(length(content)) FROM skips").fetchone()[0]
@@ -1246,7 +1246,12 @@ def test_a_file_that_does_not_say_that_it_is_a_timeline_is_none(path: Path, appl
 
 
 def test_a_row_that_another_one_names_and_is_not_there_is_damage(journal: Journal) -> None:
-    asks: list[Callable[[int], object]] = [journal.tree, journal.message, journal.event, journal.skips]
+    asks: list[Callable[[int], object]] = [
+        journal.tree,
+        journal.message,
+        journal.event,
+        journal.left_out.skips,
+    ]
     for ask in asks:
         with pytest.raises(StoreDamaged):
             ask(1)
@@ -1267,7 +1272,7 @@ def fill(journal: Journal) -> None:
             unknown = change_at(b"a", None, Unknown("why"))
             journal.add_changes(event, [unknown, change_at(b"b%d" % number, FILE, DIRECTORY)])
     journal.add_branch(1, "b", None, 1, 1)
-    journal.add_skips([("a", "b")])
+    journal.left_out.add_skips([("a", "b")])
     journal.add_intent(b"x")
 
 
@@ -1285,9 +1290,9 @@ def fill(journal: Journal) -> None:
         ("UPDATE sessions SET name = x'ff'", lambda journal: journal.session_names()),
         ("UPDATE branches SET name = x'ff'", lambda journal: journal.branches(1)),
         ("UPDATE changes SET reason = x'ff'", lambda journal: journal.changes_of([1])),
-        ("UPDATE skips SET content = x'ff'", lambda journal: journal.skips(1)),
-        ("UPDATE skips SET content = x'5b5b'", lambda journal: journal.skips(1)),
-        ("UPDATE skips SET content = x'5b225d'", lambda journal: journal.skips(1)),
+        ("UPDATE skips SET content = x'ff'", lambda journal: journal.left_out.skips(1)),
+        ("UPDATE skips SET content = x'5b5b'", lambda journal: journal.left_out.skips(1)),
+        ("UPDATE skips SET content = x'5b225d'", lambda journal: journal.left_out.skips(1)),
     ],
 )
 def test_a_row_that_cannot_be_read_is_damage(
@@ -1314,7 +1319,7 @@ def test_a_flipped_byte_raises_an_error_of_ours_or_none(path: Path) -> None:
                 journal.events_of(range(1, 41))
                 journal.changes_of(range(1, 41))
                 journal.messages_by_number(range(1, 41))
-                journal.skips(1)
+                journal.left_out.skips(1)
         except ShadowError as error:
             raised.append(error)
 

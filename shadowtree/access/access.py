@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import os
 from _thread import RLock
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 
-from shadowtree.base.arguments import parse_path
 from shadowtree.base.errors import (
     BroadWorktree,
     InvalidInput,
@@ -27,7 +25,7 @@ from shadowtree.base.errors import (
 )
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from shadowtree.capture.capture import Site, refuse_full, refuse_too_big, scan_site
-from shadowtree.capture.open_store import OpenStore, tidy_in_turns
+from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.place import Place
 from shadowtree.capture.rules.sources import Surroundings, find_inodes
 from shadowtree.capture.scan import Scan
@@ -44,12 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Concatenate, ParamSpec, TypedDict, TypeVar
 
-    from shadowtree.capture.read_files import Progress
-    from shadowtree.results.messages import Snapshot
-    from shadowtree.results.reports import CheckReport, Protected
     from shadowtree.store.git_format import PackBytes
     from shadowtree.store.repo import ShadowRepo
-    from shadowtree.watching.subscription import OnError, OnUpdate, Subscription
     from shadowtree.watching.watch import Watch
 
     class AdoptOptions(TypedDict, total=False):
@@ -78,7 +72,7 @@ class Access:
     ) -> None:
         self.limits = limits
         self.mutex = RLock()
-        self._places = places
+        self.places = places
         self._allow_broad = allow_broad
         self.worktree = real_directory(worktree)
         self.recovered: list[str] = []
@@ -101,9 +95,9 @@ class Access:
         self.recovers = True
         """Whoever reads makes good first what was interrupted."""
         self.has_idle_time = False
+        """Whether somebody tidies when nobody wants anything."""
         self._in_message: set[str] = set()
         """The sessions of which a `with` block records a message."""
-        """Whether somebody tidies when nobody wants anything."""
 
     @property
     def store(self) -> str:
@@ -130,14 +124,14 @@ class Access:
     @property
     def stores(self) -> str | None:
         """The directory of stores, if this store is in it."""
-        directory = self._places.stores
+        directory = self.places.stores
         return directory if directory is not None and os.path.dirname(self.store) == directory else None
 
     @property
     def site(self) -> Site:
         """What is captured, and under which settings."""
-        private = find_inodes(self.store, self._places.stores or self.store)
-        around = Surroundings(self._places.home, self._places.config_home, private)
+        private = find_inodes(self.store, self.places.stores or self.store)
+        around = Surroundings(self.places.home, self.places.config_home, private)
         return Site(
             self.worktree,
             self.settings,
@@ -150,7 +144,7 @@ class Access:
 
     def complete(self, command: str | None) -> str | None:
         """Add to a command what leads it to this store, if it is not where everybody looks for it."""
-        places = self._places
+        places = self.places
         has_place = places.given_store(None) is not None or places.stores is not None
         if command is None or (has_place and self.store == places.store_of(self.worktree, None)):
             return command
@@ -365,18 +359,6 @@ class Access:
 
             self.recovered.append(finish_interrupted(opened, sweep_all))
 
-    def last_number(self) -> int:
-        """Wait for whoever is at work; return the number of what happened last, 0 if nothing did."""
-        if not self.is_wrapped:
-            return 0
-        with self.locked() as opened:
-            return opened.journal.last_number()
-
-    def tidy(self, seconds: float) -> bool:
-        """Repack for about so many seconds, others having the lock between two jobs; True: all is done."""
-        self.has_idle_time = True
-        return not self.is_wrapped or tidy_in_turns(partial(self.locked, timeout_s=0), self.limits, seconds)
-
     def tidy_before_close(self) -> None:
         """Repack for a moment, if this process leaves much of it to do and nobody else is at work."""
         if self._opened is None or self.has_idle_time or not self._opened.leaves_much:
@@ -395,27 +377,6 @@ class Access:
             return keep_budget(self.locked, self.settings)
         except ShadowError as error:
             return [f"the store could not be kept within its budget: {error}"]
-
-    def protect(self, paths: Collection[str | os.PathLike[str]], *, dry_run: bool) -> list[Protected]:
-        """Add rules that bring back paths which no snapshot covers."""
-        from shadowtree.revert.protect import protect
-
-        wanted = [parse_path(path, self.worktree) for path in paths]
-        if dry_run:
-            return self.read(protect, wanted, dry_run=True)
-        with self.writing() as (opened, site, _):
-            return protect(opened, site, wanted, dry_run=False)
-
-    def subscribe(self, callback: OnUpdate, after: int | None, on_error: OnError | None) -> Subscription:
-        """Call a function for each update, by a way of its own into the store, which only looks."""
-        from shadowtree.messages.read import list_updates
-        from shadowtree.watching.subscription import Subscription
-
-        way = Access(self.worktree, self.store, self.settings, self._places, allow_broad=True)
-        way.recovers = False
-        return Subscription(
-            self.store, lambda number: way.read(list_updates, number), callback, after, on_error, way.close
-        )
 
     # As a repository
 
@@ -450,42 +411,6 @@ class Access:
             self.claim()
         stores.refuse_another(self.store, self.worktree)
 
-    def check(self, progress: Progress | None, *, read_data: bool) -> CheckReport:
-        """Verify the store; with `read_data`, every object in it."""
-        from shadowtree.check.check import Subject, check_store
-
-        self.require_store()
-        with suppress(ShadowError):  # What is wrong with a store that cannot be opened is found below.
-            self.open()
-        return check_store(Subject(self.store, self.worktree, self.held, progress), read_data=read_data)
-
-    def repair(
-        self, track: Callable[[], Snapshot], progress: Progress | None, *, dry_run: bool, forget_lost: bool
-    ) -> CheckReport:
-        """Repair what a full check finds; `track` records the worktree, which may hold what is lost."""
-        from shadowtree.check.check import Subject
-        from shadowtree.check.repair import repair_store
-        from shadowtree.retention.forget import forget_lost as forget
-
-        opened_up = self.open_up(dry_run=dry_run)
-        subject = Subject(self.store, self.worktree, self.held, progress)
-        forget_hurt = partial(forget, self.locked) if forget_lost else None
-        record = None if dry_run else track
-        return repair_store(subject, self.limits.clock_ns(), record, forget_hurt, opened_up)
-
-    def open_up(self, *, dry_run: bool) -> list[str]:
-        """Close the store, and mend the modes that keep us from everything else, the lock too; say which."""
-        from shadowtree.store.files import open_up
-
-        self.close_store()
-        self.require_store()
-        mended: list[str] = []
-        if not dry_run:
-            disk.require_own(self.store)
-            mended = list(open_up(self.store))
-            stores.refuse_another(self.store, self.worktree)
-        return mended
-
     # The store as a whole
 
     def adopt(self) -> None:
@@ -494,19 +419,6 @@ class Access:
         if stores.exists(self.store):
             self._refuse_broad()
         self.place.adopt(self.settings.lock_timeout)
-
-    def destroy(self) -> int:
-        """Remove the store whole, and tell how much that frees; what was interrupted is made good first."""
-        from shadowtree.store.files import refuse_foreign
-
-        with self.locked():
-            refuse_foreign(self.store)
-            size = disk.measure_tree(self.store)
-            self.close()
-            stores.remove(self.store)
-        if self._places.stores is not None:
-            stores.remove_all_unfinished(self._places.stores)
-        return size
 
     def close(self) -> None:
         """Close every file, and every watch."""
@@ -548,7 +460,7 @@ class Access:
         if self._allow_broad:
             return
         why = find_broadness(
-            self.worktree, home=self._places.home, stores=self._places.stores, store=self.store
+            self.worktree, home=self.places.home, stores=self.places.stores, store=self.store
         )
         if why is not None:
             raise BroadWorktree(self.worktree, why)
