@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 
 from shadowtree.access import upkeep
 from shadowtree.access.access import Access, real_directory, refuse_no_store
@@ -32,16 +31,8 @@ if TYPE_CHECKING:
     from shadowtree.access.access import AdoptOptions
     from shadowtree.base.arguments import DiffOptions, MessageFilter, MessageOptions, Paths
     from shadowtree.purge.purge import PurgeOptions
+    from shadowtree.results import messages as values
     from shadowtree.results import reports
-    from shadowtree.results.messages import (
-        BlameEntry,
-        BlameLine,
-        Branch,
-        FileDiff,
-        Patch,
-        SessionEntry,
-        Watching,
-    )
     from shadowtree.results.outcomes import Outcome, Plan
     from shadowtree.retention.forget import ForgetOptions
     from shadowtree.retention.sessions import DropOptions
@@ -174,16 +165,18 @@ class Shadow:
         taken = self._keep_budget(self._track(progress, is_wrap=True))
         return replace(taken, warnings=[*taken.warnings, *self._access.place.warn_of_around()])
 
-    def patch(self, tree: str) -> Patch:
+    def patch(self, tree: str) -> values.Patch:
         """List what changed from a recorded tree to the present state. Records nothing."""
         return self._access.read(read.read_patch, self._session, tree)
 
-    def diff(self, a: str | None = None, b: str | None = None, **how: Unpack[DiffOptions]) -> list[FileDiff]:
+    def diff(
+        self, a: str | None = None, b: str | None = None, **how: Unpack[DiffOptions]
+    ) -> list[values.FileDiff]:
         """Show how two states differ: messages (`ID`, or `ID^`: before it), trees, or the last and now.
 
         With `paths`, only there; with `binary`, patches hold binary contents, as `git apply` takes them.
         """
-        empty: list[FileDiff] | None = [] if a is None and b is None else None
+        empty: list[values.FileDiff] | None = [] if a is None and b is None else None
         return self._access.read_or(empty, read.read_diff, self._session, a, b, how)
 
     def read_file(self, ref: str, path: StrPath) -> bytes:
@@ -196,11 +189,7 @@ class Shadow:
 
     def status(self) -> Status:
         """Say where the shadow stands and what is not protected. Records nothing."""
-        from shadowtree.retention.budget import warn_budgets
-
-        warn, where = partial(warn_budgets, directory=self._access.stores), self._access
-        empty = Status(where.worktree, where.store, self._session, None, None, [], 0, 0, False, [])
-        return self._access.read_or(empty, read.read_status, self._session, warn)
+        return upkeep.read_status(self._access, self._session)
 
     def begin(
         self, id: str | None = None, *, progress: Progress | None = None, **said: Unpack[MessageOptions]
@@ -277,20 +266,20 @@ class Shadow:
         """
         return self._access.read_or([], read.list_messages, self._session, which)
 
-    def show(self, name: str, **how: Unpack[DiffOptions]) -> tuple[Message, list[FileDiff]]:
+    def show(self, name: str, **how: Unpack[DiffOptions]) -> tuple[Message, list[values.FileDiff]]:
         """Show a message and its diff. Name it by (the start of) its id, `#7`, `@` (the last) or `@~2`."""
         return self._access.read(read.show_message, self._session, name, how)
 
-    def diff_message(self, message: Message, **how: Unpack[DiffOptions]) -> list[FileDiff]:
+    def diff_message(self, message: Message, **how: Unpack[DiffOptions]) -> list[values.FileDiff]:
         """Show how what a message changed differs, whichever session it is of."""
         return self._access.read(read.diff_message, message, how)
 
-    def blame(self, path: StrPath) -> list[BlameEntry]:
+    def blame(self, path: StrPath) -> list[values.BlameEntry]:
         """List who changed a file, newest first: messages of all sessions, or nobody. Records nothing."""
         found = parse_path(path, self._access.worktree)
         return self._access.read_or([], blame.blame_path, self._session, found)
 
-    def blame_lines(self, path: StrPath) -> list[BlameLine]:
+    def blame_lines(self, path: StrPath) -> list[values.BlameLine]:
         """List the lines of a file as it is now, each with the message that wrote it. Records nothing."""
         return self._access.read_or([], read.blame_lines, self._session, path)
 
@@ -350,17 +339,17 @@ class Shadow:
         """Make all files, or `paths`, equal to a tree: that after a message, before it (`ID^`), or any."""
         return self._act(*requests.read_restore(ref, how, self._access.worktree))
 
-    def branches(self) -> list[Branch]:
+    def branches(self) -> list[values.Branch]:
         """List the branches of this session, oldest first."""
         return self._access.read_or([], read.list_branches, self._session)
 
-    def rename_branch(self, name: str, new: str) -> Branch:
+    def rename_branch(self, name: str, new: str) -> values.Branch:
         """Give a branch another name."""
         check_name(new, "branch")
         with self._recording() as recorder:
             return recorder.writer.rename_branch(name, new)
 
-    def drop_branch(self, name: str) -> Branch:
+    def drop_branch(self, name: str) -> values.Branch:
         """Take a branch from the list; each of its messages can still be switched to by its id."""
         with self._recording() as recorder:
             return recorder.writer.drop_branch(name)
@@ -368,7 +357,7 @@ class Shadow:
     # Watching
 
     @property
-    def watching(self) -> Watching | None:
+    def watching(self) -> values.Watching | None:
         """How well the worktree is in sight; None for a shadow that does not watch."""
         return None if self._access.watch is None else self._access.watch.report
 
@@ -391,15 +380,13 @@ class Shadow:
 
     # Upkeep
 
-    def sessions(self) -> list[SessionEntry]:
+    def sessions(self) -> list[values.SessionEntry]:
         """List the sessions of which something is left, the one that recorded last at the end."""
         return self._access.read_or([], read.list_sessions)
 
     def drop_session(self, id: str, **how: Unpack[DropOptions]) -> reports.Forgotten:
         """Forget a session and free what only it needed; `force` it if a message is open or pinned."""
-        from shadowtree.retention.sessions import drop_session
-
-        return drop_session(self._access.locked, id, how)
+        return upkeep.drop_session(self._access, id, how)
 
     def forget(self, *, all_sessions: bool = False, **how: Unpack[ForgetOptions]) -> reports.Forgotten:
         """Forget old messages of this session, or of all, and unless `gc` is false free what they needed.
@@ -407,16 +394,11 @@ class Shadow:
         Keeps the newest `keep_last` of each session, what is within `keep_within`, pinned and open messages,
         and the newest turns: one, if you give either here. For all, `keep_sessions` are kept whole.
         """
-        from shadowtree.retention.budget import apply_retention
-
-        session, is_empty = None if all_sessions else self._session, self._access.lacks_store
-        return apply_retention(self._access.locked, self.settings, session, how, is_empty=is_empty)
+        return upkeep.forget(self._access, None if all_sessions else self._session, how)
 
     def gc(self, *, dry_run: bool = False) -> reports.Swept:
         """Forget what the settings and the budget do not keep, and free what nothing that is left needs."""
-        from shadowtree.retention.budget import summarise_gc
-
-        return summarise_gc(self.forget(all_sessions=True, dry_run=dry_run), self.stats)
+        return upkeep.gc(self._access, dry_run=dry_run)
 
     def tidy(self, seconds: float) -> bool:
         """Spend idle time on repacking; True when all is done. From then on records leave more to it."""
@@ -440,17 +422,11 @@ class Shadow:
         The file stays; no snapshot covers it until `allow`. Messages lose its lines and values, or the
         `text`. Other paths with the same bytes, or the text, stay unless `everywhere`.
         """
-        from shadowtree.purge.purge import purge, read_target
-        from shadowtree.retention.gc import sweep_all
-
-        target = read_target(what, self._access.worktree, text=text)
-        return purge(self._access.locked, target, sweep_all, how)
+        return upkeep.purge(self._access, what, text, how)
 
     def allow(self, what: StrPath) -> list[str]:
         """Cover a path or a content again that was purged, from the next snapshot on; say what that is."""
-        from shadowtree.purge.purge import allow, read_target
-
-        return allow(self._access.locked, read_target(what, self._access.worktree))
+        return upkeep.allow(self._access, what)
 
     def destroy(self) -> int:
         """Remove the store; return how many bytes that frees. Raise StoreFailed if it holds foreign files."""
@@ -468,24 +444,16 @@ class Shadow:
 
     def stats(self) -> reports.Stats:
         """Say what the store holds, and what that takes. Every object that is needed is looked up."""
-        from shadowtree.retention.budget import make_no_stats, read_stats
-
-        empty = make_no_stats(self._access.worktree, self._access.store, self._access.settings)
-        return self._access.read_or(empty, read_stats)
+        return upkeep.read_stats(self._access)
 
     def du(self, path: StrPath = ".", *, depth: int = 1) -> reports.Usage:
         """Measure all versions of a path and of those below it. An object counts once, at its newest path."""
-        from shadowtree.retention.usage import make_no_usage, read_usage
-
         check_count(depth, "a depth", at_least=0)
-        where = parse_path(path, self._access.worktree)
-        return self._access.read_or(make_no_usage(where), read_usage, where, depth)
+        return upkeep.measure(self._access, parse_path(path, self._access.worktree), depth)
 
     def du_by_session(self) -> list[reports.SessionFigure]:
         """Say what each session alone needs, the most first; what several need is in none of them."""
-        from shadowtree.retention.usage import read_session_sizes
-
-        return self._access.read_or([], read_session_sizes)
+        return upkeep.measure_sessions(self._access)
 
     @contextmanager
     def _recording(self, progress: Progress | None = None, *, wraps: bool = False) -> Iterator[Recorder]:

@@ -1,11 +1,11 @@
-"""What one does with a store as a whole: check, repair, tidy and destroy it; protect paths, follow updates.
+"""What one does with a store as a whole: measure, forget, purge, check, repair, tidy, destroy, follow it.
 
-Each function comes by the way into the store that it is given.
+Each function comes by the way into the store that it is given. Most need packages that recording and acts do
+without, and import them only then.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
@@ -19,9 +19,23 @@ from shadowtree.system import disk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from shadowtree.base.arguments import StrPath
+    from shadowtree.base.paths import RelPath
     from shadowtree.capture.read_files import Progress
-    from shadowtree.results.messages import Snapshot
-    from shadowtree.results.reports import CheckReport, Protected
+    from shadowtree.purge.purge import PurgeOptions
+    from shadowtree.results.messages import Snapshot, Status
+    from shadowtree.results.reports import (
+        CheckReport,
+        Forgotten,
+        Protected,
+        Purged,
+        SessionFigure,
+        Stats,
+        Swept,
+        Usage,
+    )
+    from shadowtree.retention.forget import ForgetOptions
+    from shadowtree.retention.sessions import DropOptions
     from shadowtree.watching.subscription import OnError, OnUpdate, Subscription
 
 
@@ -33,13 +47,24 @@ def last_number(access: Access) -> int:
         return opened.journal.last_number()
 
 
+def read_status(access: Access, session: str) -> Status:
+    """Say where a session stands, what is not protected, and what the budgets have no room for."""
+    from shadowtree.messages.read import read_status
+    from shadowtree.results.messages import Status
+    from shadowtree.retention.budget import warn_budgets
+
+    warn = partial(warn_budgets, directory=access.stores)
+    empty = Status(access.worktree, access.store, session, None, None, [], 0, 0, False, [])
+    return access.read_or(empty, read_status, session, warn)
+
+
 def tidy(access: Access, seconds: float) -> bool:
     """Repack for about so many seconds, others having the lock between two jobs; True: all is done."""
     access.has_idle_time = True
     return not access.is_wrapped or tidy_in_turns(partial(access.locked, timeout_s=0), access.limits, seconds)
 
 
-def protect(access: Access, paths: Collection[str | os.PathLike[str]], *, dry_run: bool) -> list[Protected]:
+def protect(access: Access, paths: Collection[StrPath], *, dry_run: bool) -> list[Protected]:
     """Add rules that bring back paths which no snapshot covers."""
     from shadowtree.revert.protect import protect
 
@@ -120,3 +145,65 @@ def destroy(access: Access) -> int:
     if access.places.stores is not None:
         stores.remove_all_unfinished(access.places.stores)
     return size
+
+
+# Keeping and measuring
+
+
+def forget(access: Access, session: str | None, how: ForgetOptions) -> Forgotten:
+    """Forget old messages of a session; None: of all of them."""
+    from shadowtree.retention.budget import apply_retention
+
+    settings = access.config.read()
+    return apply_retention(access.locked, settings, session, how, is_empty=access.lacks_store)
+
+
+def drop_session(access: Access, id: str, how: DropOptions) -> Forgotten:
+    """Forget a session whole."""
+    from shadowtree.retention.sessions import drop_session
+
+    return drop_session(access.locked, id, how)
+
+
+def gc(access: Access, *, dry_run: bool) -> Swept:
+    """Forget what the settings do not keep, in all sessions, and free what nothing needs."""
+    from shadowtree.retention.budget import summarise_gc
+
+    return summarise_gc(forget(access, None, {"dry_run": dry_run}), partial(read_stats, access))
+
+
+def purge(access: Access, what: StrPath | None, text: str | None, how: PurgeOptions) -> Purged:
+    """Remove a path, a content or a text from everything that is recorded."""
+    from shadowtree.purge.purge import purge, read_target
+    from shadowtree.retention.gc import sweep_all
+
+    return purge(access.locked, read_target(what, access.worktree, text=text), sweep_all, how)
+
+
+def allow(access: Access, what: StrPath) -> list[str]:
+    """Cover again what was purged."""
+    from shadowtree.purge.purge import allow, read_target
+
+    return allow(access.locked, read_target(what, access.worktree))
+
+
+def read_stats(access: Access) -> Stats:
+    """Say what the store holds, and what that takes."""
+    from shadowtree.retention.budget import make_no_stats, read_stats
+
+    empty = make_no_stats(access.worktree, access.store, access.settings)
+    return access.read_or(empty, read_stats)
+
+
+def measure(access: Access, path: RelPath, depth: int) -> Usage:
+    """Measure all versions of what is at a path and below it."""
+    from shadowtree.retention.usage import make_no_usage, read_usage
+
+    return access.read_or(make_no_usage(path), read_usage, path, depth)
+
+
+def measure_sessions(access: Access) -> list[SessionFigure]:
+    """Say what each session alone needs."""
+    from shadowtree.retention.usage import read_session_sizes
+
+    return access.read_or([], read_session_sizes)

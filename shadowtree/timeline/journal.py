@@ -13,8 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from shadowtree.base.errors import ForgottenTree, StoreDamaged
 from shadowtree.base.frozen import replace
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
-from shadowtree.base.paths import Change, RelPath
-from shadowtree.base.tombstones import Tombstones
+from shadowtree.base.paths import Change
 from shadowtree.timeline.branch_changes import BranchChange, encode_branch_changes
 from shadowtree.timeline.database import BEYOND, Database, RowsStamp
 from shadowtree.timeline.left_out import LeftOutRows
@@ -36,7 +35,6 @@ from shadowtree.timeline.schema import (
     MESSAGES,
     OF_MESSAGE,
     PINS,
-    PURGED,
     SESSIONS,
     TREES,
     WITH_CHANGES,
@@ -460,7 +458,7 @@ class Journal:
         number = self._db.add(BRANCHES, session, name, fork, tip, event)
         return BranchRow(number, session, name, fork, tip, event)
 
-    # What is pinned, and what was purged
+    # What is pinned
 
     def pins(self) -> set[int]:
         """Give the numbers of the messages that are pinned."""
@@ -474,18 +472,6 @@ class Journal:
     def unpin(self, message: int) -> None:
         """Let a message be forgotten again when its time comes."""
         self._db.execute("DELETE FROM pins WHERE message = ?", message)
-
-    def tombstones(self) -> Tombstones:
-        """Give what is never to be covered again; a content may have been purged for a path."""
-        rows = self._db.read(PURGED.decode, f"{PURGED.select} WHERE stays IS NULL")
-        return Tombstones(
-            frozenset(RelPath(path) for _, path, blob, *_ in rows if path is not None and blob is None),
-            frozenset(blob for _, _, blob, *_ in rows if blob is not None),
-        )
-
-    def has_unfinished_purge(self) -> bool:
-        """Tell whether something was purged that may still be somewhere in the store."""
-        return bool(self._db.rows("SELECT 1 FROM purged WHERE done IS NULL LIMIT 1"))
 
     # Intents
 
