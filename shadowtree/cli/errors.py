@@ -33,9 +33,7 @@ ANSWERS: dict[type[BaseException], Answer] = {
     errors.DuplicateMessage: Answer(2, "try another id"),
     errors.NotWrapped: Answer(10, "try 'shadowtree wrap'"),
     errors.WorktreeMoved: Answer(10, "try 'shadowtree wrap {quoted.worktree} --adopt {quoted.store}'"),
-    errors.WorktreeReplaced: Answer(
-        10, "try 'shadowtree wrap', which starts a new history here and keeps that store"
-    ),
+    errors.WorktreeReplaced: Answer(10, "try 'shadowtree wrap' to start a new history; that one is kept"),
     errors.ForeignStore: Answer(10, "try another --store"),
     errors.Locked: Answer(11, "try again later, or wait longer with --set lock_timeout=60"),
     errors.UnknownName: Answer(12),

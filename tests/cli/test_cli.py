@@ -542,7 +542,9 @@ def test_the_fast_parser_means_what_click_means(words: list[str], monkeypatch: p
         calls.append(fast.Call(context.info_name, context.obj or {}, given))
 
     for name in fast.HOT:
-        monkeypatch.setattr(cli.get_command(click.Context(cli), name), "callback", note)
+        monkeypatch.setattr(
+            cli.get_command(click.Context(cli, **cli.context_settings), name), "callback", note
+        )
 
     app.run(words)
 
@@ -551,7 +553,7 @@ def test_the_fast_parser_means_what_click_means(words: list[str], monkeypatch: p
 
 @pytest.mark.parametrize("name", fast.HOT)
 def test_the_fast_parser_knows_the_parameters_that_click_knows(name: str) -> None:
-    command = cli.get_command(click.Context(cli), name)
+    command = cli.get_command(click.Context(cli, **cli.context_settings), name)
     assert command is not None
     options = [each for each in command.params if isinstance(each, click.Option)]
     arguments = [each for each in command.params if isinstance(each, click.Argument)]
@@ -607,7 +609,7 @@ def test_the_fast_parser_leaves_the_rest_to_click(words: list[str]) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_explains_itself(terminal: Terminal, name: str) -> None:
-    command = cli.get_command(click.Context(cli), name)
+    command = cli.get_command(click.Context(cli, **cli.context_settings), name)
     assert command is not None
     assert command.help is not None
     first_line = command.help.splitlines()[0]

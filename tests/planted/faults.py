@@ -340,7 +340,7 @@ FAULTS = (
     ),
     Fault(
         "home-wrapped",
-        "access.py",
+        "access/access.py",
         "raise BroadWorktree(self.worktree, why)",
         "return",
         "tests/cli/test_cli.py::test_a_broad_directory_needs_the_users_word",

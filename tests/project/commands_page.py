@@ -22,7 +22,13 @@ After you change a help text, run `python -m tests.project.commands_page` to wri
 
 def list_commands() -> Iterator[tuple[str, click.Command, click.Context]]:
     """Give the program, every command and every action, each with the words that call it."""
-    waiting = [("shadowtree", cli, click.Context(cli, info_name="shadowtree", terminal_width=WIDTH))]
+    waiting = [
+        (
+            "shadowtree",
+            cli,
+            click.Context(cli, info_name="shadowtree", terminal_width=WIDTH, **cli.context_settings),
+        )
+    ]
     found: list[tuple[str, click.Command, click.Context]] = []
     while waiting:
         words, command, context = waiting.pop(0)

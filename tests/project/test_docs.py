@@ -63,7 +63,7 @@ def test_every_command_is_in_the_readme() -> None:
 
 
 def test_every_option_of_ours_in_the_readme_exists() -> None:
-    context = click.Context(cli)
+    context = click.Context(cli, **cli.context_settings)
     known = {"--help"} | _flags(cli)
     for name in COMMANDS:
         command = cli.get_command(context, name)

@@ -56,6 +56,8 @@ def _examples() -> dict[str, BaseException]:
         errors.ForgottenMessage: errors.ForgottenMessage("m1", 0),
         errors.ForgottenTree: errors.ForgottenTree("3f2a91c", 0),
         errors.Conflict: errors.Conflict([], make_outcome()),
+        errors.NotConfirmed: errors.NotConfirmed(make_outcome(), "remove it"),
+        errors.PlanOutdated: errors.PlanOutdated(make_outcome(), None),
     }
     found: dict[str, BaseException] = {}
     for kind in ANSWERS:

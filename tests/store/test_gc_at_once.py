@@ -166,7 +166,7 @@ def clean_up(worktree: Path, store: Path, signs: Signs) -> Counter[str]:
     with open_session(worktree, store, "cleaner") as shadow:
         while not signs.tell_of("over"):
             done["swept"] += 1
-            done["removed"] += shadow.forget(keep_last=2 + done["swept"] % 6).removed
+            done["removed"] += shadow.forget(keep_last=2 + done["swept"] % 6, all_sessions=True).removed
             signs.note(done)
     return done
 
