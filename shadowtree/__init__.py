@@ -1,7 +1,7 @@
-"""shadowtree: an undo that can be trusted, for coding agents, in any directory.
+"""shadowtree: reliable undo for coding agents, in any directory.
 
-Names are imported when they are first used, so that a command pays only for what it needs, and an interrupt
-during an import is the command's to answer.
+Names are imported when they are first used, so a command loads only what it needs, and handles an interrupt
+during an import itself.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ _HOMES = {
     "results.reports": {"CheckReport", "Forgotten", "Problem", "Purged", "Stats", "Swept", "Usage"},
     "shadow": {"Shadow", "find_worktree"},
 }
-"""Which module defines which names; all others are errors."""
+"""Which module defines which names; all others are in `base.errors`."""
 
 
 def __getattr__(name: str) -> object:

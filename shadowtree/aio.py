@@ -1,7 +1,7 @@
-"""The front door for asyncio: the same names as `Shadow`, as coroutines.
+"""`Shadow` for asyncio: the same names as coroutines.
 
-Each call runs in a thread, because reading a worktree blocks. One that was begun is finished even if its
-caller is cancelled: an act is done whole or not at all.
+Each call runs in a thread, because reading files blocks. Once started it is finished, even if its caller is
+cancelled: an act is done completely or not at all.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def around(
 
 
 class AsyncShadow:
-    """A worktree with its store, for asyncio. Acts on it are done one after the other."""
+    """A directory and its store, for asyncio. Calls run one after the other and raise as in `Shadow`."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class AsyncShadow:
         )
 
     def for_session(self, session: str) -> AsyncShadow:
-        """Give the same shadow for another session: both share the store, the watcher and the memory."""
+        """Return a shadow for another session; both share the store and the watcher."""
         other = AsyncShadow.__new__(AsyncShadow)
         other._shadow = self._shadow.for_session(session)
         return other
@@ -99,7 +99,7 @@ class AsyncShadow:
 
     @property
     def worktree(self) -> Path:
-        """The directory that is wrapped, by its real path."""
+        """The real path of the wrapped directory."""
         return self._shadow.worktree
 
     @property
@@ -109,46 +109,46 @@ class AsyncShadow:
 
     @property
     def repo(self) -> ShadowRepo:
-        """The store as a bare dulwich `Repo`; it blocks, as dulwich does: hosts go on in `to_thread`."""
+        """The store as a bare dulwich `Repo`. dulwich blocks, so use it in `asyncio.to_thread`."""
         return self._shadow.repo
 
     @property
     def session(self) -> str:
-        """The session whose timeline this is."""
+        """The session that this shadow records in."""
         return self._shadow.session
 
     @property
     def is_wrapped(self) -> bool:
-        """Whether there is a store already."""
+        """Whether there is a store."""
         return self._shadow.is_wrapped
 
     @property
     def settings(self) -> Settings:
-        """The settings in force now: given ones, those of the environment, the project's and the user's."""
+        """The settings in force: given ones, then environment, project and user settings."""
         return self._shadow.settings
 
     @property
     def recovered(self) -> list[str]:
-        """What was interrupted and has been finished or taken back on the way, a sentence each."""
+        """What was interrupted before and is finished or rolled back now, one sentence each."""
         return self._shadow.recovered
 
     @property
     def watching(self) -> Watching | None:
-        """How well the worktree is in sight; None for a shadow that does not watch."""
+        """How well the directory is watched; None if it is not."""
         return self._shadow.watching
 
     def fileno(self) -> int | None:
-        """Give a descriptor that becomes readable when there is something to drain, if there is one."""
+        """Return a descriptor that is readable when there is something to drain; None if there is none."""
         return self._shadow.fileno()
 
     def cancel(self) -> None:
-        """Stop what this shadow does or is about to do, as Ctrl-C would, where that does no harm."""
+        """Raise KeyboardInterrupt in what this shadow is doing, unless it is recorded."""
         self._shadow.cancel()
 
     async def subscribe(self, *, after: int | None = None) -> AsyncGenerator[Update, None]:
-        """Give what is recorded or undone in any session, by any process: from now on, or `after` a number.
+        """Iterate over whatever any process records or undoes, from now on or `after` an update.
 
-        It ends with `aclose()`, or when the task that iterates is cancelled.
+        It ends with `aclose()`, or when the iterating task is cancelled.
         """
         updates: asyncio.Queue[Update | BaseException] = asyncio.Queue()
         loop = asyncio.get_running_loop()

@@ -50,10 +50,9 @@ class _Timeline:
 
 
 def list_stores(environ: Mapping[str, str]) -> list[KnownStore]:
-    """List every store in the directory of stores, the one that was used last first.
+    """List all stores in the directory of stores, most recently used first.
 
-    Stores that somebody put elsewhere are not known. One that cannot be trusted is listed, and not looked
-    into.
+    Stores in other places are not listed. A store that cannot be trusted is listed without details.
     """
     directory = Places(environ).stores
     if directory is None:

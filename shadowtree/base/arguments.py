@@ -1,4 +1,4 @@
-"""What callers hand in, checked: names, counts, paths, the JSON of a message."""
+"""Checks arguments: names, counts, paths, the JSON of a message."""
 
 from __future__ import annotations
 
@@ -17,25 +17,33 @@ if TYPE_CHECKING:
     Paths = Collection["StrPath"] | None
 
     class MessageOptions(TypedDict, total=False):
-        """What a caller says of a message."""
+        """What you can give with a message."""
 
         text: str
+        """What people read in `log`, such as the prompt."""
         role: str | None
+        """`user` or None starts a turn."""
         meta: Mapping[str, object] | None
+        """A JSON object of your own."""
 
     class MessageFilter(TypedDict, total=False):
-        """Which messages are listed."""
+        """Which messages to list."""
 
         all_sessions: bool
         last: int | None
+        """Only the newest ones, this many."""
         since: datetime | float | None
+        """Only those that began then or later; seconds since 1970."""
         paths: Paths
+        """Only those that changed these files or directories."""
 
     class DiffOptions(TypedDict, total=False):
-        """How a difference is shown."""
+        """How to compare."""
 
         paths: Paths
+        """Only these files and directories."""
         binary: bool
+        """Put binary contents into patches, for `git apply`."""
 
 
 StrPath = str | os.PathLike[str]

@@ -1,24 +1,24 @@
 """Every error that shadowtree raises on purpose.
 
     ShadowError
-    ├── InvalidInput          the caller: an argument that cannot be meant
-    │   ├── AmbiguousSession      several sessions could be meant
+    ├── InvalidInput          the caller: an invalid argument
+    │   ├── AmbiguousSession      the session is not clear
     │   └── DuplicateMessage
     ├── NotWrapped            the caller: no store belongs to this directory
-    │   ├── WorktreeMoved         a store may belong to it, and nobody can prove it
+    │   ├── WorktreeMoved         a store may belong to it, but that cannot be proved
     │   └── WorktreeReplaced      the store belongs to a directory that was here before
-    │       └── ForeignStore          it is the one that the caller named
-    ├── UnknownName           the caller: a name that the store does not know
+    │       └── ForeignStore          the caller named it
+    ├── UnknownName           the caller: a name that does not exist
     │   ├── UnknownMessage
-    │   │   ├── AmbiguousMessage  several messages could be meant
-    │   │   ├── ForgottenMessage  retention took it away
+    │   │   ├── AmbiguousMessage  the name is ambiguous
+    │   │   ├── ForgottenMessage  it was forgotten
     │   │   └── UnknownBranch
     │   └── UnknownTree
-    │       └── ForgottenTree     retention took it away
+    │       └── ForgottenTree     it was forgotten
     ├── Conflict              the user: somebody else changed what would be replaced
-    │   ├── NotConfirmed          nobody said yes to what has to be confirmed
-    │   └── PlanOutdated          the plan is not the one that was expected
-    ├── Locked                time: another process is at work
+    │   ├── NotConfirmed          it has to be confirmed, and was not
+    │   └── PlanOutdated          it would do something else than expected
+    ├── Locked                time: another process is busy
     ├── BroadWorktree         the user: too much would be wrapped
     │   └── WorktreeTooBig
     ├── OutOfSpace            the machine: the disk is full, or would be
@@ -26,12 +26,12 @@
     ├── StoreFailed           the machine: reading or writing the store failed
     ├── WorktreeFailed        the machine: reading or writing the worktree failed
     ├── DaemonFailed          the machine: the daemon cannot be reached, or ended
-    │   └── PerhapsDone           it ended while it was at work
+    │   └── PerhapsDone           it ended while it was working
     ├── StoreTooNew           the installation: a newer version wrote this store
     ├── StoreTooOld           the installation: a version before the first release wrote this store
     └── StoreDamaged          the store: what it holds is not what was put there
 
-An error carries values and makes its sentence of them: what happened, to what. Advice and exit codes
+An error carries values and makes its sentence from them: what happened, to what. Advice and exit codes
 belong to the front ends.
 """
 
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 _LISTED = 10
-"""How many candidates a sentence names."""
+"""How many candidates a sentence lists."""
 
 
 def describe(error: OSError) -> str:
-    """Say in lower case what the operating system complains of."""
+    """Return the operating system's reason, in lower case."""
     return (error.strerror or str(error)).lower()
 
 
@@ -75,20 +75,20 @@ def _tell_forgetting(forgotten_ms: int) -> str:
 
 
 def is_full(error: OSError) -> bool:
-    """Tell whether the operating system complains of too little room."""
+    """Return whether the error means that the disk is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class ShadowError(Exception):
-    """The root of all errors of shadowtree."""
+    """The base of all errors of shadowtree."""
 
 
 class InvalidInput(ShadowError, ValueError):
-    """An argument that cannot be meant."""
+    """An argument is invalid."""
 
 
 class AmbiguousSession(InvalidInput):
-    """No session was named, one recorded last, and others have an open message."""
+    """No session was given, and another one than the last has an open message."""
 
     def __init__(self, session: str, others: Mapping[str, str]) -> None:
         self.session = str(session)
@@ -100,7 +100,7 @@ class AmbiguousSession(InvalidInput):
 
 
 class DuplicateMessage(InvalidInput):
-    """A message id that the session has already used."""
+    """The session has a message with this id already."""
 
     def __init__(self, message_id: str, session: str) -> None:
         self.message_id = message_id
@@ -117,18 +117,18 @@ class NotWrapped(ShadowError):
 
 
 class WorktreeMoved(NotWrapped):
-    """This may be a directory that was moved, but nobody can prove it."""
+    """This may be a directory that was moved here, but that cannot be proved."""
 
     def __init__(self, worktree: str, store: str, moved_from: str, why: str, *, is_likely: bool) -> None:
         self.store = store
         self.moved_from = moved_from
         self.is_likely = is_likely
-        """It is the same directory, and only the rest of the proof is missing."""
+        """It is the same directory, but part of the proof is missing."""
         super().__init__(worktree, f"it may be {moved_from}, moved here, but {why}")
 
 
 class WorktreeReplaced(NotWrapped):
-    """The store at hand was made for a directory that used to be at this path."""
+    """The store was made for another directory that used to be at this path."""
 
     def __init__(self, worktree: str, store: str) -> None:
         self.store = store
@@ -136,11 +136,11 @@ class WorktreeReplaced(NotWrapped):
 
 
 class ForeignStore(WorktreeReplaced):
-    """The store that the caller named belongs to another directory."""
+    """The given store belongs to another directory."""
 
 
 class UnknownName(ShadowError):
-    """A name that the store does not know."""
+    """Nothing in the store has this name."""
 
     kind = "name"
 
@@ -156,13 +156,13 @@ class UnknownMessage(UnknownName):
 
 
 class AmbiguousMessage(UnknownMessage):
-    """A name that could mean several messages."""
+    """The name could mean several messages, branches or trees."""
 
     def __init__(
         self, name: str, candidates: Sequence[str], sentence: str | None = None, *, what: str = "messages"
     ) -> None:
         self.candidates = list(candidates)
-        """The ids of the messages that could be meant, or the names of branches, or the ids of trees."""
+        """The ids or names that it could mean."""
         listed = ", ".join(repr(candidate) for candidate in self.candidates[:_LISTED])
         more = len(self.candidates) - _LISTED
         listed += f" and {more} more" if more > 0 else ""
@@ -170,11 +170,11 @@ class AmbiguousMessage(UnknownMessage):
 
 
 class ForgottenMessage(UnknownMessage):
-    """Retention took a message away, or a repair that gave up what was lost."""
+    """The message was forgotten."""
 
     def __init__(self, name: str, forgotten_ms: int, *, is_on_way: bool = False) -> None:
         self.forgotten_ms = forgotten_ms
-        """When that was, in milliseconds since 1970."""
+        """When it was forgotten, in milliseconds since 1970."""
         gone = f"message {name!r}, which is gone" if is_on_way else f"message {name!r} is gone"
         sentence = f"{gone}: {_tell_forgetting(forgotten_ms)}"
         super().__init__(name, f"the way there leads over {sentence}" if is_on_way else sentence)
@@ -193,16 +193,16 @@ class UnknownTree(UnknownName):
 
 
 class ForgottenTree(UnknownTree):
-    """Retention took a tree away, or a repair that gave up what was lost."""
+    """The tree was forgotten."""
 
     def __init__(self, name: str, forgotten_ms: int) -> None:
         self.forgotten_ms = forgotten_ms
-        """When that was, in milliseconds since 1970."""
+        """When it was forgotten, in milliseconds since 1970."""
         super().__init__(name, f"tree {name!r} is gone: {_tell_forgetting(forgotten_ms)}")
 
 
 class Conflict(ShadowError):
-    """Somebody else changed what would have been replaced; nothing was touched."""
+    """Somebody else changed what would have been replaced. Nothing was changed."""
 
     def __init__(
         self,
@@ -210,9 +210,9 @@ class Conflict(ShadowError):
         outcome: Any,  # Any: an Outcome, likewise
     ) -> None:
         self.conflicts = list(conflicts)
-        """Each path in conflict, with the reason and what the user can do."""
+        """Each path in conflict, with the reason and what you can do."""
         self.outcome = outcome
-        """What would have been done; that nothing was stands in `conflicts` and `complete`."""
+        """The outcome: nothing was done, `complete` is False, and `conflicts` says why."""
         super().__init__(self._describe())
 
     def _describe(self) -> str:
@@ -220,7 +220,7 @@ class Conflict(ShadowError):
 
 
 class NotConfirmed(Conflict):
-    """Nobody said yes to an act that has to be confirmed; nothing was touched."""
+    """The act has to be confirmed, and was not. Nothing was changed."""
 
     def __init__(
         self,
@@ -230,9 +230,9 @@ class NotConfirmed(Conflict):
         plan: Any = None,  # Any: a Plan, likewise
     ) -> None:
         self.what = what
-        """What would be done, if it is no act on files; the outcome is what that would have come to."""
+        """What would be done, if it is not an act on files."""
         self.plan = plan
-        """What would be done to files."""
+        """The plan that was not confirmed."""
         super().__init__([], outcome)
 
     def _describe(self) -> str:
@@ -247,11 +247,11 @@ class NotConfirmed(Conflict):
 
 
 class PlanOutdated(Conflict):
-    """The plan is no longer the one that the caller has seen; nothing was touched."""
+    """The act would no longer do what you expected. Nothing was changed."""
 
     def __init__(self, outcome: Any, plan: Any) -> None:  # Any: an Outcome and a Plan, which are above
         self.plan = plan
-        """What would be done now."""
+        """The plan as it is now."""
         super().__init__([], outcome)
 
     def _describe(self) -> str:
@@ -271,7 +271,7 @@ class Locked(ShadowError):
 
 
 class BroadWorktree(ShadowError):
-    """The directory is too broad to be wrapped without saying so."""
+    """The directory is too broad to wrap without `allow_broad`."""
 
     def __init__(self, worktree: str, why: str) -> None:
         self.worktree = worktree
@@ -279,7 +279,7 @@ class BroadWorktree(ShadowError):
 
 
 class WorktreeTooBig(BroadWorktree):
-    """A first snapshot would take more files or bytes than the settings allow."""
+    """A first snapshot would record more files or bytes than the settings allow."""
 
     def __init__(self, worktree: str, *, setting: str, found: int, limit: int) -> None:
         self.setting = setting
@@ -290,7 +290,7 @@ class WorktreeTooBig(BroadWorktree):
 
 
 class OutOfSpace(ShadowError):
-    """The disk is full, or would keep less free than `min_free`."""
+    """The disk is full, or less than `min_free` would stay free."""
 
     def __init__(
         self, path: str, *, free: int | None = None, needed: int | None = None, min_free: int | None = None
@@ -308,7 +308,7 @@ class OutOfSpace(ShadowError):
 
 
 class UnsafePath(ShadowError):
-    """A path that cannot be trusted: another user's store, or a way out of the worktree."""
+    """A path cannot be trusted: another user's store, or a way out of the worktree."""
 
     def __init__(self, path: str, why: str) -> None:
         self.path = path
@@ -327,7 +327,7 @@ class StoreFailed(_FileFailed):
 
 
 class WorktreeFailed(_FileFailed):
-    """Reading or writing the worktree itself failed."""
+    """Reading or writing a file of the worktree failed."""
 
 
 class DaemonFailed(ShadowError):
@@ -339,7 +339,7 @@ class DaemonFailed(ShadowError):
 
 
 class PerhapsDone(DaemonFailed):
-    """The daemon ended, or fell silent, while it was at work; what it was at may be done or not."""
+    """The daemon ended or stopped answering while it worked; the work may be done or not."""
 
     def __init__(self, what: str, why: str) -> None:
         self.what = what
@@ -365,7 +365,7 @@ class StoreTooOld(ShadowError):
 
 
 class StoreDamaged(ShadowError):
-    """The store does not hold what was put there."""
+    """The store is damaged."""
 
     def __init__(self, what: str) -> None:
         self.what = what

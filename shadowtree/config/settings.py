@@ -72,38 +72,38 @@ _LONGEST_WARNING = 300
 
 @frozen
 class Settings:
-    """What a user can turn; sizes are in bytes, times in seconds."""
+    """What you can change; sizes are in bytes, times in seconds."""
 
     max_file_size: int = 10 * MIB
-    """A file above this is left out, unless an earlier tree covers its path."""
+    """Do not record larger files, unless an earlier snapshot has the path."""
     max_untracked_dir_files: int = 0
-    """A directory that git does not track is left out if it has more files; 0: it may have any number."""
+    """Leave out a directory that git does not track if it has more files; 0 means no limit."""
     max_files: int = 1_000_000
-    """A first snapshot of more files is refused."""
+    """Refuse a first snapshot of more files."""
     max_bytes: int = 10 * GIB
-    """A first snapshot of more bytes is refused."""
+    """Refuse a first snapshot of more bytes."""
     min_free: int = 512 * MIB
-    """What must stay free on the store's disk when something is recorded; an act may use it."""
+    """Space that recording leaves free on the store's disk; an act may use it."""
     heavy_dirs: tuple[str, ...] = ()
-    """Directory names left out in addition to `HEAVY_DIRS`."""
+    """Names of directories to leave out, in addition to `HEAVY_DIRS`."""
     max_branches: int = 20
     """How many branches a session keeps."""
     warn_branches: int = 15
-    """From how many branches on a session is told."""
+    """Warn when a session has this many branches."""
     lock_timeout: float = 10.0
     """How long to wait for another process."""
     keep_within: float = 30 * 86400.0
-    """Messages that are not older are kept."""
+    """Keep messages that are younger."""
     keep_last: int = 1000
-    """So many of the newest messages of each session are kept, however old they are."""
+    """Keep this many of the newest messages of each session, however old they are."""
     keep_turns: int = 20
-    """So many of the newest turns are kept, however much room they take."""
+    """Keep this many of the newest turns, however much space they take."""
     max_sessions: int = 0
-    """When there are more sessions, `gc` drops those that recorded longest ago; 0: it drops none."""
+    """With more sessions, `gc` drops those that recorded longest ago; 0 means no limit."""
     store_budget: int = 2 * GIB
-    """When a store takes more, its oldest messages are forgotten; 0: it may take anything."""
+    """Forget the oldest messages when a store takes more; 0 means no limit."""
     total_budget: int = 10 * GIB
-    """When all stores of a user take more together, `status` and `stats --all` warn; 0: they may."""
+    """Warn when all your stores together take more; 0 means no limit."""
     watcher: str = "auto"
     """What watches: inotify, watchfiles, or auto for inotify on Linux and watchfiles elsewhere."""
 

@@ -1,4 +1,1 @@
-"""What callers get: messages, plans, outcomes and reports, as frozen values.
-
-Nothing here decides or does anything.
-"""
+"""The values that callers get: messages, plans, outcomes and reports, all frozen."""

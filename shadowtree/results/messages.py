@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     ChangeStatus = Literal["added", "modified", "deleted", "type"]
-    """What happened to a path; `type`: a file became a link, or a link a file."""
+    """`type`: a file became a link, or a link a file."""
     MessageState = Literal["open", "active", "undone", "archived"]
     BranchState = Literal["active", "archived"]
     LineOrigin = Literal["message", "outside", "forgotten", "first", "unrecorded", "unknown"]
-    """Who wrote a line: a message, nobody, a message that was forgotten since; it was there when the file was
-    recorded first; it is not recorded yet; it was too long ago to tell."""
+    """Where a line comes from: a message, an edit outside messages, a forgotten message, the first record of
+    the file, an edit that is not recorded yet, or nobody knows."""
 
 
 @frozen
 class Skipped(Result):
-    """A path that the rules would have covered, and why it was left out."""
+    """A path that the rules cover but that was left out, and why."""
 
     path: str
     reason: str
@@ -33,19 +33,19 @@ class Skipped(Result):
 
 @frozen
 class Snapshot(Result):
-    """What one snapshot found: a tree, and all that stands beside it."""
+    """What one snapshot recorded."""
 
     tree: str
     """The id of the git tree."""
     facts: str
-    """The id of what stands beside the tree: permission bits, empty directories, skipped paths, rules."""
+    """The id of what is kept beside the tree: permission bits, empty directories, skipped paths, rules."""
     files: int
-    """How many files and links the tree covers."""
+    """How many files and links the tree holds."""
     skipped: list[Skipped]
     warnings: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON of `track`."""
+        """Return the documented JSON of `track`."""
         return pick(self, "tree", "files", "skipped", *if_any(self, "warnings"))
 
 
@@ -62,7 +62,7 @@ class ChangedPath(Result):
     new_mode: int | None
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON."""
+        """Return the documented JSON."""
         return pick(self, "path", "status")
 
 
@@ -71,20 +71,20 @@ class Patch(Result):
     """The paths that differ between a tree and a later one; never file contents."""
 
     tree: str
-    """The tree that the later one was compared with."""
+    """The tree that the later one is compared with."""
     files: list[ChangedPath]
     """Sorted by path."""
     skipped: list[Skipped] = field(default_factory=list)
-    """Paths of which one of the two trees can say nothing."""
+    """Paths that one of the two trees knows nothing about."""
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON."""
+        """Return the documented JSON."""
         return pick(self, "tree", "files")
 
 
 @frozen
 class FileDiff(Result):
-    """How one path differs, as text."""
+    """How one file differs, as text."""
 
     path: str
     status: ChangeStatus
@@ -92,41 +92,41 @@ class FileDiff(Result):
     deletions: int
     binary: bool
     patch: str
-    """A unified diff; empty for files that are binary, unless asked for, or too large to compare."""
+    """A unified diff; empty if the file is too large to compare, or binary and `binary` was not given."""
     renamed_from: str | None = None
-    """Of an added path: the deleted one that it probably was before. For people; nothing acts on it."""
+    """For an added path, the deleted path that it probably was before; for display only."""
     rename: FileDiff | None = None
-    """With it: how the path differs from that one. People see this in place of the two entries."""
+    """How the file differs from the one it was renamed from, to show in place of the two entries."""
     exact: str = ""
-    """What `git apply` takes where `patch` is not that; bytes that are no UTF-8 are surrogate escapes."""
+    """What `git apply` takes, if `patch` is not exact; bytes that are not UTF-8 are surrogate escapes."""
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON, an entry of `diff`."""
+        """Return the documented JSON, an entry of `diff`."""
         names = ("path", "status", "additions", "deletions", "binary", "patch")
         return pick(self, *names, *if_any(self, "renamed_from"))
 
 
 @frozen
 class Watching(Result):
-    """How well a worktree is in sight of its watcher."""
+    """How well a directory is watched."""
 
     is_active: bool
-    """Snapshots look only at what may have changed."""
+    """Whether snapshots look only at what changed."""
     directories: int
     """How many are watched."""
     unwatched: int
-    """How many are looked at each time instead."""
+    """How many are scanned each time instead."""
     rescans: int
-    """How often everything was looked at."""
+    """How often everything was scanned."""
     reason: str | None
-    """Why that was needed the last time."""
+    """Why everything was scanned the last time."""
     missed: int
-    """How many changes were found of which nobody had told."""
+    """How many changes were found that the watcher had not reported."""
 
 
 @frozen
 class Status(Result):
-    """Where a shadow stands, and what of the worktree is not protected."""
+    """Where a session stands, what changed, and what is not protected."""
 
     worktree: str
     store: str
@@ -137,13 +137,13 @@ class Status(Result):
     changed: int
     """How many paths differ from the last recorded tree."""
     ignored: int
-    """How many files and directories the rules leave out (a directory counts once)."""
+    """How many files and directories the rules leave out; a directory counts once."""
     watching: bool
     skipped: list[Skipped]
     outside: list[ChangedPath] = field(default_factory=list)
-    """What changed since the session recorded last, and is no message's."""
+    """What changed since the session's last record, outside any message."""
     unprotected: list[str] = field(default_factory=list)
-    """Ignored or too big files that changed since the session recorded last."""
+    """Ignored or too big files that changed since the session's last record."""
     warnings: list[str] = field(default_factory=list)
 
 
@@ -153,15 +153,15 @@ class SessionEntry(Result):
 
     id: str
     messages: int
-    """How many of its messages are left."""
+    """How many messages it has, without forgotten ones."""
     head: str | None
     """The last message in force."""
     time_ms: int
     """When it recorded last."""
     agent: str | None
-    """What its newest message says under `agent` in its metadata."""
+    """The value of `agent` in its newest message's `meta`."""
     open: str | None = None
-    """The message that has begun and not ended."""
+    """The id of its open message."""
 
 
 @frozen
@@ -170,7 +170,7 @@ class Step(Result):
 
     name: str
     message: str
-    """The id of the message that it is part of."""
+    """The id of its message."""
     session: str
     before: str
     """The tree before it."""
@@ -181,7 +181,7 @@ class Step(Result):
     skipped: list[Skipped] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     inferred: bool = False
-    """Nobody said that it was over: the end of the message ended it."""
+    """It was never ended: the end of its message ended it."""
     meta: dict[str, Any] | None = None  # Any: the caller's JSON object
     time_ms: int = 0
     """When it began, in milliseconds since 1970."""
@@ -194,7 +194,7 @@ class Step(Result):
         return as_datetime(self.time_ms)
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON of `step`, and of an entry of `steps` in `show`."""
+        """Return the documented JSON of `step`, an entry of `steps` in `show`."""
         begun = {"message": self.message, "step": self.name, **pick(self, "before", "time_ms", "meta")}
         ended = pick(self, "after", "end_time_ms", "inferred") | pick(self.patch, "files")
         return begun | ({} if self.after is None else ended) | pick(self, *if_any(self, "warnings"))
@@ -202,7 +202,7 @@ class Step(Result):
 
 @frozen
 class Message(Result):
-    """One unit of an agent's work, as the timeline has it."""
+    """One unit of an agent's work, as recorded."""
 
     id: str
     session: str
@@ -219,33 +219,33 @@ class Message(Result):
     branch: str | None
     """The branch that it is archived on."""
     skipped: list[Skipped]
-    """What of it is not protected, with the reasons."""
+    """Paths that could not be recorded, with the reasons."""
     patch: Patch
     """What it changed; empty while it is open."""
     number: int
-    """Its place among all messages of the session, from 1 on."""
+    """Its number in the session, from 1."""
     turn: int = 1
-    """The number of its turn, from 1 on; a branch goes on counting where it leaves the line."""
+    """The number of its turn, from 1; a branch continues counting from its fork."""
     unprotected: list[str] = field(default_factory=list)
     """Ignored or too big files that changed during it: no undo brings them back."""
     inferred: bool = False
-    """Nobody said that it was over: something later ended it, or it is a burst."""
+    """It was never ended: something later ended it, or it is a burst."""
     steps: list[Step] = field(default_factory=list)
-    """Its tool calls, in the order in which they began; they may overlap."""
+    """Its tool calls, in the order they began; they may overlap."""
     is_burst: bool = False
-    """Nobody announced it: files changed, and then came to rest, or the run ended that changed them."""
+    """Nobody announced it: files changed, then nothing changed for a while."""
     git_head: str | None = None
-    """The commit that the user's repository stood at before it."""
+    """The commit at HEAD of your repository when it began."""
     git_head_after: str | None = None
-    """The commit that it stood at when the message ended."""
+    """The commit at HEAD of your repository when it ended."""
     parent: str | None = None
-    """The id of the message that it came after; None: it was the first of its line."""
+    """The id of the message before it; None if it was the first."""
     is_out: bool = False
-    """It was undone alone, and later ones stayed: redo passes it by."""
+    """It was undone alone, and later ones were kept: redo skips it."""
     is_pinned: bool = False
     """It is never forgotten."""
     is_partly_reverted: bool = False
-    """Some of its paths, or one of its steps, were reverted, and it is still in force."""
+    """Some of its paths or steps were reverted, and it is still in force."""
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -254,7 +254,7 @@ class Message(Result):
         return as_datetime(self.time_ms)
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON, an entry of `log`."""
+        """Return the documented JSON, an entry of `log`."""
         return {
             **pick(self, "id", "number", "turn", "session", "role", "text", "time_ms", "before", "after"),
             "files": len(self.patch.files),
@@ -265,19 +265,19 @@ class Message(Result):
 
 @frozen
 class Branch(Result):
-    """Messages that were archived because a new one began, or because the session was switched."""
+    """Undone messages, archived because a new one began or the session switched away."""
 
     name: str
     fork: str | None
-    """The id of the message that it branches off after; None: it goes back to the start."""
+    """The id of the message it forks after; None if it forks at the start."""
     messages: list[str]
     """The ids of its own messages, oldest first."""
     time_ms: int
     """When it was archived, in milliseconds since 1970."""
     label: str
-    """The first line of the text of its first message."""
+    """The first line of its first message's text."""
     state: BranchState
-    """`active`: it is the present line, or part of it."""
+    """`active`: it is on the present line."""
     files: int = 0
     """How many paths its messages changed."""
 
@@ -289,22 +289,22 @@ class Branch(Result):
 
 @frozen
 class BlameEntry(Result):
-    """One change of a path, and whose it is."""
+    """One change of a file, and who made it."""
 
     status: ChangeStatus
     message: Message | None
-    """The message that made it; None: it was made outside any message, or by one that is forgotten."""
+    """The message that made it; None if it was made outside messages, or the message is forgotten."""
     time_ms: int | None
-    """When it was recorded, in milliseconds since 1970; None: it is not recorded yet."""
+    """When it was recorded, in milliseconds since 1970; None if it is not recorded yet."""
     old_blob: str | None
     new_blob: str | None
     is_forgotten: bool = False
-    """A message made it that was forgotten since."""
+    """A message made it, and was forgotten since."""
     is_unprotected: bool = False
-    """No snapshot covered the file: that it changed is all that is known, and no undo brings it back."""
+    """The file was not protected: it changed, and no undo brings it back."""
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON; what belongs to a message is null where there is none."""
+        """Return the documented JSON; the keys of a message are null if there is none."""
         message = {
             name: getattr(self.message, name, None) for name in ("id", "session", "state", "branch", "text")
         }
@@ -314,15 +314,15 @@ class BlameEntry(Result):
 
 @frozen
 class Update(Result):
-    """Something that was recorded: a message began or ended, or an act was done."""
+    """Something recorded: a message began or ended, or an act was done."""
 
     number: int
-    """It grows with each update of a store, whichever session it is of."""
+    """It grows with each update of a store, in any session."""
     kind: str
     """`begin`, `end` or `snapshot` of a message, or the name of the act: `undo`, `redo` and so on."""
     session: str
     message: str | None
-    """The id of the message that began or ended; None: it is an act."""
+    """The id of the message that began or ended; None for an act."""
     time_ms: int
 
     @property
@@ -333,26 +333,26 @@ class Update(Result):
 
 @frozen
 class BlameLine(Result):
-    """One line of a file, and whose it is."""
+    """One line of a file, and who wrote it."""
 
     number: int
-    """From 1 on."""
+    """From 1."""
     text: str
-    """Without the line feed; bytes that are no UTF-8 are U+FFFD."""
+    """Without the line feed; bytes that are not UTF-8 are U+FFFD."""
     origin: LineOrigin
     message: Message | None
-    """The message that wrote it; of a line that is not recorded yet, the open one, if there is one."""
+    """The message that wrote it; for a line that is not recorded yet, the open one, if any."""
     time_ms: int | None
-    """When it was recorded, in milliseconds since 1970, if that is known."""
+    """When it was recorded, in milliseconds since 1970, if known."""
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON; what belongs to a message is null where there is none."""
+        """Return the documented JSON; the keys of a message are null if there is none."""
         message = {name: getattr(self.message, name, None) for name in ("id", "session")}
         return pick(self, "number", "text", "origin", "time_ms") | message
 
 
 class _Handle:
-    """A record in the making, which answers like its value: as begun, and after the body as finished."""
+    """A record in progress, with the attributes of its value: as begun, then as finished."""
 
     __slots__ = ("value",)
 
@@ -360,7 +360,7 @@ class _Handle:
         self.value = value
 
     def finish(self, value: Any) -> None:  # Any: a Message or a Step
-        """Take over what was recorded at the end."""
+        """Replace the value by what was recorded at the end."""
         self.value = value
 
     if not TYPE_CHECKING:  # type checkers read below what there is
@@ -373,7 +373,7 @@ class _Handle:
 
 
 class MessageHandle(_Handle):
-    """A message in the making. After the body it answers like the finished `Message`."""
+    """A message being recorded. After the body it has the values of the finished `Message`."""
 
     __slots__ = ()
     value: Message
@@ -398,7 +398,7 @@ class MessageHandle(_Handle):
 
 
 class StepHandle(_Handle):
-    """A step in the making. After the body it answers like the finished `Step`."""
+    """A step being recorded. After the body it has the values of the finished `Step`."""
 
     __slots__ = ()
     value: Step
@@ -410,7 +410,7 @@ class StepHandle(_Handle):
 
 
 def make_patch(tree: str, changes: Iterable[Change]) -> Patch:
-    """Make the patch of which `changes` tell; of directories it says nothing."""
+    """Make a patch from changes, without directories."""
     files: list[ChangedPath] = []
     skipped: list[Skipped] = []
     for change in changes:

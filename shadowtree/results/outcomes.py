@@ -1,4 +1,4 @@
-"""What acts come to, as values: frozen, and each `to_dict()` is the documented JSON."""
+"""Plans and outcomes of acts, as values: each `to_dict()` is the documented JSON."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 @frozen
 class Hunk(Result):
-    """A place at which texts collide: what each side has there."""
+    """A place where texts collide, with all three versions."""
 
     line: int
-    """Where it is in the present file, from 1 on."""
+    """Its line in the present file, from 1."""
     ours: str
     """What is there now."""
     base: str
-    """What both come from."""
+    """What both versions come from."""
     theirs: str
-    """What was to be there."""
+    """What the act would write."""
 
 
 @frozen
@@ -33,74 +33,74 @@ class ConflictingPath(Result):
     path: str
     reason: str
     advice: str
-    """What the user can do."""
+    """What you can do."""
     hunks: list[Hunk] = field(default_factory=list)
-    """Where the texts collide, if they were to be merged."""
+    """Where the texts collide, after a merge was tried."""
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON."""
+        """Return the documented JSON."""
         return pick(self, "path", "reason", "advice", *if_any(self, "hunks"))
 
 
 @frozen
 class Outcome(Result):
-    """What a revert, unrevert, undo, redo, switch or restore did, or would do, and what it left alone."""
+    """What an undo, redo, revert, unrevert, switch or restore did, or would do."""
 
     act: str
-    """Which of them it was."""
+    """Which of them it is."""
     messages: list[str]
-    """The ids of the messages undone or redone, oldest first; those undone come before those redone."""
+    """The ids of the messages undone, then of those redone, each oldest first."""
     restored: list[str]
-    """The paths that have their earlier content, kind or permission bits again."""
+    """Paths with their earlier content, kind or permission bits again."""
     deleted: list[str]
     kept: list[str]
-    """The paths in conflict that were left as they are because the caller asked for it."""
+    """Paths in conflict that were left as they are because you asked for it."""
     conflicts: list[ConflictingPath]
     """Why nothing was done."""
     skipped: list[Skipped]
-    """The paths that could not be taken back, because nobody knows what they were."""
+    """Paths that could not be restored, with the reasons."""
     before: str
     """The tree before the act."""
     after: str
     """The tree after it."""
     complete: bool
-    """Whether all was done that was asked for."""
+    """Whether everything that you asked for was done."""
     dry_run: bool
     mode: Literal["back", "only"]
-    """`only`: one message was taken out from under the later ones."""
+    """`only`: one message was undone, and later ones were kept."""
     notes: list[str]
     turns: int | None = None
-    """How many turns were undone or redone; None for acts that do not count in turns."""
+    """How many turns were undone or redone; None for other acts."""
     covered: int = 0
     """How many files were covered before the act."""
     head: str | None = None
     """The last message in force after it."""
     redone: list[str] = field(default_factory=list)
-    """Those of the messages that are in force after it."""
+    """The ids among `messages` that were redone."""
     undone: list[str] = field(default_factory=list)
-    """The ids of the messages beyond the head after it, oldest first: redo can bring them back."""
+    """The ids of the messages that redo can bring back after it, oldest first."""
     merged: list[str] = field(default_factory=list)
-    """Those of the restored paths in which later changes are kept: they are as they never were before."""
+    """Paths among `restored` that were merged with later changes."""
     marked: list[str] = field(default_factory=list)
-    """Those of the merged paths in which conflict markers stand."""
+    """Paths among `merged` with conflict markers."""
     created: list[str] = field(default_factory=list)
-    """Those of the restored paths at which nothing was before the act."""
+    """Paths among `restored` that did not exist before the act."""
     unprotected: list[str] = field(default_factory=list)
-    """The paths that changed during the messages, but are not protected: they were left alone."""
+    """Ignored or too big files that changed during the messages; they were left alone."""
     reverses: str | None = None
     """The kind of act that an unrevert reverses."""
     id: str = ""
-    """The id of the plan: a hash of all that it does."""
+    """The id of the plan: a hash of everything it does."""
     back: str | None = None
-    """The command that brings back exactly the state before, files and log; None: nothing was changed."""
+    """The command that restores files and log exactly as they were before; None if nothing changed."""
     diff: list[FileDiff] = field(default_factory=list)
-    """How each file would differ, if a dry run was asked for that."""
+    """How each file would differ, for a dry run with `diff`."""
     uncertain: list[str] = field(default_factory=list)
-    """Those of the changed paths that may hold your own edits: they were changed after the last finished
-    step of a message that nobody ended."""
+    """Changed paths that may hold your own edits: they changed after the last finished step of a message that
+    was never ended."""
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON."""
+        """Return the documented JSON."""
         turns = [] if self.turns is None else ["turns"]
         return {
             **pick(self, "messages", "restored", "deleted", "kept", "conflicts", "skipped"),
@@ -124,16 +124,16 @@ class PlannedChange:
 
 @frozen
 class Plan(Result):
-    """What a revert would do to each path, conflicts included, before anything is done."""
+    """What an act would do to each path, conflicts included."""
 
     outcome: Outcome
-    """What it would come to."""
+    """The outcome that it would have."""
     changes: list[PlannedChange]
     """Directories too; sorted by path."""
 
     @property
     def id(self) -> str:
-        """The hash of what it would do: an act takes it as `expect`, and does this or nothing."""
+        """The hash of what it would do; pass it as `expect` to do exactly this or nothing."""
         return self.outcome.id
 
     @property
@@ -143,12 +143,12 @@ class Plan(Result):
 
     @property
     def restored(self) -> list[str]:
-        """The paths that would be put back."""
+        """The paths that would be restored."""
         return self.outcome.restored
 
     @property
     def deleted(self) -> list[str]:
-        """The paths that would be unlinked."""
+        """The paths that would be deleted."""
         return self.outcome.deleted
 
     @property
@@ -158,14 +158,14 @@ class Plan(Result):
 
     @property
     def conflicts(self) -> list[ConflictingPath]:
-        """What stands in the way."""
+        """The paths in conflict, with the reasons."""
         return self.outcome.conflicts
 
     @property
     def skipped(self) -> list[Skipped]:
-        """The paths that nobody knows enough of."""
+        """The paths that cannot be restored, with the reasons."""
         return self.outcome.skipped
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON: the outcome, with `dry_run` true."""
+        """Return the documented JSON: the outcome with `dry_run` true."""
         return self.outcome.to_dict()

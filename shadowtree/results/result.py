@@ -1,4 +1,4 @@
-"""What every result has in common: how it becomes the documented JSON."""
+"""The base of all results: how they become the documented JSON."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ if TYPE_CHECKING:
 
 
 class Result:
-    """A value that callers get, with its documented JSON."""
+    """A value with its documented JSON."""
 
     __slots__ = ()
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON: every field, unless its class says otherwise."""
+        """Return the documented JSON: every field, unless the class says otherwise."""
         names: tuple[str, ...] = type(self).__match_args__  # type: ignore[attr-defined]  # all of ours have it
         return pick(self, *names)
 
 
 def pick(result: Result, *names: str) -> dict[str, Any]:  # Any: JSON
-    """Turn some of a result into JSON: `is_pinned` is called `pinned`, and `time_ms` is `time`, as text."""
+    """Turn fields of a result into JSON: `is_pinned` becomes `pinned`, `time_ms` becomes `time` as text."""
     document: dict[str, Any] = {}  # Any: JSON
     for name in names:
         value = getattr(result, name)
@@ -32,7 +32,7 @@ def pick(result: Result, *names: str) -> dict[str, Any]:  # Any: JSON
 
 
 def if_any(result: Result, name: str) -> list[str]:
-    """Name a field that stands in the JSON only if there is something in it."""
+    """Return the name of a field if it is not empty, for JSON that leaves out empty fields."""
     return [name] if getattr(result, name) else []
 
 
@@ -43,7 +43,7 @@ def _to_json(value: object) -> Any:  # Any: JSON
 
 
 def as_datetime(time_ms: int) -> datetime:
-    """Turn milliseconds since 1970 into an aware time."""
+    """Turn milliseconds since 1970 into an aware datetime."""
     from datetime import UTC, datetime
 
     return datetime.fromtimestamp(time_ms / 1000, UTC)

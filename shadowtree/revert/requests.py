@@ -17,47 +17,47 @@ if TYPE_CHECKING:
     from shadowtree.results.outcomes import Plan
 
     class ActOptions(TypedDict, total=False):
-        """How an act is done."""
+        """How to do an act."""
 
         on_conflict: OnConflict | Mapping[StrPath, OnConflict]
-        """Where somebody else changed a path: stop (`abort`), leave it (`keep`), `overwrite` or `merge`.
+        """What to do where somebody else changed a path: `abort`, `keep`, `overwrite` or `merge`.
 
-        A mapping chooses by file or directory; `"*"` is for all other paths, which otherwise stop it.
+        A mapping decides by file or directory; `"*"` stands for all other paths, by default `abort`.
         """
         markers: bool
-        """Merge, and put both versions of colliding texts between markers."""
+        """Merge, and write both versions between markers where texts collide."""
         dry_run: bool
         """Change nothing, and return what would be done."""
         diff: bool
-        """With `dry_run`: return too how each file would differ."""
+        """With `dry_run`, also return how each file would differ."""
         expect: str | None
-        """The id of the plan that was seen; PlanOutdated if it would be another one by now."""
+        """The id of the plan to carry out; PlanOutdated if it would be another one by now."""
         confirm: Confirm | None
-        """Asked before a restore, and before much is deleted because of a message with an inferred end."""
+        """Called before a restore, and before an inferred end deletes many files; False stops the act."""
 
     class UnrevertOptions(ActOptions, total=False):
-        """Which act is reversed, and how."""
+        """Which act to reverse, and how."""
 
         undo: bool
-        """Reverse the very last act, even if it was an unrevert."""
+        """Reverse the very last act, even an unrevert."""
 
     class RestoreOptions(ActOptions, total=False):
-        """What is restored, and how."""
+        """What to restore, and how."""
 
         paths: Paths
         """Only these files and directories."""
 
     class RevertOptions(ActOptions, total=False):
-        """Which part is reverted, and how."""
+        """What to revert, and how."""
 
         step: str | None
-        """Only to before this step of the message."""
+        """Go back only to before this step of the message."""
         paths: Paths
         """Only these files and directories."""
         only: bool
-        """Only that message, or that step; later ones stay."""
+        """Undo only that message or step, and keep later ones."""
         files: bool
-        """False: only the head moves."""
+        """False: move only the head."""
 
 
 @frozen
