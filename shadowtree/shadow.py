@@ -68,7 +68,7 @@ class Shadow:
 
     @classmethod
     def adopt(cls, worktree: StrPath, store: StrPath, **options: Unpack[AdoptOptions]) -> Self:
-        """Bind the store of a moved directory to its new path. Raise NotWrapped if `store` is none."""
+        """Bind the store of a moved directory to its new path. Raises InvalidInput if it is no store."""
         refuse_no_store(store)
         shadow = cls(worktree, store=store, **options)
         shadow._access.adopt()
@@ -164,23 +164,23 @@ class Shadow:
         return self._keep_budget(self._track(progress))
 
     def wrap(self, *, progress: Progress | None = None) -> Snapshot:
-        """Record everything covered; new sessions start from it. Raise BroadWorktree if it is too much."""
+        """Record everything covered; new sessions start from it. Raises BroadWorktree if it is too much."""
         taken = self._keep_budget(self._track(progress, is_wrap=True))
         return replace(taken, warnings=[*taken.warnings, *self._access.place.warn_of_around()])
 
     def patch(self, tree: str) -> values.Patch:
-        """List what changed since a tree. Raise UnknownTree."""
+        """List what changed since a tree. Raises UnknownTree."""
         return self._access.read(read.read_patch, self._session, tree)
 
     def diff(
         self, a: str | None = None, b: str | None = None, **how: Unpack[DiffOptions]
     ) -> list[values.FileDiff]:
-        """Compare two messages (`ID`, or `ID^`: before it) or trees, or the last record and now."""
+        """Compare two messages (`ID`, or `ID^`: before it) or trees, by default the last record and now."""
         empty: list[values.FileDiff] | None = [] if a is None and b is None else None
         return self._access.read_or(empty, read.read_diff, self._session, a, b, how)
 
     def read_file(self, ref: str, path: StrPath) -> bytes:
-        """Return a file, or the target of a link, as of a message or tree. Raise UnknownName."""
+        """Return a file, or the target of a link, as of a message or tree. Raises UnknownName."""
         return self._access.read(read.read_file, self._session, ref, os.fspath(path))
 
     def cat(self, name: str, write: Callable[[bytes], object]) -> None:
@@ -194,14 +194,14 @@ class Shadow:
     def begin(
         self, id: str | None = None, *, progress: Progress | None = None, **said: Unpack[MessageOptions]
     ) -> Message:
-        """Begin a message; an open one is ended first, with a warning. Raise DuplicateMessage."""
+        """Begin a message; an open one is ended first, with a warning. Raises DuplicateMessage."""
         checked = read_said(id, said)
         with self._recording(progress, wraps=True) as recorder:
             message = recorder.begin(checked)
         return self._keep_budget(message)
 
     def end(self, id: str | None = None, *, paths: Paths = None, progress: Progress | None = None) -> Message:
-        """End the open message and record what it changed, or only `paths`. Raise UnknownMessage."""
+        """End the open message and record what it changed, or only `paths`. Raises UnknownMessage."""
         with self._recording(progress) as recorder:
             message = recorder.end(id, parse_paths(paths, self._access.worktree))
         return self._keep_budget(message)
@@ -220,7 +220,7 @@ class Shadow:
         progress: Progress | None = None,
         **said: Unpack[MessageOptions],
     ) -> Message:
-        """Record everything since the session's last record as a message. Raise DuplicateMessage."""
+        """Record changes since the last record as a message; `inferred`: a burst. Raises DuplicateMessage."""
         checked = read_said(id, said)
         with self._recording(progress, wraps=True) as recorder:
             message = recorder.snapshot(checked, is_inferred=inferred)
@@ -234,20 +234,20 @@ class Shadow:
 
     @contextmanager
     def message(self, id: str | None = None, **said: Unpack[MessageOptions]) -> Iterator[MessageHandle]:
-        """Record what the body does as a message, even if it raises. Raise InvalidInput if nested."""
+        """Record what the body does as a message, even if it raises. Raises InvalidInput if nested."""
         with self._access.in_message(self._session):
             handle = MessageHandle(self.begin(id, **said))
             with ending(lambda: handle.finish(self.end(handle.id))):
                 yield handle
 
     def begin_step(self, name: str, *, meta: Mapping[str, object] | None = None) -> Step:
-        """Begin a step of the open message; steps may overlap. Raise UnknownMessage if none is open."""
+        """Begin a step of the open message; steps may overlap. Raises UnknownMessage if none is open."""
         with self._recording() as recorder:
             step = recorder.begin_step(check_name(name, "step"), encode_meta(meta))
         return self._keep_budget(step)
 
     def end_step(self, name: str) -> Step:
-        """End a step; one that has ended already is returned as it is. Raise UnknownMessage."""
+        """End a step; one that has ended already is returned as it is. Raises UnknownMessage."""
         with self._recording() as recorder:
             step = recorder.end_step(name)
         return self._keep_budget(step)
@@ -277,7 +277,7 @@ class Shadow:
         return self._access.read_or([], blame.blame_path, self._session, found)
 
     def blame_lines(self, path: StrPath) -> list[values.BlameLine]:
-        """List the present lines of a file, each with the message that wrote it. Raise UnknownName."""
+        """List the present lines of a file, each with the message that wrote it. Raises UnknownName."""
         return self._access.read_or([], read.blame_lines, self._session, path)
 
     def why_unprotected(self, path: StrPath) -> str | None:
@@ -285,7 +285,7 @@ class Shadow:
         return self._access.read(blame.why_unprotected, parse_path(path, self._access.worktree))
 
     def protect(self, *paths: StrPath, dry_run: bool = False) -> list[reports.Protected]:
-        """Record ignored or too big files from now on, by `.shadowtreeignore`. Raise InvalidInput."""
+        """Record ignored or too big files from now on, by `.shadowtreeignore`. Raises InvalidInput."""
         return upkeep.protect(self._access, paths, dry_run=dry_run)
 
     def subscribe(
@@ -305,11 +305,11 @@ class Shadow:
     # Acts and branches
 
     def plan_revert(self, id: str, **how: Unpack[requests.RevertOptions]) -> Plan:
-        """Return what `revert` would do, and change nothing. Raise UnknownMessage."""
+        """Return what `revert` would do, and change nothing. Raises UnknownMessage."""
         return self._plan(*requests.read_revert(id, how, self._access.worktree))
 
     def revert(self, id: str, **how: Unpack[requests.RevertOptions]) -> Outcome:
-        """Go back to before a message. Raise UnknownMessage, Conflict, NotConfirmed or PlanOutdated.
+        """Go back to before a message. Raises UnknownMessage, Conflict, NotConfirmed or PlanOutdated.
 
         `only` undoes that message and keeps later ones. `step` and `paths` narrow it to a step or some
         paths and leave the head where it is. `files=False` moves only the head.
@@ -321,7 +321,7 @@ class Shadow:
         return self._act(*requests.read_unrevert(how, self._access.worktree))
 
     def undo(self, turns: int = 1, **how: Unpack[requests.ActOptions]) -> Outcome:
-        """Undo the last turns. Raise Conflict, NotConfirmed or PlanOutdated, with nothing changed."""
+        """Undo the last turns. Raises Conflict, NotConfirmed or PlanOutdated, with nothing changed."""
         return self._act(requests.Undo(turns), requests.read_options(how, self._access.worktree))
 
     def redo(self, turns: int | None = 1, **how: Unpack[requests.ActOptions]) -> Outcome:
@@ -341,13 +341,13 @@ class Shadow:
         return self._access.read_or([], read.list_branches, self._session)
 
     def rename_branch(self, name: str, new: str) -> values.Branch:
-        """Rename a branch. Raise UnknownMessage or InvalidInput."""
+        """Rename a branch. Raises UnknownMessage or InvalidInput."""
         check_name(new, "branch")
         with self._recording() as recorder:
             return recorder.writer.rename_branch(name, new)
 
     def drop_branch(self, name: str) -> values.Branch:
-        """Remove a branch from the list; you can still switch to its messages by id. Raise UnknownMessage."""
+        """Remove a branch from the list; you can still switch to its messages. Raises UnknownMessage."""
         with self._recording() as recorder:
             return recorder.writer.drop_branch(name)
 
@@ -382,7 +382,7 @@ class Shadow:
         return self._access.read_or([], read.list_sessions)
 
     def drop_session(self, id: str, **how: Unpack[DropOptions]) -> reports.Forgotten:
-        """Forget a session, even with open or pinned messages if you `force` it. Raise UnknownName."""
+        """Forget a session; `force`: even with open or pinned messages. Raises UnknownName, InvalidInput."""
         return upkeep.drop_session(self._access, id, how)
 
     def forget(self, *, all_sessions: bool = False, **how: Unpack[ForgetOptions]) -> reports.Forgotten:
@@ -402,19 +402,19 @@ class Shadow:
         return upkeep.tidy(self._access, seconds)
 
     def pin(self, id: str) -> Message:
-        """Keep a message from being forgotten. Raise UnknownMessage."""
+        """Keep a message from being forgotten. Raises UnknownMessage."""
         with self._recording() as recorder:
             return recorder.writer.pin(id)
 
     def unpin(self, id: str) -> Message:
-        """Allow a message to be forgotten again. Raise UnknownMessage."""
+        """Allow a message to be forgotten again. Raises UnknownMessage."""
         with self._recording() as recorder:
             return recorder.writer.unpin(id)
 
     def purge(
         self, what: StrPath | None = None, *, text: str | None = None, **how: Unpack[PurgeOptions]
     ) -> reports.Purged:
-        """Remove a path, a blob id or a `text` from everything recorded, for good. Raise UnknownName.
+        """Remove a path, a blob id or a `text` from everything recorded, for good. Raises UnknownName.
 
         Your file stays, and is not recorded again until you `allow` it. Messages lose the lines that they
         repeat from it. Other paths with the same content keep it, unless `everywhere`.
@@ -422,11 +422,11 @@ class Shadow:
         return upkeep.purge(self._access, what, text, how)
 
     def allow(self, what: StrPath) -> list[str]:
-        """Record a purged path or content again from now on; return what that is. Raise UnknownName."""
+        """Record a purged path or content again from now on; return what that is. Raises UnknownName."""
         return upkeep.allow(self._access, what)
 
     def destroy(self) -> int:
-        """Remove the store; return how many bytes that frees. Raise StoreFailed if it has foreign files."""
+        """Remove the store; return how many bytes that frees. Raises StoreFailed if it has foreign files."""
         return upkeep.destroy(self._access)
 
     def check(self, *, read_data: bool = False, progress: Progress | None = None) -> reports.CheckReport:
