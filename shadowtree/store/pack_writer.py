@@ -156,6 +156,13 @@ class PackWriter:
         self._note(self._part, object_id, offset, crc)
         self.copied.add(object_id)
 
+    def copy_whole(self, object_id: bytes, raw: bytes, crc: int) -> None:
+        """Do the same with an entry that is in memory."""
+        offset = self._part.start()
+        self._part.put(raw, 0)
+        self._note(self._part, object_id, offset, crc)
+        self.copied.add(object_id)
+
     def _note(self, part: _Part, object_id: bytes, offset: int, crc: int) -> None:
         part.entries.append((object_id, offset, crc))
         self.ids.add(object_id)

@@ -227,6 +227,17 @@ class Pack:
             raise StoreDamaged(f"{self.path} is not what was written at {offset}")
         return raw, crc
 
+    def read_entries(self) -> list[tuple[bytes, bytes, int]]:
+        """Give every entry of a small pack as it stands, with id and CRC; StoreDamaged if one differs."""
+        content, entries, found = self.pread(0, self.size), self.entries(), []
+        ends = [*(offset for _, offset, _ in entries[1:]), self.size - 20]
+        for (id, offset, crc), end in zip(entries, ends, strict=True):
+            raw = content[offset:end]
+            if zlib.crc32(raw) != crc:
+                raise StoreDamaged(f"{self.path} is not what was written at {offset}")
+            found.append((id, raw, crc))
+        return found
+
     def stream_entry(self, object_id: bytes) -> Iterator[bytes]:
         """Do the same piece by piece, for a large one; StoreDamaged comes at its end."""
         offset, crc = self.find(object_id), 0

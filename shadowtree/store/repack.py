@@ -16,10 +16,8 @@ when enough waits for it. While one is rewritten, that part of the store is ther
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence, Set
-from math import inf
 from time import monotonic
 
 from shadowtree.base.errors import StoreDamaged, StoreFailed
@@ -50,6 +48,10 @@ _SHORTEST_DELTA = 4
 _WORTH = 0.8
 """A delta has to be smaller than this part of what it stands for."""
 _TREE_ENTRY = re.compile(rb"[0-7]+ [^\0]+\0.{20}", re.DOTALL)
+
+
+Delta = tuple[bytes, int, bytes]
+"""Of an object: what it is made of, and by how many bytes, which are deflated."""
 
 
 def weigh(pack: Pack) -> int:
@@ -218,34 +220,41 @@ class Repacker:
         return rewriting.write(self._part_size)
 
 
-def drain(
+def make_deltas(
     objects: Objects, packs: Iterable[Pack], versions: Mapping[bytes, bytes], seconds: float
-) -> PackWriter:
-    """Put fresh packs into one, with deltas of newer versions as far as there is time for them."""
-    rewriting = _Rewriting(objects, versions, None, monotonic() + seconds)
-    older = set(versions.values())
-    found = [(pack.stored_size(id) if id in older else 0, id, pack) for pack in packs for id in pack.ids()]
-    # The largest first: the same time saves more there.
-    for _, id, pack in sorted(found, key=lambda entry: entry[0] or 0, reverse=True):
-        rewriting.take_fresh(id, pack)
-    (writer,) = rewriting.write(sys.maxsize)
-    writer.versions = [(id, versions[id]) for id in writer.ids if id in versions]
-    return writer
+) -> dict[bytes, Delta]:
+    """Make deltas of newer versions for older ones, all of them in these packs, as far as there is time.
+
+    The largest come first: the same time saves more there.
+    """
+    deadline, made = monotonic() + seconds, dict[bytes, Delta]()
+    pack_of = {id: pack for pack in packs for id in pack.ids()}
+    pairs = [(old, new) for new, old in versions.items() if old in pack_of and new in pack_of]
+    sizes = {old: pack_of[old].stored_size(old) or 0 for old, _ in pairs}
+    for old, new in sorted(pairs, key=lambda pair: sizes[pair[0]], reverse=True):
+        if monotonic() > deadline:
+            break
+        if old not in made and not _is_made_of(new, old, made):
+            (kind, content), (base_kind, base) = objects.read_any(old), objects.read_any(new)
+            delta = make_delta(kind, base, content, sizes[old]) if kind == base_kind else None
+            if delta is not None:
+                made[old] = (new, *delta)
+    return made
+
+
+def _is_made_of(id: bytes, other: bytes, made: Mapping[bytes, Delta]) -> bool:
+    """Tell whether one object would be a delta of another, or of too many one after the other."""
+    steps = 0
+    while id != other and id in made and steps < _LONGEST_CHAIN:
+        id, steps = made[id][0], steps + 1
+    return id == other or steps == _LONGEST_CHAIN
 
 
 class _Rewriting:
     """Objects on their way from old packs into new ones, and which is a delta of which there."""
 
-    def __init__(
-        self,
-        objects: Objects,
-        before: Mapping[bytes, bytes],
-        live: Set[bytes] | None,
-        deadline: float = inf,
-    ) -> None:
+    def __init__(self, objects: Objects, before: Mapping[bytes, bytes], live: Set[bytes] | None) -> None:
         self._objects = objects
-        self._deadline = deadline
-        """From when on nothing is made a delta any more."""
         self._live = live
         self._before = before
         self._pack_of: dict[bytes, Pack] = {}
@@ -334,7 +343,7 @@ class _Rewriting:
         pack, base = self._pack_of[id], self._bases.get(id)
         if id in self._stood and base is not None and base == self._stood[id]:
             self._copy(id, pack, into, base)
-        elif base is not None and monotonic() < self._deadline and self._put_delta(id, base, into):
+        elif base is not None and self._put_delta(id, base, into):
             return
         else:
             self._copy(id, pack, into, None)
@@ -370,7 +379,7 @@ class _Rewriting:
             else:
                 raw, crc = pack.read_entry(id)
                 if parse_entry_head(raw[:HEAD_SIZE], offset, pack.path).base == base:
-                    into.copy(id, [raw], crc)
+                    into.copy_whole(id, raw, crc)
                     return
         except (StoreDamaged, StoreFailed):
             # There may be another copy.

@@ -12,7 +12,7 @@ is seen by nobody: temporary files that no row names belong to a process that di
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from shadowtree.base.errors import ShadowError, StoreDamaged, StoreFailed
@@ -36,6 +36,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shadowtree.store.git_format import PackBytes
     from shadowtree.store.packs import Pack
+    from shadowtree.store.repack import Delta
 
 
 class Publisher:
@@ -260,28 +261,42 @@ class Publisher:
         if len(packs) > 2:
             self.join(packs)
 
-    def join(self, packs: Sequence[Pack]) -> None:
-        """Put fresh packs together as their entries stand; one that is damaged is left alone."""
+    def join(self, packs: Sequence[Pack], deltas: Mapping[bytes, Delta] | None = None) -> bool:
+        """Put fresh packs together as their entries stand; one that is damaged is left alone.
+
+        With `deltas` for some of them, into a pack that has files alone. False if nothing is left to join.
+        """
         into = self._objects.start_pack()
         known, joined = self._journal.packs.versions(), []
         try:
             for pack in packs:
                 try:
-                    entries = [(id, *pack.read_entry(id)) for id, _, _ in pack.entries()]
+                    entries = pack.read_entries()
                 except (StoreDamaged, StoreFailed):
                     continue
                 for id, raw, crc in entries:
-                    if id not in into:
-                        into.copy(id, [raw], crc)
+                    if id in into:
+                        continue
+                    if deltas and id in deltas:
+                        into.add_delta(id, *deltas[id])
+                    else:
+                        into.copy_whole(id, raw, crc)
                 joined.append(pack)
                 into.versions += known.get(pack.name, [])
-            self.publish(into)
+            if not joined:
+                return False
+            self.publish(into, is_settled=deltas is not None)
+            if deltas is not None:
+                from shadowtree.store.repack import verify
+
+                verify(self.unrecorded(), [into])
             with self.recording(gone=joined):
                 pass
         except BaseException:
             into.abandon()
             self.abandon()
             raise
+        return True
 
 
 def remove_lists(layout: StoreLayout) -> None:

@@ -13,7 +13,7 @@ from time import monotonic
 from shadowtree.base.errors import StoreDamaged
 from shadowtree.base.limits import DEFAULT_LIMITS, PackLimits
 from shadowtree.store.objects import Objects
-from shadowtree.store.repack import Job, Repacker, drain, verify, weigh
+from shadowtree.store.repack import Job, Repacker, make_deltas, verify, weigh
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.pack_rows import JOURNALED
 from shadowtree.timeline.publish import Publisher
@@ -71,20 +71,9 @@ def drain_rows(
             packs.append(by_name[row.name])
         if sum(map(weigh, packs)) > limits.drained_weight:
             break
-    if not packs:
-        return False
     versions = journal.packs.versions()
     before = {new: old for pack in packs for new, old in versions[pack.name]}
-    try:
-        writer = drain(objects, packs, before, limits.drain_s)
-        publisher.publish(writer, is_settled=True)
-        verify(publisher.unrecorded(), [writer])
-        with publisher.recording(gone=packs):
-            pass
-    except BaseException:
-        publisher.abandon()
-        raise
-    return True
+    return publisher.join(packs, make_deltas(objects, packs, before, limits.drain_s))
 
 
 def run_job(repacker: Repacker, job: Job, publisher: Publisher) -> None:
