@@ -47,7 +47,7 @@ from shadowtree.store.pack_writer import is_written, list_unkept
 from shadowtree.system import disk
 
 _KINDS = {"shadowtree.json": "identity", "config": "config", "HEAD": "head"}
-_PACKED_REF = re.compile(rb"#.*|[0-9a-f]{40} \S+|\^[0-9a-f]{40}")
+_PACKED_REF = re.compile(rb"# pack-refs with:.*|[0-9a-f]{40} \S+|\^[0-9a-f]{40}")
 
 Progress = Callable[[int, int], None]
 """Called with how many objects were read, and how many there are."""
