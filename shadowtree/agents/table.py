@@ -97,7 +97,7 @@ class Agent:
     directory: Keys = ("cwd",)
     """The project's directory, or a list that begins with it."""
     project_variable: str | None = None
-    """The variable that names it, and that counts first: the agent's directory moves, the project does not."""
+    """The variable that names it, which counts first: the agent's directory moves, the project does not."""
     session_variable: str | None = None
     """The variable that names the session in commands that the agent runs."""
     reading_tools: frozenset[str] = frozenset()
@@ -137,10 +137,10 @@ _OPENCODE = Agent(
     reading_tools=frozenset({"glob", "grep", "list", "read", "todoread", "todowrite", "webfetch"}),
     context=PLAIN_CONTEXT,
 )
-"""Its plugin sends `{hook, directory, payload}`: the name of the hook, or of the event, and what came with it.
+"""Its plugin sends `{hook, directory, payload}`: the name of the hook or the event, and what came with it.
 
 It adds `parent`, the id of the session whose sub-agent a session is, and `command`, the name of the slash
-command that a message is of.
+command that a message is of. For `dispose`, the payload is `{"input": {"sessionID": ID}}` for each session.
 """
 
 AGENTS = {

@@ -24,7 +24,7 @@ Function = Callable[..., int | None]
 """What a command does: called with the values of the shared options, and with its own."""
 
 MODULES = {
-    "record": ("wrap", "begin", "end", "snapshot", "step", "run", "track"),
+    "record": ("wrap", "begin", "end", "snapshot", "step", "run", "track", "hook"),
     "act": ("undo", "redo", "revert", "unrevert", "switch", "restore"),
     "show": ("status", "log", "show", "diff", "cat", "blame", "patch", "branches"),
     "sessions": ("sessions",),

@@ -84,11 +84,9 @@ class Wish:
     watch_share: float | None = None
     """How much of the watches that a user may have it takes, with all others that say so; None: as usual."""
 
-    def open(self, limits: Limits = DEFAULT_LIMITS) -> Shadow:
+    def open(self, **limits: Limits) -> Shadow:
         """Open a shadow of it that watches."""
-        return Shadow(
-            self.worktree, store=self.store, watch=True, allow_broad=self.allow_broad, limits=limits
-        )
+        return Shadow(self.worktree, store=self.store, watch=True, allow_broad=self.allow_broad, **limits)
 
     def find_place(self) -> tuple[str, str]:
         """Name the worktree and the store that are meant."""
@@ -413,7 +411,7 @@ class Worktrees:
         place = await in_thread(wish.find_place)
         is_usual = wish.store is None or place == await in_thread(Wish(wish.worktree, None).find_place)
         if place not in self._served:
-            self._served[place] = Served(wish.open(self._share_watches(wish)), is_usual=is_usual)
+            self._served[place] = Served(wish.open(**self._share_watches(wish)), is_usual=is_usual)
             self._served[place].has_share = wish.watch_share is not None
         served = self._served[place]
         # Who wants it for longer gets that, whoever came first.
@@ -425,13 +423,13 @@ class Worktrees:
             served.holders.add(holder)
         return served
 
-    def _share_watches(self, wish: Wish) -> Limits:
+    def _share_watches(self, wish: Wish) -> dict[str, Limits]:
         """Leave to a worktree what others have not taken of the share that they have together."""
         if wish.watch_share is None:
-            return DEFAULT_LIMITS
+            return {}
         reports = [served.shadow.watching for served in self.all() if served.has_share]
         taken = sum(report.directories for report in reports if report is not None)
-        return replace(DEFAULT_LIMITS, watch_share=wish.watch_share, watches_taken=taken)
+        return {"limits": replace(DEFAULT_LIMITS, watch_share=wish.watch_share, watches_taken=taken)}
 
     async def _remove(self, served: Served) -> bool:
         place = served.worktree, served.store

@@ -4,8 +4,8 @@ Hooks come twice, late, or not at all, so each event is taken as what it shows r
 
 - A turn that begins again while its message is open goes on. If its message has ended, as when another hook
   sends the agent back to work, it goes on in another message of the same turn: `ID+2`.
-- An event of a turn that never began records nothing; only a step begins it, because files are about to change.
-- What an agent left running belongs to the turn that started it, and so does what it does when it hears of it.
+- An event of a turn that never began records nothing; only a step begins it, because files may change now.
+- What an agent left running belongs to the turn that started it, and so does what it does about the result.
 
 All of this is decided by the holder of the lock, so hooks that run at once agree.
 """
@@ -27,7 +27,7 @@ _USER = "user"
 _AGENT = "assistant"
 """The role of messages that belong to the turn before them."""
 _AGAIN_MS = 5000
-"""Without ids of their own, the same prompt within this time is the same turn: the hook is installed twice."""
+"""If an agent has no ids for turns, the same prompt within this time is the same turn: the hook ran twice."""
 _LABEL_CHARACTERS = 60
 NOT_PROTECTED = "the first snapshot was not finished when it began"
 
@@ -51,7 +51,7 @@ def _begin(recorder: Recorder, event: TurnEvent) -> TurnRecord:
     if event.is_report and session.open is not None:
         recorder.end(None, None)
     undone, paths = _list_undone(session) if recorder.settings.tell_model else ([], [])
-    id = _begin_message(recorder, event, _AGENT if event.is_report or _is_known(session, event) else _USER)
+    id = _begin_message(recorder, event, _AGENT if event.is_report or _goes_on(recorder, event) else _USER)
     return TurnRecord(id, is_new=True, is_first=is_first, undone=undone, paths=paths)
 
 
@@ -165,6 +165,12 @@ def _find_same_prompt(recorder: Recorder, event: TurnEvent) -> MessageRow | None
     events = MessageEvents(recorder.writer.journal.events_of([row.number]))
     age_ms = recorder.writer.time_ms - events.begins[row.number].time_ms
     return row if age_ms < _AGAIN_MS and not events.steps else None
+
+
+def _goes_on(recorder: Recorder, event: TurnEvent) -> bool:
+    """Tell whether a turn that begins is one that has ended: with no prompt, or with the same."""
+    row = None if event.id is None else recorder.writer.session.find_id(event.id)
+    return row is not None and (not event.text or row.text == _text_of(recorder, event))
 
 
 def _is_known(session: Session, event: TurnEvent) -> bool:

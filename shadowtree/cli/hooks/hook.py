@@ -1,8 +1,8 @@
-"""`shadowtree hook AGENT`: what agents call at every turn and every tool call, with a payload on standard input.
+"""`shadowtree hook AGENT`: agents call it at every turn and tool call, with a payload on standard input.
 
-Whatever happens, the agent is not disturbed: it exits 0, prints nothing or exactly one JSON object, and is over
-before the agent's limit. What it could not record stands in the log. A store survives being killed at any
-moment, so at the deadline, and on SIGTERM, the process just ends.
+Whatever happens, the agent is not disturbed: it exits 0, prints nothing or exactly one JSON object, and is
+over before the agent's limit. What it could not record stands in the log. A store survives being killed at
+any moment, so at the deadline, and on SIGTERM, the process just ends.
 
 Nothing heavy is imported here: with the daemon most of the time is Python's own start.
 """
@@ -10,7 +10,6 @@ Nothing heavy is imported here: with the daemon most of the time is Python's own
 from __future__ import annotations
 
 import os
-import sys
 import time
 
 from shadowtree.agents.normalise import Reported, read_payload
@@ -24,6 +23,7 @@ from shadowtree.agents.table import (
     TURN_END,
 )
 from shadowtree.base.errors import BroadWorktree, ShadowError
+from shadowtree.base.frozen import replace
 from shadowtree.cli.hooks.log import note_call, write_line
 from shadowtree.daemon.endpoint import Endpoint
 from shadowtree.results import turns
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     import signal
     from collections.abc import Callable, Sequence
     from typing import Any
-
-    import shadowtree
 else:
     # Part of Python itself; `signal` takes milliseconds to dress it up.
     import _signal as signal
@@ -55,7 +53,6 @@ _KINDS = {
     TURN_END: turns.END,
     SESSION_END: turns.CLOSE,
 }
-_ENDING = 0
 
 
 def run(words: Sequence[str]) -> int:
@@ -67,7 +64,9 @@ def run(words: Sequence[str]) -> int:
             hook.run()
         except BaseException as error:  # noqa: BLE001  # nothing of ours may reach the agent
             hook.log(_describe(error))
-    except BaseException:  # noqa: BLE001, S110  # there is not even a log
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except BaseException:  # noqa: BLE001  # there is not even a log
         pass
     return 0
 
@@ -95,6 +94,7 @@ class Hook:
             self.log(f"no agent is called {self._name!r}")
             return
         signal.signal(signal.SIGTERM, self._leave)
+        signal.signal(signal.SIGINT, self._leave)
         signal.signal(signal.SIGALRM, self._give_up)
         self._allow(min(AGENTS[self._name].limit_s(kind) for kind in _KINDS))
         payload = self._read_payload()
@@ -109,7 +109,6 @@ class Hook:
             return
         self._allow(reported.agent.limit_s(reported.kind))
         self._record(reported)
-        signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _allow(self, limit_s: float) -> None:
         """Set the deadline."""
@@ -119,7 +118,7 @@ class Hook:
     def _leave(self, number: int, frame: object) -> None:
         del number, frame
         self.log("the agent ended it before it was done")
-        os._exit(_ENDING)
+        os._exit(0)
 
     def _give_up(self, number: int, frame: object) -> None:
         del number, frame
@@ -129,7 +128,7 @@ class Hook:
             if self._on_deadline is not None:
                 self._on_deadline()
         finally:
-            os._exit(_ENDING)
+            os._exit(0)
 
     def _read_payload(self) -> object:
         """Read standard input as JSON; None: it is none, or too long."""
@@ -217,17 +216,14 @@ class Hook:
         self, reported: Reported, event: TurnEvent, worktree: str, *, hook_daemon: bool
     ) -> None:
         """Let the daemon take the first snapshot if that takes too long here."""
-        from shadowtree.base.frozen import replace
-
         if not may_start_daemon(hook_daemon=hook_daemon):
             return
 
         def hand_over() -> None:
             missed = replace(event, kind=turns.MISSED)
             self._start_daemon(reported, worktree, hook_daemon=True, missed=missed)
-            self._print(
-                f"shadowtree is taking the first snapshot of {worktree}. This turn cannot be undone; later ones can."
-            )
+            doing = f"shadowtree is taking the first snapshot of {worktree}"
+            self._print(f"{doing}; this turn cannot be undone, later ones can")
 
         self._on_deadline = hand_over
         self._allow(min(reported.agent.limit_s(reported.kind), FIRST_SNAPSHOT_S / _SHARE))
