@@ -40,7 +40,7 @@ COMMANDS = {name: module for module, names in MODULES.items() for name in names}
 EVERYDAY = ("wrap", "begin", "end", "run", "status", "log", "show", "diff", "undo", "redo")
 """The commands that the help lists first."""
 GROUPS = {
-    "Record": ("wrap", "begin", "end", "run", "snapshot", "step", "track", "watch", "protect"),
+    "Record": ("wrap", "begin", "end", "run", "snapshot", "step", "track", "watch", "protect", "hook"),
     "Look": ("status", "log", "show", "diff", "cat", "blame", "branches", "sessions", "patch"),
     "Go back": ("undo", "redo", "revert", "unrevert", "switch", "restore"),
     "Keep": ("stats", "du", "pin", "unpin", "forget", "gc", "purge", "check", "destroy"),

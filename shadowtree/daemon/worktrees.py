@@ -12,10 +12,11 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 from shadowtree.base.errors import DaemonFailed, ShadowError
 from shadowtree.base.frozen import frozen, replace
-from shadowtree.base.limits import DEFAULT_LIMITS, Limits
+from shadowtree.base.limits import DEFAULT_LIMITS
 from shadowtree.daemon import wire
 from shadowtree.daemon.client import identify
 from shadowtree.daemon.endpoint import Timing
@@ -84,9 +85,13 @@ class Wish:
     watch_share: float | None = None
     """How much of the watches that a user may have it takes, with all others that say so; None: as usual."""
 
-    def open(self, **limits: Limits) -> Shadow:
-        """Open a shadow of it that watches."""
-        return Shadow(self.worktree, store=self.store, watch=True, allow_broad=self.allow_broad, **limits)
+    def open(self, taken: int) -> Shadow:
+        """Open a shadow of it that watches; others have taken so many watches of the share."""
+        make = partial(Shadow, self.worktree, store=self.store, watch=True, allow_broad=self.allow_broad)
+        if self.watch_share is None:
+            return make()
+        limits = replace(DEFAULT_LIMITS, watch_share=self.watch_share, watches_taken=taken)
+        return make(limits=limits)
 
     def find_place(self) -> tuple[str, str]:
         """Name the worktree and the store that are meant."""
@@ -411,7 +416,7 @@ class Worktrees:
         place = await in_thread(wish.find_place)
         is_usual = wish.store is None or place == await in_thread(Wish(wish.worktree, None).find_place)
         if place not in self._served:
-            self._served[place] = Served(wish.open(**self._share_watches(wish)), is_usual=is_usual)
+            self._served[place] = Served(wish.open(self._count_shared()), is_usual=is_usual)
             self._served[place].has_share = wish.watch_share is not None
         served = self._served[place]
         # Who wants it for longer gets that, whoever came first.
@@ -423,13 +428,10 @@ class Worktrees:
             served.holders.add(holder)
         return served
 
-    def _share_watches(self, wish: Wish) -> dict[str, Limits]:
-        """Leave to a worktree what others have not taken of the share that they have together."""
-        if wish.watch_share is None:
-            return {}
+    def _count_shared(self) -> int:
+        """Count the watches that worktrees have of the share that they take together."""
         reports = [served.shadow.watching for served in self.all() if served.has_share]
-        taken = sum(report.directories for report in reports if report is not None)
-        return {"limits": replace(DEFAULT_LIMITS, watch_share=wish.watch_share, watches_taken=taken)}
+        return sum(report.directories for report in reports if report is not None)
 
     async def _remove(self, served: Served) -> bool:
         place = served.worktree, served.store

@@ -32,9 +32,7 @@ _LABEL_CHARACTERS = 60
 NOT_PROTECTED = "the first snapshot was not finished when it began"
 
 
-def record_turn(
-    recording: Callable[..., AbstractContextManager[Recorder]], event: TurnEvent
-) -> TurnRecord:
+def record_turn(recording: Callable[..., AbstractContextManager[Recorder]], event: TurnEvent) -> TurnRecord:
     """Record what a hook reports; nothing to record is no error. `recording` holds the lock."""
     with recording(wraps=event.kind == BEGIN) as recorder:
         return _RECORDS[event.kind](recorder, event)

@@ -420,6 +420,10 @@ def test_a_first_snapshot_that_takes_too_long_is_left_to_the_daemon(worktree: Pa
     assert message.meta is not None
     assert "first snapshot" in message.meta["not_protected"]
     assert message.text.startswith("please")
+    shown = subprocess.run(
+        [*COMMAND, "-C", worktree, "log"], env=surroundings(), capture_output=True, text=True, check=True
+    )
+    assert "not protected" in shown.stdout
     run_hook(load("claude-code/PreToolUse"), worktree)
     (worktree / "b.txt").write_text("b\n")
     run_hook(load("claude-code/PostToolUse"), worktree)

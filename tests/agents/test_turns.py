@@ -276,12 +276,14 @@ def test_cline_turns_have_steps_and_no_text(worktree: Path) -> None:
     assert [step.after is None for step in message.steps] == [False]
 
 
-def test_a_path_outside_is_noted_with_its_step(claude: Replay) -> None:
+def test_a_path_outside_is_noted_as_not_protected(claude: Replay) -> None:
     claude.send(load(CLAUDE + "UserPromptSubmit"))
     claude.send(load(CLAUDE + "PreToolUse"), tool_input={"file_path": "/etc/hosts", "content": "x"})
 
     (step,) = claude.messages()[0].steps
     assert step.meta == {"agent": "claude-code", "tool": "Write", "outside": ["/etc/hosts"]}
+    claude.send(load(CLAUDE + "Stop"))
+    assert claude.messages()[0].unprotected == ["/etc/hosts"]
 
 
 def test_nothing_of_what_tools_were_given_or_gave_is_stored(claude: Replay) -> None:

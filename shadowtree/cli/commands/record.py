@@ -67,7 +67,7 @@ step = command(params=[Argument(["name"]), _END, _STEP_META])(record.step)
 track = command()(record.track)
 
 
-@command(hidden=True)
+@command()
 @click.argument("agent")
 @click.argument("event", required=False)
 def hook(shared: Shared, agent: str, event: str | None) -> int:
