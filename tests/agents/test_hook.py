@@ -153,6 +153,27 @@ def test_it_notes_when_an_agent_last_called(worktree: Path) -> None:
     assert find_worktree(worktree) is None
 
 
+def test_hooks_that_run_at_once_agree_on_who_begins_and_who_tells(worktree: Path) -> None:
+    """Some agents start all hooks of an event at the same time, and one may be installed twice."""
+    (worktree / "a.txt").write_text("before\n")
+    run_hook(load(BEGIN), worktree)
+    (worktree / "a.txt").write_text("after\n")
+    with Shadow(worktree, session=SESSION) as shadow:
+        shadow.undo()
+    payload = json.dumps(load(BEGIN) | {"prompt_id": "next_turn"}).replace(HOME_THEN, str(worktree)).encode()
+    command = [*COMMAND, "hook", "claude-code"]
+    processes = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=surroundings())
+        for _ in range(4)
+    ]
+
+    printed = [process.communicate(payload, 60)[0] for process in processes]
+
+    assert [process.returncode for process in processes] == [0, 0, 0, 0]
+    assert sum(bool(each) for each in printed) == 1
+    assert messages_of(worktree) == [f"{TURN} archived", "next_turn open"]
+
+
 # Where it records
 
 
