@@ -73,7 +73,7 @@ class Reported:
     """What relative paths are relative to."""
 
 
-def read_payload(
+def normalise(
     name: str, payload: object, environ: Mapping[str, str], *, event: str = "", now_ms: int = 0
 ) -> Reported | None:
     """Read what a hook got; None if there is no agent of this name.

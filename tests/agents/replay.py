@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shadowtree import Message, Shadow
-from shadowtree.agents.normalise import Reported, read_payload
+from shadowtree.agents.normalise import Reported, normalise
 from shadowtree.agents.table import NOTHING, SESSION_START
 from shadowtree.cli.hooks.hook import make_event
 from shadowtree.results.turns import TurnRecord
@@ -29,7 +29,7 @@ def load(name: str) -> Any:  # Any: JSON
 
 def read(agent: str, payload: object, *, event: str = "", **environ: str) -> Reported:
     """Normalise a payload of an agent that is known."""
-    reported = read_payload(agent, payload, environ, event=event, now_ms=1_000_000)
+    reported = normalise(agent, payload, environ, event=event, now_ms=1_000_000)
     assert reported is not None
     return reported
 

@@ -17,6 +17,7 @@ import pytest
 from shadowtree import Shadow, find_worktree
 from shadowtree.agents.table import AGENTS
 from shadowtree.cli.hooks.log import call_file, log_file
+from shadowtree.cli.hooks.payload import parse_json
 from shadowtree.daemon.client import connect
 from shadowtree.daemon.endpoint import Endpoint
 from tests.agents.replay import HOME_THEN, load
@@ -227,6 +228,43 @@ def test_a_broad_directory_is_not_wrapped(place: str) -> None:
     assert run_hook(load(BEGIN), directory) is None
     assert find_worktree(directory) is None
     assert "is too broad" in read_log()[-1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ' {"a": [1, -2.5e3, true, null, "\\u00e9\\ud83d\\ude00", {"b": {}}]}\n',
+        "[]",
+        '"x"',
+        "1",
+        "NaN",
+        "Infinity",
+        '{"a": 1, "a": 2}',
+        "",
+        " ",
+        "{",
+        '{"a" 1}',
+        "[1,]",
+        "[1] 2",
+        "'x'",
+        '"\n"',
+        "tru",
+        "\ufeff{}",
+        "1" * 5000,
+    ],
+)
+def test_json_is_read_as_the_library_does(text: str) -> None:
+    try:
+        wanted = repr(json.loads(text))
+    except ValueError:
+        wanted = "refused"
+
+    try:
+        found = repr(parse_json(text))
+    except ValueError:
+        found = "refused"
+
+    assert found == wanted
 
 
 # Failures, none of which disturbs the agent

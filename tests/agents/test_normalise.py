@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shadowtree.agents.normalise import name_session, name_turn, read_payload
+from shadowtree.agents.normalise import name_session, name_turn, normalise
 from shadowtree.agents.table import (
     INTERRUPT,
     NOTHING,
@@ -263,7 +263,7 @@ def test_a_payload_that_is_no_object_means_nothing(payload: object) -> None:
 
 
 def test_an_agent_that_nobody_knows_is_none() -> None:
-    assert read_payload("robot", {}, {}) is None
+    assert normalise("robot", {}, {}) is None
 
 
 def test_control_characters_do_not_come_through() -> None:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from shadowtree import Shadow
 from tests.agents.replay import Replay, files_of, load, plugin
+from tests.support.referee import assert_sound_store
 
 CLAUDE = "claude-code/"
+
+
+@pytest.fixture(autouse=True)
+def _sound_store(worktree: Path, asks_git: bool) -> Iterator[None]:
+    yield
+    with Shadow(worktree) as shadow:
+        assert_sound_store(shadow.store, asks_git=asks_git)
 
 
 @pytest.fixture

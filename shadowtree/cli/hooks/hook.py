@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 
-from shadowtree.agents.normalise import Reported, read_payload
+from shadowtree.agents.normalise import Reported, normalise
 from shadowtree.agents.table import (
     AGENTS,
     SESSION_END,
@@ -25,6 +25,7 @@ from shadowtree.agents.table import (
 from shadowtree.base.errors import BroadWorktree, ShadowError
 from shadowtree.base.frozen import replace
 from shadowtree.cli.hooks.log import note_call, write_line
+from shadowtree.cli.hooks.payload import BadPayload, read_payload
 from shadowtree.daemon.endpoint import Endpoint
 from shadowtree.results import turns
 from shadowtree.results.turns import TurnEvent, TurnRecord
@@ -39,9 +40,6 @@ else:
     # Part of Python itself; `signal` takes milliseconds to dress it up.
     import _signal as signal
 
-MOST_BYTES = 16 << 20
-"""A longer payload is read to its end, because the agent is still writing it, and not looked at."""
-_CHUNK_BYTES = 1 << 20
 _SHARE = 0.8
 """How much of the agent's limit is used."""
 FIRST_SNAPSHOT_S = 5.0
@@ -97,11 +95,13 @@ class Hook:
         signal.signal(signal.SIGINT, self._leave)
         signal.signal(signal.SIGALRM, self._give_up)
         self._allow(min(AGENTS[self._name].limit_s(kind) for kind in _KINDS))
-        payload = self._read_payload()
-        if payload is None:
+        try:
+            payload = read_payload(0)
+        except BadPayload as error:
+            self.log(str(error))
             return
         now_ms = time.time_ns() // 1_000_000
-        reported = read_payload(self._name, payload, os.environ, event=self._event, now_ms=now_ms)
+        reported = normalise(self._name, payload, os.environ, event=self._event, now_ms=now_ms)
         assert reported is not None
         self._reported = reported
         note_call(self._places.stores, reported.agent.name)
@@ -129,28 +129,6 @@ class Hook:
                 self._on_deadline()
         finally:
             os._exit(0)
-
-    def _read_payload(self) -> object:
-        """Read standard input as JSON; None: it is none, or too long."""
-        chunks, size = [], 0
-        while chunk := os.read(0, _CHUNK_BYTES):
-            size += len(chunk)
-            if size <= MOST_BYTES:
-                chunks.append(chunk)
-        if size > MOST_BYTES:
-            self.log(f"the payload has {size:,} bytes, more than {MOST_BYTES:,}")
-            return None
-        import json
-
-        try:
-            payload: object = json.loads(b"".join(chunks).decode("utf-8", "replace"))
-        except (ValueError, RecursionError) as error:
-            self.log(f"the payload is no JSON: {error}")
-            return None
-        if not isinstance(payload, dict):
-            self.log("the payload is no JSON object")
-            return None
-        return payload
 
     # Recording
 
