@@ -123,7 +123,7 @@ class Hook:
     def _give_up(self, number: int, frame: object) -> None:
         del number, frame
         waited_s = time.monotonic() - self._begun_s
-        self.log(f"gave up after {waited_s:.1f} s, so nothing was recorded")
+        self.log(f"gave up after {waited_s:.1f} s")
         try:
             if self._on_deadline is not None:
                 self._on_deadline()
@@ -140,7 +140,9 @@ class Hook:
                 if reported.kind != SESSION_START:
                     self._answer(served.record_turn(make_event(reported, served.directory)), served.directory)
             return
-        worktree = self._find_worktree(project)
+        from shadowtree import find_worktree
+
+        worktree = find_worktree(project)
         if reported.kind == SESSION_START:
             if worktree is not None:
                 self._start_daemon(reported, worktree, hook_daemon=None)
@@ -155,11 +157,6 @@ class Hook:
         from shadowtree.daemon.client import find_remote
 
         return find_remote(os.environ, project, store=None, session=session)
-
-    def _find_worktree(self, project: str) -> str | None:
-        from shadowtree import find_worktree
-
-        return find_worktree(project)
 
     def _wrap(self, reported: Reported, project: str) -> None:
         """Begin the first turn of a directory: that of the repository, if it is not too broad."""
