@@ -118,7 +118,7 @@ def advise_protecting(paths: Sequence[str]) -> str:
     from shlex import quote
 
     if all(path.startswith("/") for path in paths):
-        return "outside of this directory, nothing is protected"
+        return "files outside this directory cannot be protected here"
     if len(paths) == 1:
         return f"to protect it: shadowtree protect {quote(paths[0]) if paths[0].isprintable() else 'PATH'}"
     return "to protect one of them: shadowtree protect PATH"
