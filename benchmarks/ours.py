@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks.contestants import Ended
@@ -118,19 +118,46 @@ def track_by_command(worktree: Path, store: Path) -> str:
     return _run_python(command, home=store.parent)
 
 
+class Hooks:
+    """An agent that calls its hooks around every tool call, with a directory of stores of its own."""
+
+    def __init__(self, worktree: Path, home: Path) -> None:
+        self._worktree = worktree
+        self._home = home
+        home.mkdir(exist_ok=True)
+        self._call("UserPromptSubmit", prompt="go on")
+
+    def run_tool(self, number: int) -> Callable[[str], None]:
+        """Give the call of the hook that says that a tool call begins, or ends."""
+        return lambda event: self._call(
+            event, tool_name="Bash", tool_input={"command": "make"}, tool_use_id=f"toolu_{number:08}"
+        )
+
+    def _call(self, event: str, **more: object) -> None:
+        same = {"session_id": "benchmark", "prompt_id": "prompt_1", "cwd": str(self._worktree)}
+        payload = json.dumps({**same, "hook_event_name": event, **more})
+        # Whether a daemon is there is the caller's to decide.
+        variables = {"SHADOWTREE_HOME": str(self._home / "stores"), "CI": "1"}
+        _run_python(
+            ["-m", "shadowtree", "hook", "claude-code"], home=self._home, variables=variables, given=payload
+        )
+
+
 def start_bare_python(home: Path) -> None:
     """Start Python and do nothing: the floor of every one-shot command."""
     _run_python(["-c", "pass"], home=home)
 
 
-def _run_python(arguments: list[str], *, home: Path, variables: Mapping[str, str] | None = None) -> str:
+def _run_python(
+    arguments: list[str], *, home: Path, variables: Mapping[str, str] | None = None, given: str = ""
+) -> str:
     """Run Python without the user's settings and return what it prints."""
     users = {name: value for name, value in os.environ.items() if not name.startswith("SHADOWTREE_")}
     result = subprocess.run(
         [sys.executable, *arguments],
         cwd=PROJECT,
         env={**users, "HOME": str(home), **(variables or {})},
-        stdin=subprocess.DEVNULL,
+        input=given,
         stdout=subprocess.PIPE,
         check=True,
         text=True,

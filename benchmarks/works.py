@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.area import Area
 from benchmarks.collecting import measure_gc
-from benchmarks.commands import measure_command, measure_daemon_commands
+from benchmarks.commands import measure_command, measure_daemon_commands, measure_hooks
 from benchmarks.contestants import GIT_ADD, OPENCODE, OURS
 from benchmarks.growing import measure_growth
 from benchmarks.history import measure_series, measure_thousandth
@@ -160,4 +160,5 @@ WORKS = (
     ),
     Work("command", "`shadowtree track` as a one-shot command, nothing changed: time", measure_command),
     Work("daemon", "`shadowtree begin` and `end` while a daemon watches: time", measure_daemon_commands),
+    Work("hook", "`shadowtree hook` around tool calls, alone and with the daemon: time", measure_hooks),
 )

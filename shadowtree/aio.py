@@ -201,6 +201,7 @@ class AsyncShadow:
     purge = in_thread(Shadow.purge)
     read_file = in_thread(Shadow.read_file)
     record_burst = in_thread(Shadow.record_burst)
+    record_turn = in_thread(Shadow.record_turn)
     redo = in_thread(Shadow.redo)
     rename_branch = in_thread(Shadow.rename_branch)
     repair = in_thread(Shadow.repair)

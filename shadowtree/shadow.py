@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from shadowtree.access import upkeep
-from shadowtree.access.access import Access, real_directory, refuse_no_store
+from shadowtree.access.access import Access, as_path, real_directory, refuse_no_store
 from shadowtree.base.arguments import StrPath, check_count, check_name, encode_meta, parse_path, parse_paths
 from shadowtree.base.errors import ShadowError
 from shadowtree.base.frozen import replace
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from shadowtree.base.arguments import DiffOptions, MessageFilter, MessageOptions, Paths
     from shadowtree.purge.purge import PurgeOptions
     from shadowtree.results import messages as values
-    from shadowtree.results import reports
+    from shadowtree.results import reports, turns
     from shadowtree.results.outcomes import Outcome, Plan
     from shadowtree.retention.forget import ForgetOptions
     from shadowtree.retention.sessions import DropOptions
     from shadowtree.store.repo import ShadowRepo
     from shadowtree.watching.subscription import OnError, OnUpdate, Subscription
 
-    Recorded = TypeVar("Recorded", Message, Snapshot, Step, Message | None)
+    Recorded = TypeVar("Recorded", Message, Snapshot, Step, Message | None, turns.TurnRecord)
 
 
 class Shadow:
@@ -99,16 +99,12 @@ class Shadow:
     @property
     def worktree(self) -> Path:
         """The real path of the wrapped directory."""
-        from pathlib import Path
-
-        return Path(self._access.worktree)
+        return as_path(self._access.worktree)
 
     @property
     def store(self) -> Path:
         """The directory of the store."""
-        from pathlib import Path
-
-        return Path(self._access.store)
+        return as_path(self._access.store)
 
     @property
     def repo(self) -> ShadowRepo:
@@ -231,6 +227,12 @@ class Shadow:
         with self._recording() as recorder:
             message = recorder.record_burst(read_said(id, {"text": text}))
         return self._keep_budget(message)
+
+    def record_turn(self, event: turns.TurnEvent) -> turns.TurnRecord:
+        """Record what a hook of an agent reports (`messages.turns`). Only a turn that begins wraps."""
+        from shadowtree.messages.turns import record_turn
+
+        return self._keep_budget(record_turn(self._recording, event))
 
     @contextmanager
     def message(self, id: str | None = None, **said: Unpack[MessageOptions]) -> Iterator[MessageHandle]:

@@ -40,6 +40,7 @@ from shadowtree.timeline.database import create_journal
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
     from typing import Concatenate, ParamSpec, TypedDict, TypeVar
 
     from shadowtree.store.git_format import PackBytes
@@ -472,6 +473,13 @@ def real_directory(path: str | os.PathLike[str]) -> str:
     if not os.path.isdir(real):
         raise InvalidInput(f"{os.fspath(path)} is no directory")
     return real
+
+
+def as_path(path: str) -> Path:
+    """Give a path to a caller: loading `pathlib` is left to those who ask for one."""
+    from pathlib import Path
+
+    return Path(path)
 
 
 def refuse_no_store(path: str | os.PathLike[str]) -> None:

@@ -76,6 +76,10 @@ class Limits:
     """How much of what changed a diff looks at; of files beyond that it tells only that they changed."""
     watch_limit_file: str = "/proc/sys/fs/inotify/max_user_watches"
     """Where Linux says how many directories a user may watch."""
+    watch_share: float = 0.75
+    """How much of that is taken: editors watch too."""
+    watches_taken: int = 0
+    """How many watches others have taken of it already."""
     most_dirty_paths: int = 200_000
     """With more changed paths than this, looking at everything is no slower."""
     most_watchfiles_paths: int = 4000

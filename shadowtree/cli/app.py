@@ -24,7 +24,7 @@ Function = Callable[..., int | None]
 """What a command does: called with the values of the shared options, and with its own."""
 
 MODULES = {
-    "record": ("wrap", "begin", "end", "snapshot", "step", "run", "track"),
+    "record": ("wrap", "begin", "end", "snapshot", "step", "run", "track", "hook"),
     "act": ("undo", "redo", "revert", "unrevert", "switch", "restore"),
     "show": ("status", "log", "show", "diff", "cat", "blame", "patch", "branches"),
     "sessions": ("sessions",),
@@ -40,7 +40,7 @@ COMMANDS = {name: module for module, names in MODULES.items() for name in names}
 EVERYDAY = ("wrap", "begin", "end", "run", "status", "log", "show", "diff", "undo", "redo")
 """The commands that the help lists first."""
 GROUPS = {
-    "Record": ("wrap", "begin", "end", "run", "snapshot", "step", "track", "watch", "protect"),
+    "Record": ("wrap", "begin", "end", "run", "snapshot", "step", "track", "watch", "protect", "hook"),
     "Look": ("status", "log", "show", "diff", "cat", "blame", "branches", "sessions", "patch"),
     "Go back": ("undo", "redo", "revert", "unrevert", "switch", "restore"),
     "Keep": ("stats", "du", "pin", "unpin", "forget", "gc", "purge", "check", "destroy"),

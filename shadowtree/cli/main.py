@@ -15,6 +15,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line, without the program's name, and return its exit code."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     _reopen_closed_streams()
+    if words[:1] == ["hook"] and not {"-h", "--help"} & {*words[1:2]}:
+        from shadowtree.cli.hooks import hook
+
+        return hook.run(words[1:])
     try:
         exit_code = _run_and_report(words)
         _flush()

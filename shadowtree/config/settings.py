@@ -53,6 +53,7 @@ the user's disk is taken, how long history is kept, or how long others are waite
 _MOST_DIGITS = 18
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 _WATCHERS = ("auto", "inotify", "watchfiles")
+_SWITCHES = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _MOST_SECONDS = 1e11
 """Some thousands of years; more is a slip of the pen."""
 _UNITS = {"": 1, "B": 1} | {
@@ -106,6 +107,12 @@ class Settings:
     """Warn when all your stores together take more; 0 means no limit."""
     watcher: str = "auto"
     """What watches: inotify, watchfiles, or auto for inotify on Linux and watchfiles elsewhere."""
+    hook_daemon: bool = True
+    """Hooks of agents start the daemon, so that the next ones are fast."""
+    tell_model: bool = True
+    """After an undo, the next turn's context says what was undone."""
+    store_prompts: bool = True
+    """Hooks of agents keep the text of each prompt."""
 
 
 def read_setting(key: str, value: object) -> object:
@@ -116,6 +123,8 @@ def read_setting(key: str, value: object) -> object:
         return _read_names(key, value)
     if isinstance(default, float):
         return read_seconds(key, value)
+    if isinstance(default, bool):
+        return _read_switch(key, value)
     if isinstance(default, str):
         if value not in _WATCHERS:
             raise InvalidInput(f"{key} must be one of {', '.join(_WATCHERS)}, not {value!r}")
@@ -169,6 +178,14 @@ def _read_number(key: str, value: object) -> int:
     if not digits.isdecimal() or len(digits) > _MOST_DIGITS or unit not in _UNITS:
         raise InvalidInput(f"{key} must be a whole number such as 1000 or 10M, not {value!r}")
     return int(digits) * _UNITS[unit]
+
+
+def _read_switch(key: str, value: object) -> bool:
+    """Read `true` or `false`."""
+    word = str(value).strip().lower() if isinstance(value, bool | str) else ""
+    if word not in _SWITCHES:
+        raise InvalidInput(f"{key} must be true or false, not {value!r}")
+    return _SWITCHES[word]
 
 
 def _read_names(key: str, value: object) -> tuple[str, ...]:
@@ -318,7 +335,7 @@ def set_setting(environ: Mapping[str, str], key: str, value: str) -> str:
 
     read = read_setting(key, value)
     text = value.strip()
-    written = read if isinstance(read, tuple) else int(text) if text.isdecimal() else text
+    written = read if isinstance(read, tuple | bool) else int(text) if text.isdecimal() else text
     return _edit_user_file(environ, lambda before: put(before, key, written))
 
 

@@ -176,6 +176,8 @@ def _find_comment(line: str, statement: Statement) -> str:
 
 
 def _render(value: int | str | Sequence[str]) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, int):
         return str(value)
     if isinstance(value, str):

@@ -293,7 +293,8 @@ class RemoteShadow:
         self._conversation = client
         self._local: shadowtree.Shadow | None = None
         self._recovered = client.recovered
-        self._worktree = worktree
+        self.directory = self._worktree = worktree
+        """The worktree, without what a `Path` costs."""
         self._store = store
         self._session = session
 

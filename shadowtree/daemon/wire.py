@@ -47,7 +47,7 @@ READING = frozenset(
     }
 )
 """Methods of a shadow that record nothing."""
-AGAIN = frozenset({"begin", "begin_step", "end", "end_step", "take_snapshot"})
+AGAIN = frozenset({"begin", "begin_step", "end", "end_step", "record_turn", "take_snapshot"})
 """Methods that record, and may be called again with the same arguments if the answer was lost."""
 ONCE = frozenset({"redo", "restore", "revert", "snapshot", "switch", "undo", "unrevert"})
 """Methods of which a second call is another one."""

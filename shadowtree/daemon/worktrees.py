@@ -12,9 +12,11 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 from shadowtree.base.errors import DaemonFailed, ShadowError
 from shadowtree.base.frozen import frozen, replace
+from shadowtree.base.limits import DEFAULT_LIMITS
 from shadowtree.daemon import wire
 from shadowtree.daemon.client import identify
 from shadowtree.daemon.endpoint import Timing
@@ -78,10 +80,18 @@ class Wish:
     """Record what happens by itself, once it was quiet for so long; None: do not."""
     session: str = "default"
     """The session of what is recorded by itself."""
+    idle_s: float | None = None
+    """After how long it is dropped if nobody uses it; None: as usual."""
+    watch_share: float | None = None
+    """How much of the watches that a user may have it takes, with all others that say so; None: as usual."""
 
-    def open(self) -> Shadow:
-        """Open a shadow of it that watches."""
-        return Shadow(self.worktree, store=self.store, watch=True, allow_broad=self.allow_broad)
+    def open(self, taken: int) -> Shadow:
+        """Open a shadow of it that watches; others have taken so many watches of the share."""
+        make = partial(Shadow, self.worktree, store=self.store, watch=True, allow_broad=self.allow_broad)
+        if self.watch_share is None:
+            return make()
+        limits = replace(DEFAULT_LIMITS, watch_share=self.watch_share, watches_taken=taken)
+        return make(limits=limits)
 
     def find_place(self) -> tuple[str, str]:
         """Name the worktree and the store that are meant."""
@@ -109,6 +119,10 @@ class Served:
         """The conversations that it is served for, as long as they last."""
         self.is_kept = False
         """It is served for nobody in particular, until it is not used for long."""
+        self.idle_s: float | None = None
+        """How long that is, if it is not as usual."""
+        self.has_share = False
+        """It takes its watches from a share that several have together."""
         self.is_warm = False
         self.is_dropped = False
         self.seen: list[int] | None = None
@@ -365,7 +379,8 @@ class Worktrees:
             return
         self._next_round_s = now + self._timing.round_s
         for served in self.all():
-            is_unused = now - served.idle_since_s >= self._timing.unused_s
+            unused_s = self._timing.unused_s if served.idle_s is None else served.idle_s
+            is_unused = now - served.idle_since_s >= unused_s
             if served.is_warm and not await in_thread(served.is_there):
                 await self.drop(served, "it is no longer there")
             elif is_unused and not served.holders and served.auto is None:
@@ -401,14 +416,22 @@ class Worktrees:
         place = await in_thread(wish.find_place)
         is_usual = wish.store is None or place == await in_thread(Wish(wish.worktree, None).find_place)
         if place not in self._served:
-            self._served[place] = Served(wish.open(), is_usual=is_usual)
+            self._served[place] = Served(wish.open(self._count_shared()), is_usual=is_usual)
+            self._served[place].has_share = wish.watch_share is not None
         served = self._served[place]
+        # Who wants it for longer gets that, whoever came first.
+        served.idle_s = wish.idle_s if not served.is_kept or served.idle_s is not None else None
         served.require_session(wish)
         if holder is None:
             served.is_kept = True
         else:
             served.holders.add(holder)
         return served
+
+    def _count_shared(self) -> int:
+        """Count the watches that worktrees have of the share that they take together."""
+        reports = [served.shadow.watching for served in self.all() if served.has_share]
+        return sum(report.directories for report in reports if report is not None)
 
     async def _remove(self, served: Served) -> bool:
         place = served.worktree, served.store

@@ -66,6 +66,7 @@ class Recorder:
         self._cancellation = cancellation
         self._first_scan = first_scan
         self._progress = progress
+        self.settings = site.settings
         self.writer = SessionWriter(opened.journal, session, site.settings, time_ms)
         self._session = self.writer.session
         self._journal = opened.journal
@@ -144,6 +145,15 @@ class Recorder:
                 self.writer.add_ending(ending, record, taken.scan.skipped(), git_head, is_inferred=False)
                 message = self._session.read_message(row)
         return self._with_warnings(message, taken)
+
+    def close(self) -> None:
+        """End the open message as when nobody says that it is over: with its last step, or now."""
+        with self._take() as taken:
+            ending = self.writer.prepare_ending(partial(self._changes_since, taken), is_inferred=True)
+            assert ending is not None
+            git_head = find_head(self._site.worktree)
+            with taken.record(self.writer.time_s) as record:
+                self.writer.add_ending(ending, record, taken.scan.skipped(), git_head, is_inferred=True)
 
     def snapshot(self, said: Said, *, is_inferred: bool = False) -> Message:
         """Record a message that is over, from the state last known to the session."""

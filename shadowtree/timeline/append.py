@@ -42,6 +42,8 @@ ChangesSince = Callable[[TreeRecord, TreeRecord | None], list[Change]]
 """Lists what changed from a record to another one, or to the present state."""
 
 
+OUTSIDE = "outside"
+"""In the meta of a step: the files outside of the worktree that its tool wrote."""
 NO_ID = ""
 """Stands for the id of a message to which the caller gave none."""
 
@@ -187,7 +189,7 @@ class SessionWriter:
         until = None if last_step is None else self.journal.tree(last_step.after)
         own = changes_since(self.journal.tree(begin.before), until)
         own = own if paths is None else _attribute(own, paths)
-        unprotected = self.list_unprotected(own, paths)
+        unprotected = [*self.list_unprotected(own, paths), *_list_outside(events.steps.values())]
         own = self.without_acts(own, begin.number, BEYOND if last_step is None else last_step.number)
         steps = [self.prepare_step_ending(row, step, changes_since) for step in events.open_steps(row.number)]
         return Ending(row, begin, own, steps, last_step, unprotected)
@@ -357,6 +359,20 @@ class SessionWriter:
         with self.journal.transaction():
             self.journal.unpin(row.number)
             return self.session.read_message(row)
+
+
+def _list_outside(steps: Iterable[Event]) -> list[str]:
+    """List the files outside of the worktree that tools wrote; hooks of agents note them with their steps."""
+    found: set[str] = set()
+    for step in steps:
+        if step.meta is not None and OUTSIDE in step.meta:
+            import json
+
+            outside = json.loads(step.meta).get(OUTSIDE)
+            # Whatever else a caller calls so is the caller's own.
+            names = outside if isinstance(outside, list) else []
+            found.update(name for name in names if isinstance(name, str) and name.startswith("/"))
+    return sorted(found)
 
 
 def _is_explained(change: Change, acts: list[Change]) -> bool:

@@ -71,10 +71,6 @@ def identify(path: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-_SHARE = 3, 4
-"""How much of what the system allows a user is taken: editors watch too."""
-
-
 class InotifyWatcher:
     """Watches every directory that it is told to arm, and nothing else."""
 
@@ -88,7 +84,7 @@ class InotifyWatcher:
         self._holders = self._mounts.find_holders()
         """Directories with a file mounted in them: its changes are reported where it really is."""
         self._queue = Inotify()
-        self._limit = _read_limit(limits.watch_limit_file)
+        self._limit = _read_limit(limits)
         self._most_paths = limits.most_dirty_paths
         self._lock = RLock()
         """Taken again by a finalizer that closes the shadow, if it is run while somebody holds it."""
@@ -256,11 +252,10 @@ class InotifyWatcher:
             self._trees.add(path)
 
 
-def _read_limit(path: str) -> int:
+def _read_limit(limits: Limits) -> int:
     """Read how many directories a user may watch, and take our share of it."""
     try:
-        with open(path, "rb") as file:
-            part, whole = _SHARE
-            return int(file.read()) * part // whole
+        with open(limits.watch_limit_file, "rb") as file:
+            return max(0, int(int(file.read()) * limits.watch_share) - limits.watches_taken)
     except (OSError, ValueError):
         return 1 << 30

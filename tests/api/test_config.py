@@ -50,9 +50,11 @@ def test_the_nearest_source_decides(worktree: Path, user_file: Path, monkeypatch
 
 
 def _value_of(key: str, names: str) -> str:
-    """Give a value that a setting may have: most are numbers, some are names, one is a choice."""
+    """Give a value that a setting may have: most are numbers, some are names, switches, or a choice."""
     if key == "watcher":
         return "watchfiles"
+    if isinstance(getattr(Settings(), key), bool):
+        return "false"
     return names if isinstance(getattr(Settings(), key), tuple) else "7"
 
 

@@ -465,6 +465,17 @@ def test_what_is_not_used_is_dropped_and_a_daemon_without_work_ends(worktree: Pa
     assert "it was not used for long" in Path(Endpoint(os.environ).log).read_text()
 
 
+def test_a_worktree_may_be_dropped_sooner_than_others(worktree: Path) -> None:
+    """Hooks ask for that."""
+    wish = {"worktree": str(worktree), "store": None, "idle_s": 0.2, "watch_share": 0.25}
+    with daemon(timing="tick_s=0.05, round_s=0.05, linger_s=0.05") as process:
+        with greet() as client:
+            client.ask("serve", wish, True)
+
+        assert process.wait(PATIENCE_S) == 0
+    assert "it was not used for long" in Path(Endpoint(os.environ).log).read_text()
+
+
 def test_what_somebody_holds_is_kept_until_he_goes(worktree: Path) -> None:
     with daemon(timing="unused_s=0.0, tick_s=0.05, round_s=0.05, linger_s=0.05") as process:
         holder = serve(worktree, is_kept=False)

@@ -23,7 +23,7 @@ def tell(worktree: Path, story: Story) -> None:
 
     async def run() -> None:
         wish = Wish(str(worktree), None)
-        served = Served(wish.open(), is_usual=True)
+        served = Served(wish.open(0), is_usual=True)
         served.warm_up(None)
         try:
             await asyncio.wait_for(story(served), 60)

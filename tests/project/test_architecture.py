@@ -33,7 +33,7 @@ ROWS = (
     ("shadow",),
     ("aio", "all_stores"),
     ("",),
-    ("daemon",),
+    ("agents", "daemon"),
     ("cli",),
     ("__main__",),
 )
@@ -54,7 +54,7 @@ MAY_READ_ENVIRONMENT = {"shadow"}
 MAY_IMPORT_BY_NAME = {"", "daemon.wire", "cli.app"}
 """Modules that import others by a text, which this test cannot follow."""
 
-FRONT_ENDS = ("cli", "daemon", "__main__")
+FRONT_ENDS = ("agents", "cli", "daemon", "__main__")
 FRONT_ENDS_MAY_IMPORT = {
     "",
     "access",

@@ -123,6 +123,28 @@ def test_a_hot_command_with_the_daemon_imports_next_to_nothing(worktree: Path, s
             assert not imported & (TOO_SLOW | NOT_WITH_THE_DAEMON)
 
 
+def test_a_hook_imports_nothing_slow(worktree: Path) -> None:
+    """Agents run it at every turn and every tool call."""
+    hook = ["-m", "shadowtree", "hook", "claude-code"]
+    payloads = [
+        _payload(name, worktree) for name in ("UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop")
+    ]
+    for payload in payloads:
+        assert not _imports_of(hook, worktree, payload, CI="1") & TOO_SLOW
+    with daemon():
+        serve_kept(worktree)
+        for payload in payloads:
+            imported = _imports_of(hook, worktree, payload, CI="1")
+
+            assert "shadowtree.daemon.client" in imported
+            assert not imported & (TOO_SLOW | NOT_WITH_THE_DAEMON)
+
+
+def _payload(name: str, worktree: Path) -> str:
+    path = Path(__file__).parents[1] / "agents" / "payloads" / "claude-code" / f"{name}.json"
+    return path.read_text("utf-8").replace("/home/u/project", str(worktree))
+
+
 @pytest.mark.parametrize("words", [["log"], ["undo"], ["redo", "--json"]], ids=" ".join)
 def test_an_act_loads_neither_dulwich_nor_asyncio(worktree: Path, words: list[str]) -> None:
     _imports_of(["-m", "shadowtree", "begin", "msg_1"], worktree)
@@ -139,16 +161,17 @@ def test_help_does_not_load_dulwich(worktree: Path, words: list[str]) -> None:
     assert not imported & {"dulwich", "watchfiles", "asyncio"}
 
 
-def _imports_of(arguments: list[str], worktree: Path) -> set[str]:
+def _imports_of(arguments: list[str], worktree: Path, given: str = "", **variables: str) -> set[str]:
     """Run Python in `worktree` and name the modules that it imported beyond those of a bare start."""
-    return _loaded(arguments, worktree) - _loaded(["-c", "pass"], worktree)
+    return _loaded(arguments, worktree, given, **variables) - _loaded(["-c", "pass"], worktree)
 
 
-def _loaded(arguments: list[str], worktree: Path) -> set[str]:
+def _loaded(arguments: list[str], worktree: Path, given: str = "", **variables: str) -> set[str]:
     done = subprocess.run(
         [sys.executable, "-X", "importtime", *arguments],
         cwd=worktree,
-        env=surroundings(),
+        env=surroundings(**variables),
+        input=given,
         capture_output=True,
         text=True,
         check=True,

@@ -277,6 +277,17 @@ def test_no_more_is_armed_than_the_limit_allows(worktree: Path, tmp_path: Path) 
     eye.watcher.close()
 
 
+def test_those_who_share_a_part_of_the_limit_take_what_others_left(worktree: Path, tmp_path: Path) -> None:
+    make_tree(worktree, {"a": {}, "b": {}})
+    (tmp_path / "limit").write_text("8\n")
+    limits = Limits(watch_limit_file=str(tmp_path / "limit"), watch_share=0.25, watches_taken=1)
+    eye = Eye(worktree, limits)
+
+    assert eye.arm("")
+    assert not eye.arm("a")
+    eye.watcher.close()
+
+
 @pytest.mark.parametrize("content", ["", "many\n", None])
 def test_a_limit_that_is_not_told_is_none(content: str | None, eye: Eye, tmp_path: Path) -> None:
     if content is not None:

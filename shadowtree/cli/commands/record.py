@@ -13,6 +13,7 @@ from shadowtree.cli import record
 from shadowtree.cli import run as running
 from shadowtree.cli.app import DIRECTORY, PATH, command, complete_message
 from shadowtree.cli.find_shadow import Shared, open_shadow
+from shadowtree.cli.hooks import hook as hooks
 from shadowtree.cli.output import ProgressBar, emit
 from shadowtree.cli.views.status import render_wrap
 
@@ -64,6 +65,25 @@ end = command(params=[Argument(["id"], required=False, shell_complete=complete_m
 snapshot = command(params=[Argument(["id"], required=False), *_DESCRIPTION])(record.snapshot)
 step = command(params=[Argument(["name"]), _END, _STEP_META])(record.step)
 track = command()(record.track)
+
+
+@command()
+@click.argument("agent")
+@click.argument("event", required=False)
+def hook(shared: Shared, agent: str, event: str | None) -> int:
+    """Record what a hook of AGENT reports on standard input
+
+    Agents call this themselves, at every turn and every tool call. It always exits 0, and prints nothing or
+    one JSON object for the agent. EVENT is for agents whose payloads do not name it.
+
+    \b
+    Examples:
+      shadowtree hook claude-code < payload.json
+    """
+    # `main` leads there without click: a mistake in an agent's settings must not stop the agent.
+    return hooks.run([agent, *([event] if event else [])])
+
+
 run = command(
     params=[
         Argument(["command"], nargs=-1, required=True, type=click.UNPROCESSED),

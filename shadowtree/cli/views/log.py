@@ -148,6 +148,8 @@ def render_message(
     if message.state != "open":
         yield _describe_files(message) + " changed" if diffs else "Nothing changed"
     yield from _list_files(diffs)
+    if (why := _why_not_protected(message)) is not None:
+        yield paint("yellow", f"Not protected: {escape(why)}")
     yield from list_skipped(message.skipped, "not protected")
     yield from list_unprotected(message.unprotected)
     yield from list_steps(message.steps)
@@ -200,8 +202,15 @@ def _describe_states(message: Message) -> str:
         _describe_state(message),
         "partly reverted" if message.is_partly_reverted else "",
         "pinned" if message.is_pinned else "",
+        "not protected" if _why_not_protected(message) else "",
     ]
     return " ".join(filter(None, marks))
+
+
+def _why_not_protected(message: Message) -> str | None:
+    """Say why nobody knows what a message changed; hooks of agents note it."""
+    why = (message.meta or {}).get("not_protected")
+    return why if isinstance(why, str) else None
 
 
 def _describe_files(message: Message) -> str:

@@ -117,6 +117,8 @@ def advise_protecting(paths: Sequence[str]) -> str:
     """Name the command that protects files from now on."""
     from shlex import quote
 
+    if all(path.startswith("/") for path in paths):
+        return "files outside this directory cannot be protected here"
     if len(paths) == 1:
         return f"to protect it: shadowtree protect {quote(paths[0]) if paths[0].isprintable() else 'PATH'}"
     return "to protect one of them: shadowtree protect PATH"

@@ -1,0 +1,296 @@
+"""One row an agent: names of its events and keys, how long its hooks may take, how it takes an answer.
+
+Everything that differs between agents stands here; the rest of the package does not know their names. What is
+marked as observed was seen with the real program; the versions are those of docs/agents.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shadowtree.base.frozen import field, frozen, replace
+
+Keys = tuple[str, ...]
+"""Where something is in a payload: the first of these that is there. `a.b` is `b` in the object `a`."""
+
+SESSION_START = "session start"
+TURN_BEGIN = "turn begin"
+STEP_BEGIN = "step begin"
+STEP_END = "step end"
+TURN_END = "turn end"
+SESSION_END = "session end"
+INTERRUPT = "interrupt"
+NOTHING = "nothing"
+
+HOOK_OUTPUT = "hook output"
+"""`{"hookSpecificOutput": {"hookEventName": ..., "additionalContext": TEXT}}`."""
+PLAIN_CONTEXT = "plain context"
+"""`{"additionalContext": TEXT}`."""
+MODIFICATION = "modification"
+"""`{"contextModification": TEXT}`."""
+
+WRITING_TOOLS = frozenset(
+    {
+        "apply_patch",
+        "create",
+        "edit",
+        "editor",
+        "multiedit",
+        "notebookedit",
+        "patch",
+        "replace",
+        "str_replace",
+        "write",
+        "write_file",
+    }
+)
+"""Tools whose input names the files that they write, of all agents, in lower case."""
+
+_PLENTY_S = 30.0
+_TOOL_S = 10.0
+_LAST_S = 5.0
+
+_CLAUDE_EVENTS = {
+    "SessionStart": SESSION_START,
+    "UserPromptSubmit": TURN_BEGIN,
+    "PreToolUse": STEP_BEGIN,
+    "PostToolUse": STEP_END,
+    "Stop": TURN_END,
+    "SessionEnd": SESSION_END,
+}
+"""The names that most agents took over."""
+_PLUGIN_EVENTS = {
+    "session.created": SESSION_START,
+    "chat.message": TURN_BEGIN,
+    "tool.execute.before": STEP_BEGIN,
+    "tool.execute.after": STEP_END,
+    "session.idle": TURN_END,
+    "dispose": SESSION_END,
+}
+
+
+@frozen
+class Agent:
+    """What is to be known of an agent."""
+
+    name: str
+    """As in `shadowtree hook NAME`."""
+    title: str
+    events: Mapping[str, str]
+    """What each event means; all of them are subscribed to, and no other."""
+    event: Keys = ("hook_event_name",)
+    """The name of the event; if it is not there, the command has it as its second argument."""
+    session: Keys = ("session_id",)
+    turn: Keys = ("prompt_id",)
+    """The id of the turn; empty: the agent has none."""
+    prompt: Keys = ("prompt",)
+    """Text, or a list of parts that have text."""
+    command: Keys = ()
+    """The slash command that the prompt is of."""
+    sub_agent: Keys = ("agent_id",)
+    """Something that is there in events of a sub-agent only."""
+    tool: Keys = ("tool_name",)
+    tool_input: Keys = ("tool_input",)
+    call: Keys = ("tool_use_id",)
+    """The id of a tool call; empty: the agent has none."""
+    time: Keys = ("timestamp",)
+    directory: Keys = ("cwd",)
+    """The project's directory, or a list that begins with it."""
+    project_variable: str | None = None
+    """The variable that names it, which counts first: the agent's directory moves, the project does not."""
+    session_variable: str | None = None
+    """The variable that names the session in commands that the agent runs."""
+    reading_tools: frozenset[str] = frozenset()
+    """Tools that change no file: they are no steps."""
+    limits_s: Mapping[str, float] = field(default_factory=dict)
+    """How long a hook may take, where it is not as usual."""
+    limit_unit_s: float = 1.0
+    """The unit in which the agent's own settings name that."""
+    context: str | None = HOOK_OUTPUT
+    """The form in which a begin gives the model something to read; None: there is none."""
+    shows_message: bool = True
+    """`systemMessage` is shown to the user."""
+    last_line_is_command: bool = False
+    """A command of ours comes with its text expanded, and as it was typed in the last line."""
+
+    def limit_s(self, kind: str) -> float:
+        """Say how long a hook for an event of this kind may take, at most."""
+        usual = _TOOL_S if kind in (STEP_BEGIN, STEP_END) else _LAST_S if kind == SESSION_END else _PLENTY_S
+        return self.limits_s.get(kind, usual)
+
+
+_OPENCODE = Agent(
+    name="opencode",
+    title="OpenCode",
+    events=_PLUGIN_EVENTS,
+    event=("hook",),
+    session=("payload.input.sessionID", "payload.properties.sessionID"),
+    turn=("payload.output.message.id",),
+    prompt=("payload.output.parts",),
+    command=("command",),
+    sub_agent=("parent",),
+    tool=("payload.input.tool",),
+    tool_input=("payload.input.args", "payload.output.args"),
+    call=("payload.input.callID",),
+    time=(),
+    directory=("directory",),
+    reading_tools=frozenset({"glob", "grep", "list", "read", "todoread", "todowrite", "webfetch"}),
+    context=PLAIN_CONTEXT,
+)
+"""Its plugin sends `{hook, directory, payload}`: the name of the hook or the event, and what came with it.
+
+It adds `parent`, the id of the session whose sub-agent a session is, and `command`, the name of the slash
+command that a message is of. For `dispose`, the payload is `{"input": {"sessionID": ID}}` for each session.
+"""
+
+AGENTS = {
+    agent.name: agent
+    for agent in (
+        Agent(
+            name="claude-code",
+            title="Claude Code",
+            events={**_CLAUDE_EVENTS, "PostToolUseFailure": STEP_END, "StopFailure": TURN_END},
+            project_variable="CLAUDE_PROJECT_DIR",
+            session_variable="CLAUDE_CODE_SESSION_ID",
+            reading_tools=frozenset(
+                {
+                    "AskUserQuestion",
+                    "BashOutput",
+                    "Glob",
+                    "Grep",
+                    "LS",
+                    "NotebookRead",
+                    "Read",
+                    "TaskOutput",
+                    "TodoWrite",
+                    "ToolSearch",
+                    "WebFetch",
+                    "WebSearch",
+                }
+            ),
+        ),
+        Agent(
+            name="codex",
+            title="Codex CLI",
+            events={**_CLAUDE_EVENTS, "Interrupt": INTERRUPT},
+            turn=("turn_id",),
+            reading_tools=frozenset({"update_plan", "view_image", "web_search"}),
+            limits_s={SESSION_END: 3.0, INTERRUPT: 3.0},
+        ),
+        Agent(
+            name="gemini",
+            title="Gemini CLI",
+            events={
+                "SessionStart": SESSION_START,
+                "BeforeAgent": TURN_BEGIN,
+                "BeforeTool": STEP_BEGIN,
+                "AfterTool": STEP_END,
+                "AfterAgent": TURN_END,
+                "SessionEnd": SESSION_END,
+            },
+            turn=(),
+            call=(),
+            project_variable="GEMINI_PROJECT_DIR",
+            session_variable="GEMINI_SESSION_ID",
+            reading_tools=frozenset(
+                {
+                    "glob",
+                    "google_web_search",
+                    "grep_search",
+                    "list_directory",
+                    "read_file",
+                    "read_many_files",
+                    "search_file_content",
+                    "web_fetch",
+                    "write_todos",
+                }
+            ),
+            limit_unit_s=0.001,
+            last_line_is_command=True,
+        ),
+        _OPENCODE,
+        Agent(
+            name="copilot",
+            title="Copilot CLI",
+            events={
+                **_CLAUDE_EVENTS,
+                "sessionStart": SESSION_START,
+                "userPromptSubmitted": TURN_BEGIN,
+                "preToolUse": STEP_BEGIN,
+                "postToolUse": STEP_END,
+                "agentStop": TURN_END,
+                "sessionEnd": SESSION_END,
+            },
+            session=("session_id", "sessionId"),
+            turn=(),
+            tool=("tool_name", "toolName"),
+            tool_input=("tool_input", "toolArgs"),
+            call=(),
+            project_variable="COPILOT_PROJECT_DIR",
+            reading_tools=frozenset({"View", "Glob", "Grep", "glob", "grep", "view", "report_intent"}),
+            context=PLAIN_CONTEXT,
+            shows_message=False,
+        ),
+        Agent(
+            name="qwen",
+            title="Qwen Code",
+            events=_CLAUDE_EVENTS,
+            project_variable="QWEN_PROJECT_DIR",
+            session_variable="QWEN_CODE_SESSION_ID",
+            reading_tools=frozenset(
+                {
+                    "glob",
+                    "grep_search",
+                    "list_directory",
+                    "read_file",
+                    "read_many_files",
+                    "todo_write",
+                    "web_fetch",
+                    "web_search",
+                }
+            ),
+            limit_unit_s=0.001,
+        ),
+        Agent(
+            name="cline",
+            title="Cline CLI",
+            events={
+                "agent_start": TURN_BEGIN,
+                "tool_call": STEP_BEGIN,
+                "tool_result": STEP_END,
+                "agent_end": TURN_END,
+            },
+            event=("hookName",),
+            session=("sessionContext.rootSessionId",),
+            turn=(),
+            sub_agent=("parent_agent_id",),
+            tool=("tool_call.name", "tool_result.name"),
+            tool_input=("tool_call.input", "tool_result.input"),
+            call=("tool_call.id", "tool_result.id"),
+            directory=("workspaceRoots", "workspaceInfo.rootPath"),
+            reading_tools=frozenset({"read_files", "search_codebase", "fetch_web_content", "ask_question"}),
+            context=MODIFICATION,
+            shows_message=False,
+        ),
+        Agent(
+            name="cursor",
+            title="Cursor",
+            events={
+                "sessionStart": SESSION_START,
+                "beforeSubmitPrompt": TURN_BEGIN,
+                "preToolUse": STEP_BEGIN,
+                "postToolUse": STEP_END,
+                "stop": TURN_END,
+                "sessionEnd": SESSION_END,
+            },
+            session=("conversation_id",),
+            turn=("generation_id",),
+            directory=("workspace_roots", "cwd"),
+            project_variable="CURSOR_PROJECT_DIR",
+            reading_tools=frozenset({"Read", "Grep", "Glob", "List"}),
+            context=None,
+            shows_message=False,
+        ),
+    )
+}
+AGENTS["kilo"] = replace(_OPENCODE, name="kilo", title="Kilo CLI")

@@ -1,0 +1,282 @@
+"""`shadowtree hook AGENT`: agents call it at every turn and tool call, with a payload on standard input.
+
+Whatever happens, the agent is not disturbed: it exits 0, prints nothing or exactly one JSON object, and is
+over before the agent's limit. What it could not record stands in the log. A store survives being killed at
+any moment, so at the deadline, and on SIGTERM, the process just ends.
+
+Nothing heavy is imported here: with the daemon most of the time is Python's own start.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from shadowtree.agents.normalise import Reported, normalise
+from shadowtree.agents.table import (
+    AGENTS,
+    SESSION_END,
+    SESSION_START,
+    STEP_BEGIN,
+    STEP_END,
+    TURN_BEGIN,
+    TURN_END,
+)
+from shadowtree.base.errors import BroadWorktree, ShadowError
+from shadowtree.base.frozen import replace
+from shadowtree.cli.hooks.log import note_call, write_line
+from shadowtree.cli.hooks.payload import BadPayload, read_payload
+from shadowtree.daemon.endpoint import Endpoint
+from shadowtree.results import turns
+from shadowtree.results.turns import TurnEvent, TurnRecord
+from shadowtree.system.user_dirs import Places
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable, Sequence
+    from typing import Any
+else:
+    # Part of Python itself; `signal` takes milliseconds to dress it up.
+    import _signal as signal
+
+_SHARE = 0.8
+"""How much of the agent's limit is used."""
+FIRST_SNAPSHOT_S = 5.0
+"""How long a user waits for the first snapshot of a directory, at most; then the daemon takes it."""
+_KINDS = {
+    TURN_BEGIN: turns.BEGIN,
+    STEP_BEGIN: turns.STEP,
+    STEP_END: turns.STEP_END,
+    TURN_END: turns.END,
+    SESSION_END: turns.CLOSE,
+}
+
+
+def run(words: Sequence[str]) -> int:
+    """Do what a hook does, for the words after `hook`; always 0."""
+    begun_s = time.monotonic()
+    try:
+        hook = Hook(words, begun_s)
+        try:
+            hook.run()
+        except BaseException as error:  # noqa: BLE001  # nothing of ours may reach the agent
+            hook.log(_describe(error))
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except BaseException:  # noqa: BLE001  # there is not even a log
+        pass
+    return 0
+
+
+class Hook:
+    """One call of the command."""
+
+    def __init__(self, words: Sequence[str], begun_s: float) -> None:
+        self._name = words[0] if words else ""
+        self._event = words[1] if len(words) > 1 else ""
+        self._begun_s = begun_s
+        self._places = Places(os.environ)
+        self._reported: Reported | None = None
+        self._on_deadline: Callable[[], None] | None = None
+        """What is left to do when there is no time for more."""
+
+    def log(self, what: str) -> None:
+        """Note what went wrong."""
+        event = self._reported.event if self._reported is not None else self._event
+        write_line(self._places.stores, self._name or "-", event, what)
+
+    def run(self) -> None:
+        """Read the payload, record what it means, and answer."""
+        if self._name not in AGENTS:
+            self.log(f"no agent is called {self._name!r}")
+            return
+        signal.signal(signal.SIGTERM, self._leave)
+        signal.signal(signal.SIGINT, self._leave)
+        signal.signal(signal.SIGALRM, self._give_up)
+        self._allow(min(AGENTS[self._name].limit_s(kind) for kind in _KINDS))
+        try:
+            payload = read_payload(0)
+        except BadPayload as error:
+            self.log(str(error))
+            return
+        now_ms = time.time_ns() // 1_000_000
+        reported = normalise(self._name, payload, os.environ, event=self._event, now_ms=now_ms)
+        assert reported is not None
+        self._reported = reported
+        note_call(self._places.stores, reported.agent.name)
+        if reported.kind not in (*_KINDS, SESSION_START):
+            return
+        self._allow(reported.agent.limit_s(reported.kind))
+        self._record(reported)
+
+    def _allow(self, limit_s: float) -> None:
+        """Set the deadline."""
+        left_s = limit_s * _SHARE - (time.monotonic() - self._begun_s)
+        signal.setitimer(signal.ITIMER_REAL, max(left_s, 0.01))
+
+    def _leave(self, number: int, frame: object) -> None:
+        del number, frame
+        self.log("the agent ended it before it was done")
+        os._exit(0)
+
+    def _give_up(self, number: int, frame: object) -> None:
+        del number, frame
+        waited_s = time.monotonic() - self._begun_s
+        self.log(f"gave up after {waited_s:.1f} s")
+        try:
+            if self._on_deadline is not None:
+                self._on_deadline()
+        finally:
+            os._exit(0)
+
+    # Recording
+
+    def _record(self, reported: Reported) -> None:
+        project = os.path.realpath(reported.directory or os.getcwd())
+        served = self._find_served(project, reported.session)
+        if served is not None:
+            with served:
+                if reported.kind != SESSION_START:
+                    self._answer(served.record_turn(make_event(reported, served.directory)), served.directory)
+            return
+        from shadowtree import find_worktree
+
+        worktree = find_worktree(project)
+        if reported.kind == SESSION_START:
+            if worktree is not None:
+                self._start_daemon(reported, worktree, hook_daemon=None)
+        elif worktree is not None:
+            self._record_in(reported, worktree, is_wrapped=True)
+        elif reported.kind == TURN_BEGIN:
+            self._wrap(reported, project)
+
+    def _find_served(self, project: str, session: str) -> Any:  # Any: a RemoteShadow, loaded if there is one
+        if not Endpoint.is_used(os.environ):
+            return None
+        from shadowtree.daemon.client import find_remote
+
+        return find_remote(os.environ, project, store=None, session=session)
+
+    def _wrap(self, reported: Reported, project: str) -> None:
+        """Begin the first turn of a directory: that of the repository, if it is not too broad."""
+        from shadowtree.agents.places import list_candidates
+
+        *others, last = list_candidates(project)
+        for candidate in others:
+            try:
+                self._record_in(reported, candidate, is_wrapped=False)
+            except BroadWorktree as error:
+                self.log(str(error))
+            else:
+                return
+        self._record_in(reported, last, is_wrapped=False)
+
+    def _record_in(self, reported: Reported, worktree: str, *, is_wrapped: bool) -> None:
+        from shadowtree import Shadow
+
+        wait_s = reported.agent.limit_s(reported.kind) * _SHARE / 2
+        event = make_event(reported, worktree)
+        with Shadow(worktree, session=reported.session, settings={"lock_timeout": wait_s}) as shadow:
+            settings = shadow.settings
+            if not is_wrapped:
+                self._prepare_to_hand_over(reported, event, worktree, hook_daemon=settings.hook_daemon)
+            record = shadow.record_turn(event)
+        self._on_deadline = None
+        self._answer(record, worktree)
+        if reported.kind == TURN_BEGIN:
+            self._start_daemon(reported, worktree, hook_daemon=settings.hook_daemon)
+
+    def _prepare_to_hand_over(
+        self, reported: Reported, event: TurnEvent, worktree: str, *, hook_daemon: bool
+    ) -> None:
+        """Let the daemon take the first snapshot if that takes too long here."""
+        if not may_start_daemon(hook_daemon=hook_daemon):
+            return
+
+        def hand_over() -> None:
+            missed = replace(event, kind=turns.MISSED)
+            self._start_daemon(reported, worktree, hook_daemon=True, missed=missed)
+            doing = f"shadowtree is taking the first snapshot of {worktree}"
+            self._print(f"{doing}; this turn cannot be undone, later ones can")
+
+        self._on_deadline = hand_over
+        self._allow(min(reported.agent.limit_s(reported.kind), FIRST_SNAPSHOT_S / _SHARE))
+
+    def _start_daemon(
+        self,
+        reported: Reported,
+        worktree: str,
+        *,
+        hook_daemon: bool | None,
+        missed: TurnEvent | None = None,
+    ) -> None:
+        """Have the worktree served from now on, and wait for nothing."""
+        if hook_daemon is None:
+            from shadowtree.config.settings import read_config
+
+            hook_daemon = read_config(os.environ, worktree).read().hook_daemon
+        if may_start_daemon(hook_daemon=hook_daemon):
+            from shadowtree.cli.hooks.background import serve_in_background
+
+            serve_in_background(os.environ, reported.agent.name, worktree, reported.session, missed)
+
+    # Answering
+
+    def _answer(self, record: TurnRecord, worktree: str) -> None:
+        """Tell the model what was undone, and the user that the directory is protected from now on."""
+        message, context = "", ""
+        if record.is_first:
+            message = f"shadowtree protects {worktree} from now on: 'shadowtree undo' undoes a turn"
+        if record.undone or record.paths:
+            from shadowtree.agents.answer import describe_undo
+
+            context = describe_undo(record.undone, record.paths)
+        if message or context:
+            self._print(message, context)
+
+    def _print(self, message: str, context: str = "") -> None:
+        import json
+
+        from shadowtree.agents.answer import write_answer
+
+        reported = self._reported
+        assert reported is not None
+        answer = write_answer(reported.agent, reported.event, context=context, message=message)
+        if answer is not None:
+            os.write(1, json.dumps(answer).encode("ascii"))
+
+
+def make_event(reported: Reported, worktree: str) -> TurnEvent:
+    """Turn what a hook reports into what is recorded, in one worktree."""
+    meta: dict[str, Any] = {"agent": reported.agent.name}  # Any: JSON
+    if reported.tool:
+        meta["tool"] = reported.tool
+    if reported.paths:
+        from shadowtree.agents.places import divide_paths
+
+        inside, outside = divide_paths(reported.paths, reported.cwd, worktree)
+        meta |= {"paths": inside} if inside else {}
+        meta |= {"outside": outside} if outside else {}
+    return TurnEvent(
+        _KINDS[reported.kind],
+        reported.turn,
+        reported.text,
+        meta,
+        f"{reported.tool}-{reported.call}" if reported.call else reported.tool,
+        is_numbered=not reported.call,
+        is_dated=reported.is_dated,
+        is_report=reported.is_report,
+    )
+
+
+def may_start_daemon(*, hook_daemon: bool) -> bool:
+    """Tell whether a hook starts the daemon: if you let it, and never in CI."""
+    return hook_daemon and not os.environ.get("CI")
+
+
+def _describe(error: BaseException) -> str:
+    """Say in a line what went wrong."""
+    if isinstance(error, ShadowError):
+        return str(error)
+    return f"internal error: {type(error).__name__}: {error}"

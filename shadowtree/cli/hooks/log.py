@@ -1,0 +1,72 @@
+"""The log of hooks: what went wrong, for `doctor`; and when each agent last called.
+
+Beside the stores, in a directory that only its owner can enter:
+
+    hooks/            0700
+    ├── log, log.1    0600; a line for each hook that recorded nothing although it should have
+    └── last-AGENT    0600; empty, its time says when the agent's hook ran last
+
+Written by plain system calls rather than `logging`: it costs a hook nothing to load, lines of processes that
+run at once do not mix, and it can be written from a signal handler.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+
+_DIRECTORY = "hooks"
+_LOG = "log"
+_MOST_BYTES = 256 << 10
+_MOST_CHARACTERS = 2000
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def log_file(stores: str) -> str:
+    """Name the log, given the directory of stores."""
+    return os.path.join(stores, _DIRECTORY, _LOG)
+
+
+def call_file(stores: str, agent: str) -> str:
+    """Name the file whose time says when an agent's hook ran last."""
+    return os.path.join(stores, _DIRECTORY, f"last-{agent}")
+
+
+def write_line(stores: str | None, agent: str, event: str, what: str) -> None:
+    """Add a line to the log. One that cannot be written is no reason to fail."""
+    if stores is None:
+        return
+    words = " ".join(f"{agent} {event or '-'}: {what}".split())
+    line = "".join(c if c.isprintable() else "?" for c in words)[:_MOST_CHARACTERS]
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    path = log_file(stores)
+    with suppress(OSError):
+        fd = _open(path)
+        try:
+            if os.fstat(fd).st_size > _MOST_BYTES:
+                os.replace(path, f"{path}.1")
+            os.write(fd, f"{stamp} {line}\n".encode("ascii", "backslashreplace"))
+        finally:
+            os.close(fd)
+
+
+def note_call(stores: str | None, agent: str) -> None:
+    """Note that an agent's hook ran."""
+    if stores is None:
+        return
+    path = call_file(stores, agent)
+    with suppress(OSError):
+        try:
+            os.utime(path, follow_symlinks=False)
+        except FileNotFoundError:
+            os.close(_open(path))
+
+
+def _open(path: str) -> int:
+    try:
+        return os.open(path, _FLAGS, 0o600)
+    except FileNotFoundError:
+        for directory in (os.path.dirname(os.path.dirname(path)), os.path.dirname(path)):
+            os.makedirs(directory, 0o700, exist_ok=True)
+        return os.open(path, _FLAGS, 0o600)

@@ -1,0 +1,78 @@
+"""Read the payload of a hook: JSON on standard input, as long as it may be.
+
+`json` loads `re`, which takes a hook that the daemon answers a seventh of its time. What reads JSON there is
+part of Python itself, and is used directly where it is as we know it.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MOST_BYTES = 16 << 20
+"""A longer payload is read to its end, because the agent is still writing it, and not looked at."""
+_CHUNK_BYTES = 1 << 20
+_SPACE = " \t\n\r"
+
+
+class BadPayload(Exception):
+    """What came is no payload."""
+
+
+class _Usual:
+    """How `json.loads` reads by default."""
+
+    strict = True
+    object_hook = object_pairs_hook = None
+    parse_float = float
+    parse_int = int
+    parse_constant = float
+
+
+def read_payload(fd: int) -> dict[str, object]:
+    """Read a JSON object to its end, or raise BadPayload."""
+    chunks, size = [], 0
+    while chunk := os.read(fd, _CHUNK_BYTES):
+        size += len(chunk)
+        if size <= MOST_BYTES:
+            chunks.append(chunk)
+    if size > MOST_BYTES:
+        raise BadPayload(f"the payload has {size:,} bytes, more than {MOST_BYTES:,}")
+    try:
+        payload = parse_json(b"".join(chunks).decode("utf-8", "replace"))
+    except (ValueError, RecursionError) as error:
+        raise BadPayload(f"the payload is no JSON: {error}") from error
+    if not isinstance(payload, dict):
+        raise BadPayload("the payload is no JSON object")
+    return payload
+
+
+def parse_json(text: str) -> object:
+    """Read JSON as `json.loads` does, or raise ValueError."""
+    scan = _make_scanner()
+    if scan is None:
+        import json
+
+        found: object = json.loads(text)
+        return found
+    begin = len(text) - len(text.lstrip(_SPACE))
+    try:
+        found, end = scan(text, begin)
+    except StopIteration as error:
+        raise ValueError(f"nothing at character {error.value}") from error
+    if text[end:].strip(_SPACE):
+        raise ValueError(f"more than one value, at character {end}")
+    return found
+
+
+def _make_scanner() -> Callable[[str, int], tuple[object, int]] | None:
+    try:
+        from _json import make_scanner
+
+        made: Callable[[str, int], tuple[object, int]] = make_scanner(_Usual)  # type: ignore[arg-type]  # stubs
+    except (ImportError, AttributeError, TypeError):
+        return None
+    return made
