@@ -1,4 +1,4 @@
-"""Agents of real SDKs with a tool `bash`, as short as they can be: `real_agents SDK ADDRESS WORKTREE PROMPT...`.
+"""Agents of real SDKs with a tool `bash`, as short as can be: `real_agents SDK ADDRESS WORKTREE PROMPT...`.
 
 Each line that names the adapter is the one that docs/adapters.md shows. Prints the answers, and fails if the
 adapter kept a failure.
@@ -28,6 +28,11 @@ def bash(command: str) -> str:
     return subprocess.run(command, shell=True, capture_output=True, text=True, check=False).stdout or "ok"
 
 
+def answer(text: object) -> None:
+    """Print the answer of an agent."""
+    sys.stdout.write(f"{text}\n")
+
+
 async def claude_agent_sdk(address: str, recorder: TurnRecorder, prompts: list[str]) -> None:
     """Run Claude Code as the SDK brings it, in one session."""
     from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, ResultMessage
@@ -45,7 +50,7 @@ async def claude_agent_sdk(address: str, recorder: TurnRecorder, prompts: list[s
             await client.query(prompt)
             async for message in client.receive_response():
                 if isinstance(message, ResultMessage):
-                    print(message.result)
+                    answer(message.result)
 
 
 async def openai_agents(address: str, recorder: TurnRecorder, prompts: list[str]) -> None:
@@ -60,7 +65,7 @@ async def openai_agents(address: str, recorder: TurnRecorder, prompts: list[str]
     agent = Agent(name="agent", model=model, tools=[function_tool(bash)])
     hooks = make_hooks(recorder)
     for prompt in prompts:
-        print((await Runner.run(agent, prompt, hooks=hooks)).final_output)
+        answer((await Runner.run(agent, prompt, hooks=hooks)).final_output)
 
 
 def _chat_model(address: str) -> Foreign:
@@ -80,7 +85,7 @@ async def langchain(address: str, recorder: TurnRecorder, prompts: list[str]) ->
 
     agent = create_agent(_chat_model(address), [bash], middleware=[make_middleware(recorder)])
     for prompt in prompts:
-        print(agent.invoke(_ask(prompt))["messages"][-1].content)
+        answer(agent.invoke(_ask(prompt))["messages"][-1].content)
 
 
 async def langchain_async(address: str, recorder: TurnRecorder, prompts: list[str]) -> None:
@@ -95,7 +100,7 @@ async def langchain_async(address: str, recorder: TurnRecorder, prompts: list[st
     for prompt in prompts:
         done = await agent.ainvoke(_ask(prompt), {"configurable": {"thread_id": "t1"}})
         assert "shadowtree_turn" not in done
-        print(done["messages"][-1].content)
+        answer(done["messages"][-1].content)
 
 
 async def deepagents(address: str, recorder: TurnRecorder, prompts: list[str]) -> None:
@@ -105,7 +110,7 @@ async def deepagents(address: str, recorder: TurnRecorder, prompts: list[str]) -
 
     agent = create_deep_agent(_chat_model(address), [bash], middleware=[make_middleware(recorder)])
     for prompt in prompts:
-        print(agent.invoke(_ask(prompt))["messages"][-1].content)
+        answer(agent.invoke(_ask(prompt))["messages"][-1].content)
 
 
 async def deepagents_sub_agent(address: str, recorder: TurnRecorder, prompts: list[str]) -> None:
@@ -122,13 +127,13 @@ async def deepagents_sub_agent(address: str, recorder: TurnRecorder, prompts: li
         """Run a shell command, or a sub-agent."""
         if command != "SUB-AGENT":
             return bash(command)
-        answer: str = inner.invoke(_ask("run: echo 1 > by-sub-agent"))["messages"][-1].content
-        return answer
+        said: str = inner.invoke(_ask("run: echo 1 > by-sub-agent"))["messages"][-1].content
+        return said
 
     outer_bash.__name__ = "bash"
     agent = create_deep_agent(model, [outer_bash], middleware=[make_middleware(recorder)])
     for prompt in prompts:
-        print(agent.invoke(_ask(prompt))["messages"][-1].content)
+        answer(agent.invoke(_ask(prompt))["messages"][-1].content)
 
 
 async def pydantic_ai(address: str, recorder: TurnRecorder, prompts: list[str]) -> None:
@@ -141,7 +146,7 @@ async def pydantic_ai(address: str, recorder: TurnRecorder, prompts: list[str]) 
     model = OpenAIChatModel("scripted", provider=OpenAIProvider(base_url=f"{address}/v1", api_key="none"))
     agent = Agent(model, tools=[bash], capabilities=[make_capability(recorder)])
     for prompt in prompts:
-        print((await agent.run(prompt)).output)
+        answer((await agent.run(prompt)).output)
 
 
 async def google_adk(address: str, recorder: TurnRecorder, prompts: list[str]) -> None:
@@ -179,7 +184,7 @@ async def google_adk(address: str, recorder: TurnRecorder, prompts: list[str]) -
             for part in event.content.parts
             if part.text
         ]
-        print(texts[-1])
+        answer(texts[-1])
     await runner.close()
 
 
@@ -191,7 +196,7 @@ async def smolagents(address: str, recorder: TurnRecorder, prompts: list[str]) -
     model = OpenAIModel(model_id="scripted", api_base=f"{address}/v1", api_key="none")
     agent = add_callbacks(ToolCallingAgent([tool(bash)], model, verbosity_level=0), recorder)
     for prompt in prompts:
-        print(agent.run(prompt))
+        answer(agent.run(prompt))
 
 
 def main() -> None:

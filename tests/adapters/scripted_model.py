@@ -1,7 +1,7 @@
 """A model's server on loopback that does what the prompt says: each line `run: COMMAND` is a call of `bash`.
 
-It speaks OpenAI's Chat Completions and Anthropic's Messages, as far as the tests need them. It keeps no state:
-how many results of tools follow the last prompt says which line is next.
+It speaks OpenAI's Chat Completions and Anthropic's Messages, as far as the tests need them. It keeps no
+state: how many results of tools follow the last prompt says which line is next.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def next_command(history: list[tuple[str, str]]) -> str | None:
     return commands[0] if commands else None
 
 
-def _flatten(content: object) -> str:
+def _flatten(content: Any) -> str:  # Any: JSON
     parts = content if isinstance(content, list) else [{"text": content}]
     return "\n".join(part.get("text") or "" for part in parts)
 
@@ -74,7 +74,8 @@ def _answer_messages(body: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]
         history.append((message["role"], _flatten(message["content"])))
     command, number = next_command(history), next(_numbers)
     is_call = command is not None and any(tool["name"] == "Bash" for tool in body.get("tools", ()))
-    block, delta = {"type": "text", "text": ""}, {"type": "text_delta", "text": DONE}
+    block: dict[str, object] = {"type": "text", "text": ""}
+    delta = {"type": "text_delta", "text": DONE}
     if is_call:
         block = {"type": "tool_use", "id": f"toolu_{number:06}", "name": "Bash", "input": {}}
         words = {"command": command, "description": "scripted"}
