@@ -156,7 +156,7 @@ class AsyncShadow:
         def put(update: Update | BaseException) -> None:
             loop.call_soon_threadsafe(updates.put_nowait, update)
 
-        subscription = await _finish_in_thread(self._shadow.subscribe, put, after=after, on_error=put)
+        subscription = await finish_in_thread(self._shadow.subscribe, put, after=after, on_error=put)
         try:
             while True:
                 update = await updates.get()
@@ -164,7 +164,7 @@ class AsyncShadow:
                     raise update
                 yield update
         finally:
-            await _finish_in_thread(subscription.close)
+            await finish_in_thread(subscription.close)
 
     message = around(Shadow.message)
     step = around(Shadow.step)

@@ -21,9 +21,9 @@ something risky."""
 _ASK_FIRST = " undo and revert only plan: show the plan to the user, and call confirm after they agreed."
 
 
-def make_server(open_to_read: Opener, open_to_record: Opener, *, allows_undo: bool) -> Any:  # Any: MCPServer
+def make_server(open_shadow: Opener, *, allows_undo: bool) -> Any:  # Any: MCPServer
     """Make the server; without `allows_undo` it has no tool that changes a file."""
-    tools = Tools(open_to_read, open_to_record)
+    tools = Tools(open_shadow)
     server = MCPServer(
         "shadowtree",
         instructions=_INSTRUCTIONS + _ASK_FIRST * allows_undo,
@@ -46,9 +46,9 @@ def make_server(open_to_read: Opener, open_to_record: Opener, *, allows_undo: bo
     return server
 
 
-def run_server(open_to_read: Opener, open_to_record: Opener, *, allows_undo: bool) -> None:
+def run_server(open_shadow: Opener, *, allows_undo: bool) -> None:
     """Serve until standard input ends."""
-    make_server(open_to_read, open_to_record, allows_undo=allows_undo).run("stdio")
+    make_server(open_shadow, allows_undo=allows_undo).run("stdio")
 
 
 def _answering(function: Callable[..., Json]) -> Callable[..., Json]:

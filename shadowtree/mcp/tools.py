@@ -39,6 +39,7 @@ Act = Callable[[Shadow, "ActOptions"], Outcome]
 Json = dict[str, Any]  # Any: JSON
 
 _MOST_MESSAGES = 200
+_MOST_TEXT = 500
 _MOST_PATHS = 50
 """Of one message."""
 _MOST_CHARACTERS = 100_000
@@ -61,20 +62,19 @@ _TOLD = (
 
 
 class Tools:
-    """The tools of one server; `open_to_read` and `open_to_record` give the shadow for one call."""
+    """The tools of one server; `open_shadow` gives the shadow for one call."""
 
-    def __init__(self, open_to_read: Opener, open_to_record: Opener) -> None:
-        self._open_to_read = open_to_read
-        self._open_to_record = open_to_record
-        self._plans: OrderedDict[str, Act] = OrderedDict()
-        """By id: what confirming it does. The oldest are forgotten."""
+    def __init__(self, open_shadow: Opener) -> None:
+        self._open = open_shadow
+        self._plans: OrderedDict[str, tuple[str, Act]] = OrderedDict()
+        """By id: the session, and what confirming it does. The oldest are forgotten."""
 
     def history(self, last: int = 20, path: str | None = None, all_sessions: bool = False) -> Json:
         """List what was recorded, oldest first: each message with its id, prompt, state and changed files.
 
         `path`: only what changed this file or directory. State `undone` or `archived`: not in force.
         """
-        with self._open_to_read() as shadow:
+        with self._open() as shadow:
             paths = None if path is None else [path]
             most = max(1, min(last, _MOST_MESSAGES))
             found = shadow.messages(last=most, paths=paths, all_sessions=all_sessions)
@@ -86,7 +86,7 @@ class Tools:
         A state is the id of a message (as it left the files), the id with a trailing ^ (before it), or a tree
         id. `b` left out is the files as they are now, `a` left out the last recorded state.
         """
-        with self._open_to_read() as shadow:
+        with self._open() as shadow:
             found = shadow.diff(a, b, paths=None if path is None else [path])
         files, room = [], _MOST_CHARACTERS
         for each in found:
@@ -99,7 +99,7 @@ class Tools:
 
     def read_file(self, message: str, path: str) -> Json:
         """Read a text file as a message left it, or with a trailing ^ as it was before the message."""
-        with self._open_to_read() as shadow:
+        with self._open() as shadow:
             content = shadow.read_file(message, path)
         try:
             text = content.decode()
@@ -115,15 +115,17 @@ class Tools:
     def save_point(self, label: str) -> Json:
         """Save the present state of all files, with a label, before you try something risky.
 
-        While a turn of this session is being recorded, the point is a step of it.
+        While a turn is being recorded, the point is a step of it. Otherwise it is a message that also has
+        whatever changed since the last one.
         """
-        with self._open_to_record() as shadow:
-            open_id = shadow.status().open if shadow.is_wrapped else None
-            if open_id is None:
+        with self._open() as shadow:
+            newest = shadow.messages(last=1)
+            if not newest or newest[0].state != "open":
                 message = shadow.snapshot(text=label)
                 return {"message": message.id, "tree": message.after, "files": len(message.patch.files)}
+            open_id = newest[0].id
             shown = _to_line(label)[:100] or "point"
-            known = {step.name for step in shadow.show(open_id)[0].steps}
+            known = {step.name for step in newest[0].steps}
             names = (f"{shown} {number}" if number > 1 else shown for number in count(1))
             name = next(name for name in names if name not in known)
             shadow.begin_step(name)
@@ -161,19 +163,19 @@ class Tools:
 
         If anything changed since, so that it would be another plan, nothing is done.
         """
-        act = self._plans.get(plan)
-        if act is None:
+        if plan not in self._plans:
             raise InvalidInput(f"no plan has the id {plan!r}; call undo or revert first")
-        with self._open_to_read() as shadow:
-            outcome = act(shadow, {"expect": plan, "confirm": lambda _: True})
-        del self._plans[plan]
+        session, act = self._plans[plan]
+        with self._open() as shadow:
+            outcome = act(shadow.for_session(session), {"expect": plan, "confirm": lambda _: True})
+        self._plans.pop(plan, None)
         return _describe_outcome(outcome)
 
     def _plan(self, act: Act) -> Json:
-        with self._open_to_read() as shadow:
-            outcome = act(shadow, {"dry_run": True})
+        with self._open() as shadow:
+            outcome, session = act(shadow, {"dry_run": True}), shadow.session
         if outcome.messages or outcome.restored or outcome.deleted:
-            self._plans[outcome.id] = act
+            self._plans[outcome.id] = session, act
             while len(self._plans) > _MOST_PLANS:
                 self._plans.popitem(last=False)
             return {"plan": outcome.id, **_describe_outcome(outcome)}
@@ -186,7 +188,7 @@ def _describe(message: Message) -> Json:
         "id": message.id,
         "session": message.session,
         "turn": message.turn,
-        "text": message.text,
+        "text": message.text[:_MOST_TEXT],
         "time": message.time.isoformat(),
         "state": message.state,
         "files": len(paths),

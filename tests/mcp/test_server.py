@@ -51,9 +51,7 @@ async def ask(client: Any, tool: str, **arguments: object) -> Any:  # Any: a cli
 def make_server(shadow: Shadow, *, allows_undo: bool) -> Any:  # Any: a server
     from shadowtree.mcp import server
 
-    return server.make_server(
-        lambda: nullcontext(shadow), lambda: nullcontext(shadow), allows_undo=allows_undo
-    )
+    return server.make_server(lambda: nullcontext(shadow), allows_undo=allows_undo)
 
 
 def test_tools_that_change_files_are_offered_only_if_allowed(mcp: Any, shadow: Shadow) -> None:

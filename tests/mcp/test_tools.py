@@ -20,7 +20,7 @@ def tools(shadow: Shadow, worktree: Path) -> Tools:
         make_tree(worktree, {"a": "1\n", "b": "1\n"})
     with shadow.message("two", text="write a"):
         (worktree / "a").write_text("2\n")
-    return Tools(lambda: nullcontext(shadow), lambda: nullcontext(shadow))
+    return Tools(lambda: nullcontext(shadow))
 
 
 def test_history_lists_messages_with_their_paths(tools: Tools) -> None:
@@ -79,7 +79,8 @@ def test_a_point_is_a_message_that_has_the_label(tools: Tools, shadow: Shadow, w
 
 def test_the_first_point_wraps_the_directory(shadow: Shadow, worktree: Path) -> None:
     make_tree(worktree, {"a": "0"})
-    tools = Tools(lambda: nullcontext(shadow), lambda: nullcontext(shadow))
+    tools = Tools(lambda: nullcontext(shadow))
+    assert (tools.history(), tools.undo()["plan"]) == ({"messages": []}, None)
     saved = tools.save_point("start")
 
     assert tools.read_file(saved["message"], "a") == {"text": "0"}
@@ -140,6 +141,17 @@ def test_nothing_is_done_if_the_plan_would_be_another_by_now(
     with pytest.raises(PlanOutdated):
         tools.confirm(plan)
     assert_tree(worktree, {"a": "2\n", "b": "1\n", "c": "3\n"})
+
+
+def test_a_plan_is_of_the_session_that_it_was_made_for(shadow: Shadow, worktree: Path, tools: Tools) -> None:
+    following = Tools(lambda: nullcontext(shadow.for_last_session()))
+    plan = following.undo()["plan"]
+    with shadow.for_session("other").message("three"):
+        (worktree / "c").write_text("3\n")
+    done = following.confirm(plan)
+
+    assert done["messages"] == ["two"]
+    assert_tree(worktree, {"a": "1\n", "b": "1\n", "c": "3\n"})
 
 
 def test_a_conflict_is_in_the_plan_and_stops_it(tools: Tools, worktree: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
+from shadowtree import Shadow
 from shadowtree.base.errors import MissingExtra
 from shadowtree.cli.app import command, flag
-from shadowtree.cli.find_shadow import Shared, open_to_read, open_to_record
+from shadowtree.cli.find_shadow import Shared, find_to_record, open_shadow
 
 
 @command()
@@ -29,4 +32,11 @@ def mcp(shared: Shared, allow_undo: bool) -> None:
         from shadowtree.mcp.server import run_server
     except ImportError as error:
         raise MissingExtra("mcp") from error
-    run_server(partial(open_to_read, shared), partial(open_to_record, shared), allows_undo=allow_undo)
+    run_server(partial(_open, shared), allows_undo=allow_undo)
+
+
+@contextmanager
+def _open(shared: Shared) -> Iterator[Shadow]:
+    """Open the shadow for one call, of the session that is named, or else of the one that recorded last."""
+    with open_shadow(shared, find_to_record(shared)) as shadow:
+        yield shadow if shared.session is not None else shadow.for_last_session()
