@@ -23,51 +23,65 @@ def make_hooks(shadow: ShadowLike) -> Foreign:
 
         def __init__(self) -> None:
             self.recorder = as_recorder(shadow)
-            self._runs: dict[int, tuple[object, list[str]]] = {}
-            """By the id of its usage, which all contexts of a run share: the usage, so that no other gets its
-            id, and the turns under way: more than one if an agent is the tool of another."""
+            self._runs: dict[int, _Run] = {}
+            """By the id of their usage."""
 
         async def on_agent_start(self, context: Foreign, agent: Foreign) -> None:
             with self.recorder.keeping_failures("on_agent_start"):
-                turns = self._find_turns(context)
-                if turns and not self.recorder.is_at_work:
-                    return  # The run goes on with another agent.
-                turns.append(uuid4().hex)
+                run = self._find_run(context)
+                if run.turns and not run.calls:
+                    return  # It goes on with another agent.
+                run.turns.append(uuid4().hex)
                 begin, text, meta = self.recorder.begin, _read_prompt(context), {"agent": _AGENT}
-                await self.recorder.aside(begin, turns[-1], text=text, meta=meta, nests=len(turns) > 1)
+                await self.recorder.aside(begin, run.turns[-1], text=text, meta=meta, nests=bool(run.calls))
 
         async def on_agent_end(self, context: Foreign, agent: Foreign, output: Foreign) -> None:
             with self.recorder.keeping_failures("on_agent_end"):
-                turns = self._find_turns(context)
-                if len(turns) < 2:
+                run = self._find_run(context)
+                turn = run.turns.pop() if run.turns else None
+                if not run.turns:
                     del self._runs[id(context.usage)]
-                if turns:
-                    await self.recorder.aside(self.recorder.end, turns.pop())
+                if turn is not None:
+                    await self.recorder.aside(self.recorder.end, turn)
 
         async def on_tool_start(self, context: Foreign, agent: Foreign, tool: Foreign) -> None:
             with self.recorder.keeping_failures("on_tool_start"):
-                turns = self._find_turns(context)
-                if not turns:
-                    turns.append(uuid4().hex)  # A run that is resumed does not start again.
-                await self.recorder.aside(self.recorder.begin_step, turns[-1], *_name_call(context, tool))
+                run, call = self._find_run(context), _name_call(context, tool)
+                if not run.turns:
+                    run.turns.append(uuid4().hex)  # A run that is resumed does not start again.
+                run.calls.add(call)
+                await self.recorder.aside(self.recorder.begin_step, run.turns[-1], tool.name, call)
 
         async def on_tool_end(self, context: Foreign, agent: Foreign, tool: Foreign, result: Foreign) -> None:
             with self.recorder.keeping_failures("on_tool_end"):
-                name = self.recorder.name_step(*_name_call(context, tool))
-                await self.recorder.aside(self.recorder.end_step, name)
+                call = _name_call(context, tool)
+                self._find_run(context).calls.discard(call)
+                await self.recorder.aside(self.recorder.end_step, self.recorder.name_step(tool.name, call))
 
-        def _find_turns(self, context: Foreign) -> list[str]:
-            _, turns = self._runs.setdefault(id(context.usage), (context.usage, []))
+        def _find_run(self, context: Foreign) -> _Run:
+            run = self._runs.setdefault(id(context.usage), _Run(context.usage))
             if len(self._runs) > _MOST_RUNS:
                 del self._runs[next(iter(self._runs))]
-            return turns
+            return run
 
     return ShadowHooks()
 
 
-def _name_call(context: Foreign, tool: Foreign) -> tuple[str, object]:
-    """Give the name of a tool and the id of the call; some tools of the SDK's own have none."""
-    return tool.name, getattr(context, "tool_call_id", tool.name)
+class _Run:
+    """A run, with those that its tools start: all of their contexts share one usage."""
+
+    def __init__(self, usage: object) -> None:
+        self.usage = usage
+        """Kept, so that no other object gets its id."""
+        self.turns: list[str] = []
+        """Under way: one, and more if an agent is the tool of another."""
+        self.calls: set[str] = set()
+        """The calls of tools that are at work."""
+
+
+def _name_call(context: Foreign, tool: Foreign) -> str:
+    """Give the id of a tool call; those of some tools of the SDK's own have none."""
+    return str(getattr(context, "tool_call_id", tool.name))
 
 
 def _read_prompt(context: Foreign) -> str:

@@ -76,11 +76,6 @@ class TurnRecorder:
         other._failures = self._failures
         return other
 
-    @property
-    def is_at_work(self) -> bool:
-        """Whether a tool is at work in this session."""
-        return bool(self._session.steps)
-
     def name_step(self, tool: str, call: object) -> str:
         """Name the step of a call: the tool, and the last characters of the id of the call."""
         tail = "".join(each for each in str(call) if each.isalnum())[-_CALL_CHARACTERS:]
@@ -160,16 +155,25 @@ class TurnRecorder:
         if name in session.steps:
             return
         session.steps.add(name)
-        if session.message is not None and self._records_steps:
-            self.shadow.begin_step(name, meta=meta)
+        # A call that is tried again is no other step; what it changes is the message's all the same.
+        if session.message is not None and self._records_steps and name not in session.recorded:
+            try:
+                self.shadow.begin_step(name, meta=meta)
+            except UnknownMessage:
+                # Somebody has ended the message, as an undo does; the turn goes on in another one.
+                session.message = self._begin_message(session.turns[0], "", None)
+                self.shadow.begin_step(name, meta=meta)
+            session.recorded.add(name)
 
     def _end_step(self, name: str) -> None:
         session = self._session
         if name not in session.steps:
             return
         session.steps.discard(name)
-        if session.message is not None and self._records_steps:
-            self.shadow.end_step(name)
+        if name in session.recorded:
+            # The end of the message ends its steps.
+            with suppress(UnknownMessage):
+                self.shadow.end_step(name)
 
     def _end(self, turn: str) -> None:
         session = self._session
@@ -179,11 +183,12 @@ class TurnRecorder:
                 self.shadow.end(turn)
             return
         session.turns.remove(turn)
-        message = session.message
-        if session.turns or message is None:
+        if session.turns:
             return
+        message = session.message
         session.restart()
-        self.shadow.end(message)
+        if message is not None:
+            self.shadow.end(message)
 
 
 class _Session:
@@ -200,6 +205,8 @@ class _Session:
         """The id of their message; None: it could not be begun."""
         self.steps: set[str] = set()
         """The tool calls that are at work."""
+        self.recorded: set[str] = set()
+        """Those that the message has a step of, ended ones too."""
         self.numbers = count(1)
         (_busy.add if turns else _busy.discard)(self)
 

@@ -135,8 +135,9 @@ class Tools:
     def undo(self, turns: int = 1, on_conflict: OnConflict = "abort") -> Json:
         """Plan to undo the last turns: what would be restored and deleted. Nothing is changed yet.
 
-        Show the plan to the user, then call `confirm` with its id. Files that the user changed since are
-        conflicts: `keep` leaves them as they are, `merge` combines both.
+        If your present turn is being recorded, it is the last one. Show the plan to the user, then call
+        `confirm` with its id. Files that the user changed since are conflicts: `keep` leaves them as they
+        are, `merge` combines both.
         """
         return self._plan(lambda shadow, how: shadow.undo(turns, on_conflict=on_conflict, **how))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,14 @@ from typing import Any
 import pytest
 
 from shadowtree import AsyncShadow, Shadow
+from shadowtree.adapters import (
+    claude_agent_sdk,
+    google_adk,
+    langchain,
+    openai_agents,
+    pydantic_ai,
+    smolagents,
+)
 from shadowtree.adapters.turn_recorder import TurnRecorder, read_text
 from tests.adapters.fakes import (
     SDKS,
@@ -180,8 +189,6 @@ def test_each_conversation_can_have_a_session_of_its_own(
 
 
 def test_claude_keeps_your_own_hooks_and_options(shadow: Shadow, monkeypatch: pytest.MonkeyPatch) -> None:
-    from shadowtree.adapters import claude_agent_sdk
-
     Claude(monkeypatch, shadow)
     yours = HookMatcher(matcher="Bash")
     options = ClaudeAgentOptions(hooks={"PreToolUse": [yours]}, cwd="/there")
@@ -472,6 +479,41 @@ def test_a_step_that_is_told_twice_is_one(recorder: TurnRecorder, worktree: Path
     assert [(step.name, step.meta) for step in message.steps] == [("bash-call1", {"tool": "bash\n"})]
 
 
+def test_a_turn_goes_on_in_another_message_after_an_undo(recorder: TurnRecorder, worktree: Path) -> None:
+    """The agent itself may call for one, over MCP."""
+    recorder.begin("one")
+    name = recorder.begin_step("one", "undo", "call_1")
+    make_tree(worktree, {"a": "1"})
+    recorder.shadow.undo()
+    recorder.end_step(name)
+    name = recorder.begin_step("one", "bash", "call_2")
+    make_tree(worktree, {"b": "1"})
+    recorder.end_step(name)
+    recorder.end("one")
+
+    assert recorder.failures == []
+    undone, after = recorder.shadow.messages()
+    assert (undone.id, undone.state, after.id) == ("one", "archived", "one+2")
+    assert [each.path for each in after.patch.files] == ["b"]
+    assert_tree(worktree, {"b": "1"})
+
+
+def test_a_tool_that_is_tried_again_is_one_step_and_its_changes_are_the_messages(
+    recorder: TurnRecorder, worktree: Path
+) -> None:
+    recorder.begin("one")
+    recorder.end_step(recorder.begin_step("one", "bash", "call_1"))
+    name = recorder.begin_step("one", "bash", "call_1")
+    make_tree(worktree, {"a": "1"})
+    recorder.end_step(name)
+    recorder.end("one")
+
+    (message,) = recorder.shadow.messages()
+    assert recorder.failures == []
+    assert [step.name for step in message.steps] == ["bash-call1"]
+    assert [each.path for each in message.patch.files] == ["a"]
+
+
 def test_another_kind_of_event_loop_is_served_too(recorder: TurnRecorder) -> None:
     """As under trio: the call is done at once."""
     doing = recorder.aside(recorder.begin, "one")
@@ -502,6 +544,18 @@ def test_a_long_prompt_is_cut_and_half_characters_are_replaced(recorder: TurnRec
     (message,) = recorder.shadow.messages()
     assert recorder.failures == []
     assert message.text == "?" + "x" * 7999
+
+
+def test_the_page_shows_every_adapter() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text("utf-8")
+    offered = {
+        name
+        for module in (claude_agent_sdk, google_adk, langchain, openai_agents, pydantic_ai, smolagents)
+        for name, value in vars(module).items()
+        if getattr(value, "__module__", "") == module.__name__ and not name.startswith("_")
+    }
+
+    assert offered == set(re.findall(r"\b((?:add|make)_\w+)\(", page))
 
 
 def test_no_sdk_is_imported_by_importing_the_adapters(tmp_path: Path) -> None:
