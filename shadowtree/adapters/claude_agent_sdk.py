@@ -9,7 +9,7 @@ from shadowtree.adapters.turn_recorder import Foreign, ShadowLike, TurnRecorder,
 _AGENT = "claude-agent-sdk"
 _EVENTS = ("UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure", "Stop")
 _REPORT = "<task-notification>"
-"""What a prompt begins with that nobody typed: something that was left running has ended."""
+"""How a prompt begins that nobody typed: it reports that a background task has ended."""
 
 
 def add_hooks(options: Foreign, shadow: ShadowLike) -> Foreign:
@@ -35,7 +35,7 @@ def add_hooks(options: Foreign, shadow: ShadowLike) -> Foreign:
 
 
 def _record(recorder: TurnRecorder, event: Foreign, prompts: dict[str, str]) -> None:
-    """Record what a hook reports; `prompts` has the last prompt of each session that somebody typed."""
+    """Record what a hook reports; `prompts` has the last typed prompt of each session."""
     name, session = event["hook_event_name"], event["session_id"]
     turn = event.get("prompt_id") or session
     if name == "UserPromptSubmit":
@@ -44,7 +44,7 @@ def _record(recorder: TurnRecorder, event: Foreign, prompts: dict[str, str]) -> 
             prompts[session] = turn
             recorder.begin(turn, text=text, meta={"agent": _AGENT, "session_id": session})
         return
-    # What follows a report belongs to the turn that left something running.
+    # What follows a report belongs to the turn that started the task.
     turn = prompts.get(session, turn)
     if name == "Stop":
         if not event.get("background_tasks"):
@@ -56,7 +56,7 @@ def _record(recorder: TurnRecorder, event: Foreign, prompts: dict[str, str]) -> 
 
 
 def _is_left_running(event: Foreign) -> bool:
-    """Tell whether a tool has returned while its work goes on: then its step stays open."""
+    """Tell whether a tool has returned while its work continues in the background: its step stays open."""
     response, given = event.get("tool_response"), event.get("tool_input")
     status = response.get("status") if isinstance(response, dict) else None
     return status == "async_launched" or (isinstance(given, dict) and given.get("run_in_background") is True)

@@ -21,7 +21,7 @@ def make_middleware(shadow: ShadowLike) -> Foreign:
     from langchain.agents.middleware.types import PrivateStateAttr
 
     class TurnState(AgentState):  # type: ignore[misc]  # its type is not known here
-        """The state, with the turn: a run that is resumed, even in another process, goes on with it."""
+        """The state with the turn, so that a run can be resumed, even by another process."""
 
         shadowtree_turn: NotRequired[Annotated[str, PrivateStateAttr]]  # type: ignore[valid-type]  # likewise
 
@@ -80,7 +80,7 @@ def make_middleware(shadow: ShadowLike) -> Foreign:
 def _begin(recorder: TurnRecorder, turn: str, state: Foreign, runtime: Foreign) -> None:
     written = [each for each in state["messages"] if each.type == "human"]
     found = getattr(runtime, "execution_info", None)
-    # What leads back to the same point of the conversation.
+    # For rewinding the conversation to the same point.
     ids = {name: getattr(found, name, None) for name in ("thread_id", "run_id", "checkpoint_id")}
     meta = {"agent": _AGENT, **{name: id for name, id in ids.items() if id}}
     recorder.begin(turn, text=read_text(written[-1].content) if written else "", meta=meta, nests=True)

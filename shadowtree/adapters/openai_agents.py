@@ -30,7 +30,7 @@ def make_hooks(shadow: ShadowLike) -> Foreign:
             with self.recorder.keeping_failures("on_agent_start"):
                 run = self._find_run(context)
                 if run.turns and not run.calls:
-                    return  # It goes on with another agent.
+                    return  # A handoff: the run continues with another agent.
                 run.turns.append(uuid4().hex)
                 begin, text, meta = self.recorder.begin, _read_prompt(context), {"agent": _AGENT}
                 await self.recorder.aside(begin, run.turns[-1], text=text, meta=meta, nests=bool(run.calls))
@@ -48,7 +48,7 @@ def make_hooks(shadow: ShadowLike) -> Foreign:
             with self.recorder.keeping_failures("on_tool_start"):
                 run, call = self._find_run(context), _name_call(context, tool)
                 if not run.turns:
-                    run.turns.append(uuid4().hex)  # A run that is resumed does not start again.
+                    run.turns.append(uuid4().hex)  # A resumed run is not reported as started.
                 run.calls.add(call)
                 await self.recorder.aside(self.recorder.begin_step, run.turns[-1], tool.name, call)
 
@@ -68,19 +68,19 @@ def make_hooks(shadow: ShadowLike) -> Foreign:
 
 
 class _Run:
-    """A run, with those that its tools start: all of their contexts share one usage."""
+    """A run and those that its tools start: all of their contexts share one usage."""
 
     def __init__(self, usage: object) -> None:
         self.usage = usage
         """Kept, so that no other object gets its id."""
         self.turns: list[str] = []
-        """Under way: one, and more if an agent is the tool of another."""
+        """The open turns: more than one if an agent is a tool of another."""
         self.calls: set[str] = set()
-        """The calls of tools that are at work."""
+        """The tool calls that are running."""
 
 
 def _name_call(context: Foreign, tool: Foreign) -> str:
-    """Give the id of a tool call; those of some tools of the SDK's own have none."""
+    """Return the id of a tool call; built-in tools may have none."""
     return str(getattr(context, "tool_call_id", tool.name))
 
 

@@ -27,14 +27,14 @@ def add_callbacks(agent: Foreign, shadow: ShadowLike) -> Foreign:
 
 
 class _Turns:
-    """The turns of one agent: it runs once at a time, and its steps follow each other."""
+    """The turns of one agent, which has one run at a time, one step after the other."""
 
     def __init__(self, recorder: TurnRecorder) -> None:
         self.recorder = recorder
         self._turn = self._step = ""
 
     def wrap(self, run: Callable[..., Foreign]) -> Callable[..., Foreign]:
-        """Record what a call of `run` does as a turn; if it gives its steps one by one, until the last."""
+        """Record each call of `run` as a turn; a streamed run ends with its last step."""
 
         @wraps(run)
         def wrapped(task: str, *args: Foreign, **named: Foreign) -> Foreign:
@@ -52,7 +52,7 @@ class _Turns:
         return wrapped
 
     def end_step(self, step: Foreign) -> None:
-        """End the step that is at work; the next one begins with it, unless it was the last."""
+        """End the running step, and begin the next one unless this was the last."""
         self.recorder.end_step(self._step)
         if not getattr(step, "is_final_answer", False):
             self._step = self.recorder.begin_step(self._turn, _STEP)

@@ -1,7 +1,7 @@
 """Record the turns of an agent that runs in this process: begin, steps, end, as its SDK reports them.
 
-An SDK reports some things twice, late or not at all, so every call may be repeated. No call raises: an agent
-must not fail because its undo does. What went wrong is kept in `failures`.
+An SDK may report something twice, late or not at all, so every call can be repeated. No call raises: an agent
+must not fail because its undo does. Errors are kept in `failures`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CALL_CHARACTERS = 8
 class TurnRecorder:
     """Records what an agent does as messages and steps of one shadow.
 
-    Hand it to an adapter in place of the shadow if you want to read `failures`, or to choose:
+    Pass it to an adapter instead of the shadow if you want to read `failures` or set an option:
 
     - `per_conversation`: give each conversation of the SDK a session of its own, named `AGENT-ID`. Otherwise
       all turns are recorded in the session of the shadow.
@@ -66,7 +66,7 @@ class TurnRecorder:
         return list(self._failures)
 
     def for_conversation(self, agent: str, id: object) -> TurnRecorder:
-        """Give the recorder for a conversation of the SDK: this one, unless each has its own session."""
+        """Return the recorder for a conversation: this one, unless each conversation has its own session."""
         name = "".join(each for each in f"{agent}-{id}" if each.isprintable())[:_MOST_NAME_CHARACTERS]
         if not self._per_conversation or not id or name == self.shadow.session:
             return self
@@ -84,10 +84,10 @@ class TurnRecorder:
     def begin(
         self, turn: str, *, text: str = "", meta: Mapping[str, object] | None = None, nests: bool = False
     ) -> None:
-        """Begin a turn; the id of its message is `turn`. One that is under way goes on.
+        """Begin a turn; its message gets the id `turn`. A turn that is open already continues.
 
-        With `nests`, a turn that begins while a tool is at work is that of a sub-agent: it is part of the
-        turn under way, which ends with the last of them. Otherwise what is open is ended: its end was missed.
+        With `nests`, a turn that begins while a tool is running is a sub-agent's: it becomes part of the open
+        turn, which ends with the last of them. Otherwise the open turn is ended, because its end was missed.
         """
         self._keep(f"begin of turn {turn}", self._begin, turn, text, meta, nests)
 
@@ -98,15 +98,15 @@ class TurnRecorder:
         return name
 
     def end_step(self, name: str) -> None:
-        """End a step. One that is not under way is none of ours."""
+        """End a step. An unknown one is ignored."""
         self._keep(f"end of step {name}", self._end_step, name)
 
     def end(self, turn: str) -> None:
-        """End a turn. One that nobody began records nothing."""
+        """End a turn. An unknown one is ignored."""
         self._keep(f"end of turn {turn}", self._end, turn)
 
     async def aside(self, call: Callable[P, object], *args: P.args, **named: P.kwargs) -> None:
-        """Do one of the above in a thread, so that the event loop goes on; it is done also if cancelled."""
+        """Make one of these calls in a thread, so the loop is not blocked; it completes even if cancelled."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:  # another kind of loop
@@ -116,10 +116,10 @@ class TurnRecorder:
 
     @contextmanager
     def keeping_failures(self, what: str) -> Iterator[None]:
-        """Keep an error of the body, and go on after it."""
+        """Run the body; if it fails, keep the error and continue after it."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001  # the agent goes on, whatever happened here
+        except Exception as error:  # noqa: BLE001  # whatever happened, the agent continues
             error.add_note(what)
             self._failures.append(error)
 
@@ -140,7 +140,7 @@ class TurnRecorder:
         session.message = self._begin_message(turn, text.encode("utf-8", "replace").decode(), meta)
 
     def _begin_message(self, turn: str, text: str, meta: Mapping[str, object] | None) -> str:
-        """Begin a message; if the turn has ended before, another one that belongs to the same turn."""
+        """Begin the message of a turn; if that has ended already, another message of the same turn."""
         for number in count(1):
             id, role = (turn, "user") if number == 1 else (f"{turn}+{number}", "assistant")
             with suppress(DuplicateMessage):
@@ -150,17 +150,17 @@ class TurnRecorder:
     def _begin_step(self, turn: str, name: str, meta: Mapping[str, object]) -> None:
         session = self._session
         if not session.turns:
-            # It went on after its end, or nobody told of its begin; files are about to change.
+            # It continues after its end, or its begin was not reported; files are about to change.
             self._begin(turn, "", None, nests=False)
         if name in session.steps:
             return
         session.steps.add(name)
-        # A call that is tried again is no other step; what it changes is the message's all the same.
+        # A call that is retried is the same step; the message has its changes anyway.
         if session.message is not None and self._records_steps and name not in session.recorded:
             try:
                 self.shadow.begin_step(name, meta=meta)
             except UnknownMessage:
-                # Somebody has ended the message, as an undo does; the turn goes on in another one.
+                # Something else ended the message, such as an undo; the turn continues in another one.
                 session.message = self._begin_message(session.turns[0], "", None)
                 self.shadow.begin_step(name, meta=meta)
             session.recorded.add(name)
@@ -192,7 +192,7 @@ class TurnRecorder:
 
 
 class _Session:
-    """What is going on in one session of a store, whichever recorder of this process began it."""
+    """What is open in one session of a store; all recorders in this process share it."""
 
     def __init__(self) -> None:
         self.lock = Lock()
@@ -200,11 +200,11 @@ class _Session:
 
     def restart(self, *turns: str) -> None:
         self.turns = list(turns)
-        """What has begun and not ended: a turn, and those of its sub-agents."""
+        """The open turn, and those of its sub-agents."""
         self.message: str | None = None
         """The id of their message; None: it could not be begun."""
         self.steps: set[str] = set()
-        """The tool calls that are at work."""
+        """The tool calls that are running."""
         self.recorded: set[str] = set()
         """Those that the message has a step of, ended ones too."""
         self.numbers = count(1)
@@ -212,13 +212,13 @@ class _Session:
 
 
 _busy: set[_Session] = set()
-"""Keeps a session that has a turn under way, even if no recorder is left that knows it."""
+"""Keeps sessions with an open turn, even if no recorder refers to them."""
 _sessions: WeakValueDictionary[tuple[str, str], _Session] = WeakValueDictionary()
 _sessions_lock = Lock()
 
 
 def _find_session(shadow: Shadow) -> _Session:
-    """Give what all recorders of this session share: agents that work for each other may have one each."""
+    """Find what all recorders of a session share: an agent and its sub-agents may have one each."""
     with _sessions_lock:
         return _sessions.setdefault((str(shadow.store), shadow.session), _Session())
 

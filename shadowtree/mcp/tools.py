@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Opener = Callable[[], AbstractContextManager[Shadow]]
 OnConflict = Literal["abort", "keep", "merge"]
 Act = Callable[[Shadow, "ActOptions"], Outcome]
-"""An act as it was asked for, to be planned or done."""
+"""An act with its arguments, to be planned or carried out."""
 Json = dict[str, Any]  # Any: JSON
 
 _MOST_MESSAGES = 200
@@ -58,7 +58,7 @@ _TOLD = (
     "notes",
     "back",
 )
-"""What is told of an outcome."""
+"""The parts of an outcome that are returned."""
 
 
 class Tools:
@@ -67,7 +67,7 @@ class Tools:
     def __init__(self, open_shadow: Opener) -> None:
         self._open = open_shadow
         self._plans: OrderedDict[str, tuple[str, Act]] = OrderedDict()
-        """By id: the session, and what confirming it does. The oldest are forgotten."""
+        """By id: the session, and the act to carry out. The oldest are dropped."""
 
     def history(self, last: int = 20, path: str | None = None, all_sessions: bool = False) -> Json:
         """List what was recorded, oldest first: each message with its id, prompt, state and changed files.
@@ -104,7 +104,7 @@ class Tools:
         try:
             text = content.decode()
         except UnicodeDecodeError:
-            raise InvalidInput(f"{path} is no text: {len(content):,} bytes") from None
+            raise InvalidInput(f"{path} is not text: {len(content):,} bytes") from None
         if len(text) <= _MOST_CHARACTERS:
             return {"text": text}
         return {
@@ -160,7 +160,7 @@ class Tools:
         return self._plan(act)
 
     def confirm(self, plan: str) -> Json:
-        """Do what a plan says, given its id; only after the user agreed to it.
+        """Carry out a plan, given its id. Only after the user agreed to it.
 
         If anything changed since, so that it would be another plan, nothing is done.
         """

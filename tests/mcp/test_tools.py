@@ -64,7 +64,7 @@ def test_a_file_that_is_long_is_cut_and_one_that_is_no_text_is_refused(
     read = tools.read_file("three", "long")
     assert read["text"] == "x" * 100_000
     assert read["cut"] == "the first 100,000 of 100,001 characters"
-    with pytest.raises(InvalidInput, match="bytes is no text: 2 bytes"):
+    with pytest.raises(InvalidInput, match="bytes is not text: 2 bytes"):
         tools.read_file("three", "bytes")
 
 
