@@ -36,7 +36,7 @@ def in_thread(
     @wraps(method)
     async def call(self: AsyncShadow, /, *args: P.args, **named: P.kwargs) -> Result:
         call_it: Callable[P, Result] = getattr(self._shadow, method.__name__)
-        return await _finish_in_thread(call_it, *args, **named)
+        return await finish_in_thread(call_it, *args, **named)
 
     return call
 
@@ -50,13 +50,13 @@ def around(
     @asynccontextmanager
     async def enter(self: AsyncShadow, /, *args: P.args, **named: P.kwargs) -> AsyncIterator[Result]:
         recording = method(self._shadow, *args, **named)
-        handle = await _finish_in_thread(recording.__enter__)
+        handle = await finish_in_thread(recording.__enter__)
         try:
             yield handle
         except BaseException as error:
-            await _finish_in_thread(recording.__exit__, type(error), error, error.__traceback__)
+            await finish_in_thread(recording.__exit__, type(error), error, error.__traceback__)
             raise
-        await _finish_in_thread(recording.__exit__, None, None, None)
+        await finish_in_thread(recording.__exit__, None, None, None)
 
     return enter
 
@@ -156,7 +156,7 @@ class AsyncShadow:
         def put(update: Update | BaseException) -> None:
             loop.call_soon_threadsafe(updates.put_nowait, update)
 
-        subscription = await _finish_in_thread(self._shadow.subscribe, put, after=after, on_error=put)
+        subscription = await finish_in_thread(self._shadow.subscribe, put, after=after, on_error=put)
         try:
             while True:
                 update = await updates.get()
@@ -164,7 +164,7 @@ class AsyncShadow:
                     raise update
                 yield update
         finally:
-            await _finish_in_thread(subscription.close)
+            await finish_in_thread(subscription.close)
 
     message = around(Shadow.message)
     step = around(Shadow.step)
@@ -223,7 +223,7 @@ class AsyncShadow:
     wrap = in_thread(Shadow.wrap)
 
 
-async def _finish_in_thread(call: Callable[P, Result], *args: P.args, **named: P.kwargs) -> Result:
+async def finish_in_thread(call: Callable[P, Result], *args: P.args, **named: P.kwargs) -> Result:
     """Run a call in a thread, and wait for its end even when cancelled: it cannot be stopped halfway."""
     task = asyncio.ensure_future(asyncio.to_thread(call, *args, **named))
     try:

@@ -27,6 +27,7 @@
     ├── WorktreeFailed        the machine: reading or writing the worktree failed
     ├── DaemonFailed          the machine: the daemon cannot be reached, or ended
     │   └── PerhapsDone           it ended while it was working
+    ├── MissingExtra          the installation: an optional library is missing
     ├── StoreTooNew           the installation: a newer version wrote this store
     ├── StoreTooOld           the installation: a version before the first release wrote this store
     └── StoreDamaged          the store: what it holds is not what was put there
@@ -344,6 +345,14 @@ class PerhapsDone(DaemonFailed):
     def __init__(self, what: str, why: str) -> None:
         self.what = what
         super().__init__(f"{why} during {what}, which may have been done or not")
+
+
+class MissingExtra(ShadowError):
+    """Something needs a library that comes with an extra of this package."""
+
+    def __init__(self, extra: str) -> None:
+        self.extra = extra
+        super().__init__(f"this needs the extra {extra!r}, which is not installed")
 
 
 class StoreTooNew(ShadowError):

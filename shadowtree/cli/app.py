@@ -32,6 +32,7 @@ MODULES = {
     "uninstall": ("uninstall",),
     "config": ("config", "protect"),
     "watch": ("watch",),
+    "mcp": ("mcp",),
     "help": ("help",),
 }
 """The modules of `commands/` and the commands that stand in each."""
@@ -44,6 +45,7 @@ GROUPS = {
     "Look": ("status", "log", "show", "diff", "cat", "blame", "branches", "sessions", "patch"),
     "Go back": ("undo", "redo", "revert", "unrevert", "switch", "restore"),
     "Keep": ("stats", "du", "pin", "unpin", "forget", "gc", "purge", "check", "destroy"),
+    "Agents": ("mcp",),
     "Settings": ("config", "help", "uninstall"),
 }
 """What people do, and the commands for it, in the order of the help."""

@@ -56,6 +56,7 @@ ANSWERS: dict[type[BaseException], Answer] = {
     errors.WorktreeFailed: Answer(1),
     errors.DaemonFailed: Answer(1),
     errors.PerhapsDone: Answer(1, "try 'shadowtree log' and 'shadowtree status', which tell"),
+    errors.MissingExtra: Answer(1, "try pip install 'shadowtree[{error.extra}]'"),
     errors.StoreTooNew: Answer(1, "try a newer version of shadowtree"),
     errors.StoreTooOld: Answer(1, "try to move it away, and begin anew"),
     errors.StoreDamaged: Answer(15),

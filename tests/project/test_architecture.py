@@ -33,16 +33,24 @@ ROWS = (
     ("shadow",),
     ("aio", "all_stores"),
     ("",),
-    ("agents", "daemon"),
+    ("adapters", "agents", "daemon"),
+    ("mcp",),
     ("cli",),
     ("__main__",),
 )
 """From the ground up. A package imports from the rows before its own; neighbours do not know each other."""
 
 OUTSIDE_LIBRARIES = {
+    "agents": {"adapters"},
+    "claude_agent_sdk": {"adapters"},
     "click": {"cli"},
     "dulwich": {"store"},
+    "google": {"adapters"},
     "isal": {"store"},
+    "langchain": {"adapters"},
+    "mcp": {"mcp"},
+    "pydantic_ai": {"adapters"},
+    "smolagents": {"adapters"},
     "sqlite3": {"capture", "check", "timeline"},
     "watchfiles": {"watching"},
 }
@@ -54,7 +62,7 @@ MAY_READ_ENVIRONMENT = {"shadow"}
 MAY_IMPORT_BY_NAME = {"", "daemon.wire", "cli.app"}
 """Modules that import others by a text, which this test cannot follow."""
 
-FRONT_ENDS = ("agents", "cli", "daemon", "__main__")
+FRONT_ENDS = ("agents", "cli", "daemon", "mcp", "__main__")
 FRONT_ENDS_MAY_IMPORT = {
     "",
     "access",
@@ -163,6 +171,18 @@ def test_a_front_end_uses_only_what_it_may() -> None:
         for module in filter(_is_front_end, _sources())
         for name in _own_imports(module)
         if not _is_front_end(name) and _package(name) not in FRONT_ENDS_MAY_IMPORT
+    }
+
+    assert not inside
+
+
+def test_adapters_use_the_doors_alone() -> None:
+    inside = {
+        (module, name)
+        for module in _sources()
+        for name in _own_imports(module)
+        if _package(module) == "adapters"
+        and _package(name) not in {"adapters", "aio", "base", "results", "shadow"}
     }
 
     assert not inside

@@ -64,7 +64,9 @@ def _examples() -> dict[str, BaseException]:
         error = made.get(kind) or kind.__new__(kind)
         if kind not in made:
             error.args = ("what happened, to what",)
-            error.__dict__.update(setting="max_files", found=1000, session="s", worktree="/p", store="/s")
+            error.__dict__.update(
+                setting="max_files", found=1000, extra="mcp", session="s", worktree="/p", store="/s"
+            )
         found[kind.__name__] = error
     return found
 

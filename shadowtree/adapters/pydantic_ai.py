@@ -1,0 +1,62 @@
+"""Pydantic AI: a capability for `Agent`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from shadowtree.adapters.turn_recorder import Foreign, ShadowLike, TurnRecorder, as_recorder, read_text
+
+_AGENT = "pydantic-ai"
+
+
+def make_capability(shadow: ShadowLike) -> Foreign:
+    """Make a capability that records each run of an agent as a turn in `shadow`, also if it fails.
+
+    A message has the id of the run, `run_id`.
+    """
+    from pydantic_ai.capabilities import AbstractCapability
+
+    class ShadowCapability(AbstractCapability):  # type: ignore[misc]  # its type is not known here
+        """Records runs as turns, and tool calls as steps."""
+
+        def __init__(self) -> None:
+            self.recorder = as_recorder(shadow)
+
+        async def wrap_run(self, ctx: Foreign, *, handler: Callable[[], Awaitable[Foreign]]) -> Foreign:
+            try:
+                with self.recorder.keeping_failures("wrap_run"):
+                    await self.recorder.aside(_begin, _find(self.recorder, ctx), ctx)
+                return await handler()
+            finally:
+                with self.recorder.keeping_failures("wrap_run"):
+                    await self.recorder.aside(_find(self.recorder, ctx).end, ctx.run_id)
+
+        async def wrap_tool_execute(
+            self,
+            ctx: Foreign,
+            *,
+            call: Foreign,
+            tool_def: Foreign,
+            args: Foreign,
+            handler: Callable[[Foreign], Awaitable[Foreign]],
+        ) -> Foreign:
+            try:
+                with self.recorder.keeping_failures("wrap_tool_execute"):
+                    begin_step = _find(self.recorder, ctx).begin_step
+                    await self.recorder.aside(begin_step, ctx.run_id, call.tool_name, call.tool_call_id)
+                return await handler(args)
+            finally:
+                with self.recorder.keeping_failures("wrap_tool_execute"):
+                    name = self.recorder.name_step(call.tool_name, call.tool_call_id)
+                    await self.recorder.aside(_find(self.recorder, ctx).end_step, name)
+
+    return ShadowCapability()
+
+
+def _begin(recorder: TurnRecorder, ctx: Foreign) -> None:
+    meta = {"agent": _AGENT, "conversation_id": ctx.conversation_id}
+    recorder.begin(ctx.run_id, text=read_text(ctx.prompt), meta=meta, nests=True)
+
+
+def _find(recorder: TurnRecorder, ctx: Foreign) -> TurnRecorder:
+    return recorder.for_conversation(_AGENT, ctx.conversation_id)
