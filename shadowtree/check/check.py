@@ -39,9 +39,16 @@ from shadowtree.check.objects import (
 )
 from shadowtree.check.timeline import TimelineRows
 from shadowtree.results.reports import CheckReport, HurtMessage, Problem
-from shadowtree.store.directory import HEAD_REF, StoreLayout, find_faults, has_other_notes, list_refs
+from shadowtree.store.directory import (
+    HEAD_REF,
+    ROOT_COMMIT,
+    StoreLayout,
+    find_faults,
+    has_other_notes,
+    list_refs,
+)
 from shadowtree.store.files import StoreFile, find_lone_indexes, list_files
-from shadowtree.store.git_format import PackBytes
+from shadowtree.store.git_format import EMPTY_TREE, PackBytes
 from shadowtree.store.objects import Objects
 from shadowtree.store.pack_writer import is_written, list_unkept
 from shadowtree.system import disk
@@ -318,8 +325,8 @@ class Check:
         found = list_refs(self.layout.store).get(HEAD_REF.encode())
         if found is None:
             self._add("ref", HEAD_REF, f"{HEAD_REF} is missing, or names no object")
-        elif not self.objects.is_listed(found):
-            self._add("ref", HEAD_REF, f"{HEAD_REF} names {found.hex()}, which is missing")
+        elif not all(map(self.objects.is_listed, (found, EMPTY_TREE) if found == ROOT_COMMIT else (found,))):
+            self._add("ref", HEAD_REF, f"{HEAD_REF} names {found.hex()}, which is missing, or its tree is")
 
     def _is_stored(self, id: bytes) -> bool:
         return id not in self.reach.lost and self.objects.is_listed(id)

@@ -54,6 +54,8 @@ _ASIDE_SUFFIX = "-old"
 _DIRECTORIES = ("objects", "objects/pack", "objects/info", "refs", "refs/heads", "info")
 _HEAD = f"ref: {HEAD_REF}\n".encode()
 _ROOT_COMMIT = encode_commit(EMPTY_TREE, (), 0, b"A store of shadowtree\n")
+ROOT_COMMIT = object_id(b"commit", _ROOT_COMMIT)
+"""What the ref that HEAD names begins at."""
 
 
 class StoreLayout:
@@ -353,14 +355,14 @@ def _fill(layout: StoreLayout, worktree: str, prepare: Callable[[StoreLayout], N
 
 def begin_ref(layout: StoreLayout) -> None:
     """Let the ref that HEAD names begin at an empty commit, durably."""
-    pack, commit = PackWriter(layout.packs), object_id(b"commit", _ROOT_COMMIT)
+    pack = PackWriter(layout.packs)
     pack.add(b"tree", EMPTY_TREE, 0, deflate(b""))
-    pack.add(b"commit", commit, len(_ROOT_COMMIT), deflate(_ROOT_COMMIT))
+    pack.add(b"commit", ROOT_COMMIT, len(_ROOT_COMMIT), deflate(_ROOT_COMMIT))
     for file in pack.complete():
         name_pack(layout.packs, file, has_row=False)
     disk.sync_names(layout.packs)
     # A temporary among the refs would be a broken one to git.
-    disk.write_file(layout.ref, commit.hex().encode() + b"\n", beside=layout.config)
+    disk.write_file(layout.ref, ROOT_COMMIT.hex().encode() + b"\n", beside=layout.config)
 
 
 def list_refs(store: str) -> dict[bytes, bytes]:
