@@ -47,6 +47,11 @@ def list_files(agent: str, executable: str) -> dict[str, str]:
     return {f"{PREFIX}{each.action}.{suffix}": render(each, line) for each in SLASH_COMMANDS}
 
 
+def _name(command: SlashCommand) -> str:
+    """Give the first line of what a hook gets to see of a command that is expanded by then."""
+    return f"/{PREFIX}{command.action}"
+
+
 def _render_claude(command: SlashCommand, line: str) -> str:
     hint = f"argument-hint: {json.dumps(command.hint)}\n" if command.hint else ""
     return (
@@ -58,7 +63,7 @@ def _render_claude(command: SlashCommand, line: str) -> str:
 
 def _render_opencode(command: SlashCommand, line: str) -> str:
     return (
-        f"---\ndescription: {command.about} (shadowtree)\n---\n\n"
+        f"---\ndescription: {command.about} (shadowtree)\n---\n\n{_name(command)}\n\n"
         f"!`{line} {command.action} $ARGUMENTS`\n\n{command.prompt}\n"
     )
 
@@ -66,12 +71,12 @@ def _render_opencode(command: SlashCommand, line: str) -> str:
 def _render_qwen(command: SlashCommand, line: str) -> str:
     return (
         f"---\ndescription: {command.about} (shadowtree)\ndisable-model-invocation: true\n---\n\n"
-        f"!{{{line} {command.action} {{{{args}}}}}}\n\n{command.prompt}\n"
+        f"{_name(command)}\n\n!{{{line} {command.action} {{{{args}}}}}}\n\n{command.prompt}\n"
     )
 
 
 def _render_gemini(command: SlashCommand, line: str) -> str:
-    prompt = f"!{{{line} {command.action} {{{{args}}}}}}\n\n{command.prompt}\n"
+    prompt = f"{_name(command)}\n\n!{{{line} {command.action} {{{{args}}}}}}\n\n{command.prompt}\n"
     quoted = prompt.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     return f'description = "{command.about} (shadowtree)"\nprompt = """\n{quoted}"""\n'
 

@@ -27,7 +27,6 @@ _NOTES = {
     ),
     "opencode": "Restart OpenCode. With a plugin, it downloads its own plugin library once (63 MB)",
     "kilo": "Restart Kilo. Its slash commands were not tried with the program yet",
-    "qwen": "The slash commands of Qwen Code were not tried with the program yet",
     "cursor": "The hooks for Cursor follow its documentation; they were not tried with the program",
     "claude-code": "Claude Code uses the hooks in new sessions",
     "gemini": "Gemini CLI uses the hooks in new sessions",
