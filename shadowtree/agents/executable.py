@@ -27,7 +27,7 @@ def find_executable(environ: Mapping[str, str], *, given: str | None = None) -> 
     path = _find_own()
     why = _find_doubt(path, environ)
     if why is not None:
-        raise InvalidInput(f"{path} {why}; install shadowtree first, such as with 'uv tool install {NAME}'")
+        raise InvalidInput(f"{path} {why}; install shadowtree where it stays first")
     return path
 
 
@@ -69,10 +69,10 @@ def _find_doubt(path: str, environ: Mapping[str, str]) -> str | None:
     temporary = {*_TEMPORARY, environ.get("TMPDIR") or "/tmp"}
     caches = {environ.get(name) or "" for name in ("UV_CACHE_DIR", "XDG_CACHE_HOME")} - {""}
     for place in (path, os.path.realpath(path)):
-        if any(_is_inside(place, directory) for directory in temporary):
-            return "is in a temporary directory"
         if not set(place.split("/")).isdisjoint(_CACHES) or any(_is_inside(place, each) for each in caches):
             return "is in the cache of a tool such as uvx or 'pipx run', which removes it again"
+        if any(_is_inside(place, directory) for directory in temporary):
+            return "is in a temporary directory"
     return None
 
 
