@@ -99,6 +99,7 @@ export const Shadowtree = async ({ directory, client } = {}) => {
       const sessionID = input.sessionID ?? message.sessionID
       if (parents.has(sessionID)) return
       sessions.add(sessionID)
+      reverted.delete(sessionID)
       const command = commands.get(sessionID)
       commands.delete(sessionID)
       const texts = parts

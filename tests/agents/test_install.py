@@ -176,14 +176,13 @@ def test_a_file_that_we_made_stays_if_others_use_it_by_now(run: Run, home: Path)
 
 
 def test_the_keys_and_foreign_lines_stand_as_they_stood(run: Run, home: Path) -> None:
-    text = '{\n    "z": 1,   "a": [1,2],\n    "hooks": {\n        "Stop": [ {"hooks":[{"type":"command","command":"x"}]} ]\n    }\n}\n'
+    own = '{"hooks":[{"type":"command","command":"x"}]}'
+    text = f'{{\n    "z": 1,   "a": [1,2],\n    "hooks": {{\n        "Stop": [ {own} ]\n    }}\n}}\n'
     path = write(home / FILES["claude-code"], text)
     run("install", "claude-code")
     after = path.read_text()
 
-    assert after.startswith(
-        '{\n    "z": 1,   "a": [1,2],\n    "hooks": {\n        "Stop": [ {"hooks":[{"type":"command"'
-    )
+    assert after.startswith(text[: text.index(" ]\n")] + ", {")
     assert '\n        "SessionStart": [\n            {\n' in after
     assert after.endswith("\n}\n")
 

@@ -14,11 +14,11 @@ TEXTS = {
     "an empty object": "{}",
     "an empty object with a line break": "{}\n",
     "two blanks": '{\n  "a": 1\n}\n',
-    "four blanks and a list": '{\n    "hooks": {\n        "Stop": [\n            {"hooks": []}\n        ]\n    }\n}',
+    "three blanks and a list": '{\n   "hooks": {\n      "Stop": [\n         {"a": []}\n      ]\n   }\n}',
     "tabs and CRLF": '{\r\n\t"a": [1, 2],\r\n\t"b": {"c": null}\r\n}\r\n',
     "one line": '{"a": 1, "hooks": {"Stop": [{"x": 1.5e3}]}}\n',
     "one line without blanks": '{"a":1,"hooks":{"Stop":[{"x":true}]}}',
-    "keys after the place": '{\n  "hooks": {\n    "Stop": [\n      1\n    ],\n    "Other": []\n  },\n  "z": "é\\u00e9"\n}\n',
+    "keys after the place": '{\n "hooks": {\n  "Stop": [\n   1\n  ],\n  "O": []\n },\n "z": "é\\u00e9"\n}',
     "crooked lines": '{ "a":1,\n      "hooks" : { "Stop":[ 1,\n2 ] } }',
 }
 
