@@ -118,6 +118,9 @@ class Installer:
             removal = self._decide_removal(name, target)
             if removal is not None:
                 decided.append(removal)
+            elif not dry_run:
+                # Somebody else has removed our lines.
+                self._record.forget(os.path.realpath(target.path))
         done = []
         for each in decided:
             if not dry_run and each.action != EDITED:
@@ -164,6 +167,8 @@ class Installer:
     def _decide(self, name: str, target: Target, executable: str) -> _Decided:
         path = os.path.realpath(target.path)
         before = read_whole(path)
+        if before is None and os.path.islink(target.path):
+            raise InvalidInput(f"{target.path} is a link to {path}, where nothing is")
         if target.content is None:
             text, bom = _decode(path, before)
             with _naming(target.path):

@@ -14,6 +14,9 @@ import pytest
 
 from shadowtree.agents.table import AGENTS
 from shadowtree.cli.main import main
+from shadowtree.daemon.endpoint import Endpoint
+from shadowtree.daemon.launch import reach_daemon
+from tests.support.daemons import end_daemon, list_served
 from tests.support.referee import init
 
 FILES = {
@@ -571,3 +574,78 @@ def test_a_path_with_blanks_is_quoted(run: Run, home: Path, tmp_path: Path) -> N
     assert f"exec '{program}' hook cline" in (home / FILES["cline"]).read_text()
     assert f'const PROGRAM = "{program}"' in (home / FILES["opencode"]).read_text()
     assert state["executable"] == str(program)
+
+
+def test_uninstalling_shadowtree_removes_hooks_everywhere_and_their_log(
+    run: Run, home: Path, worktree: Path, stores: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(home / FILES["codex"], "{}")
+    run("install", "codex", "opencode")
+    run("install", "claude-code", "--project")
+    for name in ("log", "log.1", "last-codex"):
+        write(stores / "hooks" / name, "")
+    planned = main(["uninstall", "--dry-run", "--json"])
+    would_be = json.loads(capsys.readouterr().out)["removed"]
+    still_there = (stores / "hooks" / "log").exists()
+    exit_code = main(["uninstall", "--json"])
+    removed = json.loads(capsys.readouterr().out)["removed"]
+
+    assert (planned, exit_code) == (0, 0)
+    assert still_there
+    assert removed == would_be
+    assert str(worktree / ".claude/settings.json") in removed
+    assert list_files(home) == {FILES["codex"]: b"{}"}
+    assert list_files(worktree) == {}
+    assert not (stores / "hooks").exists()
+
+
+def test_hooks_that_are_installed_elsewhere_are_pointed_out(run: Run) -> None:
+    run("install", "claude-code", "--local")
+    exit_code, document, told = run("uninstall", "claude-code")
+
+    assert exit_code == 0
+    assert document["changes"] == []
+    assert "try --local" in told
+
+
+def test_a_link_that_leads_nowhere_is_refused(run: Run, home: Path, tmp_path: Path) -> None:
+    link = home / FILES["claude-code"]
+    link.parent.mkdir()
+    link.symlink_to(tmp_path / "unmounted" / "settings.json")
+    exit_code, _, told = run("install", "claude-code")
+
+    assert exit_code == 1
+    assert "where nothing is" in told
+    assert not (tmp_path / "unmounted").exists()
+
+
+def test_hooks_that_somebody_else_removed_are_forgotten(run: Run, home: Path, stores: Path) -> None:
+    path = write(home / FILES["codex"], "{}")
+    run("install", "codex")
+    write(path, '{"mine": 1}')
+    run("uninstall", "codex")
+
+    assert path.read_text() == '{"mine": 1}'
+    assert not (stores / "hooks").exists()
+
+
+def test_the_daemon_lets_go_of_what_it_watched_for_hooks_alone(
+    run: Run, worktree: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    run("install", "codex", "gemini")
+    try:
+        with reach_daemon(Endpoint(os.environ)) as client:
+            client.ask("serve", {"worktree": str(other), "store": None}, True)
+            wish = {"worktree": str(worktree), "store": None, "idle_s": 100.0, "watch_share": 0.25}
+            client.ask("serve", wish, True)
+        run("uninstall", "codex")
+        before = list_served()
+        run("uninstall", "gemini")
+        after = list_served()
+    finally:
+        end_daemon()
+
+    assert sorted(before) == sorted([str(other), str(worktree)])
+    assert after == [str(other)]

@@ -26,7 +26,7 @@ _NOTES = {
         "Until then 'codex exec' skips them silently"
     ),
     "opencode": "Restart OpenCode. With a plugin, it downloads its own plugin library once (63 MB)",
-    "kilo": "Restart Kilo. Its slash commands were not tried with the program yet",
+    "kilo": "Restart Kilo",
     "cursor": "The hooks for Cursor follow its documentation; they were not tried with the program",
     "claude-code": "Claude Code uses the hooks in new sessions",
     "gemini": "Gemini CLI uses the hooks in new sessions",
@@ -140,6 +140,10 @@ def uninstall(shared: Shared, agents: tuple[str, ...], scope: str | None, is_all
         _stop_daemon()
     document = {"changes": changes, "failures": failures, "dry_run": dry_run}
     emit(document, list(_render_changes(changes, dry_run=dry_run)) or ["Nothing was installed"])
+    if not changes and not is_all:
+        for each in list_statuses(agents):
+            if each.state != "no" and each.scope != (scope or targets.USER):
+                say(f"{AGENTS[each.agent].title} is connected in {each.path}; try --{each.scope}")
     edited = [change.path for change in changes if change.action == EDITED]
     for path in edited:
         warn(f"{path} is left, because it was edited; remove it yourself")
@@ -351,9 +355,10 @@ def _stop_daemon() -> None:
 
 @command()
 def doctor(shared: Shared) -> int:
-    """Check whether agents, hooks and this directory work, and say what to do
+    """Find out why something does not work, and what to do about it
 
-    One line for each thing that was checked. The exit code is 1 if something is wrong.
+    It checks hooks of agents, the daemon, this directory, its store and the disk, and prints one line for
+    each. The exit code is 1 if something is wrong.
 
     \b
     Examples:
