@@ -42,7 +42,7 @@ class FileChange(Result):
     path: str
     """As the agent names it."""
     action: str
-    """`added`, `changed`, `removed`, `unchanged`; `edited`: it is ours, but you changed it, so it is left."""
+    """`added`, `changed`, `removed`, `unchanged`; `edited`: you have changed it, so it is left as it is."""
     backup: str | None = None
     """Where its first content is kept, if that was kept now."""
 
@@ -125,7 +125,7 @@ class Installer:
         for each in decided:
             if not dry_run and each.action != EDITED:
                 if each.after is None:
-                    remove_file(each.path)
+                    remove_file(each.path, each.before)
                 elif each.after != each.before:
                     replace_file(each.path, each.after, each.before)
                 self._record.forget(each.path)
@@ -177,6 +177,8 @@ class Installer:
         else:
             content = target.content.encode("utf-8")
             is_ours = before is None or before == content or self._record.is_untouched(path, before)
+            if not is_ours and target.is_command:
+                return _Decided(target, path, before, before, EDITED)
             if not is_ours:
                 whose = "you have edited it" if before is not None and _MARK in before else "it is not ours"
                 raise InvalidInput(f"{target.path} is there already, and {whose}; move it away first")
@@ -243,7 +245,9 @@ def _inspect(name: str, target: Target) -> tuple[list[str], list[str]]:
         return [], [target.path]
     if target.content is not None:
         executable = _find_executable(name, content)
-        return ([executable], []) if executable is not None else ([], [target.path])
+        if executable is None:
+            return [], [target.path]
+        return [executable], [] if _is_as_written(target, content) else [f"this version of {target.path}"]
     text, _ = _decode(target.path, content)
     with _naming(target.path):
         hooks = find_hooks(text or "{}", AGENTS[name])
@@ -253,17 +257,19 @@ def _inspect(name: str, target: Target) -> tuple[list[str], list[str]]:
 
 
 def _find_executable(name: str, content: bytes) -> str | None:
-    """Find the program that a file of ours runs."""
+    """Find the program that a file of ours runs; None: it is not ours."""
     import json
 
-    text = content.decode("utf-8", "replace")
-    for line in text.splitlines():
-        if line.startswith("exec "):
-            return read_line(line.removeprefix("exec "), name)
-        if line.startswith("const PROGRAM = "):
-            return str(json.loads(line.removeprefix("const PROGRAM = ")))
-        if '"command": ' in line:
-            return read_line(json.loads(line.partition('"command": ')[2].rstrip(",")), name)
+    for line in content.decode("utf-8", "replace").splitlines():
+        try:
+            if line.startswith("exec "):
+                return read_line(line.removeprefix("exec "), name)
+            if line.startswith("const PROGRAM = "):
+                return str(json.loads(line.removeprefix("const PROGRAM = ")))
+            if line.lstrip().startswith('"command": '):
+                return read_line(json.loads(line.partition('"command": ')[2].rstrip(",")), name)
+        except ValueError:
+            return None
     return None
 
 

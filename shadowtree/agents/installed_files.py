@@ -174,8 +174,7 @@ def replace_file(path: str, content: bytes, before: bytes | None, *, is_program:
                 os.fsync(file.fileno())
                 if mode is not None:
                     os.fchmod(file.fileno(), mode)
-            if read_whole(path) != before:
-                raise InvalidInput(f"{path} has just been changed by another program; try again")
+            _require_same(path, before)
             os.replace(temporary, path)
         except BaseException:
             os.unlink(temporary)
@@ -184,14 +183,21 @@ def replace_file(path: str, content: bytes, before: bytes | None, *, is_program:
         raise InvalidInput(f"{path} cannot be written: {describe(error)}") from error
 
 
-def remove_file(path: str) -> None:
-    """Remove a file."""
+def remove_file(path: str, before: bytes | None) -> None:
+    """Remove a file; refuse if it changed since it was read."""
+    _require_same(path, before)
     try:
         os.unlink(path)
     except FileNotFoundError:
         return
     except OSError as error:
         raise InvalidInput(f"{path} cannot be removed: {describe(error)}") from error
+
+
+def _require_same(path: str, before: bytes | None) -> None:
+    """Refuse a file that somebody, such as the agent itself, has changed since it was read."""
+    if read_whole(path) != before:
+        raise InvalidInput(f"{path} has just been changed by another program; try again")
 
 
 def _make_parents(path: str) -> list[str]:

@@ -345,7 +345,7 @@ def _describe_status(each: AgentStatus) -> str:
 
 def _stop_daemon() -> None:
     """Stop what hooks have the daemon watch, unless hooks are still installed."""
-    if any(each.state != "no" for each in list_statuses()):
+    if list_installed(_find_stores()) or any(each.state != "no" for each in list_statuses()):
         return
     try:
         stop_hook_serving()

@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import cache
 
 import shadowtree
 from shadowtree.agents import targets
@@ -118,6 +119,7 @@ def _examine_calls(name: str, title: str) -> Finding:
     return Finding(name, OK, f"{title}: connected, its hooks ran {age} ago")
 
 
+@cache
 def _ask_version(executable: str | None) -> str:
     """Ask a program which version it is; this very one is not asked."""
     import subprocess
