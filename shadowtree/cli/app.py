@@ -34,6 +34,7 @@ MODULES = {
     "watch": ("watch",),
     "mcp": ("mcp",),
     "help": ("help",),
+    "hooks": ("hooks", "doctor"),
 }
 """The modules of `commands/` and the commands that stand in each."""
 COMMANDS = {name: module for module, names in MODULES.items() for name in names}
@@ -45,12 +46,13 @@ GROUPS = {
     "Look": ("status", "log", "show", "diff", "cat", "blame", "branches", "sessions", "patch"),
     "Go back": ("undo", "redo", "revert", "unrevert", "switch", "restore"),
     "Keep": ("stats", "du", "pin", "unpin", "forget", "gc", "purge", "check", "destroy"),
-    "Agents": ("mcp",),
+    "Connect": ("hooks", "doctor", "mcp"),
     "Settings": ("config", "help", "uninstall"),
 }
 """What people do, and the commands for it, in the order of the help."""
 _ANSWERS = {*GROUPS["Look"], "track", "stats", "du", "check", "config", "help"}
-_ANSWERS |= {"config list", "config get", "watch status"}
+_ANSWERS |= {"config list", "config get", "watch status", "doctor", "hooks", "hooks status", "hooks print"}
+_ANSWERS |= {"hooks slash"}
 """The commands whose result is what was asked for: --quiet leaves it, and a pager shows it."""
 
 SETTINGS: tuple[str, ...] = shadowtree.Settings.__match_args__

@@ -243,6 +243,7 @@ class Served:
             "since_ms": int(self.since_s * 1000),
             "used_ms": int(self.used_s * 1000),
             "is_kept": self.is_kept,
+            "idle_s": self.idle_s,
             "holders": len(self.holders),
             "auto_s": None if auto is None else auto.wish.auto_s,
             "auto_session": None if auto is None else auto.wish.session,

@@ -4,16 +4,40 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from shlex import quote
 
 import shadowtree
+from shadowtree.agents.install import EDITED
 from shadowtree.base.errors import describe_size
 from shadowtree.cli.app import command, flag
+from shadowtree.cli.commands.hooks import remove_all
 from shadowtree.cli.commands.watch import end_daemon_if_any
 from shadowtree.cli.find_shadow import Shared
 from shadowtree.cli.format import count, escape
+from shadowtree.cli.hooks.log import log_file
 from shadowtree.cli.output import emit
 from shadowtree.daemon.endpoint import Endpoint
+from shadowtree.system import disk
+from shadowtree.system.user_dirs import Places
+
+
+def _remove_hooks(*, dry_run: bool) -> list[str]:
+    """Remove the hooks and slash commands of agents, in projects too, their backups and their log."""
+    changes, _ = remove_all(dry_run=dry_run)
+    directory = os.path.dirname(log_file(Places(os.environ).stores or ""))
+    logs = [
+        os.path.join(directory, name)
+        for name in (sorted(os.listdir(directory)) if os.path.isdir(directory) else ())
+        if name.startswith(("log", "last-"))
+    ]
+    if not dry_run:
+        for path in logs:
+            disk.remove_file(path)
+        with suppress(OSError):
+            # What you have edited is still on record there.
+            os.rmdir(directory)
+    return [change.path for change in changes if change.action != EDITED] + logs
 
 
 def _remove_daemon(*, dry_run: bool) -> list[str]:
@@ -24,14 +48,14 @@ def _remove_daemon(*, dry_run: bool) -> list[str]:
     return endpoint.remove(dry_run=dry_run)
 
 
-ADDITIONS: tuple[Callable[..., list[str]], ...] = (_remove_daemon,)
+ADDITIONS: tuple[Callable[..., list[str]], ...] = (_remove_hooks, _remove_daemon)
 """What shadowtree adds beside stores: each removes its own, and names the files; with `dry_run` only that."""
 
 
 @command()
 @flag("--dry-run", help="List what would be removed, and remove nothing")
 def uninstall(shared: Shared, dry_run: bool) -> None:
-    """Stop the daemon, remove its files, and list your stores
+    """Remove hooks of agents, stop the daemon, and list your stores
 
     What was recorded stays: each store is listed with the command that removes it, and 'shadowtree destroy
     --all' removes all of them. Then remove the program the way you installed it.

@@ -121,6 +121,22 @@ def stop_serving(worktree: str, store: str) -> None:
             client.ask("stop", worktree, store)
 
 
+def stop_hook_serving() -> list[str]:
+    """Let the daemon let go of what only hooks of agents have it watch, and name that."""
+    client = find_to_oversee(Endpoint(os.environ)) if Endpoint.is_used(os.environ) else None
+    if client is None:
+        return []
+    with client:
+        served = client.ask("status")["worktrees"]
+        only_hooks = [each for each in served if each["idle_s"] is not None and not each["holders"]]
+        return [
+            worktree
+            for each in only_hooks
+            if each["auto_s"] is None
+            for worktree in client.ask("stop", each["worktree"], each["store"])
+        ]
+
+
 def _find_place(shared: Shared) -> tuple[str, str | None]:
     """Name where this is, and the store if one is given: so the daemon finds the worktree that is meant."""
     store = shared.store or os.environ.get("SHADOWTREE_STORE")

@@ -1,0 +1,285 @@
+"""Put hooks and slash commands where an agent finds them, take them out again, and tell what is there.
+
+Every file is read and its new content decided before the first one is written. What others wrote into an
+agent's settings stays, byte for byte; a file that cannot be understood is refused, not repaired.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+from shadowtree.agents import targets
+from shadowtree.agents.executable import is_there, make_line, read_line
+from shadowtree.agents.hook_settings import add_hooks, find_hooks, is_without_hooks, list_events, remove_hooks
+from shadowtree.agents.installed_files import InstalledFiles, read_whole, remove_file, replace_file
+from shadowtree.agents.json_text import BadJson
+from shadowtree.agents.table import AGENTS
+from shadowtree.agents.targets import Target
+from shadowtree.base.errors import InvalidInput
+from shadowtree.base.frozen import field, frozen
+from shadowtree.results.result import Result
+
+_BOM = "\ufeff"
+_MARK = b"shadowtree"
+_PROGRAM = re.compile(
+    rb"""(?:exec |!`|!\{|PROGRAM = "|"command": ")('[^']*/shadowtree'|[^\s'"]*/shadowtree)"""
+)
+"""How the program stands in the files that are ours."""
+_ANY = "/shadowtree"
+"""Stands for the program where it does not matter which."""
+
+ADDED, CHANGED, REMOVED, KEPT, EDITED = "added", "changed", "removed", "unchanged", "edited"
+
+
+@frozen
+class FileChange(Result):
+    """What is done to one file of an agent."""
+
+    agent: str
+    scope: str
+    path: str
+    """As the agent names it."""
+    action: str
+    """`added`, `changed`, `removed`, `unchanged`; `edited`: you have changed it, so it is left as it is."""
+    backup: str | None = None
+    """Where its first content is kept, if that was kept now."""
+
+
+@frozen
+class AgentStatus(Result):
+    """Whether the hooks of an agent are installed in one scope."""
+
+    agent: str
+    scope: str
+    is_detected: bool
+    """The agent itself seems to be installed."""
+    state: str
+    """`installed`, `partly`, `no`, or `unreadable`."""
+    path: str
+    """The settings, or the first file of ours."""
+    executable: str | None
+    """The program that the hooks run."""
+    is_executable_there: bool
+    missing: list[str] = field(default_factory=list)
+    """Events without a hook, and files that are not there."""
+    problem: str | None = None
+    """Why nothing more can be said."""
+
+
+@frozen
+class _Decided:
+    target: Target
+    path: str
+    """Where the file really is: links are followed, so that a dotfile manager keeps its link."""
+    before: bytes | None
+    after: bytes | None
+    action: str
+
+
+def list_installed(stores: str) -> list[tuple[str, str, str]]:
+    """List what is on record: agent, scope, and the project, which is empty for all of them."""
+    files = InstalledFiles(stores).files.values()
+    return sorted({(entry.agent, entry.scope, entry.project or "") for entry in files})
+
+
+class Installer:
+    """Installs hooks for one user, in one project if that is asked for."""
+
+    def __init__(self, environ: Mapping[str, str], stores: str, *, project: str) -> None:
+        self._environ = environ
+        self._project = project
+        self._record = InstalledFiles(stores)
+
+    def install(self, name: str, scope: str, executable: str, *, dry_run: bool = False) -> list[FileChange]:
+        """Install the hooks and slash commands of an agent; raise InvalidInput before anything is written."""
+        decided = [self._decide(name, target, executable) for target in self._list(name, scope, executable)]
+        done = []
+        for each in decided:
+            backup = None
+            if each.after is not None and each.after != each.before and not dry_run:
+                backup = self._record.write(
+                    each.path,
+                    each.after,
+                    each.before,
+                    agent=name,
+                    scope=scope,
+                    project=None if scope == targets.USER else self._project,
+                    is_program=each.target.is_program,
+                )
+            done.append(FileChange(name, scope, each.target.path, each.action, backup))
+        return done
+
+    def uninstall(self, name: str, scope: str, *, dry_run: bool = False) -> list[FileChange]:
+        """Remove what `install` wrote; a file that nobody else changed gets its first bytes back."""
+        decided = []
+        for target in self._list(name, scope, _ANY):
+            removal = self._decide_removal(name, target)
+            if removal is not None:
+                decided.append(removal)
+            elif not dry_run:
+                # Somebody else has removed our lines.
+                self._record.forget(os.path.realpath(target.path))
+        done = []
+        for each in decided:
+            if not dry_run and each.action != EDITED:
+                if each.after is None:
+                    remove_file(each.path, each.before)
+                elif each.after != each.before:
+                    replace_file(each.path, each.after, each.before)
+                self._record.forget(each.path)
+            done.append(FileChange(name, scope, each.target.path, each.action))
+        return done
+
+    def find_status(self, name: str, scope: str) -> AgentStatus:
+        """Tell what of an agent's hooks is there."""
+        listed = self._list(name, scope, _ANY)
+        hooks = [target for target in listed if not target.is_command]
+        found: list[str] = []
+        missing: list[str] = []
+        problem = None
+        try:
+            for target in hooks:
+                executables, absent = _inspect(name, target)
+                found += executables
+                missing += absent
+            missing += [each.path for each in listed if each.is_command and not os.path.isfile(each.path)]
+        except InvalidInput as error:
+            problem = str(error)
+        gone = [executable for executable in found if not is_there(executable)]
+        state = "unreadable" if problem else "no" if not found else "partly" if missing else "installed"
+        return AgentStatus(
+            name,
+            scope,
+            targets.is_detected(name, self._environ),
+            state,
+            listed[0].path,
+            next(iter(gone or found), None),
+            bool(found) and not gone,
+            missing if found else [],
+            problem,
+        )
+
+    def _list(self, name: str, scope: str, executable: str) -> list[Target]:
+        return targets.list_targets(name, scope, self._environ, project=self._project, executable=executable)
+
+    def _decide(self, name: str, target: Target, executable: str) -> _Decided:
+        path = os.path.realpath(target.path)
+        before = read_whole(path)
+        if before is None and os.path.islink(target.path):
+            raise InvalidInput(f"{target.path} is a link to {path}, where nothing is")
+        if target.content is None:
+            text, bom = _decode(path, before)
+            with _naming(target.path):
+                after = add_hooks(text or "{}\n", AGENTS[name], make_line(executable, name))
+            content = (bom + after).encode("utf-8")
+        else:
+            content = target.content.encode("utf-8")
+            is_ours = before is None or before == content or self._record.is_untouched(path, before)
+            if not is_ours and target.is_command:
+                return _Decided(target, path, before, before, EDITED)
+            if not is_ours:
+                whose = "you have edited it" if before is not None and _MARK in before else "it is not ours"
+                raise InvalidInput(f"{target.path} is there already, and {whose}; move it away first")
+        action = ADDED if before is None else KEPT if before == content else CHANGED
+        return _Decided(target, path, before, content, action)
+
+    def _decide_removal(self, name: str, target: Target) -> _Decided | None:
+        """Decide how a file is to be without us; None: there is nothing of ours."""
+        path = os.path.realpath(target.path)
+        before = read_whole(path)
+        if before is None:
+            return _Decided(target, path, None, None, REMOVED) if path in self._record.files else None
+        if self._record.is_untouched(path, before):
+            first = self._record.read_first(path)
+            if first is not None or self._record.was_made(path):
+                return _Decided(target, path, before, first, REMOVED if first is None else CHANGED)
+        if target.content is not None:
+            if not _is_own_file(name, target, before):
+                return None
+            is_ours = path not in self._record.files and _is_as_written(target, before)
+            return _Decided(target, path, before, None, REMOVED if is_ours else EDITED)
+        text, bom = _decode(path, before)
+        with _naming(target.path):
+            if not text or not find_hooks(text, AGENTS[name]):
+                return None
+            after = remove_hooks(text, AGENTS[name])
+            if self._record.was_made(path) and is_without_hooks(after):
+                return _Decided(target, path, before, None, REMOVED)
+        return _Decided(target, path, before, (bom + after).encode("utf-8"), CHANGED)
+
+
+class _naming:  # in lower case, as it is used like a function
+    """Say which file cannot be understood."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        """Do nothing before."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, BadJson):
+            where = f"{self._path}, line {error.line}"
+            raise InvalidInput(f"{where}: {error.why}; nothing was changed") from error
+        if isinstance(error, InvalidInput):
+            raise InvalidInput(f"{self._path}: {error}; nothing was changed") from error
+
+
+def _decode(path: str, content: bytes | None) -> tuple[str, str]:
+    """Give the text of settings without the mark that some editors put first, and that mark."""
+    try:
+        text = (content or b"").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path} is not UTF-8; nothing was changed") from error
+    bom = _BOM if text.startswith(_BOM) else ""
+    text = text.removeprefix(_BOM)
+    return (text if text.strip() else ""), bom
+
+
+def _inspect(name: str, target: Target) -> tuple[list[str], list[str]]:
+    """Give the programs that our hooks in a file run, and what is missing there."""
+    content = read_whole(os.path.realpath(target.path))
+    if content is None:
+        return [], [target.path]
+    if target.content is not None:
+        executable = _find_executable(name, content)
+        if executable is None:
+            return [], [target.path]
+        return [executable], [] if _is_as_written(target, content) else [f"this version of {target.path}"]
+    text, _ = _decode(target.path, content)
+    with _naming(target.path):
+        hooks = find_hooks(text or "{}", AGENTS[name])
+    there = {hook.event for hook in hooks}
+    missing = [event for event in list_events(AGENTS[name]) if event not in there]
+    return [hook.executable for hook in hooks], missing
+
+
+def _find_executable(name: str, content: bytes) -> str | None:
+    """Find the program that a file of ours runs; None: it is not ours."""
+    import json
+
+    for line in content.decode("utf-8", "replace").splitlines():
+        try:
+            if line.startswith("exec "):
+                return read_line(line.removeprefix("exec "), name)
+            if line.startswith("const PROGRAM = "):
+                return str(json.loads(line.removeprefix("const PROGRAM = ")))
+            if line.lstrip().startswith('"command": '):
+                return read_line(json.loads(line.partition('"command": ')[2].rstrip(",")), name)
+        except ValueError:
+            return None
+    return None
+
+
+def _is_own_file(name: str, target: Target, content: bytes) -> bool:
+    """Tell whether a file was written by us, edited or not."""
+    return _MARK in content and (target.is_command or _find_executable(name, content) is not None)
+
+
+def _is_as_written(target: Target, content: bytes) -> bool:
+    """Tell whether a file that is on no record is just what we write, for whatever program."""
+    assert target.content is not None
+    program = _PROGRAM.search(content)
+    return program is not None and content.replace(program[1], _ANY.encode()) == target.content.encode()

@@ -1,0 +1,230 @@
+"""The files that we wrote or changed for agents: their first content is kept, so that it can come back.
+
+Beside the stores, in the directory of the hooks' log:
+
+    hooks/
+    ├── installed.json    what was written where; replaced as a whole
+    └── backups/          0700: what files held before we first changed them; settings may hold secrets
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from hashlib import sha256
+
+from shadowtree.base.errors import InvalidInput, StoreFailed, describe
+from shadowtree.base.frozen import frozen
+from shadowtree.system import disk
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_DIRECTORY = "hooks"
+_RECORD = "installed.json"
+_BACKUPS = "backups"
+_MOST_BYTES = 8 << 20
+_MODE = 0o666
+_PROGRAM_MODE = 0o777
+
+
+@frozen
+class Installed:
+    """A file that we wrote, or changed."""
+
+    path: str
+    """Where it really is."""
+    agent: str
+    scope: str
+    project: str | None
+    """The directory that it is for; None: for all."""
+    written: str | None
+    """The hash of what we wrote last; None: others had changed it between two of our writes."""
+    backup: str | None
+    """The name of the file that holds what was there before; None: nothing was."""
+
+
+class InstalledFiles:
+    """The record of what was written for agents."""
+
+    def __init__(self, stores: str) -> None:
+        self._directory = os.path.join(stores, _DIRECTORY)
+        self._record = os.path.join(self._directory, _RECORD)
+        self._backups = os.path.join(self._directory, _BACKUPS)
+        self._made: list[str] = []
+        """The directories that were made for files."""
+        self.files = {entry.path: entry for entry in self._read()}
+
+    def _read(self) -> list[Installed]:
+        content = disk.read_if_there(self._record)
+        try:
+            document = json.loads(content) if content else {"files": [], "directories": []}
+            self._made = list(document["directories"])
+            return [Installed(**entry) for entry in document["files"]]
+        except (ValueError, TypeError, KeyError) as error:
+            raise StoreFailed(self._record, "it cannot be read; remove it to go on without it") from error
+
+    def save(self) -> None:
+        """Write the record; without any file it goes."""
+        if not self.files:
+            disk.remove_file(self._record)
+            for directory in (self._backups, self._directory):
+                _remove_if_empty(directory)
+            return
+        disk.make_directories(self._directory)
+        entries = [_to_json(entry) for entry in self.files.values()]
+        document = {"files": entries, "directories": self._made}
+        disk.write_file(self._record, json.dumps(document, indent=1).encode() + b"\n")
+
+    def _remove_made(self) -> None:
+        for directory in sorted(self._made, key=len, reverse=True):
+            _remove_if_empty(directory)
+        self._made = [directory for directory in self._made if os.path.isdir(directory)]
+
+    def write(
+        self,
+        path: str,
+        content: bytes,
+        before: bytes | None,
+        *,
+        agent: str,
+        scope: str,
+        project: str | None,
+        is_program: bool = False,
+    ) -> str | None:
+        """Write a file, and name the backup if one was made now. `before` is what was read of it.
+
+        What was there first is kept before anything is written.
+        """
+        known = self.files.get(path)
+        backup = known.backup if known is not None else None
+        made_backup = None
+        if known is None and before is not None:
+            backup = f"{agent}-{sha256(os.fsencode(path)).hexdigest()[:12]}-{os.path.basename(path)}"
+            made_backup = os.path.join(self._backups, backup)
+            disk.make_directories(self._backups)
+            disk.write_file(made_backup, before)
+        written: str | None = _digest(content)
+        if known is not None and (before is None or _digest(before) != known.written):
+            written = None
+        self._made += _make_parents(path)
+        self.files[path] = Installed(path, agent, scope, project, written, backup)
+        # Recorded first: a file that we wrote and do not know of would never go again.
+        self.save()
+        replace_file(path, content, before, is_program=is_program)
+        return made_backup
+
+    def is_untouched(self, path: str, content: bytes) -> bool:
+        """Tell whether a file is as we wrote it."""
+        known = self.files.get(path)
+        return known is not None and known.written == _digest(content)
+
+    def read_first(self, path: str) -> bytes | None:
+        """Give what a file held before we changed it; None: there was none, or nobody knows."""
+        known = self.files.get(path)
+        if known is None or known.backup is None:
+            return None
+        return disk.read_if_there(os.path.join(self._backups, known.backup))
+
+    def was_made(self, path: str) -> bool:
+        """Tell whether a file was not there before."""
+        known = self.files.get(path)
+        return known is not None and known.backup is None
+
+    def forget(self, path: str) -> None:
+        """Drop a file from the record, with its backup and the directories that are empty without it."""
+        known = self.files.pop(path, None)
+        if known is None:
+            return
+        if known.backup is not None:
+            disk.remove_file(os.path.join(self._backups, known.backup))
+        self._remove_made()
+        self.save()
+
+
+def read_whole(path: str) -> bytes | None:
+    """Read a file of an agent's; None if there is none. Raise InvalidInput if it is not for us to change."""
+    try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise InvalidInput(f"{path} is not a regular file")
+        if status.st_size > _MOST_BYTES:
+            raise InvalidInput(f"{path} is too big to be an agent's settings")
+        with open(path, "rb") as file:
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {describe(error)}") from error
+
+
+def replace_file(path: str, content: bytes, before: bytes | None, *, is_program: bool = False) -> None:
+    """Write a file whole or not at all, with the mode that it had; refuse if it changed since it was read."""
+    temporary = f"{path}.{disk.TEMPORARY_PREFIX}{os.getpid()}"
+    try:
+        mode = stat.S_IMODE(os.stat(path).st_mode) if before is not None else None
+        usual = _PROGRAM_MODE if is_program else _MODE
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, usual)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+                if mode is not None:
+                    os.fchmod(file.fileno(), mode)
+            _require_same(path, before)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written: {describe(error)}") from error
+
+
+def remove_file(path: str, before: bytes | None) -> None:
+    """Remove a file; refuse if it changed since it was read."""
+    _require_same(path, before)
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be removed: {describe(error)}") from error
+
+
+def _require_same(path: str, before: bytes | None) -> None:
+    """Refuse a file that somebody, such as the agent itself, has changed since it was read."""
+    if read_whole(path) != before:
+        raise InvalidInput(f"{path} has just been changed by another program; try again")
+
+
+def _make_parents(path: str) -> list[str]:
+    """Make the directories that a file needs, and name those that were missing, the deepest first."""
+    missing, directory = [], os.path.dirname(path)
+    while not os.path.isdir(directory):
+        missing.append(directory)
+        directory = os.path.dirname(directory)
+    try:
+        for each in reversed(missing):
+            os.mkdir(each)
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written: {describe(error)}") from error
+    return missing
+
+
+def _remove_if_empty(directory: str) -> None:
+    try:
+        os.rmdir(directory)
+    except OSError:
+        # Others have put something there, or it is gone.
+        return
+
+
+def _to_json(entry: Installed) -> dict[str, Any]:  # Any: JSON
+    return {name: getattr(entry, name) for name in Installed.__match_args__}
+
+
+def _digest(content: bytes) -> str:
+    return sha256(content).hexdigest()

@@ -1,0 +1,373 @@
+"""The commands that connect agents: install hooks, remove them, and tell why something does not work."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+
+import click
+
+from shadowtree.agents import targets
+from shadowtree.agents.executable import find_executable
+from shadowtree.agents.install import EDITED, KEPT, AgentStatus, FileChange, Installer, list_installed
+from shadowtree.agents.table import AGENTS
+from shadowtree.base.errors import DaemonFailed, InvalidInput, ShadowError
+from shadowtree.cli.app import command, flag, group
+from shadowtree.cli.commands.watch import stop_hook_serving
+from shadowtree.cli.find_shadow import Shared, current_directory
+from shadowtree.cli.format import escape, join_rows
+from shadowtree.cli.output import emit, say, warn
+from shadowtree.system.user_dirs import Places
+
+_NOTES = {
+    "codex": (
+        "Codex runs new hooks only after you trust them: start 'codex' and choose 'Trust all and continue'. "
+        "Until then 'codex exec' skips them silently"
+    ),
+    "opencode": "Restart OpenCode. With a plugin, it downloads its own plugin library once (63 MB)",
+    "kilo": "Restart Kilo",
+    "cursor": "The hooks for Cursor follow its documentation; they were not tried with the program",
+    "claude-code": "Claude Code uses the hooks in new sessions",
+    "gemini": "Gemini CLI uses the hooks in new sessions",
+}
+_PROJECT_NOTES = {
+    "codex": "Codex also has to trust the project: answer yes when it asks",
+    "opencode": "OpenCode puts its plugin library into .opencode of the project; --user avoids that",
+    "claude-code": "Copilot CLI runs these hooks too; what it does is recorded as Copilot's",
+}
+_SHARED_NOTE = "The file names a program of this machine, so do not commit it"
+
+
+def _complete_agent(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in AGENTS if name.startswith(incomplete)]
+
+
+_AGENT = click.Choice(list(AGENTS))
+_agents = click.argument("agents", metavar="AGENT...", nargs=-1, type=_AGENT, shell_complete=_complete_agent)
+_Decorator = Callable[[Callable[..., int | None]], Callable[..., int | None]]
+
+
+def _scoped(function: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Add the options that say which settings are meant."""
+    options: Sequence[_Decorator] = (
+        flag("--user", "scope", flag_value=targets.USER, help="For all your projects; the default"),
+        flag("--project", "scope", flag_value=targets.PROJECT, help="For this project, in its own settings"),
+        flag("--local", "scope", flag_value=targets.LOCAL, help="For this project and you alone"),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@group
+def hooks(shared: Shared) -> None:
+    """Connect coding agents, so that each of their turns can be undone
+
+    Without an action it shows which agents are connected. Agents are claude-code, codex, gemini, opencode,
+    copilot, qwen, cline, kilo and cursor.
+
+    \b
+    Examples:
+      shadowtree hooks
+      shadowtree hooks install --all-detected
+      shadowtree hooks uninstall codex
+    """
+    _show_status(())
+
+
+@command(of=hooks)
+@_agents
+@_scoped
+@flag("--all-detected", help="Install for every agent that is found on this machine")
+@click.option("--executable", metavar="PATH", help="Have the hooks run this shadowtree, not the one running")
+@flag("--dry-run", help="List what would be written, and write nothing")
+def install(
+    shared: Shared,
+    agents: tuple[str, ...],
+    scope: str | None,
+    all_detected: bool,
+    executable: str | None,
+    dry_run: bool,
+) -> int:
+    """Install hooks and slash commands for agents
+
+    The hooks are merged into the agent's own settings; whatever else is in there stays as it is, and the
+    first time a copy is kept. A file that is not strict JSON is refused. From then on every turn is recorded
+    in the directory that the agent works in, and 'shadowtree undo', or /shadowtree-undo inside the agent,
+    undoes the last one.
+
+    \b
+    Examples:
+      shadowtree hooks install claude-code
+      shadowtree hooks install --all-detected --dry-run
+      shadowtree hooks install claude-code --local
+    """
+    program = find_executable(os.environ, given=executable)
+    names = _choose(agents, all_detected=all_detected)
+    where = scope or targets.USER
+    if where != targets.USER and not dry_run:
+        say(f"writing into the project {_find_project()}")
+    changes, failures = _for_each(
+        names, lambda name: _open_installer().install(name, where, program, dry_run=dry_run)
+    )
+    notes = [note for name in names if _is_changed(changes, name) for note in _list_notes(name, where)]
+    document = {"changes": changes, "notes": notes, "failures": failures, "dry_run": dry_run}
+    emit(document, [*_render_changes(changes, dry_run=dry_run), *notes])
+    return 1 if failures else 0
+
+
+@command(of=hooks)
+@_agents
+@_scoped
+@flag("--all", "is_all", help="Remove all hooks that were ever installed, in projects too")
+@flag("--dry-run", help="List what would be removed, and remove nothing")
+def uninstall(shared: Shared, agents: tuple[str, ...], scope: str | None, is_all: bool, dry_run: bool) -> int:
+    """Remove the hooks and slash commands of agents
+
+    A settings file that nobody else has changed gets back the bytes that it had. What was recorded stays.
+    The daemon stops watching what it watched for hooks.
+
+    \b
+    Examples:
+      shadowtree hooks uninstall claude-code
+      shadowtree hooks uninstall --all
+    """
+    if is_all == bool(agents):
+        raise InvalidInput("name the agents, or give --all")
+    changes, failures = remove_all(dry_run=dry_run) if is_all else _uninstall(agents, scope, dry_run=dry_run)
+    if not dry_run:
+        _stop_daemon()
+    document = {"changes": changes, "failures": failures, "dry_run": dry_run}
+    emit(document, list(_render_changes(changes, dry_run=dry_run)) or ["Nothing was installed"])
+    if not changes and not is_all:
+        for each in list_statuses(agents):
+            if each.state != "no" and each.scope != (scope or targets.USER):
+                say(f"{AGENTS[each.agent].title} is connected in {each.path}; try --{each.scope}")
+    edited = [change.path for change in changes if change.action == EDITED]
+    for path in edited:
+        warn(f"{path} is left, because it was edited; remove it yourself")
+    return 1 if failures or edited else 0
+
+
+@command(of=hooks)
+@_agents
+def status(shared: Shared, agents: tuple[str, ...]) -> None:
+    """Show which agents have hooks, and where
+
+    Run 'shadowtree doctor' to learn whether they work.
+
+    \b
+    Examples:
+      shadowtree hooks status
+      shadowtree hooks status codex --json
+    """
+    _show_status(agents)
+
+
+@command("print", of=hooks)
+@click.argument("agent", type=_AGENT, shell_complete=_complete_agent)
+@click.option("--executable", metavar="PATH", help="Print it for this shadowtree, not the one running")
+def print_(shared: Shared, agent: str, executable: str | None) -> None:
+    """Print what makes up the hooks of an agent
+
+    For settings that you manage by hand, such as those that 'shadowtree hooks install' refuses to change.
+
+    \b
+    Examples:
+      shadowtree hooks print claude-code
+    """
+    program = find_executable(os.environ, given=executable)
+    text = targets.render_alone(agent, program)
+    first = targets.list_targets(agent, targets.USER, os.environ, project="", executable=program)[0]
+    emit({"agent": agent, "path": first.path, "content": text}, text.splitlines())
+
+
+@command(of=hooks, hidden=True)
+@click.argument("agent", type=_AGENT)
+@click.argument("action", type=click.Choice(["undo", "redo", "log"]))
+@click.argument("words", metavar="[N]", nargs=-1)
+def slash(shared: Shared, agent: str, action: str, words: tuple[str, ...]) -> int:
+    """Do what a slash command of an agent asks for
+
+    Agents run this for /shadowtree-undo, /shadowtree-redo and /shadowtree-log. It acts on the session of that
+    agent, prints everything on standard output, and exits 0.
+
+    \b
+    Examples:
+      shadowtree hooks slash claude-code undo 2
+    """
+    from shadowtree.cli.hooks.slash import run_slash
+
+    return run_slash(AGENTS[agent], action, " ".join(words).split())
+
+
+@command(of=hooks, hidden=True)
+@click.argument("agent", type=_AGENT)
+def follow(shared: Shared, agent: str) -> int:
+    """Follow the undo of an agent that has one
+
+    The plugin of OpenCode runs this, with JSON on standard input, when OpenCode itself has undone or redone
+    messages: the timeline follows, and no file is written.
+
+    \b
+    Examples:
+      shadowtree hooks follow opencode
+    """
+    from shadowtree.cli.hooks.follow import follow_undo
+
+    return follow_undo(AGENTS[agent], sys.stdin.buffer)
+
+
+def remove_all(*, dry_run: bool) -> tuple[list[FileChange], list[str]]:
+    """Remove all hooks on record, and those of the user that are on none."""
+    changes, failures = _uninstall(tuple(AGENTS), targets.USER, dry_run=dry_run)
+    for name, scope, project in list_installed(_find_stores()):
+        if scope != targets.USER:
+            more, failed = _for_each([name], _make_remover(scope, project, dry_run=dry_run))
+            changes, failures = [*changes, *more], [*failures, *failed]
+    return changes, failures
+
+
+def _make_remover(scope: str, project: str, *, dry_run: bool) -> Callable[[str], list[FileChange]]:
+    return lambda name: _open_installer(project).uninstall(name, scope, dry_run=dry_run)
+
+
+def _uninstall(
+    names: Sequence[str], scope: str | None, *, dry_run: bool
+) -> tuple[list[FileChange], list[str]]:
+    return _for_each(
+        names, lambda name: _open_installer().uninstall(name, scope or targets.USER, dry_run=dry_run)
+    )
+
+
+def _choose(agents: tuple[str, ...], *, all_detected: bool) -> list[str]:
+    if all_detected and agents:
+        raise InvalidInput("name the agents, or give --all-detected")
+    if not all_detected:
+        if not agents:
+            raise InvalidInput("name the agents, or give --all-detected; 'shadowtree hooks' lists them")
+        return list(dict.fromkeys(agents))
+    found = [name for name in AGENTS if targets.is_detected(name, os.environ)]
+    if not found:
+        raise InvalidInput("no agent was found on this machine; name the ones that you use")
+    return found
+
+
+def _for_each(
+    names: Sequence[str], work: Callable[[str], list[FileChange]]
+) -> tuple[list[FileChange], list[str]]:
+    """Do it for each agent, whatever happens to the others; give what was done, and what went wrong."""
+    changes: list[FileChange] = []
+    failures: list[str] = []
+    for name in names:
+        try:
+            changes += work(name)
+        except ShadowError as error:
+            failures.append(f"{AGENTS[name].title}: {error}")
+            say(failures[-1])
+    return changes, failures
+
+
+def _open_installer(project: str | None = None) -> Installer:
+    return Installer(os.environ, _find_stores(), project=project or _find_project())
+
+
+def _find_stores() -> str:
+    stores = Places(os.environ).stores
+    if stores is None:
+        raise InvalidInput("there is no home directory")
+    return stores
+
+
+def _find_project() -> str:
+    """Name the project that is meant: the repository around the current directory, else that directory."""
+    from shadowtree.agents.places import list_candidates
+
+    return next(iter(list_candidates(os.path.realpath(current_directory()))))
+
+
+def _is_changed(changes: Sequence[FileChange], name: str) -> bool:
+    return any(change.agent == name and change.action != KEPT for change in changes)
+
+
+def _list_notes(name: str, scope: str) -> Iterator[str]:
+    """Say what the user still has to do, or should know."""
+    if name in _NOTES:
+        yield _NOTES[name]
+    if scope != targets.USER and name in _PROJECT_NOTES:
+        yield _PROJECT_NOTES[name]
+    if scope == targets.PROJECT:
+        yield _SHARED_NOTE
+
+
+def _render_changes(changes: Sequence[FileChange], *, dry_run: bool) -> Iterator[str]:
+    for change in changes:
+        verb = f"would be {change.action}" if dry_run and change.action != KEPT else change.action
+        backup = f" (backup: {escape(change.backup)})" if change.backup else ""
+        yield f"{AGENTS[change.agent].title}: {verb} {escape(change.path)}{backup}"
+
+
+def list_statuses(agents: Sequence[str] = ()) -> list[AgentStatus]:
+    """Tell of every agent, or of some, in each of its scopes."""
+    installer = _open_installer()
+    return [
+        installer.find_status(name, scope) for name in agents or AGENTS for scope in targets.list_scopes(name)
+    ]
+
+
+def _show_status(agents: Sequence[str]) -> None:
+    statuses = list_statuses(agents)
+    shown = [
+        each
+        for each in statuses
+        if each.state != "no" or (each.scope == targets.USER and (agents or each.is_detected))
+    ]
+    emit(statuses, _render_statuses(shown))
+
+
+def _render_statuses(statuses: Sequence[AgentStatus]) -> list[str]:
+    rows = [(each.agent, each.scope, _describe_status(each)) for each in statuses]
+    return join_rows(rows, "<<<") if rows else ["No agent was found on this machine"]
+
+
+def _describe_status(each: AgentStatus) -> str:
+    if each.problem is not None:
+        return escape(each.problem)
+    if each.state == "no":
+        found = "found, not connected" if each.is_detected else "not found"
+        return f"{found}; run 'shadowtree hooks install {each.agent}'"
+    line = f"connected, in {escape(each.path)}"
+    if not each.is_executable_there:
+        return f"{line}, but {escape(each.executable or '')} is gone; install again"
+    return f"{line}, but some hooks or commands are missing; install again" if each.missing else line
+
+
+def _stop_daemon() -> None:
+    """Stop what hooks have the daemon watch, unless hooks are still installed."""
+    if list_installed(_find_stores()) or any(each.state != "no" for each in list_statuses()):
+        return
+    try:
+        stop_hook_serving()
+    except (DaemonFailed, OSError) as error:
+        warn(str(error))
+
+
+@command()
+def doctor(shared: Shared) -> int:
+    """Find out why something does not work, and what to do about it
+
+    It checks hooks of agents, the daemon, this directory, its store and the disk, and prints one line for
+    each. The exit code is 1 if something is wrong.
+
+    \b
+    Examples:
+      shadowtree doctor
+      shadowtree doctor --json
+    """
+    from shadowtree.cli.hooks.doctor import examine
+
+    findings = examine(shared, list_statuses())
+    rows = [(each.level, escape(each.about), escape(each.todo or "")) for each in findings]
+    emit(findings, [f"{level:7}  {about}{f'; {todo}' if todo else ''}" for level, about, todo in rows])
+    return 1 if any(each.level == "problem" for each in findings) else 0
