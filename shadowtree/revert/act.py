@@ -78,10 +78,6 @@ from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.schema import HEAD_ONLY, RESTORE, Event, TreeRecord
 from shadowtree.timeline.session import LastSession
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    pass
-
 _MANY = 20
 """So many files may go because of messages with an inferred end before somebody has to agree."""
 

@@ -1,8 +1,8 @@
 """Writing into the worktree: stage something under a temporary name, swap it with what is there, put it back.
 
-The only module that changes a user's files (invariant 1). Everything is done from directory descriptors, one
-name at a time and never through a link. Nothing here decides; `moves` does, and it never removes what it has
-not looked at after it was moved aside.
+The only module that changes a user's files (invariant 1); `agents/` writes settings of agents, where asked.
+Everything is done from directory descriptors, one name at a time and never through a link. Nothing here
+decides; `moves` does, and it never removes what it has not looked at after it was moved aside.
 """
 
 from __future__ import annotations
