@@ -231,6 +231,7 @@ class Census:
         census._directories = {directory.path: directory for directory in directories}
         census.files = sum(len(directory.names) for directory in census._directories.values())
         census.ignored = sum(len(directory.excluded) for directory in census._directories.values())
+        census.with_uncovered = {d.path for d in census._directories.values() if d.uncovered_files}
         census.rules = rules
         return census
 

@@ -133,7 +133,7 @@ class Recorder:
         if row is None:
             raise UnknownMessage(message_id or "")
         if require_live(row).number != self._session.position.open:
-            return self._session.read_message(row)
+            return _warn_of_earlier_end(self._session.read_message(row))
         with self._take() as taken:
             ending = self.writer.prepare_ending(partial(self._changes_since, taken), paths, is_inferred=False)
             assert ending is not None
@@ -301,3 +301,11 @@ class Recorder:
 def _is_empty(ending: Ending) -> bool:
     """Tell whether a message changed nothing, protected or not."""
     return not ending.changes and not ending.unprotected
+
+
+def _warn_of_earlier_end(message: Message) -> Message:
+    """Warn whoever ends a message that something else ended before."""
+    if not message.inferred:
+        return message
+    warning = f"message {message.id!r} was ended before this: later changes are not part of it"
+    return replace(message, warnings=[*message.warnings, warning])

@@ -319,3 +319,15 @@ def test_a_head_that_moved_since_is_told(shadow: Shadow, worktree: Path) -> None
     new = commit(worktree)
 
     assert shadow.undo().notes == [f"git HEAD has moved since: it was {old[:12]}, it is {new[:12]}"]
+
+
+def test_the_end_of_a_message_that_an_undo_ended_warns(shadow: Shadow, worktree: Path) -> None:
+    """What the agent did after it is not the message's, and whoever ends it must know."""
+    make_tree(worktree, {"a": "1"})
+    shadow.begin("m1")
+    (worktree / "a").write_text("2")
+    shadow.undo()
+    shadow.unrevert()
+    (worktree / "a").write_text("3")
+
+    assert "later changes are not part of it" in shadow.end("m1").warnings[-1]

@@ -204,6 +204,18 @@ def test_an_act_over_a_message_names_what_it_left_alone(shadow: Shadow, worktree
     assert shadow.restore("m1^").unprotected == []
 
 
+def test_an_act_does_not_take_ignored_files_elsewhere_for_changed(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {".gitignore": "*.log\n", "a": {"x.log": "1", "f": "1"}, "b": {"x.log": "1"}})
+    with shadow.message("m1"):
+        (worktree / "a" / "f").write_text("2")
+    shadow.undo()
+
+    assert shadow.status().unprotected == []
+    shadow.redo()
+    (worktree / "a" / "f").write_text("3")
+    assert shadow.snapshot("m2").unprotected == []
+
+
 def test_the_status_tells_what_changed_since_the_last_record(shadow: Shadow, worktree: Path) -> None:
     write(worktree / ".env", "S=1")
     shadow.begin("m1")
