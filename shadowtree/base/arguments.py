@@ -78,9 +78,10 @@ def refuse_unknown(options: Mapping[str, object], *known: str) -> None:
 
 
 def check_count(count: int | None, what: str, *, at_least: int = 1) -> None:
-    """Refuse a number that is too small; None is none."""
-    if count is not None and count < at_least:
-        raise InvalidInput(f"{what} is {at_least} or more, not {count}")
+    """Refuse what is no number, or too small a one; None is none."""
+    is_whole = isinstance(count, int) and not isinstance(count, bool)
+    if count is not None and not (is_whole and count >= at_least):
+        raise InvalidInput(f"{what} is {at_least} or more, not {count!r}")
 
 
 def encode_meta(meta: Mapping[str, object] | None) -> str | None:

@@ -51,6 +51,8 @@ def resolve_ref(session: Session, name: str) -> Found:
 
 def resolve_tree(session: Session, name: str) -> TreeRecord:
     """Find the tree that a name means: after a message or a branch, with `^` before it, or a tree's id."""
+    if name == "@" and (wrap := _find_wrap(session)) is not None:
+        return wrap
     found = _find_exact_ref(session, name)
     tree = None if found is not None else _find_exact_tree(session, name)
     if tree is not None and tree.forgotten_ms is None:
@@ -68,6 +70,14 @@ def resolve_tree(session: Session, name: str) -> TreeRecord:
     if tree.forgotten_ms is not None:
         raise ForgottenTree(name, tree.forgotten_ms)
     return tree
+
+
+def _find_wrap(session: Session) -> TreeRecord | None:
+    """Give the tree that `wrap` recorded, as long as no message is in force."""
+    wrap = session.journal.last_wrap()
+    if wrap is None or any(in_force(session.position, session.find)):
+        return None
+    return session.journal.tree(wrap.after)
 
 
 def find_exact(session: Session, name: str) -> MessageRow | None:

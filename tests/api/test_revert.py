@@ -1455,3 +1455,13 @@ def test_restore_leaves_a_file_alone_that_is_too_big_to_be_covered(
     small.restore(tree, on_conflict=on_conflict)
 
     assert_tree(worktree, {"a": "1", "data": "x" * 100})
+
+
+def test_what_wrap_recorded_can_be_restored_before_the_first_message(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"a": "1"})
+    shadow.wrap()
+    (worktree / "a").unlink()
+    shadow.restore("@", paths=["a"])
+
+    assert (worktree / "a").read_text() == "1"
+    assert shadow.read_file("@", "a") == b"1"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -928,3 +929,14 @@ def test_permission_bits_of_a_file_with_two_names_come_back(shadow: Shadow, work
     shadow.undo()
 
     assert_tree(worktree, {"a": "1", "b": "1"})
+
+
+@pytest.mark.parametrize("turns", [0, -1, 1.5, True, "m1"])
+def test_turns_are_whole_numbers(shadow: Shadow, worktree: Path, turns: Any) -> None:  # Any: a caller's
+    make_tree(worktree, {"a": "1"})
+    shadow.snapshot("m1")
+
+    with pytest.raises(InvalidInput):
+        shadow.undo(turns)
+    with pytest.raises(InvalidInput):
+        shadow.redo(turns)
