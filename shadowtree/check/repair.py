@@ -326,7 +326,7 @@ class Repair:
         if "packed-refs" in damaged:
             self._do("packed-refs moved to quarantine", self._take_away, "packed-refs")
         if HEAD_REF in damaged:
-            self._do(f"{HEAD_REF} started anew", self._begin_ref)
+            self._do(f"{HEAD_REF} reset", self._begin_ref)
 
     def _begin_ref(self) -> None:
         self._keep(HEAD_REF)

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     Value = TypeVar("Value", int, bytes)
 
-_KEEP_OR = "keep to leave your version, or overwrite to discard it (unrevert restores it)"
+_KEEP_OR = "keep to leave yours, or overwrite to discard it (unrevert restores it)"
 KEEP_OR_OVERWRITE = f"use {_KEEP_OR}"
 MERGE_OR_KEEP = f"use merge to combine, {_KEEP_OR}"
 KEEP_OR_MOVE = "move it away, or use keep to leave it"

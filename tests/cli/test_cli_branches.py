@@ -71,8 +71,8 @@ def test_a_message_that_was_taken_out_alone_has_its_own_mark() -> None:
     messages += [make_message(3, parent="msg_2"), make_message(4, parent="msg_3", state="undone")]
 
     assert [row[:7] for row in _graph(messages)] == ["*  #1  ", "x  #2  ", "@  #3  ", "o  #4  "]
-    assert [row.split("  ")[3] for row in _graph(messages)[1::2]] == ["reverted alone", "undone"]
-    assert "reverted alone" in list(render_log(messages, [None] * 4, now_ms=NOW_MS))[1]
+    assert [row.split("  ")[3] for row in _graph(messages)[1::2]] == ["reverted on its own", "undone"]
+    assert "reverted on its own" in list(render_log(messages, [None] * 4, now_ms=NOW_MS))[1]
 
 
 def test_an_open_message_is_the_last_in_force() -> None:
@@ -441,7 +441,7 @@ def test_the_advice_depends_on_whether_a_merge_was_tried(capsys: pytest.CaptureF
         told.append(capsys.readouterr().err.splitlines()[-1].rpartition("; ")[2])
 
     assert told[0] == "use --on-conflict merge, keep or overwrite"
-    assert told[1].startswith("try --markers")
+    assert told[1] == "use --markers, --on-conflict keep or overwrite"
 
 
 # The commands
@@ -863,7 +863,7 @@ def test_one_message_is_taken_out_from_under_the_later_ones(terminal: Terminal, 
     assert _files(project) == {"a.txt": _lines(_2="two", _18="eighteen"), "b.txt": "two\n"}
     assert [entry["state"] for entry in terminal.run_json("log")] == ["active", "undone", "active"]
     assert [row.split()[0] for row in terminal.run("log", "--graph").splitlines()] == ["*", "x", "@"]
-    assert "reverted alone" in terminal.run("log").splitlines()[1]
+    assert "reverted on its own" in terminal.run("log").splitlines()[1]
     assert terminal.run("redo").startswith("Nothing to redo")
     terminal.run("unrevert")
     assert _files(project)["a.txt"] == _lines(_2="two", _10="ten", _18="eighteen")

@@ -541,7 +541,7 @@ def test_a_failed_command_is_undone(project: Path) -> None:
     assert done.returncode == 3
     assert done.stderr.splitlines() == [
         f"shadowtree: message {message.id} changed 3 files",
-        f"shadowtree: message {message.id} 1 file restored, 1 created, 1 deleted",
+        f"shadowtree: undid message {message.id}: 1 file restored, 1 created, 1 deleted",
     ]
     assert message.state == "undone"
     assert_tree(project, {"a.txt": "one\n", "b.txt": "two\n"})

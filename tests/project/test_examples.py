@@ -230,7 +230,7 @@ def test_a_conflict_changes_nothing_and_tells_path_reason_and_advice(worktree: P
     sentence, conflict = answer.splitlines()
     assert sentence == "Sorry: 1 path in conflict; nothing was changed"
     assert conflict.startswith("  shop/prices.py: it was edited after")
-    assert "'keep'" in conflict
+    assert "use merge to combine, keep to leave yours" in conflict
 
 
 @pytest.mark.parametrize(("word", "content"), [("keep", "mine\n"), ("overwrite", PRICES)])

@@ -189,7 +189,7 @@ def _paint_row(message: Message, counted: LineCount, row: Sequence[str]) -> str:
 
 def _describe_state(message: Message) -> str:
     if message.is_out:
-        return "reverted alone"
+        return "reverted on its own"
     if message.state == "active":
         return "inferred" if message.is_burst else "end inferred" if message.inferred else ""
     return message.state
