@@ -154,7 +154,7 @@ def destroy_store(store: str | os.PathLike[str], *, timeout_s: float) -> None:
     path = _require_store(store)
     with Lock(StoreLayout(path).lock, timeout_s):
         if _is_interrupted(path):
-            raise StoreFailed(path, "an act was interrupted in it, and cannot be made good here")
+            raise StoreFailed(path, "an operation was interrupted in it and cannot be recovered here")
         refuse_foreign(path)
         stores.remove(path)
 
@@ -162,7 +162,7 @@ def destroy_store(store: str | os.PathLike[str], *, timeout_s: float) -> None:
 def _require_store(store: str | os.PathLike[str]) -> str:
     path = os.path.realpath(store)
     if not stores.exists(path):
-        raise InvalidInput(f"{os.fspath(store)} is no store")
+        raise InvalidInput(f"{os.fspath(store)} is not a store")
     disk.require_private(path)
     return path
 
@@ -201,9 +201,9 @@ def _find_doubt(store: str, identity: Identity, state: WorktreeState, *, is_inte
     """Say why a store is not to be removed, in a sentence about its worktree; None: it is an orphan."""
     anchor = read_anchor(store)
     if state != "gone":
-        return "something is at its path"
+        return "something exists at its path"
     if is_interrupted:
-        return "an act was interrupted there, and is not made good"
+        return "an operation was interrupted there and has not been recovered"
     try:
         moved_to = _find_renamed(identity)
         if moved_to is not None:
@@ -246,11 +246,11 @@ def find_volume_doubt(anchor: Anchor | None, above: Anchor | None) -> str | None
     that is nothing, or nothing that can be looked into.
     """
     if above is None:
-        return "the directory above it is not there, so that a volume may be missing"
+        return "its parent directory is missing, so a volume may not be mounted"
     if anchor is None:
-        return "an earlier version made its store, and did not write down where it was"
+        return "its store was made by an earlier version, which did not record where it was"
     if anchor.is_mount:
-        return "it was a mount point, so that a volume may be missing"
+        return "it was a mount point, so a volume may not be mounted"
     if not anchor.is_same_directory(above):
-        return "the directory above it is not the one that was there, so that a volume may be missing"
+        return "its parent directory was replaced, so a volume may not be mounted"
     return None

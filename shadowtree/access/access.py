@@ -85,7 +85,7 @@ class Access:
         if around is None and is_inside(self.worktree, self.store):
             around = self.store
         if around is not None:
-            raise UnsafePath(self.worktree, f"it lies in the store {around}")
+            raise UnsafePath(self.worktree, f"it is inside the store {around}")
         self.config = Config(places, self.worktree, given, clock_ns=limits.file_clock_ns)
         self.settings = self.config.read()
         """The settings that count for what is going on now."""
@@ -300,7 +300,7 @@ class Access:
             except (OutOfSpace, StoreFailed, WorktreeFailed) as error:
                 # Who only looks may go on; who writes is told.
                 if opened.journal.open_intents():
-                    self.recovered.append(f"an interrupted act is not made good yet: {error}")
+                    self.recovered.append(f"an interrupted operation has not been recovered yet: {error}")
         return self._open_store()
 
     @contextmanager
@@ -325,7 +325,7 @@ class Access:
         """Be the one `with` block that records a message of a session; InvalidInput inside another."""
         with self.mutex:
             if session in self._in_message:
-                raise InvalidInput(f"a message of session {session!r} cannot begin inside another one")
+                raise InvalidInput(f"messages cannot be nested: session {session!r} already has one open")
             self._in_message.add(session)
         try:
             yield
@@ -471,7 +471,7 @@ def real_directory(path: str | os.PathLike[str]) -> str:
     """Give the real path of a directory, and refuse what is none."""
     real = os.path.realpath(os.fspath(path))
     if not os.path.isdir(real):
-        raise InvalidInput(f"{os.fspath(path)} is no directory")
+        raise InvalidInput(f"{os.fspath(path)} is not a directory")
     return real
 
 
@@ -485,4 +485,4 @@ def as_path(path: str) -> Path:
 def refuse_no_store(path: str | os.PathLike[str]) -> None:
     """Refuse what is there and is no store; one that is not there may have been moved already."""
     if os.path.lexists(path) and not stores.exists(os.path.realpath(path)):
-        raise InvalidInput(f"{os.fspath(path)} is no store")
+        raise InvalidInput(f"{os.fspath(path)} is not a store")

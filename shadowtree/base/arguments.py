@@ -57,7 +57,7 @@ def check_name(name: str, what: str) -> str:
     """Refuse a name that is none: too short, too long, or with characters that are no text."""
     is_text = isinstance(name, str) and 1 <= len(name) <= 256
     if not is_text or any(_is_no_text(character) for character in name):
-        raise InvalidInput(f"a {what} has 1 to 256 characters and no control characters, not {name!r}")
+        raise InvalidInput(f"invalid {what} {name!r}: use 1 to 256 characters, and no control characters")
     return name
 
 
@@ -67,7 +67,7 @@ def check_message_id(id: str) -> str:
     rest = id[1:].removeprefix("~") if id.startswith("@") else id[1:]
     is_number = rest.isascii() and rest.isdigit()
     if id.endswith("^") or id in ("@", "@~") or (is_number and id.startswith(("@~", "#"))):
-        raise InvalidInput(f"{id!r} refers to another message, so it cannot be an id")
+        raise InvalidInput(f"{id!r} is reserved for referring to messages; choose another id")
     return id
 
 
@@ -81,7 +81,7 @@ def check_count(count: int | None, what: str, *, at_least: int = 1) -> None:
     """Refuse what is no number, or too small a one; None is none."""
     is_whole = isinstance(count, int) and not isinstance(count, bool)
     if count is not None and not (is_whole and count >= at_least):
-        raise InvalidInput(f"{what} is {at_least} or more, not {count!r}")
+        raise InvalidInput(f"{what} must be {at_least} or more, not {count!r}")
 
 
 def encode_meta(meta: Mapping[str, object] | None) -> str | None:
@@ -91,11 +91,11 @@ def encode_meta(meta: Mapping[str, object] | None) -> str | None:
     import json
 
     if not isinstance(meta, Mapping):
-        raise InvalidInput("meta is a JSON object")
+        raise InvalidInput("meta must be a JSON object")
     try:
         return json.dumps(dict(meta), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"meta is no JSON object: {error}") from error
+        raise InvalidInput(f"meta must be a JSON object: {error}") from error
 
 
 def parse_paths(paths: Collection[StrPath] | None, worktree: str) -> frozenset[RelPath] | None:
@@ -103,7 +103,7 @@ def parse_paths(paths: Collection[StrPath] | None, worktree: str) -> frozenset[R
     if paths is None:
         return None
     if isinstance(paths, str | bytes):
-        raise InvalidInput("paths is a list of paths")
+        raise InvalidInput("paths must be a list of paths")
     return frozenset(parse_path(path, worktree) for path in paths)
 
 
@@ -111,11 +111,11 @@ def parse_path(given: str | os.PathLike[str], worktree: str) -> RelPath:
     """Turn one path, relative to the worktree, into ours."""
     path = os.fspath(given)
     if not path or "\0" in path:
-        raise InvalidInput(f"{path!r} is no path")
+        raise InvalidInput(f"{path!r} is not a valid path")
     try:
         encoded = os.fsencode(_make_relative(path, worktree) if os.path.isabs(path) else path)
     except UnicodeEncodeError as error:
-        raise InvalidInput(f"{path!r} is no path") from error
+        raise InvalidInput(f"{path!r} is not a valid path") from error
     names: list[bytes] = []
     for name in encoded.split(os.fsencode(os.sep)):
         if name == b"..":

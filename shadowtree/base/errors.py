@@ -12,7 +12,8 @@
     │   ├── UnknownMessage
     │   │   ├── AmbiguousMessage  the name is ambiguous
     │   │   ├── ForgottenMessage  it was forgotten
-    │   │   └── UnknownBranch
+    │   │   ├── UnknownBranch
+    │   │   └── UnknownStep
     │   └── UnknownTree
     │       └── ForgottenTree     it was forgotten
     ├── Conflict              the user: somebody else changed what would be replaced
@@ -65,14 +66,15 @@ def describe_size(size_bytes: int) -> str:
         if size < 1023.5:
             break
         size, unit = size / 1024, larger
-    return f"{size:.0f} {unit}" if unit == "B" or size >= 99.95 else f"{size:.1f} {unit}"
+    number = f"{size:.0f}" if unit == "B" or size >= 99.95 else f"{size:.1f}"
+    return f"{number.removesuffix('.0')} {unit}"
 
 
 def _tell_forgetting(forgotten_ms: int) -> str:
     from datetime import UTC, datetime
 
     when = datetime.fromtimestamp(forgotten_ms / 1000, UTC)
-    return f"forgotten on {when:%Y-%m-%d}"
+    return f"was forgotten on {when:%Y-%m-%d}"
 
 
 def is_full(error: OSError) -> bool:
@@ -96,8 +98,8 @@ class AmbiguousSession(InvalidInput):
         """The one that recorded last."""
         self.others = dict(others)
         """The others, each with its open message."""
-        named = ", ".join(f"{name!r} has the open message {id!r}" for name, id in self.others.items())
-        super().__init__(f"which session? {self.session!r} recorded last, and {named}")
+        named = ", ".join(f"{name!r} has an open message, {id!r}" for name, id in self.others.items())
+        super().__init__(f"which session? {self.session!r} recorded last, but {named}")
 
 
 class DuplicateMessage(InvalidInput):
@@ -106,15 +108,15 @@ class DuplicateMessage(InvalidInput):
     def __init__(self, message_id: str, session: str) -> None:
         self.message_id = message_id
         self.session = session
-        super().__init__(f"message {message_id!r} is already recorded in session {session!r}")
+        super().__init__(f"message {message_id!r} already exists in session {session!r}")
 
 
 class NotWrapped(ShadowError):
     """No store belongs to this directory."""
 
-    def __init__(self, worktree: str, why: str = "no store belongs to it") -> None:
+    def __init__(self, worktree: str, why: str | None = None) -> None:
         self.worktree = worktree
-        super().__init__(f"{worktree} is not wrapped: {why}")
+        super().__init__(f"{worktree} is not wrapped" + (f": {why}" if why else ""))
 
 
 class WorktreeMoved(NotWrapped):
@@ -125,7 +127,7 @@ class WorktreeMoved(NotWrapped):
         self.moved_from = moved_from
         self.is_likely = is_likely
         """It is the same directory, but part of the proof is missing."""
-        super().__init__(worktree, f"it may be {moved_from}, moved here, but {why}")
+        super().__init__(worktree, f"it may have been moved from {moved_from}, but {why}")
 
 
 class WorktreeReplaced(NotWrapped):
@@ -133,7 +135,7 @@ class WorktreeReplaced(NotWrapped):
 
     def __init__(self, worktree: str, store: str) -> None:
         self.store = store
-        super().__init__(worktree, f"nothing is recorded for it; the store {store} is another directory's")
+        super().__init__(worktree, f"the store {store} belongs to another directory")
 
 
 class ForeignStore(WorktreeReplaced):
@@ -147,7 +149,7 @@ class UnknownName(ShadowError):
 
     def __init__(self, name: str, sentence: str | None = None) -> None:
         self.name = name
-        super().__init__(sentence or f"no {self.kind} is called {name!r}")
+        super().__init__(sentence or f"no {self.kind} named {name!r}")
 
 
 class UnknownMessage(UnknownName):
@@ -167,7 +169,7 @@ class AmbiguousMessage(UnknownMessage):
         listed = ", ".join(repr(candidate) for candidate in self.candidates[:_LISTED])
         more = len(self.candidates) - _LISTED
         listed += f" and {more} more" if more > 0 else ""
-        super().__init__(name, sentence or f"{name!r} could mean {len(self.candidates)} {what}: {listed}")
+        super().__init__(name, sentence or f"{name!r} matches {len(self.candidates)} {what}: {listed}")
 
 
 class ForgottenMessage(UnknownMessage):
@@ -176,9 +178,8 @@ class ForgottenMessage(UnknownMessage):
     def __init__(self, name: str, forgotten_ms: int, *, is_on_way: bool = False) -> None:
         self.forgotten_ms = forgotten_ms
         """When it was forgotten, in milliseconds since 1970."""
-        gone = f"message {name!r}, which is gone" if is_on_way else f"message {name!r} is gone"
-        sentence = f"{gone}: {_tell_forgetting(forgotten_ms)}"
-        super().__init__(name, f"the way there leads over {sentence}" if is_on_way else sentence)
+        sentence = f"message {name!r} {_tell_forgetting(forgotten_ms)}"
+        super().__init__(name, f"cannot get there: on the way, {sentence}" if is_on_way else sentence)
 
 
 class UnknownBranch(UnknownMessage):
@@ -187,10 +188,18 @@ class UnknownBranch(UnknownMessage):
     kind = "branch"
 
 
+class UnknownStep(UnknownMessage):
+    """A message has no step with this name."""
+
+    def __init__(self, name: str, message_id: str) -> None:
+        self.message_id = message_id
+        super().__init__(name, f"message {message_id!r} has no step {name!r}")
+
+
 class UnknownTree(UnknownName):
     """No tree in the store has this id."""
 
-    kind = "tree"
+    kind = "message, branch or tree"
 
 
 class ForgottenTree(UnknownTree):
@@ -199,7 +208,7 @@ class ForgottenTree(UnknownTree):
     def __init__(self, name: str, forgotten_ms: int) -> None:
         self.forgotten_ms = forgotten_ms
         """When it was forgotten, in milliseconds since 1970."""
-        super().__init__(name, f"tree {name!r} is gone: {_tell_forgetting(forgotten_ms)}")
+        super().__init__(name, f"tree {name!r} {_tell_forgetting(forgotten_ms)}")
 
 
 class Conflict(ShadowError):
@@ -217,7 +226,7 @@ class Conflict(ShadowError):
         super().__init__(self._describe())
 
     def _describe(self) -> str:
-        return f"{_count(len(self.conflicts), 'path')} in conflict, nothing was changed"
+        return f"{_count(len(self.conflicts), 'path')} in conflict; nothing was changed"
 
 
 class NotConfirmed(Conflict):
@@ -237,13 +246,14 @@ class NotConfirmed(Conflict):
         super().__init__([], outcome)
 
     def _describe(self) -> str:
-        return f"not confirmed: this would {self.what or self._describe_files()}; nothing was changed"
+        return f"this would {self.what or self._describe_files()}; nothing was changed"
 
     def _describe_files(self) -> str:
         planned = self.outcome if self.plan is None else self.plan
         deleted, restored = len(planned.deleted), len(planned.restored)
         parts = [f"delete {deleted:,} of {_count(self.outcome.covered, 'file')}"] if deleted else []
-        parts += [f"replace {_count(restored, 'file')}"] if restored or not deleted else []
+        if restored or not deleted:
+            parts.append(f"replace {restored:,}" if deleted else f"replace {_count(restored, 'file')}")
         return " and ".join(parts)
 
 
@@ -256,7 +266,7 @@ class PlanOutdated(Conflict):
         super().__init__([], outcome)
 
     def _describe(self) -> str:
-        return "the plan is not the expected one any more; nothing was changed"
+        return "the plan is out of date; nothing was changed"
 
 
 class Locked(ShadowError):
@@ -268,7 +278,7 @@ class Locked(ShadowError):
         self.host = host
         self.waited_s = waited_s
         owner = f"process {pid} on {host}" if pid else "another process"
-        super().__init__(f"{store} is locked by {owner}, waited {waited_s:g} s")
+        super().__init__(f"{store} is locked by {owner} (waited {waited_s:g} s)")
 
 
 class BroadWorktree(ShadowError):
@@ -286,8 +296,9 @@ class WorktreeTooBig(BroadWorktree):
         self.setting = setting
         self.found = found
         self.limit = limit
-        unit = "files" if setting == "max_files" else "bytes"
-        super().__init__(worktree, f"{found} {unit} to cover, {setting} is {limit}")
+        is_count = setting == "max_files"
+        size, most = (f"{found:,} files", f"{limit:,}") if is_count else map(describe_size, (found, limit))
+        super().__init__(worktree, f"it has {size}, and {setting} is {most}")
 
 
 class OutOfSpace(ShadowError):
@@ -303,8 +314,9 @@ class OutOfSpace(ShadowError):
         if free is None:
             text = f"no space left on the disk of {path}"
         else:
-            reserve = f", {min_free} must stay free" if min_free else ""
-            text = f"too little space on the disk of {path}: {free} bytes free, {needed} needed{reserve}"
+            has = f"{describe_size(free)} free, {describe_size(needed or 0)} needed"
+            reserve = f", {describe_size(min_free)} must stay free" if min_free else ""
+            text = f"not enough space on the disk of {path}: {has}{reserve}"
         super().__init__(text)
 
 
@@ -344,7 +356,7 @@ class PerhapsDone(DaemonFailed):
 
     def __init__(self, what: str, why: str) -> None:
         self.what = what
-        super().__init__(f"{why} during {what}, which may have been done or not")
+        super().__init__(f"{why} during {what!r}, which may or may not be done")
 
 
 class MissingExtra(ShadowError):
@@ -362,7 +374,7 @@ class StoreTooNew(ShadowError):
         self.store = store
         self.found = found
         self.known = known
-        super().__init__(f"{store} has format {found}, this version knows formats up to {known}")
+        super().__init__(f"{store} has format {found}, but this version reads formats up to {known}")
 
 
 class StoreTooOld(ShadowError):
@@ -370,7 +382,7 @@ class StoreTooOld(ShadowError):
 
     def __init__(self, store: str) -> None:
         self.store = store
-        super().__init__(f"{store} was written by a version before the first release, and cannot be read")
+        super().__init__(f"{store} was written by a pre-release version and cannot be read")
 
 
 class StoreDamaged(ShadowError):

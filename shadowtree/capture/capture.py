@@ -115,7 +115,7 @@ class Capture:
         """What a user should know of the settings and the rules."""
         warnings = [*self._site.warnings, *dict.fromkeys(self.scan.rule_files.warnings)]
         if not self.scan.files and self.scan.ignored:
-            warnings.append("nothing is covered: the rules leave out everything")
+            warnings.append("nothing is protected: the ignore rules exclude everything")
         return warnings
 
     def put_stream(self, size: int, pieces: Iterator[bytes]) -> bytes:

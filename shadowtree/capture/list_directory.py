@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Callable, Collection
 from operator import itemgetter
 
+from shadowtree.base.errors import describe_size
 from shadowtree.base.paths import ROOT, RelPath, by_directory, is_forbidden, is_own_temporary, join
 from shadowtree.base.tombstones import PURGED
 from shadowtree.capture.directories import (
@@ -32,12 +33,10 @@ from shadowtree.system.files import INODE_MASK, Cursor, Unreadable, Vanished, st
 
 DOT_GIT = b".git"
 """The entry of a repository's own files, which are never covered. Other spellings are `FORBIDDEN_NAME`."""
-FORBIDDEN_NAME = "git forbids the name"
-NO_FILE = "neither file nor link"
-TOO_BIG = "too big"
-TOO_MANY = "too many files"
-LIMIT_REASONS = (TOO_BIG, TOO_MANY)
-"""How the reasons begin for which the settings leave out what a `!` rule can bring back."""
+FORBIDDEN_NAME = "git does not allow this name"
+NO_FILE = "not a regular file or link"
+_TOO_MANY = "too many files"
+_LIMIT = " limit"
 
 
 class Lister:
@@ -107,7 +106,7 @@ class Lister:
             return None
         if self._was_covered(RelPath(path + b"/")):
             return None
-        return f"{TOO_MANY}: over {self._max_files}, and git tracks none of them"
+        return f"{_TOO_MANY}: more than {self._max_files:,}, none of them tracked by git"
 
     def _count_files(self, path: RelPath, above: Policy, cursor: Cursor) -> int:
         """Count the files that the rules cover in a directory and below; 0 if some are there for good.
@@ -158,7 +157,7 @@ class Lister:
         elif verdict == COVERED and kind == stat.S_IFREG and status.st_size > self._max_file_size:
             path = join(directory.path, name)
             if not policy.is_tracked(name) and not self._was_covered(path):
-                problem = f"{TOO_BIG}: {status.st_size} bytes"
+                problem = _describe_excess(status.st_size, self._max_file_size)
                 directory.uncovered_files.append(name)
         if problem is not None:
             directory.skipped.append((name, problem))
@@ -166,6 +165,18 @@ class Lister:
         if verdict == TRACKED:
             directory.tracked_key = policy.tracked_key
         return status
+
+
+def is_limit(reason: str) -> bool:
+    """Tell whether a setting leaves something out that a `!` rule can bring back."""
+    return reason.startswith(_TOO_MANY) or reason.endswith(_LIMIT)
+
+
+def _describe_excess(size: int, limit: int) -> str:
+    found, most = describe_size(size), describe_size(limit)
+    if found == most:
+        found, most = f"{size:,} bytes", f"{limit:,} byte"
+    return f"{found} is over the {most}{_LIMIT}"
 
 
 def _exclude(directory: Directory, name: bytes, *, is_directory: bool) -> None:

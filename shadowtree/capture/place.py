@@ -86,7 +86,7 @@ class Place:
         with Lock(StoreLayout(self._own).lock, timeout_s):
             if not stores.belongs_to(self._own, self._worktree):
                 aside = stores.set_aside(self._own)
-                self._tell(f"the history of a directory that was here before is kept in {aside}")
+                self._tell(f"another directory used to be at this path; its history is kept in {aside}")
 
     def require_free(self, why: NotWrapped) -> None:
         """Raise `why` there is no store, if that is no reason to make one; tell of a doubt."""
@@ -108,7 +108,7 @@ class Place:
         found = None if is_alone else stores.find_usual(above, self._places)
         if found is None:
             return []
-        return [f"{found} around it is wrapped too, with the store {self._places.usual_store(found)}"]
+        return [f"{found}, which contains it, is wrapped too; its store is {self._places.usual_store(found)}"]
 
     def _tell(self, sentence: str) -> None:
         if sentence not in self._told:

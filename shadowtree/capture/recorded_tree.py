@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from shadowtree.base.paths import Answer
     from shadowtree.capture.scan import Scan
 
-LEFT_OUT_THEN = "the rules left it out"
+LEFT_OUT_THEN = "an ignore rule excluded it"
 
 
 class RecordedDirectory:

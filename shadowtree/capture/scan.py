@@ -389,7 +389,7 @@ class _Scanner:
     def lose(self, path: RelPath, reason: str | None) -> None:
         """Take a directory out of the one above it, which has to be listed again next time."""
         if path == ROOT:
-            raise WorktreeFailed(self._root, reason or "it is not there any more")
+            raise WorktreeFailed(self._root, reason or "it no longer exists")
         above, name = self._scan.take(parent_of(path)), path.rpartition(b"/")[2]
         above.subdirectories = [sub for sub in above.subdirectories if sub[0] != name]
         above.skipped = [skip for skip in above.skipped if skip[0] != name]

@@ -252,7 +252,7 @@ def find_faults(path: str, is_stored: Callable[[bytes], bool]) -> Iterator[str]:
         with closing(sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=rw", uri=True)) as connection:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if version != _VERSION:
-                yield "it has another version"
+                yield "it has a different version"
                 return
             if connection.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
                 yield "SQLite finds it damaged"
@@ -260,13 +260,13 @@ def find_faults(path: str, is_stored: Callable[[bytes], bool]) -> Iterator[str]:
             rows = connection.execute("SELECT path, row FROM directories").fetchall()
             info = connection.execute("SELECT value FROM info").fetchall()
         if any(_decode_value(value) is None for (value,) in info):
-            yield "a value in it is torn"
+            yield "a value in it is damaged"
         directories = [_decode(directory, row) for directory, row in rows]
     except _UNREADABLE as error:
         yield str(error)
         return
     if None in directories:
-        yield "a row in it is torn"
+        yield "a row in it is damaged"
     named = {id for directory in directories if directory is not None for id in _ids_in(directory)}
     missing = [id for id in sorted(named) if not is_stored(id)]
     if missing:

@@ -83,7 +83,7 @@ def check_store(subject: Subject, *, read_data: bool) -> CheckReport:
         with subject.held():
             return check_once(subject, read_data=read_data)
     except Locked as error:
-        doubt = Problem("locked", "lock", f"this could not be looked at once more: {error}")
+        doubt = Problem("locked", "lock", f"this could not be verified again: {error}")
         return replace(report, harmless=[*report.harmless, doubt])
     except (StoreFailed, OutOfSpace, UnsafePath):
         return report
@@ -152,7 +152,7 @@ class Check:
             if self.timeline is not None:
                 self._check_reach(self.timeline)
             for why in stat_cache.find_faults(self.layout.cache, self._is_stored):
-                self._add_harmless("cache", "cache.db", f"the cache is of no use: {why}")
+                self._add_harmless("cache", "cache.db", f"the cache cannot be used: {why}")
         try:
             self._check_ref()
         except StoreFailed as error:
@@ -185,7 +185,7 @@ class Check:
             elif not file.is_known:
                 self._add_harmless("unknown", name, f"{name} does not belong to a store")
             elif file.is_derived and not file.is_closed and not ends_with_checksum(path):
-                self._add_harmless("derived", name, f"{name} {ALTERED}; git can do without it")
+                self._add_harmless("derived", name, f"{name} {ALTERED}; git does not need it")
         for file in find_lone_indexes(self.layout.store, self.files):
             self._add_harmless("leftover", file.name, f"{file.name} is an index without its pack")
 
@@ -194,10 +194,8 @@ class Check:
         for name, why in faults.items():
             self._add(_KINDS.get(name, "directory"), name, f"{name} {why}")
         if "config" not in faults and has_other_notes(self.layout.store, self.worktree):
-            why = "config does not tell which directory this is, or which one is above it"
-            self._add_harmless(
-                "config", "config", f"{why}; 'gc --orphans' leaves the store alone until a repair"
-            )
+            why = "config does not record this directory and its parent"
+            self._add_harmless("config", "config", f"{why}; 'gc --orphans' skips the store until a repair")
 
     # Timeline
 
@@ -213,7 +211,9 @@ class Check:
                     self.journaled.append(content)
                 else:
                     self.bad_rows.append(content)
-                    self._add("journaled", content.name, f"{content.name} is not whole in the timeline")
+                    self._add(
+                        "journaled", content.name, f"the copy of {content.name} in the timeline is damaged"
+                    )
         except (OutOfSpace, StoreTooNew, StoreTooOld):
             # That says nothing about whether the store is sound.
             raise
@@ -221,7 +221,11 @@ class Check:
             self._add("timeline", "timeline.db", _describe(error))
             return
         if self.timeline.intents:
-            acts = "act is going on, or was" if self.timeline.intents == 1 else "acts are going on, or were"
+            acts = (
+                "operation is in progress, or was"
+                if self.timeline.intents == 1
+                else "operations are in progress, or were"
+            )
             self._add_harmless("intent", "timeline.db", f"{self.timeline.intents} {acts} interrupted")
 
     # Packs
@@ -234,7 +238,7 @@ class Check:
         for name in names:
             fault = find_pack_fault(packs, name, read_data=read_data)
             if fault is None and name in whole and not is_written(packs, whole[name]):
-                fault = PackFault(None, "is not what the timeline holds of it")
+                fault = PackFault(None, "does not match its copy in the timeline")
             # Where something is wrong with a pack, the next question is with which objects.
             bad = self._read_pack(name, total) if fault is not None or read_data else 0
             if fault is None and bad:
@@ -243,9 +247,7 @@ class Check:
                 self.pack_faults[name] = fault
                 self._add_pack(name, fault, bad)
         for name in list_unkept(packs):
-            self._add_harmless(
-                "keep", name, f"{name}.keep is missing: git gc could remove what is in the pack"
-            )
+            self._add_harmless("keep", name, f"{name}.keep is missing, so git gc could remove the pack")
         if read_data:
             for id in self.objects.loose.ids():
                 self._read_copies += 1
@@ -321,10 +323,10 @@ class Check:
         packed = disk.read_if_there(os.path.join(self.layout.store, "packed-refs")) or b""
         lines = packed.split(b"\n")
         if lines.pop() or not all(_PACKED_REF.fullmatch(line) for line in lines):
-            self._add("ref", "packed-refs", "packed-refs holds lines that git cannot read")
+            self._add("ref", "packed-refs", "packed-refs has lines that git cannot read")
         found = list_refs(self.layout.store).get(HEAD_REF.encode())
         if found is None:
-            self._add("ref", HEAD_REF, f"{HEAD_REF} is missing, or names no object")
+            self._add("ref", HEAD_REF, f"{HEAD_REF} is missing, or does not name an object")
         elif not all(map(self.objects.is_listed, (found, EMPTY_TREE) if found == ROOT_COMMIT else (found,))):
             self._add("ref", HEAD_REF, f"{HEAD_REF} names {found.hex()}, which is missing, or its tree is")
 

@@ -36,7 +36,7 @@ from shadowtree.store.walk import Walker
 from shadowtree.system import disk
 from shadowtree.timeline.schema import TreeRecord
 
-ALTERED = "is not what was written: its checksum differs"
+ALTERED = "is damaged: its checksum does not match"
 _CHUNK = 1 << 20
 
 
@@ -93,7 +93,7 @@ def find_pack_fault(directory: str, name: str, *, read_data: bool) -> PackFault 
 def _find_index_fault(index: bytes) -> str | None:
     count = int.from_bytes(index[PACK_INDEX_IDS - 4 : PACK_INDEX_IDS], "big")
     if index[:8] != INDEX_MAGIC or len(index) < PACK_INDEX_SIZE + 28 * count:
-        return "is no index, or not a whole one"
+        return "is not an index, or is incomplete"
     return None if sha1(index[:-20], usedforsecurity=False).digest() == index[-20:] else ALTERED
 
 
@@ -102,13 +102,13 @@ def _find_end_fault(path: str, index: bytes | None) -> str | None:
     with disk.store_errors(path), disk.open_to_read(path) as file:
         head = file.read(PACK_HEADER_SIZE)
         if file.seek(0, os.SEEK_END) < PACK_HEADER_SIZE + 20:
-            return "ends too early"
+            return "is truncated"
         file.seek(-20, os.SEEK_END)
         ends = head[8:], file.read()
     if head[:8] != pack_header(0)[:8]:
-        return "is no pack"
+        return "is not a pack"
     if index is not None and ends != (index[PACK_INDEX_IDS - 4 : PACK_INDEX_IDS], index[-40:-20]):
-        return "is not the one that its index is of"
+        return "does not match its index"
     return None
 
 
@@ -175,11 +175,11 @@ def _measure(pack: Pack, offset: int) -> tuple[int, int]:
     while not inflater.eof:
         piece = pack.pread(end, _CHUNK)
         if not piece or left < 0:
-            raise StoreDamaged(f"{pack.path} has no whole entry at {offset}")
+            raise StoreDamaged(f"{pack.path} has no complete entry at {offset}")
         try:
             left -= len(inflater.decompress(piece))
         except zlib.error as error:
-            raise StoreDamaged(f"{pack.path} cannot be inflated at {offset}") from error
+            raise StoreDamaged(f"{pack.path} cannot be decompressed at {offset}") from error
         used = piece[: len(piece) - len(inflater.unused_data)]
         end += len(used)
         crc = zlib.crc32(used, crc)

@@ -86,9 +86,9 @@ def _heal(subject: Subject, now_ns: int, record: Callable[[], object]) -> list[s
     """Store again what the worktree still has: what a snapshot covers, and lost content of other files."""
     try:
         record()
-        done = ["what the worktree still has was stored again"]
+        done = ["content that is still in the worktree stored again"]
     except ShadowError as error:
-        done = [f"nothing could be healed from the worktree: {error}"]
+        done = [f"not done: content stored again from the worktree: {error}"]
     with subject.held(), closing(Check(subject)) as found:
         found.run()
         repair = Repair(found, now_ns)
@@ -125,17 +125,17 @@ class Repair:
         self._mend_small_files()
         timeline = self._check.timeline
         if timeline is not None and timeline.is_file_damaged:
-            said = "the timeline was written anew, with all its rows"
+            said = "timeline rewritten with all its rows"
             self._do(said, self._rewrite_timeline, timeline)
         self._mend_packs()
         self._mend_rows()
         for id in self._check.named("loose"):
             name = f"objects/{id[:2]}/{id[2:]}"
-            self._do(f"the damaged {name} is in quarantine", self._take_away, name)
+            self._do(f"damaged {name} moved to quarantine", self._take_away, name)
         self._mend_refs()
         for name in self._check.named("keep"):
             if name in list_packs(self._layout.packs):
-                self._do(f"{name}.keep was put back", keep_again, self._layout.packs, [name])
+                self._do(f"{name}.keep restored", keep_again, self._layout.packs, [name])
         self._clear_away()
 
     def heal_from_worktree(self) -> None:
@@ -157,7 +157,7 @@ class Repair:
                 if content is not None and object_id(b"blob", content) in wanted:
                     found[object_id(b"blob", content)] = content
         if found:
-            objects = "object was" if len(found) == 1 else "objects were"
+            objects = "object" if len(found) == 1 else "objects"
             said = f"{len(found)} lost {objects} stored again from the worktree"
             self._do(said, self._store, [(b"blob", content) for content in found.values()])
 
@@ -167,14 +167,14 @@ class Repair:
         for file in self._check.files:
             if file.is_plain and not file.is_private and not file.is_of_others:
                 path = os.path.join(self._layout.store, file.name)
-                said = f"{file.name or 'the store'} has mode {file.wanted_mode:o} again"
+                said = f"mode of {file.name or 'the store'} set to {file.wanted_mode:o}"
                 self._do(said, disk.set_mode, path, file.wanted_mode)
 
     def _mend_small_files(self) -> None:
         if not proves_to_belong(self._layout.store, self._worktree):
             return
         for file in self._check.named("identity", "config", "head", "directory"):
-            self._do(f"{file} was made anew", self._mend_small, file)
+            self._do(f"{file} rebuilt", self._mend_small, file)
 
     def _mend_small(self, file: str) -> None:
         self._keep(file)
@@ -188,11 +188,11 @@ class Repair:
         unwanted += [file.name for file in find_lone_indexes(self._layout.store, files)]
         for name in unwanted:
             path = os.path.join(self._layout.store, name)
-            self._do(f"{name} was removed", disk.remove_file, path)
+            self._do(f"{name} removed", disk.remove_file, path)
         for name in self._check.named("derived"):
-            self._do(f"{name} is in quarantine", self._take_away, name)
+            self._do(f"{name} moved to quarantine", self._take_away, name)
         if self._check.named("cache") or self.has_to_heal:
-            self._do("the cache was thrown away", self._drop_cache)
+            self._do("cache removed", self._drop_cache)
 
     def _drop_cache(self) -> None:
         for suffix in OF_SQLITE:
@@ -212,7 +212,7 @@ class Repair:
         rows = self._check.bad_rows
         if rows:
             copies = "copy of a pack" if len(rows) == 1 else "copies of packs"
-            said = f"{len(rows)} damaged {copies} went from the timeline into quarantine"
+            said = f"{len(rows)} damaged {copies} moved from the timeline to quarantine"
             self._do(said, self._replace_rows, rows)
 
     def _replace_rows(self, rows: list[PackBytes]) -> None:
@@ -247,14 +247,14 @@ class Repair:
         faults = self._check.pack_faults
         whole = {content.name: content for content in self._check.journaled if content.name in faults}
         for name in [name for name in faults if name in whole]:
-            self._do(f"{name} was written anew from the timeline", self._write, whole[name])
+            self._do(f"{name} rewritten from the timeline", self._write, whole[name])
         rest = [name for name in faults if name not in whole]
         for name in [name for name in rest if faults[name].index is not None]:
-            self._do(f"the index of {name} was made anew", self._mend_index, name)
+            self._do(f"index of {name} rebuilt", self._mend_index, name)
         # Read with a damaged index, objects look worse than they are: only what the pack itself lacks counts.
         unsound = [name for name in rest if faults[name].pack is not None]
         if unsound:
-            said = f"what is whole in {', '.join(unsound)} is in a new pack, and the old one in quarantine"
+            said = f"sound objects of {', '.join(unsound)} repacked, and the damaged pack moved to quarantine"
             self._do(said, self._rewrite, unsound)
 
     def _write(self, content: PackBytes) -> None:
@@ -324,9 +324,9 @@ class Repair:
     def _mend_refs(self) -> None:
         damaged = self._check.named("ref")
         if "packed-refs" in damaged:
-            self._do("packed-refs is in quarantine", self._take_away, "packed-refs")
+            self._do("packed-refs moved to quarantine", self._take_away, "packed-refs")
         if HEAD_REF in damaged:
-            self._do(f"{HEAD_REF} begins anew", self._begin_ref)
+            self._do(f"{HEAD_REF} reset", self._begin_ref)
 
     def _begin_ref(self) -> None:
         self._keep(HEAD_REF)
@@ -342,7 +342,7 @@ class Repair:
                 act(*args)
             self.done.append(said)
         except ShadowError as error:
-            self.done.append(f"this could not be done: {said}: {error}")
+            self.done.append(f"not done: {said}: {error}")
 
     def _keep(self, name: str) -> None:
         """Copy a file of the store into quarantine, durably, before it is changed."""

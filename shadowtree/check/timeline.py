@@ -240,7 +240,7 @@ def _copy_tables(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
         _require_all(table, old, new)
     new.execute("COMMIT")
     if new.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
-        raise StoreDamaged("its rows do not fit together")
+        raise StoreDamaged("its rows are inconsistent")
 
 
 def _require_all(table: str, old: sqlite3.Connection, new: sqlite3.Connection) -> None:

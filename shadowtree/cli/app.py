@@ -62,12 +62,12 @@ Environment:
   SHADOWTREE_HOME      the directory of all stores
   SHADOWTREE_STORE     the store to use, as with --store
   SHADOWTREE_SESSION   the session to use, as with --session
-  SHADOWTREE_CONFIG    your file of settings
-  SHADOWTREE_PAGER     the pager for long output, before PAGER
-  SHADOWTREE_MAX_FILE_SIZE and so on: a setting, as with --set
-  NO_COLOR             no colors on a terminal
+  SHADOWTREE_CONFIG    your settings file
+  SHADOWTREE_PAGER     the pager for long output; overrides PAGER
+  SHADOWTREE_MAX_FILE_SIZE and so on: any setting, as with --set
+  NO_COLOR             turns colors off
 
-Run 'shadowtree help COMMAND' for a command, and 'shadowtree config' for the settings.
+Run 'shadowtree help COMMAND' for help on a command, and 'shadowtree config' for the settings.
 """
 
 PATH = click.Path(readable=False)
@@ -139,7 +139,7 @@ def complete_setting(context: click.Context, parameter: click.Parameter, incompl
 def _remember(context: click.Context, option: click.Parameter, value: Any) -> None:  # Any: of any option
     """Keep a shared option where all contexts of the line see it; the one that comes later wins."""
     if value in ("", ("",)):
-        raise InvalidInput(f"the value of {option.opts[0]} is empty")
+        raise InvalidInput(f"{option.opts[0]} needs a value, not an empty one")
     if value:
         given = context.ensure_object(dict)
         given[option.name] = (*given.get(option.name, ()), *value) if option.multiple else value
@@ -147,23 +147,23 @@ def _remember(context: click.Context, option: click.Parameter, value: Any) -> No
 
 _share = partial(click.Option, callback=_remember, expose_value=False)
 SHARED_OPTIONS = (
-    _share(["-C", "start"], metavar="DIR", type=DIRECTORY, help="Act as if started in DIR"),
+    _share(["-C", "start"], metavar="DIR", type=DIRECTORY, help="Run as if started in DIR"),
     _share(["--store"], metavar="DIR", type=DIRECTORY, help="Use the store in DIR"),
     _share(
         ["--session"],
         metavar="ID",
         shell_complete=complete_session,
-        help="Use this session; if not given, the one that recorded last (to record: 'default')",
+        help="Use this session; by default the one that recorded last, and 'default' to record",
     ),
     _share(
         ["--set", "settings"],
         metavar="KEY=VALUE",
         multiple=True,
-        help="Give a setting for this command, such as max_file_size=20M; may be repeated",
+        help="Set a setting for this command, such as max_file_size=20M; may be repeated",
     ),
-    _share(["--allow-broad"], is_flag=True, help="Wrap even a home directory or a parent of one"),
+    _share(["--allow-broad"], is_flag=True, help="Allow wrapping a home directory or a parent of one"),
     _share(["--json", "as_json"], is_flag=True, help="Print one JSON document"),
-    _share(["-q", "--quiet", "is_quiet"], is_flag=True, help="Print only errors and what was asked for"),
+    _share(["-q", "--quiet", "is_quiet"], is_flag=True, help="Print only results and errors"),
     _share(
         ["--color", "colour"],
         metavar="WHEN",
@@ -184,7 +184,8 @@ class Command(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the command's own options; the shared ones stand in the help of the program."""
-        own = [each for each in self.get_params(ctx) if each not in SHARED_OPTIONS]
+        every = (each for each in self.get_params(ctx) if isinstance(each, click.Option))
+        own = [each for each in every if each not in SHARED_OPTIONS]
         rows = [row for row in (each.get_help_record(ctx) for each in own) if row is not None]
         with formatter.section("Options"):
             formatter.write_dl(rows)
@@ -203,9 +204,9 @@ class Command(click.Command):
         for parameter in self.params:
             value = ctx.params.get(parameter.name or "")
             if isinstance(parameter, click.Argument) and value == "":
-                raise InvalidInput(f"{parameter.human_readable_name} is empty")
+                raise InvalidInput(f"{parameter.human_readable_name} must not be empty")
             if parameter.name != "text" and (value == "" or (parameter.multiple and value and "" in value)):
-                raise InvalidInput(f"the value of {parameter.opts[0]} is empty")
+                raise InvalidInput(f"{parameter.opts[0]} needs a value, not an empty one")
         return super().invoke(ctx)
 
 
@@ -239,7 +240,7 @@ class Group(Command, click.Group):
         """Find the command that the words begin with, or propose the one that may be meant."""
         known = self.list_commands(ctx)
         if args[0] not in known and not ctx.resilient_parsing:
-            what = "no such command" if ctx.parent is None else f"{ctx.info_name} knows no action"
+            what = "no such command" if ctx.parent is None else f"{ctx.info_name} has no action"
             ctx.fail(f"{what} {args[0]!r}{_propose(args[0], known)}")
         return super().resolve_command(ctx, args)
 
@@ -338,7 +339,7 @@ def cli(context: click.Context) -> None:
       shadowtree log               list what was recorded
       shadowtree undo              undo the last turn
 
-    Options go before the command or after it.
+    Options can come before or after the command.
     """
     if context.invoked_subcommand is None:
         if "as_json" not in context.ensure_object(dict):
@@ -361,7 +362,7 @@ def run(words: list[str]) -> int:
 
 def _propose(word: str, known: Iterable[str]) -> str:
     """Name what may have been meant by an unknown word."""
-    return "".join(f", perhaps {name!r}" for name in get_close_matches(word, list(known), n=1))
+    return "".join(f" (did you mean {name!r}?)" for name in get_close_matches(word, list(known), n=1))
 
 
 def _describe(error: click.UsageError) -> str:
@@ -369,6 +370,26 @@ def _describe(error: click.UsageError) -> str:
     path = error.ctx.command_path if error.ctx else "shadowtree"
     if isinstance(error, click.NoSuchOption):
         close = _propose(error.option_name, error.possibilities or ())
-        return f"no such option {error.option_name!r}{close}; try '{path} --help'"
+        return f"no such option {error.option_name!r}{close}; see '{path} --help'"
+    return f"{_describe_value(error) or _describe_plainly(error)}; see '{path} --help'"
+
+
+def _describe_plainly(error: click.UsageError) -> str:
     sentence = error.format_message().rstrip(".").replace(". ", " ")
-    return f"{sentence[:1].lower()}{sentence[1:]}; try '{path} --help'"
+    return f"{sentence[:1].lower()}{sentence[1:]}"
+
+
+def _describe_value(error: click.UsageError) -> str | None:
+    """Say what a parameter takes that was given something else; None: that is not what is wrong."""
+    if not isinstance(error, click.BadParameter) or isinstance(error, click.MissingParameter):
+        return None
+    parameter = error.param
+    if parameter is None:
+        return None
+    is_argument = isinstance(parameter, click.Argument)
+    name = parameter.human_readable_name.strip("[].") if is_argument else parameter.opts[-1]
+    if isinstance(parameter.type, click.IntRange):
+        return f"{name} must be {parameter.type.min} or more"
+    if isinstance(parameter.type, click.Choice):
+        return f"{name} must be one of {', '.join(parameter.type.choices)}"
+    return None

@@ -29,44 +29,46 @@ class Answer:
 ANSWERS: dict[type[BaseException], Answer] = {
     errors.ShadowError: Answer(1),
     errors.InvalidInput: Answer(2),
-    errors.AmbiguousSession: Answer(2, "try again with --session {quoted.session}, or another one"),
-    errors.DuplicateMessage: Answer(2, "try another id"),
-    errors.NotWrapped: Answer(10, "try 'shadowtree wrap'"),
-    errors.WorktreeMoved: Answer(10, "try 'shadowtree wrap {quoted.worktree} --adopt {quoted.store}'"),
-    errors.WorktreeReplaced: Answer(10, "try 'shadowtree wrap' to start a new history; that one is kept"),
-    errors.ForeignStore: Answer(10, "try another --store"),
+    errors.AmbiguousSession: Answer(2, "choose one, such as --session {quoted.session}"),
+    errors.DuplicateMessage: Answer(2, "use another id"),
+    errors.NotWrapped: Answer(10, "run 'shadowtree wrap' first"),
+    errors.WorktreeMoved: Answer(
+        10, "if it was, run 'shadowtree wrap {quoted.worktree} --adopt {quoted.store}'"
+    ),
+    errors.WorktreeReplaced: Answer(10, "run 'shadowtree wrap' to start a new history; that store is kept"),
+    errors.ForeignStore: Answer(10, "use another --store"),
     errors.Locked: Answer(11, "try again later, or wait longer with --set lock_timeout=60"),
     errors.UnknownName: Answer(12),
-    errors.UnknownMessage: Answer(12, "try 'shadowtree log', which lists them"),
-    errors.AmbiguousMessage: Answer(2, "try the whole id, or '#' and the number"),
-    errors.ForgottenMessage: Answer(12, "try one that 'shadowtree log' lists"),
-    errors.UnknownBranch: Answer(12, "try 'shadowtree branches', which lists them"),
-    errors.UnknownTree: Answer(12, "try a message that 'shadowtree log' lists"),
-    errors.ForgottenTree: Answer(12, "try one that 'shadowtree log' lists"),
-    errors.Conflict: Answer(13, "try --on-conflict merge, keep or overwrite"),
-    errors.NotConfirmed: Answer(13, "try again with --yes"),
-    errors.PlanOutdated: Answer(13, "try --dry-run again"),
-    errors.BroadWorktree: Answer(1, "try a directory inside it, a store elsewhere, or --allow-broad"),
+    errors.UnknownMessage: Answer(12, "run 'shadowtree log' to list messages"),
+    errors.AmbiguousMessage: Answer(2, "use the full id or the number, such as 7"),
+    errors.ForgottenMessage: Answer(12, "run 'shadowtree log' to list what is left"),
+    errors.UnknownBranch: Answer(12, "run 'shadowtree branches' to list branches"),
+    errors.UnknownStep: Answer(12, "run 'shadowtree show {quoted.message_id}' to list its steps"),
+    errors.UnknownTree: Answer(12, "run 'shadowtree log' to list messages"),
+    errors.ForgottenTree: Answer(12, "run 'shadowtree log' to list what is left"),
+    errors.Conflict: Answer(13, "use --on-conflict merge, keep or overwrite"),
+    errors.NotConfirmed: Answer(13, "add --yes to confirm"),
+    errors.PlanOutdated: Answer(13, "use --dry-run to see the new one"),
+    errors.BroadWorktree: Answer(1, "add --allow-broad to wrap it anyway"),
     errors.WorktreeTooBig: Answer(
-        1, "try .shadowtreeignore to leave some out, or --set {error.setting}={error.found}"
+        1, "exclude files in .shadowtreeignore, or add --set {error.setting}={error.found}"
     ),
-    errors.OutOfSpace: Answer(1, "try to free some space, or --store on another disk"),
-    errors.UnsafePath: Answer(1, "try --store with a directory that only you can write to"),
+    errors.OutOfSpace: Answer(1, "free some space, or use --store on another disk"),
+    errors.UnsafePath: Answer(1, "use --store with a directory that only you can write to"),
     errors.StoreFailed: Answer(1),
     errors.WorktreeFailed: Answer(1),
     errors.DaemonFailed: Answer(1),
-    errors.PerhapsDone: Answer(1, "try 'shadowtree log' and 'shadowtree status', which tell"),
-    errors.MissingExtra: Answer(1, "try pip install 'shadowtree[{error.extra}]'"),
-    errors.StoreTooNew: Answer(1, "try a newer version of shadowtree"),
-    errors.StoreTooOld: Answer(1, "try to move it away, and begin anew"),
+    errors.PerhapsDone: Answer(1, "run 'shadowtree log' and 'shadowtree status' to find out"),
+    errors.MissingExtra: Answer(1, "run pip install 'shadowtree[{error.extra}]'"),
+    errors.StoreTooNew: Answer(1, "upgrade shadowtree"),
+    errors.StoreTooOld: Answer(1, "move it away and start again"),
     errors.StoreDamaged: Answer(15),
 }
 
 
-_AFTER_MERGING = "try --on-conflict keep or overwrite"
-_AFTER_COLLIDING = (
-    "try --markers, which writes both versions into the files, or --on-conflict keep or overwrite"
-)
+_WITHOUT_OPEN = "run 'shadowtree begin' first"
+_AFTER_MERGING = "use --on-conflict keep or overwrite"
+_AFTER_COLLIDING = "use --markers, --on-conflict keep or overwrite"
 """What is left to try for a conflict if merging did not do."""
 
 
@@ -102,7 +104,7 @@ def explain(error: BaseException) -> Failure:
     for known in type(error).__mro__:
         if known in ANSWERS:
             answer = ANSWERS[known]
-            advice = _advise_after_merging(error) or answer.advice.format(error=error, quoted=_Quoted(error))
+            advice = _advise(error) or answer.advice.format(error=error, quoted=_Quoted(error))
             return Failure(known.__name__, str(error), answer.exit_code, advice)
     if isinstance(error, KeyboardInterrupt):
         return Failure("Interrupted", "interrupted", 130)
@@ -124,11 +126,11 @@ class _Quoted:
         return quote(str(getattr(self._error, name)))
 
 
-def _advise_after_merging(error: BaseException) -> str | None:
-    """Say what is left to try if a merge was tried already; None: it was not."""
-    if not isinstance(error, errors.Conflict):
-        return None
-    if not error.conflicts:
+def _advise(error: BaseException) -> str | None:
+    """Say what to do where that depends on more than the class of the error; None: it does not."""
+    if isinstance(error, errors.UnknownMessage) and error.__dict__.get("name") == "":
+        return _WITHOUT_OPEN
+    if not isinstance(error, errors.Conflict) or not error.conflicts:
         return None
     if any(conflict.hunks for conflict in error.conflicts):
         return _AFTER_COLLIDING

@@ -55,7 +55,7 @@ def read_shared(
     """
     colour = given.get("colour", "auto")
     if colour not in COLOUR_CHOICES:
-        raise InvalidInput(f"--color is one of {', '.join(COLOUR_CHOICES)}, not {colour!r}")
+        raise InvalidInput(f"--color must be one of {', '.join(COLOUR_CHOICES)}, not {colour!r}")
     choose_format(
         as_json="as_json" in given,
         is_quiet="is_quiet" in given,
@@ -194,4 +194,4 @@ def _change_directory(path: str) -> None:
         os.chdir(path)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
-        raise InvalidInput(f"cannot start in {path}: {why}") from error
+        raise InvalidInput(f"cannot change to {path}: {why}") from error

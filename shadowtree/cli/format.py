@@ -69,7 +69,7 @@ def describe_age(age_ms: int) -> str:
 
 
 def list_first(
-    items: Sequence[T], show: Callable[[T], str], more: str = "  and {:,} more, which --json lists"
+    items: Sequence[T], show: Callable[[T], str], more: str = "  and {:,} more (use --json to list all)"
 ) -> Iterator[str]:
     """Give a line for each of the first items, and say how many more there are."""
     yield from map(show, items[:LISTED])

@@ -26,11 +26,11 @@ def begin(
     role: str | None = None,
     meta: str | None = None,
 ) -> None:
-    """Record where the message ID begins
+    """Begin the message ID
 
-    Call it before the agent works. Without ID a new one is made and printed. If another message is still
-    open, it is ended first, with a warning. Done again for the open message, it changes nothing. The first
-    time it wraps the current directory.
+    Run it before the agent starts working. Without ID, a new one is made and printed. If another message is
+    still open, it is ended first, with a warning. Beginning the open message again changes nothing. The first
+    time, this wraps the current directory.
 
     \b
     Examples:
@@ -42,15 +42,15 @@ def begin(
     words = read_description(text, role, meta)
     with open_to_record(shared) as shadow, ProgressBar("Reading files") as bar:
         message = shadow.begin(id, progress=bar, **words)
-    lines = [message.id if id is None else f"Message {escape(message.id)} has begun"]
+    lines = [message.id if id is None else f"Began message {escape(message.id)}"]
     emit(to_json(message), lines, warnings=list_warnings(message))
 
 
 def end(shared: Shared, id: str | None = None, paths: tuple[str, ...] = ()) -> None:
-    """Record what the message ID changed
+    """End the message ID, and record what it changed
 
-    Without ID it is the open message. With --path it changed these files or directories alone, and what
-    else is different is nobody's.
+    Without ID, ends the open message. With --path, only changes to these files or directories are recorded as
+    its own; other changes belong to no message.
 
     \b
     Examples:
@@ -71,11 +71,11 @@ def snapshot(
     role: str | None = None,
     meta: str | None = None,
 ) -> None:
-    """Record the message ID when it is over
+    """Record the message ID after the fact
 
-    For agents that can call only after their work: all that changed since the session's last record is
-    counted as the message's. Without ID a new one is made and printed. The first time it wraps the current
-    directory.
+    For agents that can run a command only after their work: everything that changed since the session last
+    recorded belongs to the message. Without ID, a new one is made and printed. The first time, this wraps
+    the current directory.
 
     \b
     Examples:
@@ -89,10 +89,9 @@ def snapshot(
 
 
 def step(shared: Shared, name: str, is_end: bool = False, meta: str | None = None) -> None:
-    """Record where a step of the open message begins
+    """Begin or end a step of the open message
 
-    A step is one tool call. With --end it is over. Steps may overlap; the end of the message ends those that
-    are still open.
+    A step is one tool call. Steps may overlap. Ending the message ends the steps that are still open.
 
     \b
     Examples:
@@ -100,19 +99,19 @@ def step(shared: Shared, name: str, is_end: bool = False, meta: str | None = Non
       shadowtree step edit-1 --end
     """
     if is_end and meta is not None:
-        raise InvalidInput("--meta belongs to the begin of a step, not to its --end")
+        raise InvalidInput("--meta cannot be combined with --end")
     own = None if meta is None else _read_meta(meta)
     with open_to_record(shared, wraps=False) as shadow:
         found = shadow.end_step(name) if is_end else shadow.begin_step(name, meta=own)
-    what = f"Step {escape(found.name)} of message {escape(found.message)}"
-    line = f"{what} has begun" if found.after is None else f"{what} {describe_patch(found.patch)}"
+    what = f"step {escape(found.name)} of message {escape(found.message)}"
+    line = f"Began {what}" if found.after is None else f"S{what[1:]} {describe_patch(found.patch)}"
     emit(step_to_json(found), [line], warnings=list_warnings(found))
 
 
 def track(shared: Shared) -> None:
-    """Record the worktree as one tree and print its id
+    """Take a snapshot of the directory and print its tree id
 
-    The first time it wraps the current directory. Nothing changed since: the same id.
+    If nothing changed, the id is the same as before. The first time, this wraps the current directory.
 
     \b
     Examples:
@@ -169,7 +168,7 @@ def list_warnings(record: Message | Step | Snapshot) -> Iterator[str]:
     if record.skipped:
         from shadowtree.cli.views.status import summarise_skipped
 
-        yield f"not protected: {summarise_skipped(record.skipped)}; 'shadowtree status' tells all"
+        yield f"not protected: {summarise_skipped(record.skipped)}; run 'shadowtree status' for details"
     unprotected = getattr(record, "unprotected", None)
     if unprotected:
         from shadowtree.cli.views.status import summarise_unprotected
@@ -188,7 +187,7 @@ def _read_meta(text: str) -> dict[str, Any]:  # Any: the caller's JSON
     try:
         meta = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"the value of --meta is no JSON: {error}") from error
+        raise InvalidInput(f"--meta is not valid JSON: {error}") from error
     if not isinstance(meta, dict):
-        raise InvalidInput(f"the value of --meta is no JSON object: {text}")
+        raise InvalidInput(f"--meta must be a JSON object, not {text}")
     return meta

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _NOT_RECORDED = 1
 """The exit code if a command succeeded, and what it changed could not be recorded."""
-_NOBODYS = "it changed during the run, and no message of this session says so"
+_NOBODYS = "it changed during the run, outside any message of this session"
 _SIGNALLED = 128
 """What a shell adds to the number of a signal to make an exit code of it."""
 _LONGEST_NAME = 60
@@ -66,23 +66,22 @@ def run(
     undo_on_fail: bool = False,
     best_effort: bool = False,
 ) -> int:
-    """Run COMMAND and record all that it changes as one message
+    """Run COMMAND, and record everything it changes as one message
 
-    The command has the terminal, its input and its output as if it were started without shadowtree, and
-    signals reach it. Its exit code is ours; if a signal ended it, the same one ends us. The message ends when
-    the command does, not when what it left running in the background does. Its text is the command line,
-    unless -m gives one. If the command changes nothing, nothing is recorded.
+    The command uses your terminal, input and output as usual, and receives signals. Its exit code, or the
+    signal that ended it, becomes ours. The message ends when the command does, even if background processes
+    keep running. Its text is the command line, unless you give -m. If nothing changes, nothing is recorded.
 
-    While a message of the session is open, the run is a step of that message, and --undo-on-fail is refused.
-    A message that the command begins itself ends this one, and --undo-on-fail undoes both, and what came
-    after them.
+    If a message is already open, the run becomes a step of it; you cannot use --undo-on-fail then. If the
+    command begins a message itself, that ends this one, and --undo-on-fail undoes both and everything after
+    them.
 
-    With --json the command's standard output goes to standard error, so that the document is alone on
-    standard output.
+    With --json, the command's standard output goes to standard error, so that standard output contains only
+    the JSON document.
 
-    Exit code 127: there is no such command; 126: it cannot be run; 1 in place of a 0: what it changed could
-    not be recorded. With --best-effort you only get a warning then, the command runs in any case, and its
-    exit code is always ours.
+    Exit codes: 127 if the command is not found, 126 if it cannot be run, and 1 instead of 0 if its changes
+    could not be recorded. With --best-effort, you only get a warning, and the exit code is always the
+    command's.
 
     \b
     Examples:
@@ -91,7 +90,7 @@ def run(
       shadowtree run --undo-on-fail -- ./migrate.sh --all
     """
     if not command[0]:
-        raise InvalidInput("COMMAND is empty")
+        raise InvalidInput("COMMAND must not be empty")
     words = read_description(_quote(command) if text is None else text, role, meta)
     try:
         path = find_program(command[0], os.environ.get("PATH", os.defpath))
@@ -164,9 +163,7 @@ def _begin(
             raise DuplicateMessage(id, shadow.session)
         if undoes:
             # An act would end the open message, which goes on after this run.
-            raise InvalidInput(
-                f"--undo-on-fail cannot be used while message {around.id!r} is open: this run is a step of it"
-            )
+            raise InvalidInput(f"--undo-on-fail cannot be used while message {around.id!r} is open")
         name = id or _name_step(words["text"], {step.name for step in around.steps})
         return _Begun(shared, worktree, shadow.begin_step(name, meta=words["meta"]))
 
@@ -237,7 +234,7 @@ def _undo_all(shadow: shadowtree.Shadow, run: Message) -> Outcome:
     """
     status = shadow.status()
     if status.open is None and status.changed:
-        text = f"what the run of {run.id} did after its last message"
+        text = f"what {run.id} did after its last message"
         shadow.snapshot(_make_id(), text=text, inferred=True)
     outcome = _undo(shadow, _find_first(shadow, run))
     # What is still not as it was before the run is listed as skipped.
@@ -311,9 +308,9 @@ def _report_to_people(
             say("the command changed nothing, so nothing was recorded")
         return
     if isinstance(record, ShadowError):
-        consequence = "" if undo is None else ", and so not undone"
+        consequence = "" if undo is None else " or undone"
         tell = say if is_required else warn
-        tell(f"what the command changed is not recorded{consequence}: {record}")
+        tell(f"the changes of the command could not be recorded{consequence}: {record}")
         return
     if not is_brief:
         say(f"{_name(record)} {describe_patch(record.patch)}")
@@ -334,13 +331,13 @@ def _report_undo(record: Record, undo: Outcome | ShadowError, *, is_brief: bool)
     if isinstance(undo, ShadowError):
         if isinstance(undo, Conflict) and not is_brief:
             talk(list_conflicts(undo.conflicts))
-        say(f"{_name(record)} is not undone: {undo}")
+        say(f"{_name(record)} was not undone: {undo}")
         return
     if is_brief and undo.complete:
         return
     later = undo.messages[1:]
-    undone = f"message {undo.messages[0]} {describe_later(later)} are" if later else f"{_name(record)} is"
-    say(f"{undone} undone: {describe_effect(undo) if undo.complete else describe_shortfall(undo)}")
+    undone = f"message {undo.messages[0]} {describe_later(later)}" if later else _name(record)
+    say(f"undid {undone}: {describe_effect(undo) if undo.complete else describe_shortfall(undo)}")
 
 
 def _name(record: Record) -> str:
@@ -348,4 +345,4 @@ def _name(record: Record) -> str:
         name = f"step {record.name} of message {record.message}"
     else:
         name = f"message {record.id}"
-    return name + (", which was ended before the run," if record.inferred else "")
+    return name + (" (ended before the command did)" if record.inferred else "")

@@ -34,5 +34,5 @@ def describe_time(time: datetime) -> str:
 def _parse_age(text: str) -> float:
     found = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]+)?) ?([smhdw]|min)", text)
     if found is None:
-        raise InvalidInput(f"--since takes 2h, 3d, yesterday or 2026-01-31, not {text!r}")
+        raise InvalidInput(f"--since must be like 2h, 3d, yesterday or 2026-01-31, not {text!r}")
     return float(found[1]) * _SECONDS[found[2]]

@@ -135,7 +135,7 @@ def read_setting(key: str, value: object) -> object:
 def require_known(key: str) -> None:
     """Refuse the name of a setting that does not exist."""
     if key not in Settings.__match_args__:
-        raise InvalidInput(f"no setting is called {key!r}")
+        raise InvalidInput(f"no setting named {key!r}")
 
 
 def read_seconds(key: str, value: object) -> float:
@@ -150,7 +150,7 @@ def parse_duration(text: str) -> float:
     """Read `500ms`, `5s`, `2m` or a number of seconds: more than nothing and at most a day."""
     seconds = _parse_seconds(text)
     if not 0 < seconds <= 86400:
-        raise InvalidInput(f"a duration is such as 500ms, 5s or 2m, up to a day, not {text!r}")
+        raise InvalidInput(f"a duration must be like 500ms, 5s or 2m, up to a day, not {text!r}")
     return seconds
 
 
@@ -192,10 +192,10 @@ def _read_names(key: str, value: object) -> tuple[str, ...]:
     """Read `target,build` or any iterable of names."""
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list | tuple | set | frozenset) or not all(isinstance(p, str) for p in parts):
-        raise InvalidInput(f"{key} must be names with commas between them, not {value!r}")
+        raise InvalidInput(f"{key} must be names separated by commas, not {value!r}")
     names = tuple(part.strip() for part in parts if part.strip())
     if any("/" in name for name in names):
-        raise InvalidInput(f"{key} takes names of directories, not paths: {value!r}")
+        raise InvalidInput(f"{key} takes directory names, not paths: {value!r}")
     return names
 
 
@@ -374,7 +374,7 @@ def _warning(warnings: list[str]) -> Iterator[None]:
     try:
         yield
     except InvalidInput as error:
-        warnings.append(f"{str(error)[:_LONGEST_WARNING]}; it does not count")
+        warnings.append(f"{str(error)[:_LONGEST_WARNING]}; this is ignored")
 
 
 @contextmanager
@@ -421,14 +421,14 @@ def _decode(file: str, content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"{file}: it is no UTF-8") from error
+        raise InvalidInput(f"{file}: it is not UTF-8") from error
 
 
 def _read_statement(file: str, statement: Statement, origin: str) -> Setting:
     try:
         value = read_setting(statement.key, statement.value)
         if origin == "project" and statement.key not in PROJECT_SETTINGS:
-            raise InvalidInput(f"a project may not set {statement.key}, only you may")
+            raise InvalidInput(f"a project cannot set {statement.key}; only you can")
     except InvalidInput as error:
         raise InvalidInput(f"{file}, line {statement.first + 1}: {error}") from error
     return Setting(statement.key, value, origin, file)
@@ -461,7 +461,7 @@ def _read_user_file(file: str) -> bytes | None:
             # If not even its directory may be looked into, that is the home of somebody else.
             return None
         if not stat.S_ISREG(mode):
-            raise InvalidInput(f"{file}: it is no file")
+            raise InvalidInput(f"{file}: it is not a file")
         with open(file, "rb") as opened:
             content = opened.read(_MOST_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
@@ -469,5 +469,5 @@ def _read_user_file(file: str) -> bytes | None:
     except OSError as error:
         raise InvalidInput(f"{file}: {describe(error)}") from error
     if len(content) > _MOST_BYTES:
-        raise InvalidInput(f"{file}: larger than {_MOST_BYTES} bytes")
+        raise InvalidInput(f"{file}: it is larger than {_MOST_BYTES:,} bytes")
     return content

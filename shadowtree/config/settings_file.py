@@ -95,10 +95,10 @@ def _read_all(lines: list[str], begin: int) -> Iterator[Statement]:
             at += 1
             continue
         if _is_header(lines[at]):
-            raise BadLine(at + 1, "there are no sections in this file")
+            raise BadLine(at + 1, "this file cannot have sections")
         statement = _read_one(lines, at)
         if statement.key in known:
-            raise BadLine(at + 1, f"{statement.key} is set for the second time")
+            raise BadLine(at + 1, f"{statement.key} is set twice")
         known.add(statement.key)
         yield statement
         at = statement.end
@@ -187,6 +187,6 @@ def _render(value: int | str | Sequence[str]) -> str:
 
 def _quote(text: str) -> str:
     if not text.isprintable():
-        raise InvalidInput(f"a setting cannot be {text!r}: not all of it can be written down")
+        raise InvalidInput(f"a setting cannot be {text!r}: some characters cannot be written to a file")
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

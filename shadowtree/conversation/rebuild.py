@@ -123,15 +123,15 @@ def _check_rows(rows: Rows) -> None:
     for row in rows["messages"]:
         # So every walk from a message to those above it ends.
         _require(row["parent"] is None or row["parent"] < row["number"], "a message is above itself")
-        _require(row["meta"] is None or isinstance(json.loads(row["meta"]), dict), "meta is no object")
+        _require(row["meta"] is None or isinstance(json.loads(row["meta"]), dict), "meta is not an object")
     for row in rows["events"]:
-        _require(row["meta"] is None or isinstance(json.loads(row["meta"]), dict), "meta is no object")
+        _require(row["meta"] is None or isinstance(json.loads(row["meta"]), dict), "meta is not an object")
     begun = {row["message"] for row in rows["events"] if row["kind"] in (schema.BEGIN, schema.SNAPSHOT)}
     _require(begun == numbers["messages"], "not every message has begun")
     _require(all(row["forgotten"] is None for row in rows["trees"][-1:]), "the last tree is forgotten")
     counts = Counter(row["event"] for row in rows["changes"])
     for row in rows["events"]:
-        _require(row["kind"] in _KINDS, f"{row['kind']!r} is no kind of event")
+        _require(row["kind"] in _KINDS, f"{row['kind']!r} is not a kind of event")
         is_whole = row["forgotten"] is not None or counts[row["number"]] == (row["change_count"] or 0)
         _require(is_whole, f"changes of event {row['number']} are missing")
 
@@ -157,7 +157,7 @@ def _check_path(_: int, change: Change) -> None:
     is_file = any(isinstance(state, PathState) for state in (change.old, change.new))
     for name in change.path.split(b"/"):
         is_possible = name not in (b"", b".", b"..") and b"\0" not in name
-        _require(is_possible and not (is_file and is_forbidden(name)), f"{change.path!r} is no path")
+        _require(is_possible and not (is_file and is_forbidden(name)), f"{change.path!r} is not a path")
 
 
 def _require(is_so: bool, otherwise: str) -> None:

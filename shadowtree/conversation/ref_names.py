@@ -73,7 +73,7 @@ def decode_name(written: str) -> str:
     content = _WRITTEN.sub(_decode_match, text).encode("latin-1")
     name = content.decode("utf-8", "surrogatepass")
     if encode_name(name) != written:
-        raise ValueError(f"{written!r} is no name of ours")
+        raise ValueError(f"{written!r} is not a valid name")
     return name
 
 

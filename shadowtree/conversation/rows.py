@@ -102,5 +102,5 @@ def _decode_value(value: Any, kind: type) -> object:  # Any: what JSON holds
         return bytes.fromhex(str(value["hex"]))
     is_so = isinstance(value, str if kind is bytes else kind) and not isinstance(value, bool)
     if not is_so or (kind is int and not -_MOST <= value < _MOST):
-        raise ValueError(f"{value!r} is no {kind.__name__}")
+        raise ValueError(f"{value!r} is not of type {kind.__name__}")
     return value.encode() if kind is bytes else value

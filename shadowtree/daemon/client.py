@@ -136,7 +136,7 @@ class Client:
             self.send(*frame)
             return self._follow(progress)
         except (Lost, OSError) as error:
-            raise DaemonFailed("has ended, or does not answer") from error
+            raise DaemonFailed("has stopped, or is not responding") from error
 
     def wait(self, tell_burst: Callable[[shadowtree.Message], None]) -> str:
         """Wait until the daemon lets go of what this conversation holds; give the reason."""
@@ -145,7 +145,7 @@ class Client:
             try:
                 kind, content = self.receive()
             except OSError:
-                return "the daemon has ended"
+                return "the daemon has stopped"
             if kind != "burst":
                 return str(content)
             tell_burst(wire.decode(content))
@@ -158,7 +158,7 @@ class Client:
             while True:
                 self.receive()
         except TimeoutError as error:
-            raise DaemonFailed("does not answer") from error
+            raise DaemonFailed("is not responding") from error
         except OSError:
             return
 
@@ -350,9 +350,9 @@ class RemoteShadow:
         if not is_repeatable and lost.number is not None:
             # A daemon that is only silent may still go on with it.
             if lost.is_alive:
-                raise PerhapsDone(method, "fell silent") from lost
+                raise PerhapsDone(method, "stopped responding") from lost
             if self._open_local().last_number() != lost.number:
-                raise PerhapsDone(method, "ended") from lost
+                raise PerhapsDone(method, "stopped") from lost
         if lost.is_cancelled:
             raise KeyboardInterrupt from lost
 

@@ -112,11 +112,11 @@ class Endpoint:
             "HOME": self.environ.get("HOME"),
             "XDG_CONFIG_HOME": self.environ.get("XDG_CONFIG_HOME"),
             "stores": self._stores,
-            "file of settings": self._places.user_config,
+            "settings file": self._places.user_config,
             "settings": _find_settings(self._places.variables),
             "umask": umask,
             "groups": [os.getegid(), *sorted(os.getgroups())],
-            "encoding of names": sys.getfilesystemencoding(),
+            "file name encoding": sys.getfilesystemencoding(),
             "file system": file_system_view(),
         }
 

@@ -40,7 +40,7 @@ def reach_daemon(endpoint: Endpoint) -> Client:
             return client
         answer = _start(endpoint.environ)
         if answer not in ("ready", "taken"):
-            raise DaemonFailed(f"did not start: {answer or 'nobody knows why'}")
+            raise DaemonFailed(f"did not start: {answer or 'unknown reason'}")
         if time.monotonic() > deadline:
             raise _make_silence(endpoint)
         if answer == "taken":
@@ -66,8 +66,8 @@ def find_daemon(endpoint: Endpoint, *, is_to_oversee: bool = False) -> Client | 
         except OSError:
             return None
         if why is not None and not (is_to_oversee and client.is_understood):
-            running = f"that runs, process {endpoint.read_owner()}, {why}"
-            raise DaemonFailed(f"{running}; try 'shadowtree watch stop --all'")
+            running = f"(process {endpoint.read_owner()}) {why}"
+            raise DaemonFailed(f"{running}; run 'shadowtree watch stop --all'")
         unless_kept.pop_all()
     return client
 
@@ -82,8 +82,7 @@ def find_to_oversee(endpoint: Endpoint) -> Client | None:
             return client
         if time.monotonic() > deadline:
             raise DaemonFailed(
-                f"cannot be asked, its socket is gone; it is process {owner}; "
-                "try 'shadowtree watch stop --all'"
+                f"(process {owner}) cannot be reached: its socket is gone; run 'shadowtree watch stop --all'"
             )
         time.sleep(_PAUSE_S)
 
@@ -99,12 +98,12 @@ def end_daemon(endpoint: Endpoint, client: Client | None) -> None:
     deadline = time.monotonic() + endpoint.timing.silence_s
     while endpoint.find_owner() == owner:
         if time.monotonic() > deadline:
-            raise DaemonFailed(f"has not ended yet, it is process {owner}")
+            raise DaemonFailed(f"(process {owner}) has not stopped yet")
         time.sleep(_PAUSE_S)
 
 
 def _make_silence(endpoint: Endpoint) -> DaemonFailed:
-    return DaemonFailed(f"does not answer, it is process {endpoint.read_owner()}")
+    return DaemonFailed(f"(process {endpoint.read_owner()}) is not responding")
 
 
 def _start(environ: Mapping[str, str]) -> str:

@@ -100,11 +100,11 @@ class Server:
     def refuse(self, protocol: int, version: str, circumstances: object) -> str | None:
         """Say why a command has to work alone; None: it need not."""
         if (protocol, version) != (wire.PROTOCOL, shadowtree.__version__):
-            return f"is of version {shadowtree.__version__}, not {version}"
+            return f"is version {shadowtree.__version__}, not {version}"
         if not isinstance(circumstances, dict) or circumstances.keys() != self._circumstances.keys():
-            return "was started otherwise"
+            return "was started in a different environment"
         other = [name for name, value in self._circumstances.items() if circumstances[name] != value]
-        return f"differs from this command in its {other[0]}" if other else None
+        return f"was started in a different environment ({other[0]})" if other else None
 
     async def describe(self) -> dict[str, Any]:  # Any: plain values
         """Tell what is served."""
@@ -238,7 +238,7 @@ class Conversation:
     async def _stop(self, start: str, store: str | None) -> None:
         worktrees = self._server.worktrees
         served, stopped = await worktrees.find(start, store), []
-        if served is not None and await worktrees.drop(served, "somebody stopped it"):
+        if served is not None and await worktrees.drop(served, "another command stopped it"):
             stopped.append(served.worktree)
         await self.send("result", stopped)
 

@@ -150,7 +150,7 @@ def decode_error(plain: dict[str, Any]) -> BaseException:  # Any: plain values
     if not name:
         from shadowtree.base.errors import DaemonFailed
 
-        return DaemonFailed(f"has met an internal error: {plain['text']}")
+        return DaemonFailed(f"failed with an internal error: {plain['text']}")
     kind = _find_class(name)
     error: BaseException = kind.__new__(kind)
     error.args = (plain["text"],) if plain["text"] else ()

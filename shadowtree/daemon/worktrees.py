@@ -197,8 +197,8 @@ class Served:
         others = {other.session for other in self.auto_wishes.values()} - {wish.session}
         if wish.auto_s is not None and others:
             raise DaemonFailed(
-                f"records the bursts of {self.worktree} in session {others.pop()!r} already, "
-                f"not in {wish.session!r}; try 'shadowtree watch stop' first"
+                f"already records changes of {self.worktree} in session {others.pop()!r}, "
+                f"not in {wish.session!r}; run 'shadowtree watch stop' first"
             )
 
     async def record_as_wished(self) -> None:
@@ -317,7 +317,7 @@ class Worktrees:
             if served.worktree == worktree and served.is_warm and is_meant:
                 if await in_thread(served.is_there):
                     return served
-                await self.drop(served, "it is no longer there")
+                await self.drop(served, "it no longer exists")
                 return None
         return None
 
@@ -330,7 +330,7 @@ class Worktrees:
             async with served.in_use(served.shadow.settings.lock_timeout):
                 snapshot = await in_thread(served.warm_up, progress)
         except Gone as error:
-            raise DaemonFailed(f"cannot serve it: {error}") from error
+            raise DaemonFailed(f"cannot watch this directory: {error}") from error
         finally:
             if not served.is_warm:
                 await self._remove(served)
@@ -354,7 +354,7 @@ class Worktrees:
         for served in self.all():
             served.holders.discard(holder)
             if not served.holders and not served.is_kept:
-                await self.drop(served, "nobody holds it")
+                await self.drop(served, "nothing uses it")
             elif served.auto_wishes.pop(holder, None) is not None:
                 await served.record_as_wished()
 
@@ -383,9 +383,9 @@ class Worktrees:
             unused_s = self._timing.unused_s if served.idle_s is None else served.idle_s
             is_unused = now - served.idle_since_s >= unused_s
             if served.is_warm and not await in_thread(served.is_there):
-                await self.drop(served, "it is no longer there")
+                await self.drop(served, "it no longer exists")
             elif is_unused and not served.holders and served.auto is None:
-                await self.drop(served, "it was not used for long")
+                await self.drop(served, "it has not been used for a while")
 
     async def use_idle_time(self) -> bool:
         """Spend a moment on tidying a store, or on a look over a worktree, if nobody wants anything.

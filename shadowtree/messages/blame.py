@@ -43,7 +43,7 @@ def blame_path(opened: OpenStore, site: Site, session_name: str, path: RelPath) 
     if DIRECTORY in answers or not path:
         raise InvalidInput(f"{name} is a directory, not a file")
     if not story and answers == [None] * len(answers):
-        raise UnknownName(name, f"nothing is known of {name}")
+        raise UnknownName(name, f"nothing is recorded for {name}")
     unprotected = journal.events_unprotected_at(name)
     # If no message changed it, the trees tell what was recorded of it.
     for answer, time_ms in trees if not story else ():
@@ -72,7 +72,7 @@ def why_unprotected(opened: OpenStore, site: Site, path: RelPath) -> str | None:
         found = root.find(path, as_directory=is_directory)
     if not isinstance(found, Unknown):
         return None
-    return "an ignore rule leaves it out" if found.reason == LEFT_OUT_THEN else found.reason
+    return "an ignore rule excludes it" if found.reason == LEFT_OUT_THEN else found.reason
 
 
 class _Blame:

@@ -65,7 +65,7 @@ def blame_lines(opened: OpenStore, site: Site, session_name: str, path: RelPath)
     with look(site, opened, file_bytes=site.limits.diff_bytes) as (objects, root):
         present = root.find(path)
         if isinstance(present, Unknown):
-            raise UnknownName(name, f"nothing is recorded of {name}: {present.reason}")
+            raise UnknownName(name, f"{name} is not recorded: {present.reason}")
         if not is_file(present):
             raise UnknownName(name, f"there is no file {name}")
         versions = [*_list_recorded(opened.journal, objects, path)]

@@ -74,7 +74,7 @@ def read_diff(
     session = Session(opened.journal, session_name)
     before = _last_tree(opened, session) if a is None else resolve_tree(session, a)
     if before is None:
-        raise NotWrapped(site.worktree, "nothing is recorded of it")
+        raise NotWrapped(site.worktree, "nothing is recorded for it")
     if b is not None:
         after = _open(opened.objects, resolve_tree(session, b))
         return _diff(compare(_open(opened.objects, before), after), opened.objects, site, how)
@@ -148,7 +148,7 @@ def list_messages(opened: OpenStore, site: Site, session_name: str, which: Messa
     """List the messages of a session that are asked for, or those of all, oldest first."""
     refuse_unknown(which, "all_sessions", "last", "since", "paths")
     last, since, all_sessions = which.get("last"), which.get("since"), which.get("all_sessions", False)
-    check_count(last, "a number of messages")
+    check_count(last, "the number of messages")
     session = Session(opened.journal, session_name)
     if not all_sessions and session.number is None:
         return []
@@ -220,11 +220,11 @@ def copy_file(
     found = parse_path(name, site.worktree)
     state = _open(opened.objects, record).find(found) if found else DIRECTORY
     if isinstance(state, Unknown):
-        raise UnknownName(name, f"nothing is recorded of {name} there: {state.reason}")
+        raise UnknownName(name, f"{name} is not recorded there: {state.reason}")
     if state is None:
-        raise UnknownName(name, f"there is no {name} in tree {record.tree.hex()}")
+        raise UnknownName(name, f"{name} does not exist in tree {record.tree.hex()}")
     if state.is_directory:
-        raise InvalidInput(f"{name or '.'} is a directory there")
+        raise InvalidInput(f"{name or '.'} is a directory, not a file")
     for piece in opened.objects.stream_blob(state.blob):
         write(piece)
 
@@ -241,7 +241,7 @@ def _split_ref(session: Session, text: str) -> tuple[TreeRecord, str]:
         except UnknownName as error:
             unknown = error
         at = text.rfind(":", 0, at)
-    raise unknown or InvalidInput(f"{text!r} is not REF:PATH, such as @:src/a.py")
+    raise unknown or InvalidInput(f"expected REF:PATH, such as @:src/a.py, not {text!r}")
 
 
 def list_updates(opened: OpenStore, site: Site, after: int | None) -> tuple[int, list[Update]]:

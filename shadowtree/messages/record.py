@@ -42,7 +42,7 @@ def read_said(id: str | None, said: Mapping[str, Any]) -> Said:  # Any: options 
     id = NO_ID if id is None else check_message_id(id)
     text, role = said.get("text", ""), said.get("role")
     if not isinstance(text, str):
-        raise InvalidInput(f"the text of a message is text, not {text!r}")
+        raise InvalidInput(f"the text of a message must be a string, not {text!r}")
     if role is not None:
         check_name(role, "role")
     return Said(id, text, role, encode_meta(said.get("meta")))
@@ -169,7 +169,7 @@ class Recorder:
             if since is not None:
                 assert since.after is not None, "a session in which no message is open knows its last tree"
                 if self._journal.is_forgotten_tree(since.after):
-                    forgotten = "the state before it is forgotten: what changed since is nobody's"
+                    forgotten = "the state before this message was forgotten, so it records no changes"
                     self.writer.warnings.append(forgotten)
                 else:
                     before = self._journal.tree(since.after)
@@ -250,7 +250,7 @@ class Recorder:
         if known is not None and (row.number, name) not in events.step_ends:
             return self._session.read_step(row, known, None)
         if known is not None:
-            raise InvalidInput(f"step {name!r} is already recorded in message {row.id!r}")
+            raise InvalidInput(f"step {name!r} already exists in message {row.id!r}")
         with self._take() as taken, taken.record(self.writer.time_s) as record:
             begun = Event(0, 0, STEP, message=row.number, step=name, before=record.number, meta=meta)
             return self._session.read_step(row, self.writer.add(begun, taken.scan.skipped()), None)

@@ -44,21 +44,21 @@ def read_target(what: str | os.PathLike[str] | None, worktree: str, *, text: str
     """Read a path, relative to the worktree, the id of a blob (40 hexadecimal digits), or a text."""
     if text is not None:
         if what is not None:
-            raise InvalidInput("either a path or content is purged, or a text")
+            raise InvalidInput("purge either a path or content, or a text, not both")
         if len(text) < _SHORTEST_TEXT:
-            raise InvalidInput(f"a text to purge has {_SHORTEST_TEXT} characters or more")
+            raise InvalidInput(f"a text to purge must have at least {_SHORTEST_TEXT} characters")
         return Target("the text", text=text)
     if what is None:
-        raise InvalidInput("nothing to purge was named")
+        raise InvalidInput("nothing to purge was given")
     name = os.fspath(what)
     if len(name) == 40 and not set(name) - _HEX:
         blob = bytes.fromhex(name)
         if blob in _COMMON:
-            raise InvalidInput(f"{name} is what many files hold, or none at all, and nobody's secret")
+            raise InvalidInput(f"{name} is the content of empty or very common files, not a secret")
         return Target(name, blob=blob)
     path = parse_path(name, worktree)
     if path == ROOT:
-        raise InvalidInput("that is the whole worktree: 'destroy' removes the store with all that is in it")
+        raise InvalidInput("that is the whole worktree; 'shadowtree destroy' removes everything recorded")
     return Target(to_text(path), path=path)
 
 
@@ -96,9 +96,9 @@ def find(opened: OpenStore, target: Target, *, everywhere: bool) -> Find:
         chosen = Tombstones(blobs=frozenset({target.blob}))
         hits = search.find(chosen)
         if not hits and not opened.objects.is_listed(target.blob):
-            raise UnknownName(target.name, f"nothing in the store has the content {target.name}")
+            raise UnknownName(target.name, f"the store has no content with id {target.name}")
         if not hits and opened.objects.read_any(target.blob)[0] != b"blob":
-            raise InvalidInput(f"{target.name} is no content of a file")
+            raise InvalidInput(f"{target.name} is not the content of a file")
         return Find(chosen, [(None, target.blob)], _paths_of(hits), chosen.blobs, [])
     if target.path is not None:
         return _find_path(search, target, target.path, everywhere)
@@ -112,7 +112,7 @@ def _find_path(search: _Search, target: Target, path: RelPath, everywhere: bool)
     hits = search.find(placed)
     texts = search.find_rule_texts(path) if is_rules else set()
     if not hits and not texts:
-        raise UnknownName(target.name, f"nothing is recorded of {to_text(path)}")
+        raise UnknownName(target.name, f"nothing is recorded for {to_text(path)}")
     blobs = frozenset({*texts, *(blob for _, blob in hits)} - {b"", *_COMMON})
     others = {hit for hit in search.find_in_trees(Tombstones(blobs=blobs)) if not placed.covers(hit[0])}
     if everywhere or is_rules:

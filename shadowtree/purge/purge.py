@@ -74,25 +74,25 @@ def _purge(opened: OpenStore, target: Target, sweep: Sweep, how: PurgeOptions) -
             raise
         again = find_left(opened, target, everywhere=bool(everywhere))
         if again is None:
-            return Purged([], [], 0, [], notes=[f"{target.name} was purged already"], dry_run=dry_run)
+            return Purged([], [], 0, [], notes=[f"{target.name} has already been purged"], dry_run=dry_run)
         found = again
     rewriting = _Rewriting(opened, found, target.text)
     try:
         if target.text is not None and rewriting.is_nothing:
-            raise UnknownName(target.name, "nothing that is recorded holds this text")
+            raise UnknownName(target.name, "nothing recorded contains this text")
         planned = rewriting.foresee()
         if dry_run:
             rewriting.abandon()
             return planned
         if confirm is not None and not confirm(planned):
-            raise NotConfirmed(planned, f"remove {target.name} from everything that is recorded")
+            raise NotConfirmed(planned, f"remove {target.name} from everything recorded")
         rewriting.record(opened.limits.clock_ns() // 1_000_000)
     except BaseException:
         rewriting.abandon()
         raise
     removed, freed = _finish_now(opened, sweep, target)
     foreign = [file.name for file in list_files(opened.layout.store) if not file.is_known]
-    notes = [f"{name} in the store is not shadowtree's, and was left as it is" for name in foreign]
+    notes = [f"{name} in the store is not shadowtree's and was left alone" for name in foreign]
     return replace(planned, dry_run=False, removed=removed, freed=freed, notes=[*planned.notes, *notes])
 
 
@@ -176,7 +176,7 @@ def allow(locked: Locked, target: Target) -> list[str]:
     with locked() as opened:
         removed = opened.journal.purges.remove(target.path, target.blob)
     if not removed:
-        raise UnknownName(target.name, f"{target.name} was not purged")
+        raise UnknownName(target.name, f"{target.name} has not been purged")
     return [to_text(path or b"") if blob is None else blob.hex() for path, blob in removed]
 
 
@@ -186,7 +186,7 @@ def allow(locked: Locked, target: Target) -> list[str]:
 def _finish_now(opened: OpenStore, sweep: Sweep, target: Target) -> tuple[int, int]:
     """Finish what is recorded; a bare error would read as if nothing had been done."""
     where = "tree" if target.text is None else "message"
-    came_to = f"{target.name} is in no {where} any more, and the next command that can removes its bytes"
+    came_to = f"{target.name} is gone from every {where}, and a later command removes its bytes"
     try:
         return finish(opened, sweep)
     except StoreDamaged as error:
@@ -224,8 +224,8 @@ def finish_interrupted(opened: OpenStore, sweep: Sweep) -> str:
         finish(opened, sweep)
     except ShadowError as error:
         # What is purged is in no tree any more; who does something else may go on.
-        return f"a purge is not finished yet: {error}"
-    return "a purge that was interrupted is finished"
+        return f"an interrupted purge is not finished yet: {error}"
+    return "an interrupted purge was finished"
 
 
 def _require_nothing_left(opened: OpenStore) -> None:
@@ -240,7 +240,7 @@ def _require_nothing_left(opened: OpenStore) -> None:
     named = {file.pack for file in list_files(opened.layout.store) if file.pack is not None}
     named |= {row.name for row in opened.journal.packs.rows()}
     if not named <= names or opened.objects.loose.ids():
-        raise StoreDamaged("a pack cannot be read, so that nobody can say whether what was purged is in it")
+        raise StoreDamaged("a pack cannot be read, so it may still contain what was purged")
     for pack in packs:
         if not walker.reached.issuperset(pack.ids()):
-            raise StoreDamaged(f"{pack.path} still holds what nothing needs")
+            raise StoreDamaged(f"{pack.path} still contains what nothing needs")

@@ -66,14 +66,14 @@ class Redactions:
     def describe(self) -> Iterator[str]:
         """Describe what a user should know, a line each."""
         for _, name in self.branches:
-            yield f"a branch whose name held it is now called {name!r}"
-        for kind, names in (("ids of messages", self.ids), ("names of sessions", self.sessions)):
+            yield f"a branch whose name contained it was renamed to {name!r}"
+        for kind, names in (("message ids", self.ids), ("session names", self.sessions)):
             if names:
                 named = ", ".join(names[:_NAMED])
                 more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-                yield f"{kind} that hold something of it stay, because others use them: {named}{more}"
+                yield f"{kind} that contain part of it stay, because other programs use them: {named}{more}"
         for blob in self.unread:
-            yield f"{blob.hex()} cannot be read, so that messages may still say what was in it"
+            yield f"{blob.hex()} cannot be read, so messages may still repeat parts of it"
 
 
 def plan_redactions(opened: OpenStore, blobs: Iterable[bytes], text: str | None) -> Redactions:

@@ -183,7 +183,7 @@ class Eraser:
             blobs[RULES_BLOB] = self._put_blob(encode_rules(rules))
         for name in (DIRECTORY_BLOB, RULES_BLOB):
             if blobs.get(name) in purged:
-                why = "is part of how the store works, and no file's content"
+                why = "is used by the store itself and is not the content of a file"
                 raise InvalidInput(f"{blobs[name].hex()} {why}")
 
     def _put_blob(self, content: bytes) -> bytes:

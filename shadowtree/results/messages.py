@@ -417,9 +417,9 @@ def make_patch(tree: str, changes: Iterable[Change]) -> Patch:
         if DIRECTORY in (change.old, change.new) and not change.is_known:
             continue
         if isinstance(change.old, Unknown):
-            skipped.append(Skipped(to_text(change.path), f"unknown before: {change.old.reason}"))
+            skipped.append(Skipped(to_text(change.path), f"not recorded before: {change.old.reason}"))
         elif isinstance(change.new, Unknown):
-            skipped.append(Skipped(to_text(change.path), f"unknown after: {change.new.reason}"))
+            skipped.append(Skipped(to_text(change.path), f"not recorded after: {change.new.reason}"))
         elif is_file(change.old) or is_file(change.new):
             files.append(_changed_path(change.path, change.old, change.new))
     return Patch(tree, files, skipped)

@@ -55,7 +55,7 @@ def keep_budget(locked: Locked, settings: Settings) -> list[str]:
     try:
         _fit_budget(locked, settings, Forgotten([], 0, 0, 0, False), warnings)
     except ShadowError as error:
-        what = "what was forgotten is not freed yet"
+        what = "what was forgotten has not been freed yet"
         if not warnings:
             what = "the store could not be kept within its budget"
         warnings.append(f"{what}: {error}")
@@ -79,7 +79,7 @@ def apply_retention(
     keep_sessions, keep = how.get("keep_sessions", ()), read_keep(settings, keep_last, keep_within)
     frees, dry_run = how.get("gc", True), how.get("dry_run")
     if keep_sessions and session is not None:
-        raise InvalidInput("sessions to keep are for forgetting in all sessions")
+        raise InvalidInput("keep_sessions requires all_sessions")
     if is_empty:
         return Forgotten([], 0, 0, 0, bool(dry_run))
     is_plain = session is None and not keep_sessions and keep_last is None and keep_within is None
@@ -115,7 +115,7 @@ def _foresee(opened: OpenStore, old: Forgetting, budget: Settings | None) -> For
     if budget is not None and planned is not old:
         oldest = _count_oldest(len(planned.messages) - len(old.messages))
         compared = _compare(opened.measure(), budget.store_budget)
-        warnings = [f"{oldest} would be forgotten: the store takes {compared}"]
+        warnings = [f"{oldest} would be forgotten: the store uses {compared}"]
     return Forgotten(planned.messages, len(planned.trees), 0, 0, True, warnings)
 
 
@@ -141,7 +141,7 @@ def _fit_budget(
     with locked() as opened:
         if is_over(opened, settings):
             compared = _compare(opened.measure(), settings.store_budget)
-            warnings.append(f"nothing else may be forgotten, and the store takes {compared}")
+            warnings.append(f"the store uses {compared}, and nothing else can be forgotten")
     if planned is not None:
         messages, trees = [*done.messages, *planned.messages], done.trees + len(planned.trees)
         done = replace(done, messages=messages, trees=trees)
@@ -161,7 +161,7 @@ def _forget_oldest(
     forget(opened, planned, sweep)
     count = len(planned.messages)
     oldest = f"{_count_oldest(count)} {'was' if count == 1 else 'were'} forgotten"
-    warnings.append(f"{oldest}: the store took {_compare(used, settings.store_budget)}")
+    warnings.append(f"{oldest}: the store used {_compare(used, settings.store_budget)}")
     return planned
 
 
@@ -274,15 +274,15 @@ def warn_budgets(opened: OpenStore, site: Site, directory: str | None) -> list[s
     settings, warnings = site.settings, []
     used, budget = opened.measure(), settings.store_budget
     if budget and used > budget * SHARE:
-        share = f"{100 * used // budget} % of the budget of {describe_size(budget)}"
-        warnings.append(f"the store takes {describe_size(used)}, {share}")
+        share = f"{100 * used // budget}% of its {describe_size(budget)} budget"
+        warnings.append(f"the store uses {describe_size(used)}, {share}")
     if directory is not None and settings.total_budget:
         try:
             used = sum(measure_files(StoreLayout(store)) for store in stores.list_all(directory))
             if used > settings.total_budget:
-                warnings.append(f"all stores together take {_compare(used, settings.total_budget)}")
+                warnings.append(f"all stores together use {_compare(used, settings.total_budget)}")
         except StoreFailed as error:
-            warnings.append(f"what all stores together take is not known: {error}")
+            warnings.append(f"the size of all stores together is unknown: {error}")
     return warnings
 
 
@@ -291,4 +291,4 @@ def _count_oldest(count: int) -> str:
 
 
 def _compare(used: int, budget: int) -> str:
-    return f"{describe_size(used)}, and the budget is {describe_size(budget)}"
+    return f"{describe_size(used)}, over the {describe_size(budget)} budget"

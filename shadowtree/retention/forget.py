@@ -74,7 +74,7 @@ def read_keep(
     if keep_last is None and keep_within is None:
         return Keep(settings.keep_last, int(settings.keep_within * 1000), max(1, settings.keep_turns))
     if keep_last is not None and keep_last < 1:
-        raise InvalidInput(f"a number of messages to keep is 1 or more, not {keep_last}")
+        raise InvalidInput(f"keep_last must be 1 or more, not {keep_last}")
     within_s = 0.0 if keep_within is None else read_seconds("keep_within", keep_within)
     return Keep(keep_last or 0, int(within_s * 1000), 1)
 
@@ -101,13 +101,13 @@ def forget_lost(locked: Locked, messages: set[int], events: set[int], trees: set
             planned = _plan_lost(opened.journal, messages, events, trees)
             forget(opened, planned, sweep)
     except ShadowError as error:
-        return [f"what needs what is lost could not be forgotten: {error}"]
+        return [f"not done: messages that need lost objects forgotten: {error}"]
     counts = f"messages: {len(planned.messages)}, trees: {len(planned.trees)}"
-    done = [f"what needs what is lost was forgotten; {counts}"]
+    done = [f"everything that needs lost objects forgotten ({counts})"]
     try:
         sweep.run(locked)
     except ShadowError as error:
-        done.append(f"what was forgotten is not freed yet: {error}")
+        done.append(f"what was forgotten has not been freed yet: {error}")
     return done
 
 
@@ -154,7 +154,7 @@ def plan_old(
     for name in keep_sessions:
         number = journal.session_number(name)
         if number is None:
-            raise UnknownName(name, f"no session is called {name!r}")
+            raise UnknownName(name, f"no session named {name!r}")
         sessions.add(number)
     now_ms = opened.limits.clock_ns() // 1_000_000
     kept, remaining = replace(keep, sessions=frozenset(sessions)), read_remaining(journal)
@@ -172,7 +172,7 @@ def _plan_lost(journal: Journal, messages: set[int], events: set[int], trees: se
     if staying:
         rows = journal.messages_by_number(staying)
         named = ", ".join(rows[number].id for number in staying)
-        raise StoreDamaged(f"messages that are pinned or open need it: {named}")
+        raise StoreDamaged(f"pinned or open messages need it: {named}")
     return plan_forgetting(journal, choice)
 
 

@@ -41,7 +41,7 @@ def drop_session(locked: Locked, name: str, how: DropOptions) -> Forgotten:
         if how.get("dry_run"):
             return done
         if confirm is not None and not confirm(done):
-            raise NotConfirmed(done, f"forget the session {name!r}")
+            raise NotConfirmed(done, f"forget session {name!r}")
         forget(opened, planned, sweep)
     sweep.run(locked)
     return replace(done, removed=sweep.removed, freed=sweep.freed, dry_run=False)
@@ -50,11 +50,11 @@ def drop_session(locked: Locked, name: str, how: DropOptions) -> Forgotten:
 def _plan_drop(journal: Journal, name: str, *, is_forced: bool) -> Forgetting:
     number = journal.session_number(name)
     if number is None:
-        raise UnknownName(name, f"no session is called {name!r}")
+        raise UnknownName(name, f"no session named {name!r}")
     remaining = read_remaining(journal)
     kept = list_kept(remaining, number)
     if kept and not is_forced:
         id = journal.message(kept[0]).id
-        raise InvalidInput(f"message {id!r} of session {name!r} is open or pinned")
+        raise InvalidInput(f"message {id!r} of session {name!r} is open or pinned; use force to drop it")
     choice = choose_sessions(remaining, {number})
     return replace(plan_forgetting(journal, choice), sessions=[number])

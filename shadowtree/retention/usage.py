@@ -35,7 +35,7 @@ def read_usage(opened: OpenStore, site: Site, top: RelPath, depth: int) -> Usage
     sizes.add(reversed(list(opened.journal.live_trees())))
     usage = sizes.summarise(top, depth)
     if usage is None:
-        raise UnknownName(to_text(top), f"nothing is stored of {to_text(top)!r}")
+        raise UnknownName(to_text(top), f"nothing is recorded for {to_text(top)!r}")
     return usage
 
 

@@ -142,7 +142,7 @@ def run(act: Act) -> Outcome:
                 raise
             notes = _clean_up(act, moves, intent, writer)
             if interrupts.is_pending:
-                notes.append("interrupted when it was done already")
+                notes.append("interrupted, but it was already done")
         return finish(act, prepared, done, after, notes)
 
 
@@ -220,7 +220,9 @@ def _refuse_unread_rules(target: Target, ending: Ending | None, scan: Scan) -> N
         found = [path for path in found if path in open_now]
     for directory, file in rules.items():
         if any(is_among(path, {directory}) for path in found):
-            raise WorktreeFailed(file, "its rules cannot be read, and may leave out files that would change")
+            raise WorktreeFailed(
+                file, "its ignore rules cannot be read, and they may exclude files that would change"
+            )
 
 
 def _note_uncovered(act: Act, scan: Scan) -> None:
@@ -331,7 +333,7 @@ def _clean_up(act: Act, moves: list[Move], intent: int, writer: Writer) -> list[
         notes = rescue(act.opened, act.site, writer, clean_up(moves, writer))
         act.opened.journal.remove_intent(intent)
     except ShadowError as error:
-        return [f"temporary files are still there, the next command removes them: {error}"]
+        return [f"temporary files could not be removed; the next command removes them: {error}"]
     return notes
 
 
@@ -347,6 +349,6 @@ def _without_files(target: Target, present: DiskState) -> Target:
         return replace(target, noted=noted)
     differing = [want for want in wanted if present.state_of(want.path) != want.target]
     files = sum(is_file(want.target) or is_file(want.expected) for want in differing)
-    differ = "1 file differs" if files == 1 else f"{files:,} files differ"
-    rest = f", and {differ} now from what the timeline says" if files else ""
-    return replace(target, noted=noted, notes=[*target.notes, f"no file was touched{rest}"])
+    differ = "1 file now differs" if files == 1 else f"{files:,} files now differ"
+    rest = f"; {differ} from the timeline" if files else ""
+    return replace(target, noted=noted, notes=[*target.notes, f"no files were changed{rest}"])

@@ -44,10 +44,10 @@ class Attribution:
         at_step = [row for row in self._never_ended if self._events.last_step_of(row.number) is not None]
         closed = [row for row in self._never_ended if row not in at_step]
         if len(closed) == 1:
-            end = "edits made before it was closed may be undone with it"
+            end = "edits you made before it was closed may be undone too"
             yield f"{_name(closed)} was never ended: {end}"
         elif closed:
-            end = "edits made before they were closed may be undone with them"
+            end = "edits you made before they were closed may be undone too"
             yield f"{_name(closed)} were never ended: {end}"
         if at_step:
             end = "was never ended: it" if len(at_step) == 1 else "were never ended: each"
@@ -67,7 +67,7 @@ class Attribution:
         if moved:
             yield f"git HEAD moved during {_name(moved)}"
         if then is not None and now is not None and then != now:
-            yield f"git HEAD has moved since: it was {then[:12]}, it is {now[:12]}"
+            yield f"git HEAD has moved since then, from {then[:12]} to {now[:12]}"
 
     def list_uncertain(self, changes: Iterable[Change]) -> list[str]:
         """List those of some changed paths that somebody else than the messages may have changed."""

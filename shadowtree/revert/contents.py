@@ -150,7 +150,7 @@ class Contents:
             if move.old is not None and is_file(move.old) and not self._objects.prove(move.old.blob):
                 size, pieces = self._writer.open_content(move.path)
                 if taken.put_stream(size, pieces) != move.old.blob:
-                    raise WorktreeFailed(to_text(move.path), "it is being changed")
+                    raise WorktreeFailed(to_text(move.path), "another program is changing it")
         return made
 
     def _verify_new(self, blob: bytes) -> None:

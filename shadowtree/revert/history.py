@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from shadowtree.base.errors import StoreDamaged, UnknownMessage
+from shadowtree.base.errors import StoreDamaged, UnknownStep
 from shadowtree.base.frozen import field, frozen, replace
 from shadowtree.base.paths import Change, RelPath
 from shadowtree.capture.recorded_tree import RecordedDirectory, list_changes, open_recorded
@@ -151,7 +151,7 @@ class History:
         begin, end = events.steps.get((number, step)), events.step_ends.get((number, step))
         if begin is None or begin.before is None:
             id = self.session.find(number).id
-            raise UnknownMessage(step, f"message {id!r} has no step {step!r}")
+            raise UnknownStep(step, id)
         before, ended = events.begins[number].before, events.ends.get(number)
         if before is None:
             raise StoreDamaged(f"the timeline has a step of message {number}, but no tree before it")
@@ -336,7 +336,7 @@ class History:
                     then[end] = _find_in_force(self.journal, theirs.values(), before=end)
                 if their.message in then[end]:
                     message, session = self.session.find(their.message).id, _name(their, names)
-                    reason = f"it was changed by message {message!r} of session {session!r}, undone since"
+                    reason = f"message {message!r} of session {session!r} changed it and was undone since"
                     found[change.path] = OtherChange(reason, is_inseparable=change.path in reversed_at)
         return found
 
@@ -350,13 +350,15 @@ class History:
         if event.message is None:
             if not any(start < event.number < end for start, end in spans):
                 return None
-            reason = f"{event.kind} of session {session!r} changed it at the same time"
+            kind = self.name_act(event)
+            article = "an" if kind.startswith("u") else "a"
+            reason = f"{article} {kind} in session {session!r} changed it at the same time"
             return OtherChange(reason, is_inseparable=True)
         message = self.session.find(event.message).id
         since = event.number if event.since is None else event.since
         # Of messages that ran side by side, each holds what the other did.
         is_inseparable = any(since < end for _, end in spans)
-        return OtherChange(f"it was changed by message {message!r} of session {session!r}", is_inseparable)
+        return OtherChange(f"message {message!r} of session {session!r} changed it", is_inseparable)
 
 
 def is_same_place(one: Position, other: Position) -> bool:

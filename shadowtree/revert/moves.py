@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 ReadBlob = Callable[[bytes], Iterable[bytes]]
 """Gives the content of a blob in pieces, each run checked against its id."""
 
-_MEANWHILE = "try again when nobody is changing it"
+_MEANWHILE = "try again when nothing else is changing it"
 
 
 @frozen
@@ -156,7 +156,7 @@ def _move_in(move: Move, writer: Writer) -> None:
         writer.move(move.temporary, move.path)
     except WorktreeFailed as error:
         if writer.state_of(move.path) is not None:
-            raise _changed(move.path, "something was made there meanwhile") from error
+            raise _changed(move.path, "something was created there in the meantime") from error
         raise
 
 
@@ -165,12 +165,12 @@ def _verify(move: Move, writer: Writer, own: Collection[bytes]) -> None:
     if move.old != DIRECTORY:
         _expect(move.path, move.old, writer.state_of(move.temporary, is_settled=True))
     elif not _holds_only(own, move.temporary, writer):
-        raise _changed(move.path, "something was put into it meanwhile")
+        raise _changed(move.path, "something was added to it in the meantime")
 
 
 def _expect(path: RelPath, expected: PathState | None, found: Answer) -> None:
     if found != expected:
-        raise _changed(path, found.reason if isinstance(found, Unknown) else "it was changed meanwhile")
+        raise _changed(path, found.reason if isinstance(found, Unknown) else "it was changed in the meantime")
 
 
 def _changed(path: RelPath, reason: str) -> Conflict:
@@ -189,7 +189,7 @@ def _check(done: Sequence[Move], staged: dict[RelPath, FileId], writer: Writer) 
     with writer.reopen() as fresh:
         for move in done:
             if not move.is_mode_only and fresh.identify(move.path) != staged.get(move.path):
-                raise _changed(move.path, "it was changed meanwhile")
+                raise _changed(move.path, "it was changed in the meantime")
 
 
 # After the journal says done
@@ -406,7 +406,7 @@ def decode_intent(content: bytes) -> tuple[str, list[Move]]:
             for path, temporary, old, new in rows
         ]
     except (ValueError, TypeError, LookupError) as error:
-        raise StoreDamaged("an interrupted act cannot be read") from error
+        raise StoreDamaged("the record of an interrupted operation cannot be read") from error
 
 
 def _path(text: str) -> RelPath:

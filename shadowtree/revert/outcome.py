@@ -164,7 +164,7 @@ def finish(act: Act, prepared: Prepared, done: list[Move], after: str, notes: li
     gone = sum(move.is_leaving for move in done)
     counts = [
         f"{count:,} {'directory was' if count == 1 else 'directories were'} {verb}"
-        for count, verb in ((made, "made"), (gone, "removed"))
+        for count, verb in ((made, "created"), (gone, "removed"))
         if count
     ]
     notes = [*outcome.notes, *counts, *notes, *act.session_writer.warnings]

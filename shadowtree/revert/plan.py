@@ -49,15 +49,15 @@ if TYPE_CHECKING:
 
     Value = TypeVar("Value", int, bytes)
 
-_OVERWRITE = "'overwrite' to discard it (unrevert restores it)"
-KEEP_OR_OVERWRITE = f"use 'keep' to leave your version, or {_OVERWRITE}"
-MERGE_OR_KEEP = f"use 'merge' to combine both, 'keep' to leave your version, or {_OVERWRITE}"
-KEEP_OR_MOVE = "move it away, or use 'keep' to leave it"
-MARK_OR_KEEP = f"use markers to write both versions into it, 'keep' to leave your version, or {_OVERWRITE}"
+_KEEP_OR = "keep to leave yours, or overwrite to discard it (unrevert restores it)"
+KEEP_OR_OVERWRITE = f"use {_KEEP_OR}"
+MERGE_OR_KEEP = f"use merge to combine, {_KEEP_OR}"
+KEEP_OR_MOVE = "move it away, or use keep to leave it"
+MARK_OR_KEEP = f"use markers to edit both, {_KEEP_OR}"
 _REASONS = {
-    "binary": "it is no text",
-    "too large": "it is too large to be merged",
-    "too different": "the versions are too different to be merged",
+    "binary": "it is not a text file",
+    "too large": "it is too large to merge",
+    "too different": "the versions are too different to merge",
 }
 
 
@@ -249,7 +249,7 @@ class _Planner:
         for below in self._present.below(path):
             change = self._changes.get(below)
             if change is None or change.new is not None:
-                self._refuse(path, f"it holds {to_text(below)}, which has to stay", KEEP_OR_MOVE)
+                self._refuse(path, f"it contains {to_text(below)}, which must stay", KEEP_OR_MOVE)
                 return True
         return False
 
@@ -269,7 +269,7 @@ class _Planner:
             assert not isinstance(present, Unknown)
             self._changes[directory] = Change(directory, present, DIRECTORY)
         else:
-            self._refuse(path, f"{to_text(directory)} is no directory", KEEP_OR_MOVE)
+            self._refuse(path, f"{to_text(directory)} is not a directory", KEEP_OR_MOVE)
 
 
 def _is_harmless(want: Wanted, present: PathState | None) -> bool:
@@ -286,19 +286,19 @@ def _find_edit(want: Wanted, present: PathState | None) -> str | None:
     """Say in words how a path differs from what was last recorded for it; None if it does not."""
     expected = want.expected
     if isinstance(expected, Unknown):
-        return None if present is None else f"something is in the way that is not covered: {expected.reason}"
+        return None if present is None else f"something unprotected is in the way: {expected.reason}"
     if present == expected:
         return None
-    after = f" since {want.last}" if want.last else " since"
+    after = f" after {want.last}" if want.last else " in the meantime"
     if expected is None:
-        return f"it was made{after}"
+        return f"it was created{after}"
     if present is None:
         return f"it was deleted{after}"
     if present.is_directory or expected.is_directory or present.is_link != expected.is_link:
         kind = "a directory" if present.is_directory else "a link" if present.is_link else "a file"
-        return f"it became {kind}{after}"
+        return f"it was replaced by {kind}{after}"
     if present.blob == expected.blob:
-        return f"its permission bits were changed{after}"
+        return f"its permissions were changed{after}"
     return f"it was edited{after}"
 
 
@@ -328,7 +328,7 @@ class Merger:
     def _merge(self, path: RelPath, ours: PathState | None, edit: Change) -> Merged:
         base, theirs = edit.old, edit.new
         if isinstance(base, Unknown) or isinstance(theirs, Unknown):
-            return Merged(ours, "nobody knows what it was in between")
+            return Merged(ours, "what it was in between is not recorded")
         if base == theirs or ours == theirs:
             return Merged(ours)
         if ours == base:
@@ -338,7 +338,7 @@ class Merger:
             return Merged(ours, _say_why_not(base, ours, theirs))
         mode = _choose(base.mode, ours.mode, theirs.mode)
         if mode is None:
-            return Merged(ours, "both changed its permission bits")
+            return Merged(ours, "both sides changed its permissions")
         blob = _choose(base.blob, ours.blob, theirs.blob)
         if blob is not None:
             return Merged(PathState(mode, blob))
@@ -358,7 +358,7 @@ class Merger:
             for hunk in found.collisions
         ]
         places = "1 place" if len(hunks) == 1 else f"{len(hunks):,} places"
-        collision = f"the texts collide in {places}"
+        collision = f"the changes overlap in {places}"
         if self._label is None:
             return Merged(ours, collision, hunks)
         blob = self._contents.add_merged(write_markers(found, ours_label="current", theirs_label=self._label))
@@ -375,13 +375,13 @@ def _choose(base: Value, ours: Value, theirs: Value) -> Value | None:
 def _say_why_not(base: PathState | None, ours: PathState | None, theirs: PathState | None) -> str:
     sides = [side for side in (base, ours, theirs) if side is not None]
     if any(side.is_directory for side in sides):
-        return "a directory is not merged with a file"
+        return "a directory cannot be merged with a file"
     if ours is None:
-        return "there is nothing left to merge with"
+        return "there is nothing to merge with"
     if theirs is None:
         return "it would have to be deleted"
     if any(side.is_link for side in sides):
-        return "a link is not merged"
+        return "a link cannot be merged"
     return "the versions have nothing in common"
 
 

@@ -15,7 +15,7 @@ from shadowtree.base.errors import InvalidInput, WorktreeFailed
 from shadowtree.base.frozen import replace
 from shadowtree.base.paths import ROOT, RelPath, Unknown, ancestors, is_forbidden, to_text
 from shadowtree.capture.capture import Site, look
-from shadowtree.capture.list_directory import LIMIT_REASONS
+from shadowtree.capture.list_directory import is_limit
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import LEFT_OUT_THEN, RecordedDirectory
 from shadowtree.capture.rules.gitignore import MAX_FILE_BYTES, Stack, parse
@@ -48,7 +48,7 @@ def protect(opened: OpenStore, site: Site, paths: Sequence[RelPath], *, dry_run:
             with Writer(site.worktree) as writer:
                 writer.append(RelPath(OWN_IGNORE), addition)
             if not _read_rules(site.worktree).endswith(addition):
-                raise WorktreeFailed(to_text(OWN_IGNORE), "somebody replaced it meanwhile; try again")
+                raise WorktreeFailed(to_text(OWN_IGNORE), "it was replaced in the meantime; try again")
     return found
 
 
@@ -56,18 +56,18 @@ def _refuse_place(worktree: str, path: RelPath) -> None:
     """Refuse a path that no rule can bring back."""
     name = to_text(path) or "."
     if path == ROOT:
-        raise InvalidInput("the worktree as a whole cannot be protected by a rule; name files in it")
+        raise InvalidInput("the whole worktree cannot be protected at once; name files in it")
     if any(is_forbidden(part) for part in path.split(b"/")):
         raise InvalidInput(f"{name} cannot be protected: git's own files are never recorded")
     if b"\n" in bytes(path):
-        raise InvalidInput(f"{name!r} cannot be protected: no rule can name a path with a line break")
+        raise InvalidInput(f"{name!r} cannot be protected: its name contains a line break")
     top = os.fsencode(worktree)
     for above in ancestors(path):
         if os.path.islink(os.path.join(top, above)):
-            raise InvalidInput(f"{name} cannot be protected: {to_text(above)} is a link; name where it leads")
+            raise InvalidInput(f"{name} cannot be protected: {to_text(above)} is a link; name its target")
     real = os.path.realpath(os.path.join(top, path))
     if os.path.commonpath([top, real]) != top:
-        raise InvalidInput(f"{name} cannot be protected: it is a link that leads out of the worktree")
+        raise InvalidInput(f"{name} cannot be protected: it is a link that points outside the worktree")
 
 
 def _find_rule(worktree: str, root: RecordedDirectory, path: RelPath, *, dry_run: bool) -> Protected:
@@ -81,7 +81,7 @@ def _find_rule(worktree: str, root: RecordedDirectory, path: RelPath, *, dry_run
     known = Protected(to_text(path), None, exists=mode != 0, dry_run=dry_run)
     if not isinstance(answer, Unknown):
         return known
-    if answer.reason != LEFT_OUT_THEN and not answer.reason.startswith(LIMIT_REASONS):
+    if answer.reason != LEFT_OUT_THEN and not is_limit(answer.reason):
         raise InvalidInput(f"{to_text(path)} cannot be protected: {answer.reason}")
     return replace(known, rule=os.fsdecode(write_rule(path, is_directory=is_directory)))
 
@@ -117,7 +117,7 @@ def _read_rules(worktree: str) -> bytes:
             fd = cursor.enter(ROOT)
             found = read_small_file(fd, OWN_IGNORE, MAX_FILE_BYTES)
             if found is None and os.path.lexists(os.path.join(os.fsencode(worktree), OWN_IGNORE)):
-                raise WorktreeFailed(to_text(OWN_IGNORE), "it is no regular file")
+                raise WorktreeFailed(to_text(OWN_IGNORE), "it is not a regular file")
     except Unreadable as error:
         raise WorktreeFailed(to_text(OWN_IGNORE), error.reason) from error
     return b"" if found is None else found[1]

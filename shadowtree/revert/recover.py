@@ -23,12 +23,12 @@ def recover(opened: OpenStore, site: Site) -> list[str]:
                 notes.append(f"an interrupted {kind} was finished")
                 notes += rescue(opened, site, writer, clean_up(moves, writer))
             else:
-                notes.append(f"an interrupted {kind} was taken back")
+                notes.append(f"an interrupted {kind} was rolled back")
                 left = take_back(moves, writer, Contents(opened.objects, writer).read)
                 notes += rescue(opened, site, writer, list_left(moves, writer))
                 if left:
                     paths = ", ".join(to_text(path) for path in sorted(left))
-                    notes.append(f"changed meanwhile and left as they are: {paths}")
+                    notes.append(f"left alone because they changed in the meantime: {paths}")
             opened.journal.remove_intent(intent.number)
     return notes
 
@@ -52,6 +52,6 @@ def rescue(opened: OpenStore, site: Site, writer: Writer, places: Collection[Rel
     for place, blob in blobs.items():
         found = writer.state_of(place, is_settled=True)
         if not isinstance(found, PathState) or found.blob != blob:
-            raise WorktreeFailed(to_text(place), "it is being written")
+            raise WorktreeFailed(to_text(place), "another program is writing to it")
         writer.remove(place)
-    return [f"a version saved meanwhile is in the store as blob {blob.hex()}" for blob in blobs.values()]
+    return [f"a version saved in the meantime is stored as blob {blob.hex()}" for blob in blobs.values()]

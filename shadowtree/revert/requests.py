@@ -146,7 +146,7 @@ def read_revert(id: str, how: RevertOptions, worktree: str) -> tuple[Revert, Opt
     request = Revert(id, how.pop("step", None), own, bool(how.pop("only", False)))
     files = bool(how.pop("files", True))
     if not files and (request.is_part or request.only):
-        raise InvalidInput("without files only the head moves, so there is no part of them to revert")
+        raise InvalidInput("files=False cannot be combined with paths, step or only")
     return request, replace(read_options(how, worktree), files=files)
 
 
@@ -168,7 +168,7 @@ def read_options(how: ActOptions, worktree: str) -> Options:
     on_conflict, chosen = _read_choices(how.get("on_conflict", "abort"), worktree)
     if how.get("markers"):
         if on_conflict in ("keep", "overwrite"):
-            raise InvalidInput(f"markers are for merging, which {on_conflict!r} is not")
+            raise InvalidInput(f"markers cannot be combined with {on_conflict!r}, only with 'merge'")
         on_conflict = "merge"
     return Options(
         on_conflict,
@@ -188,6 +188,6 @@ def _read_choices(
     choices = given if isinstance(given, Mapping) else {REST: given}
     for choice in choices.values():
         if choice not in CHOICES:
-            raise InvalidInput(f"on_conflict is 'abort', 'keep', 'overwrite' or 'merge', not {choice!r}")
+            raise InvalidInput(f"on_conflict must be 'abort', 'keep', 'overwrite' or 'merge', not {choice!r}")
     chosen = {parse_path(path, worktree): choice for path, choice in choices.items() if path != REST}
     return choices.get(REST, "abort"), chosen

@@ -117,7 +117,7 @@ def _nothing(history: History, kind: str, *notes: str) -> Target:
 
 def _find_turns(history: History, verb: str, travel: Travel, turns: int | None) -> Target:
     end = travel.stopped_at
-    notes = [] if end is None else [f"message {end.id!r} is forgotten, so that {verb} ends before it"]
+    notes = [] if end is None else [f"{verb} stops at message {end.id!r}, which was forgotten"]
     if not travel.messages:
         # Beyond what was forgotten there is something to redo; below it there is nothing to undo.
         is_short = bool(notes) and verb == REDO
@@ -140,9 +140,9 @@ def _find_revert(history: History, request: Revert) -> Target:
     else:
         travel = choose_revert(position, row, find)
     if not travel.messages and (request.only or not request.is_part):
-        return _nothing(history, REVERT, f"nothing to revert: {row.id!r} is not in force")
+        return _nothing(history, REVERT, f"nothing to revert: {row.id!r} is not active")
     if request.step is not None and not travel.back:
-        raise InvalidInput(f"message {row.id!r} is not in force, so no step of it can be reverted")
+        raise InvalidInput(f"message {row.id!r} is not active, so its steps cannot be reverted")
     target = _follow(history, REVERT, travel, step=request.step, is_only=request.only)
     if not request.is_part:
         return target
@@ -199,7 +199,7 @@ def _find_switch(history: History, name: str) -> Target:
         wanted = _mend_since(history, wanted, travel, end.number)
         target = replace(target, wanted=[*wanted, *_want_directories_away(history, wanted, travel)])
     if not target.messages and not target.wanted:
-        return _nothing(history, SWITCH, f"{row.id!r} is the last message in force already")
+        return _nothing(history, SWITCH, f"already at {row.id!r}")
     return target
 
 
@@ -211,7 +211,7 @@ def _find_left(history: History) -> int:
         raise UnknownMessage(LAST, "there was no switch to go back from")
     head = history.position_before(last).head
     if head is None:
-        raise UnknownMessage(LAST, "no message was in force before the last switch")
+        raise UnknownMessage(LAST, "no message was active before the last switch")
     return require_live(history.session.find(head)).number
 
 
@@ -308,10 +308,8 @@ def _note_newer(history: History, act: Event, newest: Event) -> Iterator[str]:
     yield f"nothing to unrevert: message {id!r} was recorded after the last {kind}"
     if act.before is not None and not history.journal.is_forgotten_tree(act.before):
         tree = history.journal.tree(act.before).tree.hex()
-        yield (
-            f"to undo that message, run 'shadowtree undo'; "
-            f"for all files as they were before the {kind}, run 'shadowtree restore {tree}'"
-        )
+        yield "to undo that message: shadowtree undo"
+        yield f"to restore all files to before the {kind}: shadowtree restore {tree}"
 
 
 def _compare_positions(history: History, then: Position) -> tuple[list[MessageRow], list[MessageRow]]:

@@ -88,7 +88,7 @@ def want_back(
     for path, seen in sorted(_follow(over, past, passed).items()):
         first = seen.first.new
         # Where nobody knows what was made of it, it is reverted only if it is what it was anyway.
-        doubt = f"unknown after: {first.reason}" if isinstance(first, Unknown) else None
+        doubt = f"not recorded after: {first.reason}" if isinstance(first, Unknown) else None
         edits = [Change(path, change.new, change.old) for change in reversed(seen.counted)]
         found.append(seen.want(_known(seen.first.old, "before"), edits, doubt, is_merged=path in merged))
     return found
@@ -98,7 +98,7 @@ def want_forward(over: Collection[int], past: Past, merged: Collection[RelPath] 
     """Want every path that the events `over` changed to be what it was after the last of them."""
     found = []
     for path, seen in sorted(_follow(over, past).items()):
-        doubt = None if any(change.is_known for change in seen.counted) else "unknown before"
+        doubt = None if any(change.is_known for change in seen.counted) else "not recorded before"
         target = _known(seen.counted[-1].new, "after")
         want = seen.want(target, seen.counted, doubt, is_merged=path in merged)
         found.append(replace(want, trouble=want.trouble or seen.edited_back))
@@ -245,7 +245,7 @@ class _Path:
                 # What one left and the next one found was the same, before it was purged.
                 return None
             # Whoever changed it while no rule covered it, it may have been the user.
-            return f"nobody knows what it was between {self._label} and {event.label}"
+            return f"it was not recorded between {self._label} and {event.label}"
         if isinstance(self._last, Unknown) or change.old == self._last:
             return None
         # Of several edits the first one is reported.
@@ -279,4 +279,4 @@ def _join(edits: list[Change]) -> list[Change]:
 
 
 def _known(answer: Answer, when: str) -> Answer:
-    return Unknown(f"unknown {when}: {answer.reason}") if isinstance(answer, Unknown) else answer
+    return Unknown(f"not recorded {when}: {answer.reason}") if isinstance(answer, Unknown) else answer

@@ -65,7 +65,7 @@ Owner = tuple[int, int]
 FileId = tuple[int, int, int, int]
 """What tells a file from any other, and from itself once written to: inode, mtime in ns, size, mode."""
 
-NO_FILE = "neither file nor link"
+NO_FILE = "not a regular file or link"
 BEING_WRITTEN = "a program is writing to it"
 
 
@@ -146,7 +146,7 @@ class Writer:
         except (FileNotFoundError, NotADirectoryError, Vanished):
             return None
         except (OSError, Unreadable) as error:
-            raise WorktreeFailed(to_text(path), "cannot be looked at") from error
+            raise WorktreeFailed(to_text(path), "it cannot be read") from error
 
     def is_spelled_so(self, path: RelPath, listed: dict[RelPath, Collection[bytes] | None]) -> bool:
         """Tell whether what is at a path has this very name there, and so have the directories above it.
@@ -439,6 +439,6 @@ def _errors(path: RelPath) -> Iterator[None]:
             raise OutOfSpace(to_text(path)) from error
         raise WorktreeFailed(to_text(path), describe(error)) from error
     except Vanished as error:
-        raise WorktreeFailed(to_text(path), "its directory is not there any more") from error
+        raise WorktreeFailed(to_text(path), "its directory no longer exists") from error
     except Unreadable as error:
         raise WorktreeFailed(to_text(path), error.reason) from error

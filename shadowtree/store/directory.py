@@ -162,7 +162,7 @@ def create(store: str, worktree: str, prepare: Callable[[StoreLayout], None]) ->
     if os.path.lexists(store) and not is_empty:
         if exists(store):
             return
-        raise UnsafePath(store, "it is there already and is no store")
+        raise UnsafePath(store, "it already exists and is not a store")
     building = _name_unfinished(store)
     try:
         disk.make_directory(building)
@@ -233,7 +233,7 @@ def adopt(store: str, worktree: str, usual: str, timeout_s: float) -> str:
     is_beside = os.path.dirname(store) == os.path.dirname(usual)
     if not exists(store):
         if not is_beside or not belongs_to(usual, worktree):
-            raise InvalidInput(f"{store} is no store")
+            raise InvalidInput(f"{store} is not a store")
         return usual
     disk.require_private(store)
     # One that cannot be read says nothing, and the user says whose the store is; a newer one is refused.
@@ -241,7 +241,7 @@ def adopt(store: str, worktree: str, usual: str, timeout_s: float) -> str:
         read_identity(store)
     with Lock(StoreLayout(store).lock, timeout_s):
         if is_beside and store != usual and exists(usual):
-            raise InvalidInput(f"{worktree} has a store already: {usual}")
+            raise InvalidInput(f"{worktree} already has a store: {usual}")
         bind(store, worktree)
         if is_beside and store != usual:
             move(store, usual)
@@ -280,7 +280,7 @@ def _find_fault(store: str, worktree: str, file: str) -> str | None:
         is_named = disk.read_if_there(os.path.join(store, file)) == _HEAD
         return None if is_named else f"does not name {HEAD_REF}"
     is_told = _is_configured(store, _core_config(worktree))
-    return None if is_told else "does not say what git has to know of the store"
+    return None if is_told else "lacks settings that git needs"
 
 
 def _is_configured(store: str, text: bytes) -> bool:
@@ -327,7 +327,7 @@ def move(store: str, target: str) -> None:
     """Give a store another place on the same disk."""
     disk.make_directories(os.path.dirname(target))
     if os.path.lexists(target):
-        raise StoreFailed(target, "a store is there already")
+        raise StoreFailed(target, "a store already exists there")
     disk.rename(store, target)
     disk.sync_names(os.path.dirname(target))
 
@@ -468,11 +468,11 @@ def find_broadness(worktree: str, *, home: str | None, stores: str | None, store
     if worktree == os.path.dirname(worktree):
         return "it is the root of the file system"
     if home is not None and worktree == home:
-        return "it is the home directory"
+        return "it is your home directory"
     if home is not None and is_inside(home, worktree):
-        return "it holds the home directory"
+        return "it contains your home directory"
     if stores is not None and is_inside(stores, worktree):
-        return "it holds the directory of stores"
+        return "it contains the directory of stores"
     if is_inside(store, worktree):
-        return "it holds its own store"
+        return "it contains its own store"
     return None

@@ -86,11 +86,11 @@ class DulwichPack(BasePack):
             kind_number, chunks = self.resolve_object(offset, *self.data.get_object_at(offset))
             return KIND_NAMES[kind_number], b"".join(chunks)  # type: ignore[arg-type]  # no deltas are left
         except _ERRORS as error:
-            raise StoreDamaged(f"{self._data_path} has no whole object at {offset}") from error
+            raise StoreDamaged(f"{self._data_path} has no complete object at {offset}") from error
 
     def keep(self, msg: bytes | None = None) -> str:
         """Refuse to say something else of whose the pack is."""
-        raise InvalidInput(f"{self._data_path} is kept already; Shadow.gc removes it when nothing needs it")
+        raise InvalidInput(f"{self._data_path} is already kept; Shadow.gc removes it when nothing needs it")
 
     def unkeep(self) -> bool:
         """Refuse to leave the pack to `git gc`."""
@@ -111,7 +111,7 @@ class Indexer(PackIndexer):
             try:
                 list_tree(b"".join(unpacked.obj_chunks or ()), "in a pack")
             except StoreDamaged as error:
-                raise ObjectFormatException(f"{unpacked.sha().hex()} is no tree") from error
+                raise ObjectFormatException(f"{unpacked.sha().hex()} is not a tree") from error
         return super()._result(unpacked)
 
 

@@ -184,7 +184,9 @@ def refuse_foreign(store: str) -> None:
     if foreign:
         more = f" and {len(foreign) - _NAMED} more" if len(foreign) > _NAMED else ""
         named = ", ".join(foreign[:_NAMED])
-        raise StoreFailed(store, f"not all in it is shadowtree's: {named}{more}; nothing was removed")
+        raise StoreFailed(
+            store, f"it contains files that are not shadowtree's: {named}{more}; nothing was removed"
+        )
 
 
 def open_up(store: str) -> Iterator[str]:
@@ -192,4 +194,4 @@ def open_up(store: str) -> Iterator[str]:
     for file in list_files(store, passes_closed=True):
         if file.is_plain and not file.is_usable and not file.is_of_others:
             disk.set_mode(os.path.join(store, file.name), file.wanted_mode)
-            yield f"{file.name or 'the store'} has mode {file.wanted_mode:o} again"
+            yield f"mode of {file.name or 'the store'} set to {file.wanted_mode:o}"

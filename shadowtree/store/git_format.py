@@ -212,15 +212,15 @@ def decode_rows(rows: list[TreeRow], of: str) -> list[TreeEntry]:
     for text, name, id in rows:
         mode = _MODES.get(text)
         if mode is None or b"/" in name or name in (b".", b"..") or is_forbidden(name):
-            raise StoreDamaged(f"tree {of} has an entry that cannot be: {name!r}")
+            raise StoreDamaged(f"tree {of} has an invalid entry: {name!r}")
         entry = TreeEntry(name, mode, id)
         key = _tree_order(entry)
         if key <= last_key:
-            raise StoreDamaged(f"tree {of} is not in order at {name!r}")
+            raise StoreDamaged(f"tree {of} is not sorted at {name!r}")
         entries.append(entry)
         last_key = key
     if len({entry.name for entry in entries}) != len(entries):
-        raise StoreDamaged(f"tree {of} has a name twice")
+        raise StoreDamaged(f"tree {of} has a duplicate name")
     return entries
 
 
@@ -231,7 +231,7 @@ def list_tree(content: bytes, of: str) -> list[TreeRow]:
     """
     rows: list[TreeRow] = _ROW.findall(content)
     if sum([len(mode) + len(name) for mode, name, _ in rows]) + _ROW_FRAME * len(rows) != len(content):
-        raise StoreDamaged(f"tree {of} is none")
+        raise StoreDamaged(f"{of} is not a tree")
     return rows
 
 
@@ -286,7 +286,7 @@ def parse_entry_head(head: bytes, offset: int, of: str) -> EntryHead:
             base = head[position : position + 20]
             position += 20
     except IndexError as error:
-        raise StoreDamaged(f"{of} ends too early") from error
+        raise StoreDamaged(f"{of} is truncated") from error
     return EntryHead(kind_number, size, offset + position, base)
 
 

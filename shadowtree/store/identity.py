@@ -91,7 +91,7 @@ def read_identity(store: str) -> Identity:
         raise StoreDamaged(f"{path} is missing")
     body, mark, end = content.rpartition(_CHECK)
     if mark and end.rstrip(b"\n") != _checksum(body) + _END.rstrip(b"\n"):
-        raise StoreDamaged(f"{path} is not what was written")
+        raise StoreDamaged(f"{path} does not match its checksum")
     try:
         found = _parse(store, content)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -214,7 +214,7 @@ def find_moved(directory: str, stores: Iterable[str]) -> Moved | None:
     bound = [moved for moved in found if moved.worktree == directory]
     found = bound or found
     if len(found) > 1:
-        why = f"the store {found[1].store} was made for it too"
+        why = f"the store {found[1].store} belongs to it too"
         return Moved(found[0].store, found[0].worktree, why, found[0].is_likely)
     return found[0] if found else None
 
@@ -246,16 +246,16 @@ def _list_same(here: Identity, stores: Iterable[str]) -> Iterator[Moved]:
 def _find_doubt(identity: Identity, here: Identity, anchor: Anchor | None) -> str | None:
     """Say why nobody can prove that a directory was moved here; None: it was."""
     if None in (identity.generation, here.generation):
-        return "its file system does not tell a new directory from an old one"
+        return "its file system cannot tell it from a new directory"
     if anchor is None or anchor.is_mount or anchor.file_system is None:
-        return "nobody knows which volume it was on"
+        return "the volume it was on is unknown"
     if os.path.lexists(identity.worktree):
         return "something else is at its old path"
     above = find_anchor(identity.worktree)
     if above is None:
-        return "the directory above its old path is gone"
+        return "the parent of its old path is gone"
     if not anchor.is_same_directory(above):
-        return "the directory above its old path is another one"
+        return "the parent of its old path was replaced"
     return None
 
 

@@ -123,7 +123,7 @@ class Objects:
             if found_kind == kind and object_id(kind, content) == wanted:
                 self._sound.add(wanted)
                 return content
-            problem = f"{kind.decode()} {wanted.hex()} has other content than its name says"
+            problem = f"{kind.decode()} {wanted.hex()} does not match its id"
         raise self._as_lost(problem)
 
     def _as_lost(self, problem: str) -> StoreDamaged:
@@ -208,7 +208,7 @@ class Objects:
                 digest.update(piece)
                 yield piece
             if digest.digest() != wanted or kind != b"blob":
-                raise self._as_lost(f"blob {wanted.hex()} has other content than its name says")
+                raise self._as_lost(f"blob {wanted.hex()} does not match its id")
             return
         raise self._as_lost(f"blob {wanted.hex()} is missing or damaged")
 
@@ -440,11 +440,11 @@ def _inflate_file(fd: int, path: str) -> Iterator[bytes]:
             with disk.store_errors(path):
                 piece = os.read(fd, _CHUNK)
         if not piece:
-            raise StoreDamaged(f"{path} ends too early")
+            raise StoreDamaged(f"{path} is truncated")
         try:
             content = inflater.decompress(piece, 1 << 20)
         except zlib.error as error:
-            raise StoreDamaged(f"{path} cannot be inflated") from error
+            raise StoreDamaged(f"{path} cannot be decompressed") from error
         if content:
             yield content
 

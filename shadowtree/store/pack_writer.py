@@ -257,7 +257,7 @@ class _Part:
             crc = self.put(deflater.compress(piece), crc)
         crc = self.put(deflater.flush(), crc)
         if seen != size:
-            raise ValueError(f"{seen} bytes came, {size} were announced")
+            raise ValueError(f"got {seen} bytes, expected {size}")
         return digest.digest(), crc
 
     def cut_back(self, offset: int) -> None:

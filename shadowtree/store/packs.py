@@ -74,7 +74,7 @@ class Pack:
         self._held = held
         self._fd = -1
         if index[:8] != INDEX_MAGIC or len(index) < PACK_INDEX_SIZE + 28 * self.count:
-            raise StoreDamaged(f"the index of {path} is none, or not a whole one")
+            raise StoreDamaged(f"the index of {path} is invalid or incomplete")
 
     @classmethod
     def open(cls, path: str, index_path: str | None = None) -> Pack:
@@ -94,7 +94,7 @@ class Pack:
         with disk.store_errors(path):
             status = os.stat(path)
         if not S_ISREG(status.st_mode):
-            raise StoreDamaged(f"{path} is no file")
+            raise StoreDamaged(f"{path} is not a file")
         return cls(path, index, status.st_size)
 
     @classmethod
@@ -224,7 +224,7 @@ class Pack:
         offset, crc = offset_in_index(row, self.count, self.index), self._crc_in(row)
         raw = self.pread(offset, self.end_of(offset) - offset)
         if zlib.crc32(raw) != crc:
-            raise StoreDamaged(f"{self.path} is not what was written at {offset}")
+            raise StoreDamaged(f"{self.path} is damaged at {offset}")
         return raw, crc
 
     def read_entries(self) -> list[tuple[bytes, bytes, int]]:
@@ -248,7 +248,7 @@ class Pack:
             crc = zlib.crc32(piece, crc)
             yield piece
         if crc != self.crc_of(object_id):
-            raise StoreDamaged(f"{self.path} is not what was written at {offset}")
+            raise StoreDamaged(f"{self.path} is damaged at {offset}")
 
     def crc_of(self, object_id: bytes) -> int:
         """Give the CRC that the index has of an entry that is here."""
@@ -277,14 +277,14 @@ class Pack:
                 piece = self.pread(position, min(left + 128, _CHUNK_SIZE))
                 position += len(piece)
             if not piece:
-                raise StoreDamaged(f"{self.path} ends too early")
+                raise StoreDamaged(f"{self.path} is truncated")
             try:
                 content = inflater.decompress(piece, min(left + 1, _BUFFER_SIZE))
             except zlib.error as error:
-                raise StoreDamaged(f"{self.path} cannot be inflated at {entry.start}") from error
+                raise StoreDamaged(f"{self.path} cannot be decompressed at {entry.start}") from error
             left -= len(content)
             if left < 0:
-                raise StoreDamaged(f"{self.path} has too much at {entry.start}")
+                raise StoreDamaged(f"{self.path} has extra data at {entry.start}")
             if content:
                 yield content
 

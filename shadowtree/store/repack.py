@@ -204,7 +204,7 @@ class Repacker:
         waited_for = [part for part in self._waiting if part is not None]
         for pack in {*stale, *waited_for, *self._fresh_in.values()}:
             if not pack.is_whole():
-                raise StoreDamaged(f"{pack.path} is not what was written")
+                raise StoreDamaged(f"{pack.path} does not match what was written")
         waiting = sum(pack.stored_size(id) or 0 for id, pack in self._fresh_in.items())
         return waiting + max((part.size for part in (*stale, *waited_for)), default=0)
 
@@ -402,7 +402,7 @@ def verify(packs: Iterable[Pack], writers: Sequence[PackWriter]) -> None:
     made = {id for writer in writers for id in writer.ids - writer.copied}
     for pack in packs:
         if not pack.is_whole() or not all(map(pack.is_sound, made.intersection(pack.ids()))):
-            raise StoreDamaged(f"{pack.path} was not written as it should be")
+            raise StoreDamaged(f"{pack.path} was not written correctly")
 
 
 def make_delta(kind: bytes, base: bytes, wanted: bytes, deflated_size: int) -> tuple[int, bytes] | None:

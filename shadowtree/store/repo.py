@@ -115,7 +115,7 @@ class _Config(ConfigFile):
     """The configuration of a store, to be read."""
 
     def write_to_path(self, path: str | os.PathLike[str] | None = None) -> None:
-        raise InvalidInput(f"the configuration of a store is shadowtree's own: {path or self.path}")
+        raise InvalidInput(f"the configuration of a store cannot be changed: {path or self.path}")
 
 
 # Refs
@@ -212,7 +212,7 @@ class ShadowRefs(DiskRefsContainer):
             raise ValueError(f"{content!r} is neither an id nor a symbolic ref")
         path = os.fsdecode(self.refpath(ref))
         if any(each.startswith(ref + b"/") or ref.startswith(each + b"/") for each in self.get_packed_refs()):
-            raise StoreFailed(path, "another ref is in its way")
+            raise StoreFailed(path, "another ref is in the way")
         above = os.path.dirname(path)
         is_new = not os.path.isdir(above)
         disk.make_directories(above)
@@ -472,7 +472,7 @@ class ShadowObjectStore(DiskObjectStore):
     # Refused
 
     def _refuse(self, *args: object, **named: object) -> NoReturn:
-        raise InvalidInput("this could lose what messages need, or miss it later; Shadow.gc frees the rest")
+        raise InvalidInput("this could remove what messages need; use Shadow.gc instead")
 
     prune = repack = pack_loose_objects = delete_loose_object = _remove_pack = _refuse
     add_alternate_path = generate_pack_bitmaps = write_midx = write_commit_graph = _refuse

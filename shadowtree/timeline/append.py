@@ -131,7 +131,7 @@ class SessionWriter:
         head = self.session.position.head
         if self.session.find_branch(said.id) is not None:
             self.warnings.append(
-                f"a branch is called {said.id!r} too, and can be switched to after 'branches rename' only"
+                f"a branch is also named {said.id!r}; to switch to it, rename it with 'branches rename'"
             )
         number = self._session_number()
         turn = 0 if head is None else self.session.find(head).turn
@@ -239,9 +239,9 @@ class SessionWriter:
     def warn_of_inferred(self, ending: Ending) -> None:
         """Warn that nobody said that a message was over."""
         if ending.last_step is not None:
-            consequence = "it ends with its last step, and later changes belong to no message"
+            consequence = "it ends with its last step, without later changes"
         else:
-            consequence = "it ends here, and undoing it may also undo edits you made meanwhile"
+            consequence = "it ends here, and undoing it may undo your edits too"
         self.warnings.append(f"message {ending.row.id!r} was never ended: {consequence}")
 
     def list_unprotected(
@@ -315,22 +315,22 @@ class SessionWriter:
             self.journal.drop_branch(branch.number)
             self._branch_changes.append(BranchChange(branch.number, was_listed=True))
             self.warnings.append(
-                f"branch {branch.name!r} is no longer listed: a session keeps {most:,}; "
-                f"its last message, {session.find(branch.tip).id!r}, can still be switched to"
+                f"branch {branch.name!r} is no longer listed (a session keeps {most:,}); "
+                f"you can still switch to its last message, {session.find(branch.tip).id!r}"
             )
         if self._has_new_branch and warns_from <= len(branches) <= most:
-            self.warnings.append(f"this session has {len(branches):,} branches, and keeps {most:,} at most")
+            self.warnings.append(f"this session has {len(branches):,} branches; it keeps at most {most:,}")
 
     def rename_branch(self, name: str, new: str) -> Branch:
         """Give a branch another name."""
         session = self.session
         branch = session.require_branch(name)
         if not new.strip() or new.startswith(("#", "@")) or new.endswith("^") or new.isdigit():
-            raise InvalidInput(f"a branch cannot be called {new!r}")
+            raise InvalidInput(f"a branch cannot be named {new!r}")
         if new != name and session.find_branch(new) is not None:
-            raise InvalidInput(f"a branch is called {new!r} already")
+            raise InvalidInput(f"a branch named {new!r} already exists")
         if session.find_id(new) is not None:
-            raise InvalidInput(f"a message is called {new!r}, so that nobody could switch to the branch")
+            raise InvalidInput(f"{new!r} is the id of a message; choose another name")
         with self.journal.transaction():
             self.journal.rename_branch(branch.number, new)
             return session.read_branches([session.require_branch(new)])[0]
@@ -339,7 +339,7 @@ class SessionWriter:
         """Take a branch from the list; its messages stay recorded."""
         branch = self.session.require_branch(name)
         if self.session.is_active(branch):
-            raise InvalidInput(f"branch {name!r} is the present line")
+            raise InvalidInput(f"branch {name!r} is the current one, so it cannot be dropped")
         dropped = self.session.read_branches([branch])[0]
         self.journal.drop_branch(branch.number)
         return dropped

@@ -206,7 +206,7 @@ class Database:
         disk.before_write("checkpoint", self.path)
         ((is_busy, _, _),) = self.rows("PRAGMA wal_checkpoint(TRUNCATE)")
         if is_busy:
-            raise StoreFailed(self.path, "another process keeps reading what was there before")
+            raise StoreFailed(self.path, "another process is still reading an older version")
 
     # How rows are read and written
 
@@ -240,7 +240,7 @@ class Database:
             values = list(map(decode, rows))
             return values if order is None else sorted(values, key=order)
         except (AttributeError, TypeError, ValueError) as error:
-            raise StoreDamaged(f"{self.path} holds a row that cannot be read: {error}") from error
+            raise StoreDamaged(f"{self.path} has a row that cannot be read: {error}") from error
 
     def read(self, decode: Callable[[Any], Value], statement: str, *values: object) -> list[Value]:
         """Make values of the rows that a statement gives."""
@@ -267,7 +267,7 @@ class Database:
             try:
                 require_format(self._connection, self.path)
             except ShadowError:
-                yield "does not say that it is a timeline of this format"
+                yield "is not marked as a timeline of this format"
 
     def require(self, kind: str, number: int, found: Value | None) -> Value:
         """Return what another row names; StoreDamaged if it was not found."""
@@ -334,7 +334,7 @@ def require_format(connection: sqlite3.Connection, path: str) -> None:
     if application in UNRELEASED_APPLICATIONS and version in _UNRELEASED_FORMATS:
         raise StoreTooOld(store)
     if application != APPLICATION or version < 1:
-        raise StoreDamaged(f"{path} holds no timeline")
+        raise StoreDamaged(f"{path} is not a timeline")
     if version > FORMAT:
         raise StoreTooNew(store, version, FORMAT)
 

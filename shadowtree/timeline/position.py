@@ -140,7 +140,7 @@ def starts_turn(role: str | None) -> bool:
 
 def choose_undo(position: Position, turns: int, find: FindMessage) -> Travel:
     """Go back by turns, as many as there are before a message that was forgotten."""
-    check_count(turns, "a count of turns")
+    check_count(turns, "the number of turns")
     way: list[MessageRow] = []
     done = 0
     has_begun = False
@@ -167,7 +167,7 @@ def choose_undo(position: Position, turns: int, find: FindMessage) -> Travel:
 
 def choose_redo(position: Position, turns: int | None, find: FindMessage) -> Travel:
     """Go forward by turns, or to the end, up to a message that was forgotten."""
-    check_count(turns, "a count of turns")
+    check_count(turns, "the number of turns")
     messages: list[MessageRow] = []
     done = 0
     has_begun = False

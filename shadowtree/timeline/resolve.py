@@ -44,7 +44,7 @@ def resolve_ref(session: Session, name: str) -> Found:
     """Tell which message a name means, or which branch, whose last message it is then."""
     found = _find_ref(session, name)
     if found is None:
-        raise UnknownMessage(name, f"no message or branch is called {name!r}")
+        raise UnknownMessage(name, f"no message or branch named {name!r}")
     row, branch = found
     return require_live(row), branch
 

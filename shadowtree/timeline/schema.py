@@ -248,7 +248,7 @@ class Table:
         columns = [*row]
         seal = columns.pop()
         if seal != seal_of(columns):
-            raise ValueError("it is not what was written")
+            raise ValueError("it does not match its checksum")
         return columns
 
     def decode(self, row: Any) -> list[Any]:  # Any: a row of SQLite, and its values
@@ -471,5 +471,5 @@ def decode_skips(row: Any) -> list[tuple[str, str]]:  # Any: a row of SQLite
         except zlib.error as error:
             raise ValueError(error) from error
     if sha256(content).digest() != digest:
-        raise ValueError("it is not what was written")
+        raise ValueError("it does not match its checksum")
     return [(path, reason) for path, reason in json.loads(content)]

@@ -196,7 +196,7 @@ class Watch:
     def _listen(self, token: bytes | None) -> None:
         """Take in what the watcher tells, and find out whether it can be relied on."""
         if self._watcher is None:
-            self._start_anew(self._blindness or "nothing was watched yet")
+            self._start_anew(self._blindness or "watching had just started")
             return
         if self._is_listening:
             self._start_anew(INTERRUPTED)
@@ -214,7 +214,7 @@ class Watch:
         self._pending.writing = told.writing
         self._is_listening = False
         if self._census is not None and (token is None or token != self._token):
-            self._start_anew("the cache is another one")
+            self._start_anew("the cache was replaced")
 
     def _start_anew(self, reason: str) -> None:
         self._census = self._round = self._blindness = None
@@ -236,7 +236,7 @@ class Watch:
             self._blindness = doubt.reason
         except OSError as error:
             self._close_watcher()
-            self._blindness = f"this system does not let us watch: {describe(error)}"
+            self._blindness = f"the system does not allow watching: {describe(error)}"
 
     def _open_watcher(self) -> InotifyWatcher | WatchfilesWatcher:
         if not self._is_by_watchfiles:

@@ -59,7 +59,7 @@ def refuse_foreign(mounts: Mounts) -> None:
     """Raise `Doubt` on a file system that does not report all changes, such as one of a network."""
     foreign = mounts.find_foreign()
     if foreign is not None:
-        raise Doubt(f"not all changes are told on this type of file system: {foreign}")
+        raise Doubt(f"this type of file system does not report all changes: {foreign}")
 
 
 def identify(path: str) -> tuple[int, int] | None:
@@ -205,15 +205,15 @@ class InotifyWatcher:
     def _find_doubt(self) -> str | None:
         """Say why nothing that was told can be relied on."""
         if os.getpid() != self._process:
-            return "another process watches"
+            return "another process is watching"
         if identify(self._root) != self._identity:
-            return "another directory is in its place"
+            return "the directory was replaced"
         return "something was mounted or unmounted" if self._mounts.have_changed() else None
 
     def _note(self, watch: int, mask: int, name: bytes) -> bool:
         """Note what an event makes doubtful; tell whether it does."""
         if mask & inotify.OVERFLOW:
-            self._doubt = "more happened at once than the system can tell"
+            self._doubt = "too many changes at once for the system to report"
             return True
         path = self._paths.get(watch)
         if path is None or is_own_temporary(name):

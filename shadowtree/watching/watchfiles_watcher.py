@@ -131,7 +131,7 @@ class WatchfilesWatcher:
         """Make a round, and another one if directories came; True if anything was reported."""
         with self._lock:
             if os.getpid() != self._process:
-                self._doubt = "another process watches"
+                self._doubt = "another process is watching"
                 return True
             if self._notify is None:
                 return True
@@ -184,7 +184,7 @@ class WatchfilesWatcher:
     def _check_place(self) -> None:
         """Raise `Doubt` if what is watched is not what is there now, or the last round was interrupted."""
         if identify(self.root) != self._identity:
-            raise Doubt("another directory is in its place")
+            raise Doubt("the directory was replaced")
         if self._mounts is not None and self._mounts.have_changed():
             raise Doubt("something was mounted or unmounted")
         if self._is_reading:
@@ -204,9 +204,9 @@ class WatchfilesWatcher:
             finally:
                 os.unlink(path)
         except OSError as error:
-            raise Doubt(f"no cookie can be made: {describe(error)}") from error
+            raise Doubt(f"a cookie file cannot be created: {describe(error)}") from error
         if len(told) > self._limits.most_watchfiles_paths:
-            raise Doubt("more happened at once than can be told")
+            raise Doubt("too many changes at once")
         return self._take_in(told)
 
     def _collect(self, cookie: str) -> Told:
@@ -215,7 +215,7 @@ class WatchfilesWatcher:
         while not any(os.path.basename(path) == cookie for _, path in found):
             left_ms = int((deadline - monotonic()) * 1000)
             if self._notify is None or left_ms <= 0:
-                raise Doubt("a change of our own was not told in time")
+                raise Doubt("a test change was not reported in time")
             try:
                 told = self._notify.watch(1, 1, left_ms, None)
             except Exception as error:  # whatever it dies of, it stays dead
@@ -225,7 +225,7 @@ class WatchfilesWatcher:
                 self._stop("it was interrupted")
                 raise KeyboardInterrupt
             if isinstance(told, str):
-                raise Doubt("a change of our own was not told in time")
+                raise Doubt("a test change was not reported in time")
             found |= told
         return found
 
@@ -280,9 +280,9 @@ class WatchfilesWatcher:
             assert parent is not None
             return join(parent, os.fsencode(name))
         if found is None and IS_LINUX:
-            raise Doubt(f"what was told of {full} may mean another path")
+            raise Doubt(f"a change reported for {full} may be at another path")
         if not IS_LINUX and not full.isascii():
-            raise Doubt(f"{full} may be spelled otherwise")
+            raise Doubt(f"{full} may be spelled differently")
         return None
 
     def _make_relative(self, directory: str) -> RelPath | None:

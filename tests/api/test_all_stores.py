@@ -46,7 +46,7 @@ def test_status_warns_when_all_stores_together_are_over_their_budget(projects: l
             return shadow.status().warnings
 
     (warning,) = warnings(1000 * 1024)
-    assert warning.startswith("all stores together take 2.")
+    assert warning.startswith("all stores together use 2.")
     assert warning.endswith("and the budget is 1000 KiB")
     assert warnings(100 << 20) == warnings(0) == []
 
@@ -85,7 +85,7 @@ def test_stats_all_warns_when_all_stores_together_are_over_their_budget(
     projects: list[Path], terminal: Terminal
 ) -> None:
     terminal.run("stats", "--all", "--set", "total_budget=1M")
-    assert "all stores together take 2." in terminal.err
+    assert "all stores together use 2." in terminal.err
 
     terminal.run("stats", "--all")
     assert terminal.err == ""

@@ -42,7 +42,7 @@ def test_whoever_closes_a_message_warns(
     second = close(shadow)
 
     assert second.warnings == [
-        "message 'm1' was never ended: it ends here, and undoing it may also undo edits you made meanwhile"
+        "message 'm1' was never ended: it ends here, and undoing it may undo your edits too"
     ]
     first = shadow.messages()[0]
     assert (first.inferred, first.to_dict()["inferred"], paths(first)) == (True, True, ["a", "b"])
@@ -59,7 +59,7 @@ def test_without_steps_an_undo_says_what_it_may_undo_too(shadow: Shadow, worktre
     planned = shadow.undo(2, dry_run=True)
     outcome = shadow.undo(2)
 
-    note = "message 'm1' was never ended: edits made before it was closed may be undone with it"
+    note = "message 'm1' was never ended: edits you made before it was closed may be undone too"
     assert note in planned.notes
     assert note in outcome.notes
     assert (planned.uncertain, outcome.uncertain, outcome.to_dict()["uncertain"]) == (["a", "b"],) * 3
@@ -77,9 +77,7 @@ def test_with_steps_what_changed_after_the_last_one_is_nobodys(shadow: Shadow, w
     shadow.end("m2")
     outcome = shadow.undo(2)
 
-    assert warnings == [
-        "message 'm1' was never ended: it ends with its last step, and later changes belong to no message"
-    ]
+    assert warnings == ["message 'm1' was never ended: it ends with its last step, without later changes"]
     assert paths(shadow.messages()[0]) == ["a"]
     assert outcome.notes == ["message 'm1' was never ended: it ends with its last step"]
     assert (outcome.uncertain, outcome.deleted, outcome.complete) == ([], ["a"], True)
@@ -154,7 +152,7 @@ def test_an_act_ends_the_open_message_and_says_so(shadow: Shadow, worktree: Path
 
     assert outcome.notes == [
         "message 'm1' was still open: this undo ends it",
-        "message 'm1' was never ended: edits made before it was closed may be undone with it",
+        "message 'm1' was never ended: edits you made before it was closed may be undone too",
     ]
     assert outcome.uncertain == ["a"]
     assert_tree(worktree, {})
@@ -308,7 +306,7 @@ def test_a_head_that_moved_during_a_message_is_told(shadow: Shadow, worktree: Pa
     newer = commit(worktree)
     assert shadow.undo().notes == [
         "git HEAD moved during message 'm1'",
-        f"git HEAD has moved since: it was {new[:12]}, it is {newer[:12]}",
+        f"git HEAD has moved since then, from {new[:12]} to {newer[:12]}",
     ]
 
 
@@ -318,7 +316,7 @@ def test_a_head_that_moved_since_is_told(shadow: Shadow, worktree: Path) -> None
         make_tree(worktree, {"a": "1"})
     new = commit(worktree)
 
-    assert shadow.undo().notes == [f"git HEAD has moved since: it was {old[:12]}, it is {new[:12]}"]
+    assert shadow.undo().notes == [f"git HEAD has moved since then, from {old[:12]} to {new[:12]}"]
 
 
 def test_the_end_of_a_message_that_an_undo_ended_warns(shadow: Shadow, worktree: Path) -> None:

@@ -492,7 +492,7 @@ def test_a_switch_stops_at_what_somebody_changed(edited: Shadow, worktree: Path)
         edited.switch("m1")
 
     (conflict,) = caught.value.conflicts
-    assert (conflict.path, conflict.reason) == ("t", "it was edited since message 'm2'")
+    assert (conflict.path, conflict.reason) == ("t", "it was edited after message 'm2'")
     assert (position(edited), read_tree(worktree)) == (before, tree)
 
 
@@ -816,7 +816,7 @@ def test_a_switch_stops_at_what_another_session_changed_too(
         forked.switch("work-on-m2")
 
     assert [(each.path, each.reason) for each in caught.value.conflicts] == [
-        ("a", "it was changed by message 'o1' of session 'other'")
+        ("a", "message 'o1' of session 'other' changed it")
     ]
     assert_tree(worktree, {**AFTER["m4"], "a": "theirs"})
     forked.switch("work-on-m2", on_conflict="keep")
@@ -1371,7 +1371,7 @@ def test_bits_that_both_changed_collide(shadow: Shadow, worktree: Path) -> None:
         shadow.revert("m1", only=True)
 
     assert [(each.path, each.reason) for each in caught.value.conflicts] == [
-        ("run", "both changed its permission bits")
+        ("run", "both sides changed its permissions")
     ]
     assert_tree(worktree, {"run": file("x", 0o700)})
 
@@ -1474,7 +1474,7 @@ def test_without_files_only_the_head_moves(forked: Shadow, worktree: Path) -> No
     assert_tree(worktree, AFTER["m4"])
     assert (outcome.messages, outcome.restored, outcome.deleted) == (["m4"], [], [])
     assert (outcome.head, outcome.undone, outcome.before, outcome.after) == ("m1", ["m4"], tree, tree)
-    assert any("2 files differ" in note for note in outcome.notes)
+    assert any("2 files now differ" in note for note in outcome.notes)
     assert stand(forked) == ("m1", ["m4"])
 
 
@@ -1721,7 +1721,7 @@ def test_a_switch_is_exact_after_acts_that_left_the_head_where_it_was(
 
     shadow.restore("m3")
     assert shadow.switch("m1").after == after["m1"]
-    assert shadow.switch("m1").notes == ["'m1' is the last message in force already"]
+    assert shadow.switch("m1").notes == ["already at 'm1'"]
 
 
 def test_what_cancels_out_is_no_conflict_when_another_message_is_out_of_the_line(

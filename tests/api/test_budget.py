@@ -61,7 +61,7 @@ def test_the_oldest_messages_go_when_a_store_is_over_its_budget(small: Shadow) -
     assert ids(small) == names[-len(ids(small)) :]
     assert 1 <= len(told) <= 10
     (warning,) = told[0].warnings
-    assert "forgotten: the store took " in warning
+    assert "forgotten: the store used " in warning
     assert warning.endswith("and the budget is 1000 KiB")
     assert measure(small) < 1000 * KIB
 
@@ -113,7 +113,7 @@ def test_what_others_added_counts_also_after_an_act_that_records_nothing(
         other.begin("open too")
     small.pin("m1")
 
-    assert "nothing else may be forgotten, and the store takes " in small.snapshot("m3").warnings[0]
+    assert "and nothing else can be forgotten" in small.snapshot("m3").warnings[0]
 
 
 def test_pinned_messages_stay_whatever_the_budget_is(small: Shadow, worktree: Path) -> None:
@@ -133,8 +133,8 @@ def test_a_store_whose_newest_turns_do_not_fit_records_on_and_warns(small: Shado
     told = [small.take_snapshot().warnings, small.begin("m4").warnings, small.end("m4").warnings]
 
     for *_, warning in told:
-        assert warning.startswith("nothing else may be forgotten, and the store takes 1.")
-        assert warning.endswith(" MiB, and the budget is 1000 KiB")
+        assert warning.startswith("the store uses 1., and nothing else can be forgotten")
+        assert warning.endswith(" MiB, over the 1000 KiB budget")
     assert ids(small)[-1] == "m4"
     assert small.undo(2).complete
 
@@ -145,7 +145,7 @@ def damaged_budget(small: Shadow, monkeypatch: pytest.MonkeyPatch) -> Shadow:
     record(small, "m1", "m2")
 
     def measure(*rest: object) -> int:
-        raise StoreDamaged("a row is not what was written")
+        raise StoreDamaged("a row does not match its checksum")
 
     monkeypatch.setattr("shadowtree.capture.open_store.OpenStore.measure_packs", measure)
     return small
@@ -261,7 +261,7 @@ def test_what_can_be_forgotten_is_where_indexes_alone_are_over_the_budget(worktr
         again = shadow.snapshot("again").warnings
 
         assert used > budget
-        assert "forgotten: the store took " in told[0]
+        assert "forgotten: the store used " in told[0]
         assert again == []
 
 
@@ -274,7 +274,7 @@ def test_others_may_come_while_a_store_is_freed(worktree: Path) -> None:
     with Shadow(worktree, settings=SETTINGS, limits=limits) as small:
         told = small.snapshot("next").warnings
 
-        assert "forgotten: the store took " in told[0]
+        assert "forgotten: the store used " in told[0]
         assert ids(small)[-1] == "next"
         assert pauses
         assert measure(small) < 1000 * KIB
@@ -301,7 +301,7 @@ def test_gc_keeps_the_budget_at_once(grown: Shadow) -> None:
     assert left[1:] == [f"m{number}" for number in range(11 - len(left), 10)]
     assert 4 <= len(left) < 10
     (warning,) = swept.warnings
-    assert "forgotten: the store took " in warning
+    assert "forgotten: the store used " in warning
     assert swept.freed > (8 - len(left)) * 100 * KIB
     assert swept.to_dict()["warnings"] == [warning]
     assert not any("of the budget" in each for each in grown.status().warnings)
@@ -316,8 +316,8 @@ def test_forgetting_by_the_settings_keeps_the_budget_too(grown: Shadow) -> None:
     gone = len(done.messages)
     assert done.messages == planned.messages == [("default", f"m{number}") for number in range(1, 1 + gone)]
     assert done.trees == planned.trees
-    assert "would be forgotten: the store takes " in planned.warnings[0]
-    assert "were forgotten: the store took " in done.warnings[0]
+    assert "would be forgotten: the store uses " in planned.warnings[0]
+    assert "were forgotten: the store used " in done.warnings[0]
     assert done.freed > (gone - 2) * 100 * KIB
     assert len(ids(grown)) == 10 - gone < 10
 
@@ -339,7 +339,7 @@ def test_gc_says_so_if_what_is_never_forgotten_is_over_the_budget(worktree: Path
         record(shadow, "m1", "m2", "m3", size=400 * KIB)
 
         (warning,) = shadow.gc().warnings
-        assert warning.startswith("nothing else may be forgotten, and the store takes 1.")
+        assert warning.startswith("the store uses 1., and nothing else can be forgotten")
         planned = shadow.forget(all_sessions=True, dry_run=True)
         assert (planned.messages, planned.warnings) == ([], [])
         assert ids(shadow) == ["m1", "m2", "m3"]
@@ -352,7 +352,7 @@ def test_what_gc_would_free_for_the_budget_is_foreseen(terminal: Terminal, proje
     words = ["--set", "store_budget=1000K", "--set", "keep_turns=3"]
 
     planned = terminal.run_json("gc", "--dry-run", *words)
-    assert "would be forgotten: the store takes " in planned["warnings"][0]
+    assert "would be forgotten: the store uses " in planned["warnings"][0]
     assert planned["freed"] > 300 * KIB
     terminal.run("gc", "--dry-run", *words)
     assert "would be forgotten" in terminal.err
@@ -361,7 +361,7 @@ def test_what_gc_would_free_for_the_budget_is_foreseen(terminal: Terminal, proje
     assert len(terminal.run_json("log")) == 10
     found = terminal.run_json("gc", *words)
     assert found["freed"] > 300 * KIB
-    assert "forgotten: the store took " in found["warnings"][0]
+    assert "forgotten: the store used " in found["warnings"][0]
     terminal.run("gc", *words)
     assert terminal.err == ""
 
@@ -373,7 +373,7 @@ def test_status_warns_at_four_fifths(small: Shadow) -> None:
 
     (warning,) = small.status().warnings
     assert warning.startswith("the store takes ")
-    assert warning.endswith(" % of the budget of 1000 KiB")
+    assert warning.endswith("% of its 1000 KiB budget")
 
 
 def test_the_warnings_are_told_on_the_command_line(terminal: Terminal) -> None:

@@ -133,7 +133,7 @@ def test_what_config_notes_of_the_worktree_is_written_anew(recorded: Shadow, wha
     report = recorded.repair()
 
     assert harmless.kind == "config"
-    assert foreseen.repaired == report.repaired == ["config was made anew"]
+    assert foreseen.repaired == report.repaired == ["config rebuilt"]
     assert report.problems == report.harmless == []
     assert config.read_bytes() == whole
     assert report.quarantine is not None
@@ -461,7 +461,7 @@ def test_what_its_owner_cannot_read_is_told_and_mended(terminal: Terminal, proje
     assert "would do" in foreseen.stdout
     assert f"{'the store' if named == '.' else named} has mode" in foreseen.stdout
     assert repaired.returncode == 0, repaired.stdout + repaired.stderr
-    assert terminal.run("check").startswith("The store is sound")
+    assert terminal.run("check").startswith("No problems found")
 
 
 @pytest.mark.parametrize(("name", "mode"), [("config", 0o400), ("objects/pack", 0o500)])
@@ -756,7 +756,7 @@ def test_a_dry_run_says_what_would_be_done(recorded: Shadow) -> None:
     report = recorded.repair(dry_run=True)
 
     assert report.dry_run
-    assert report.repaired == ["HEAD was made anew"]
+    assert report.repaired == ["HEAD rebuilt"]
     assert not report.ok
     assert everything_in(recorded.store) == before
     recorded.repair()
@@ -784,7 +784,7 @@ def test_the_command_says_that_all_is_well(terminal: Terminal) -> None:
 
     out = terminal.run("check")
 
-    assert out.startswith("The store is sound: 1 tree walked, 0 objects read")
+    assert out.startswith("No problems found: 1 tree checked, 0 objects read")
     assert terminal.run_json("check", "--read-data")["ok"] is True
 
 
@@ -804,9 +804,9 @@ def test_the_command_names_what_is_wrong_and_what_to_do(terminal: Terminal, proj
             "messages": [],
         }
     ]
-    assert "would do  HEAD was made anew" in terminal.run("check", "--repair", "--dry-run", exit_code=15)
-    assert "repaired  HEAD was made anew" in terminal.run("check", "--repair")
-    assert terminal.run("check").startswith("The store is sound")
+    assert "planned  HEAD rebuilt" in terminal.run("check", "--repair", "--dry-run", exit_code=15)
+    assert "repaired  HEAD rebuilt" in terminal.run("check", "--repair")
+    assert terminal.run("check").startswith("No problems found")
 
 
 @pytest.mark.parametrize("more", [(), ("--json",), ("--repair", "--dry-run")], ids=" ".join)
@@ -832,7 +832,7 @@ def test_the_command_names_the_messages_that_are_hurt(terminal: Terminal, projec
 
     out = terminal.run("check", exit_code=15)
 
-    assert "; it hurts first" in out
+    assert "; affects first" in out
     assert "  first in session default" in out
 
 
@@ -856,7 +856,7 @@ def test_after_a_repair_the_same_is_not_proposed_again(terminal: Terminal, proje
     out = terminal.run("check", "--repair", exit_code=15)
 
     assert "shadowtree check --repair" not in out
-    assert "What is left could not be repaired" in out
+    assert "The rest could not be repaired" in out
 
 
 def test_a_store_whose_identity_cannot_be_proved_is_to_be_adopted(terminal: Terminal, project: Path) -> None:

@@ -106,11 +106,11 @@ def test_empty_variables_set_nothing_and_others_are_nobodys(monkeypatch: pytest.
     ("text", "sentence"),
     [
         ("# a\nmax_files = 'many'\n", "line 2: max_files must be"),
-        ("max_flies = 1\n", "line 1: no setting is called 'max_flies'"),
+        ("max_flies = 1\n", "line 1: no setting named 'max_flies'"),
         ("max_files = 1.5\n", "line 1: max_files must be"),
         ("lock_timeout = 1979-05-27\n", "line 1: lock_timeout must be"),
         ("heavy_dirs = ['a/b']\n", "line 1: heavy_dirs takes"),
-        ("store = '/tmp'\n", "line 1: no setting is called 'store'"),
+        ("store = '/tmp'\n", "line 1: no setting named 'store'"),
         ("max_files = 1\nmax_files = 2\n", "line 2: max_files is set"),
         ("[tool.shadowtree]\nmax_files = 1\n", "line 1: there are no sections"),
         ("max_files", "line 1: "),
@@ -329,7 +329,7 @@ def test_get_prints_the_value_alone(terminal: Terminal) -> None:
     assert terminal.run("config", "get", "max_files") == "1000000\n"
     assert terminal.run_json("config", "get", "max_files")["value"] == 1_000_000
     terminal.run("config", "get", "nothing", exit_code=2)
-    assert "no setting is called 'nothing'" in terminal.err
+    assert "no setting named 'nothing'" in terminal.err
 
 
 def test_set_keeps_the_other_lines_and_unset_takes_its_own(terminal: Terminal, user_file: Path) -> None:
@@ -393,7 +393,7 @@ def test_unset_of_what_is_no_setting_and_not_in_the_file_is_wrong_usage(
     user_file.write_text("max_files = 5\n")
 
     terminal.run("config", "unset", "nothing", exit_code=2)
-    assert "no setting is called 'nothing'" in terminal.err
+    assert "no setting named 'nothing'" in terminal.err
     terminal.run("config", "unset", "max_branches")
     assert user_file.read_text() == "max_files = 5\n"
 

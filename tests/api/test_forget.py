@@ -124,7 +124,7 @@ def test_a_session_can_be_kept_whole(shadow: Shadow) -> None:
 def test_a_session_that_nobody_knows_cannot_be_kept(shadow: Shadow) -> None:
     record(shadow, "m1", "m2")
 
-    with pytest.raises(UnknownName, match="no session is called 'none'"):
+    with pytest.raises(UnknownName, match="no session named 'none'"):
         shadow.forget(keep_last=1, all_sessions=True, keep_sessions=["none"])
     with pytest.raises(InvalidInput):
         shadow.forget(keep_last=0)
@@ -191,7 +191,7 @@ def test_a_forgotten_message_says_so_when_it_is_asked_for(shadow: Shadow, worktr
     forget(shadow, 2)
     tree = {name: (worktree / name).read_text() for name in ("common.txt", "m1.txt")}
 
-    with pytest.raises(ForgottenMessage, match="message 'm1' is gone: forgotten on 20") as raised:
+    with pytest.raises(ForgottenMessage, match="message 'm1' was forgotten on 20") as raised:
         ASK[ask](shadow)
 
     assert isinstance(raised.value, UnknownMessage)
@@ -206,7 +206,7 @@ def test_a_forgotten_tree_says_so_when_it_is_asked_for(shadow: Shadow) -> None:
     forget(shadow, 1)
 
     for ask in (shadow.patch, shadow.diff, shadow.restore):
-        with pytest.raises(ForgottenTree, match=f"tree '{tree}' is gone: forgotten on 20"):
+        with pytest.raises(ForgottenTree, match=f"tree '{tree}' was forgotten on 20"):
             ask(tree)
 
 
@@ -252,11 +252,11 @@ def test_an_undo_ends_before_a_forgotten_message_and_says_so(shadow: Shadow, wor
     outcome = shadow.undo(3)
 
     assert (outcome.messages, outcome.turns, outcome.complete) == (["m3", "m4"], 2, False)
-    assert "message 'm2' is forgotten, so that undo ends before it" in outcome.notes
+    assert "undo stops at message 'm2', which was forgotten" in outcome.notes
     assert (worktree / "common.txt").read_text() == "m2 was here\n"
     again = shadow.undo()
     assert (again.messages, again.turns) == ([], 0)
-    assert "message 'm2' is forgotten, so that undo ends before it" in again.notes
+    assert "undo stops at message 'm2', which was forgotten" in again.notes
     assert shadow.redo(None).messages == ["m3", "m4"]
 
 
@@ -269,7 +269,7 @@ def test_a_turn_whose_beginning_is_forgotten_is_undone_as_far_as_it_is_known(sha
     outcome = shadow.undo(2)
 
     assert (outcome.messages, outcome.turns, outcome.complete) == (["a2", "u2"], 2, False)
-    assert "message 'a1' is forgotten, so that undo ends before it" in outcome.notes
+    assert "undo stops at message 'a1', which was forgotten" in outcome.notes
 
 
 def test_acts_before_a_forgotten_message_cannot_be_taken_back(shadow: Shadow, worktree: Path) -> None:
@@ -302,7 +302,7 @@ def test_a_session_goes_on_when_all_of_it_is_forgotten_but_one(shadow: Shadow, w
     make_tree(worktree, {"new": "1"})
     message = other.snapshot("o2")
     assert message.patch.files == []
-    assert message.warnings == ["the state before it is forgotten: what changed since is nobody's"]
+    assert message.warnings == ["the state before this message was forgotten, so it records no changes"]
     record(other, "o3")
     assert other.revert("o3").complete
 
@@ -402,7 +402,7 @@ def test_a_redo_over_a_forgotten_message_is_nothing_to_do(shadow: Shadow) -> Non
     outcome = shadow.redo(None)
 
     assert outcome.messages == []
-    assert "message 'm1' is forgotten, so that redo ends before it" in outcome.notes
+    assert "redo stops at message 'm1', which was forgotten" in outcome.notes
     assert not outcome.complete
 
 
@@ -466,7 +466,7 @@ def test_an_undo_ends_before_what_is_forgotten(pinned: Shadow, worktree: Path) -
     outcome = pinned.undo(2)
 
     assert (outcome.messages, outcome.complete) == (["m4"], False)
-    assert "message 'm3' is forgotten, so that undo ends before it" in outcome.notes
+    assert "undo stops at message 'm3', which was forgotten" in outcome.notes
     assert pinned.undo().messages == []
     assert pinned.redo().messages == ["m4"]
     assert_tree(worktree, PRESENT)

@@ -61,7 +61,7 @@ def test_what_is_lost_of_the_tree_that_wrap_took_can_be_forgotten(recorded: Shad
 
     assert report.ok, report.problems
     assert ids(recorded) == ["m2", "m3"]
-    assert report.repaired[-1] == "what needs what is lost was forgotten; messages: 1, trees: 1"
+    assert report.repaired[-1] == "everything that needs lost objects forgotten (messages): 1, trees: 1"
     assert_goes_on(recorded)
 
 
@@ -85,7 +85,7 @@ def test_a_session_begins_anew_where_the_tree_that_wrap_took_is_forgotten(
     message = recorded.for_session("other").snapshot("o1")
 
     assert message.patch.files == []
-    assert message.warnings == ["the state before it is forgotten: what changed since is nobody's"]
+    assert message.warnings == ["the state before this message was forgotten, so it records no changes"]
 
 
 def test_a_lost_tree_that_was_only_tracked_goes_too(recorded: Shadow, worktree: Path) -> None:
@@ -113,7 +113,7 @@ def test_nothing_is_forgotten_as_long_as_a_pinned_message_needs_what_is_lost(rec
     assert ids(recorded) == ["m1", "m2", "m3"]
     assert report.repaired[-1] == (
         "what needs what is lost could not be forgotten:"
-        " the store is damaged: messages that are pinned or open need it: m1"
+        " the store is damaged: pinned or open messages need it: m1"
     )
     with pytest.raises(StoreDamaged):
         recorded.gc()
@@ -135,6 +135,6 @@ def test_what_was_forgotten_is_told_if_it_could_not_be_freed(recorded: Shadow, w
 
     assert ids(recorded) == ["m2", "m3"]
     assert report.repaired[-2:] == [
-        "what needs what is lost was forgotten; messages: 1, trees: 1",
-        "what was forgotten is not freed yet: disk: input/output error",
+        "everything that needs lost objects forgotten (messages): 1, trees: 1",
+        "what was forgotten has not been freed yet: disk: input/output error",
     ]

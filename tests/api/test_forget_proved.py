@@ -135,8 +135,8 @@ def test_what_a_budget_took_is_told_and_freed_later_if_the_sweep_fails(worktree:
         left = ids(shadow)
     forgotten, failed = told
 
-    assert "messages were forgotten: the store took " in forgotten
-    assert failed == "what was forgotten is not freed yet: disk: input/output error"
+    assert "messages were forgotten: the store used " in forgotten
+    assert failed == "what was forgotten has not been freed yet: disk: input/output error"
     with Shadow(worktree, settings=SETTINGS) as shadow:
         assert record(shadow, "next") == [[]]
         assert ids(shadow) == [*left, "next"]

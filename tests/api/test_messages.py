@@ -1305,7 +1305,7 @@ def test_what_another_session_undid_meanwhile_is_not_this_messages(worktree: Pat
 
 
 def fail(*_: object, **named: object) -> None:
-    raise StoreDamaged("a row is not what was written")
+    raise StoreDamaged("a row does not match its checksum")
 
 
 @pytest.fixture

@@ -300,11 +300,11 @@ def test_stats_lists_all_stores(terminal: Terminal, project: Path, tmp_path: Pat
     assert found[str(tmp_path / "gone")]["used"].endswith("+00:00")
     lines = terminal.run("-C", str(tmp_path), "stats", "--all").splitlines()
     assert len(lines) == 3
-    assert f"({gone}): gone, 'shadowtree gc --orphans' removes it" in "\n".join(lines)
+    assert f"({gone}): gone; to remove it, run 'shadowtree gc --orphans'" in "\n".join(lines)
 
 
 def test_gc_removes_orphans_after_a_yes(terminal: Terminal, project: Path, tmp_path: Path) -> None:
-    assert terminal.run("gc", "--orphans") == "No store was removed\n"
+    assert terminal.run("gc", "--orphans") == "No stores removed\n"
     store = _wrap(tmp_path / "gone")
     shutil.rmtree(tmp_path / "gone")
 
@@ -333,7 +333,7 @@ def test_a_store_of_another_user_keeps_no_other_one_from_being_told_of(
     told = terminal.run("stats", "--all")
     assert str(project) in told
     assert f"{strange} is not safe to use: user {STRANGER} owns it" in told
-    assert told.endswith("; 1 of them was not looked into\n")
+    assert told.endswith("; 1 could not be read\n")
 
 
 def test_a_store_of_another_user_keeps_no_orphan_from_being_removed(
@@ -346,7 +346,7 @@ def test_a_store_of_another_user_keeps_no_orphan_from_being_removed(
     found = terminal.run_json("gc", "--orphans", "--yes", exit_code=1)
     assert found["removed"] == [str(orphan)]
     assert [each["store"] for each in found["kept"]] == [str(strange)]
-    assert terminal.err == "shadowtree: 1 store could not be looked into\n"
+    assert terminal.err == "shadowtree: 1 store could not be read\n"
     assert strange.exists()
     assert not orphan.exists()
 

@@ -122,7 +122,7 @@ def test_a_move_that_cannot_be_proved_is_left_to_the_user(
 
     for words in (["log"], ["begin", "m2"], ["undo"]):
         terminal.run(*words, exit_code=10)
-        assert f"try 'shadowtree wrap '{new}' --adopt {store}'" in terminal.err
+        assert f"if it was, run 'shadowtree wrap '{new}' --adopt {store}'" in terminal.err
     with Shadow(new) as shadow, pytest.raises(WorktreeMoved):
         shadow.snapshot("m2")
     terminal.run("wrap", str(new), "--adopt", str(store))
@@ -164,7 +164,7 @@ def test_where_inodes_are_not_stable_the_path_alone_counts(tmp_path: Path) -> No
 def test_wrap_inside_a_wrapped_directory_names_the_store_around_it(old: Path, terminal: Terminal) -> None:
     terminal.run("wrap", str(old / "src"))
 
-    assert f"{old} around it is wrapped too, with the store {store_of(old)}" in terminal.err
+    assert f"{old}, which contains it, is wrapped too; its store is {store_of(old)}" in terminal.err
 
 
 # B17: nothing is recorded

@@ -153,7 +153,7 @@ def test_a_file_that_is_yet_to_come_can_be_protected(shadow: Shadow, worktree: P
         ("out/x", "out is a link"),
         ("in/x", "in is a link"),
         ("leaves", "leads out"),
-        ("pipe", "neither file nor link"),
+        ("pipe", "not a regular file or link"),
     ],
     ids=lambda value: str(value).replace("\n", " "),
 )

@@ -179,8 +179,8 @@ def test_messages_tell_of_it_no_more_and_their_trees_have_other_ids(shadow: Shad
     assert [message.text for message in after.values()] == ["the key is [purged]!"] * 3
     assert after["m1"].meta == {"said": ['"[purged]"']}
     assert [changed.path for changed in after["m1"].patch.files] == ["a.txt"]
-    assert skips(after["m0"].patch) == [("conf/key.env", "unknown after: purged")]
-    assert skips(after["m1"].patch) == [("conf/key.env", "unknown before: purged")]
+    assert skips(after["m0"].patch) == [("conf/key.env", "not recorded after: purged")]
+    assert skips(after["m1"].patch) == [("conf/key.env", "not recorded before: purged")]
     assert after["m0"].before == before["m0"].before, "it was not there yet"
     assert after["m1"].before == after["m0"].after != before["m0"].after
     assert [diff.path for diff in shadow.diff("m1^", "m1")] == ["a.txt"]
@@ -196,9 +196,9 @@ def test_acts_leave_the_file_alone_and_say_so(shadow: Shadow, worktree: Path) ->
 
     back = shadow.revert("m1")
     assert (worktree / "a.txt").read_text() == states["m0"]
-    assert (back.restored, skips(back)) == (["a.txt"], [("conf/key.env", "unknown before: purged")])
+    assert (back.restored, skips(back)) == (["a.txt"], [("conf/key.env", "not recorded before: purged")])
     forward = shadow.redo()
-    assert skips(forward) == [("conf/key.env", "unknown after: purged")]
+    assert skips(forward) == [("conf/key.env", "not recorded after: purged")]
     for outcome in (shadow.redo(), shadow.undo(), shadow.unrevert(), shadow.switch("m0")):
         assert "conf/key.env" not in (*outcome.restored, *outcome.deleted)
     shadow.restore(str(shadow.messages()[2].after))
@@ -277,7 +277,7 @@ def test_what_was_purged_is_unknown_and_not_absent_when_it_is_covered_again(
     outcome = shadow.restore("m0")
 
     assert (outcome.restored, outcome.deleted) == (["a.txt"], [])
-    assert skips(outcome) == [("conf/key.env", "unknown in the tree: purged")]
+    assert skips(outcome) == [("conf/key.env", "not recorded in the tree: purged")]
     assert (worktree / "conf" / "key.env").read_text() == "the only copy"
 
 
@@ -344,8 +344,8 @@ def test_a_content_goes_by_its_id_and_other_versions_of_the_path_stay(shadow: Sh
     assert_nowhere(shadow.store)
     skipped = {message.id: skips(message.patch) for message in shadow.messages()}
     assert skipped == {
-        "m1": [("conf", "unknown after: purged")],
-        "m2": [("conf", "unknown before: purged")],
+        "m1": [("conf", "not recorded after: purged")],
+        "m2": [("conf", "not recorded before: purged")],
         "m3": [],
     }
     shadow.revert("m3")
@@ -370,7 +370,7 @@ def test_going_back_over_a_purged_version_is_no_conflict(shadow: Shadow, worktre
     assert (worktree / "conf").read_text() == "harmless 3"
     back = shadow.revert("m2")
 
-    assert (back.restored, skips(back)) == (["b"], [("conf", "unknown after: purged")])
+    assert (back.restored, skips(back)) == (["b"], [("conf", "not recorded after: purged")])
     assert (worktree / "conf").read_text() == "harmless 3"
     assert shadow.check(read_data=True).problems == []
     assert_nowhere(shadow.store)
@@ -575,7 +575,7 @@ def test_a_text_that_nothing_holds_is_unknown(shadow: Shadow, worktree: Path) ->
     make_tree(worktree, {"a": "a"})
     shadow.snapshot("m1", text="something else")
 
-    with pytest.raises(UnknownName, match="nothing that is recorded holds this text"):
+    with pytest.raises(UnknownName, match="nothing recorded contains this text"):
         shadow.purge(text=TOKEN)
 
 
@@ -622,7 +622,7 @@ def test_branches_that_are_named_after_a_secret_get_other_names(shadow: Shadow, 
         "use-keys",
     ]
     assert purged.complete
-    assert purged.notes[0] == "a branch whose name held it is now called 'use-purged-now'"
+    assert purged.notes[0] == "a branch whose name contained it was renamed to 'use-purged-now'"
     assert not find_bytes(shadow.store, [KEY.encode(), SLUG[:12].encode()])
     shadow.switch("use-purged-now-2")
     assert (worktree / "a").read_text() == "a1"
@@ -674,8 +674,8 @@ def test_ids_and_sessions_that_hold_it_stay_and_make_it_incomplete(worktree: Pat
     assert (purged.complete, purged.names) == (False, [f"m-{KEY}", f"of {KEY}"])
     assert purged.notes == planned.notes
     assert purged.notes == [
-        f"ids of messages that hold something of it stay, because others use them: m-{KEY}",
-        f"names of sessions that hold something of it stay, because others use them: of {KEY}",
+        f"message ids that contain part of it stay, because other programs use them: m-{KEY}",
+        f"session names that contain part of it stay, because other programs use them: of {KEY}",
     ]
 
 
@@ -711,7 +711,7 @@ def test_a_content_that_nobody_can_read_makes_it_incomplete(worktree: Path) -> N
 
     name = blob_id(CONTENTS[0]).hex()
     assert (purged.complete, purged.unread) == (False, [name])
-    assert purged.notes == [f"{name} cannot be read, so that messages may still say what was in it"]
+    assert purged.notes == [f"{name} cannot be read, so messages may still repeat parts of it"]
 
 
 def test_who_cannot_finish_says_how_far_it_came(shadow: Shadow, worktree: Path) -> None:
@@ -725,7 +725,7 @@ def test_who_cannot_finish_says_how_far_it_came(shadow: Shadow, worktree: Path) 
 
     pack.unlink()
     shadow.track()
-    assert shadow.recovered[-1] == "a purge that was interrupted is finished"
+    assert shadow.recovered[-1] == "an interrupted purge was finished"
     assert_nowhere(shadow.store)
 
 
@@ -784,7 +784,7 @@ def test_the_same_again_says_that_it_is_done(shadow: Shadow, worktree: Path) -> 
 
     again = shadow.purge("conf/key.env")
 
-    assert (again.paths, again.notes) == ([], ["conf/key.env was purged already"])
+    assert (again.paths, again.notes) == ([], ["conf/key.env has already been purged"])
 
 
 # Staying away

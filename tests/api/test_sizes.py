@@ -78,7 +78,7 @@ def test_a_file_that_shrinks_to_the_limit_is_covered(shadow: Shadow, worktree: P
 
     assert patch.files == []
     assert [(skip.path, skip.reason) for skip in patch.skipped] == [
-        ("f", f"unknown before: too big: {LIMIT + 1} bytes")
+        ("f", f"not recorded before: too big: {LIMIT + 1} bytes")
     ]
     assert covered(shadow, shadow.take_snapshot()) == ["f"]
 

@@ -282,7 +282,7 @@ def test_stats_tells_people(terminal: Terminal, project: Path) -> None:
     assert lines[0].startswith(f"The store of {project} is ")
     assert lines[1].startswith("It takes ")
     assert lines[2] == "1 message in 1 session, 1 tree, 0 pins"
-    assert "What takes most:" in lines
+    assert "Largest paths:" in lines
 
 
 def test_du_lists_the_largest_first_and_the_sum_last(terminal: Terminal, project: Path) -> None:

@@ -553,7 +553,7 @@ def test_a_fifo_is_skipped_and_the_rest_is_covered(shadow: Shadow, repository: P
     snapshot = shadow.take_snapshot()
 
     assert files_in(shadow.store, snapshot.tree) == ["a.txt", "b.txt"]
-    assert [(skip.path, skip.reason) for skip in snapshot.skipped] == [("pipe", "neither file nor link")]
+    assert [(skip.path, skip.reason) for skip in snapshot.skipped] == [("pipe", "not a regular file or link")]
 
 
 def test_links_to_files_and_directories_are_one_entry_each(shadow: Shadow, repository: Path) -> None:

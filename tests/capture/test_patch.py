@@ -662,10 +662,10 @@ def test_a_patch_says_nothing_of_directories(old: PathState | None, new: PathSta
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        (Unknown("large"), FILE, "unknown before: large"),
-        (FILE, Unknown("large"), "unknown after: large"),
-        (Unknown("large"), None, "unknown before: large"),
-        (Unknown("large"), Unknown("small"), "unknown before: large"),
+        (Unknown("large"), FILE, "not recorded before: large"),
+        (FILE, Unknown("large"), "not recorded after: large"),
+        (Unknown("large"), None, "not recorded before: large"),
+        (Unknown("large"), Unknown("small"), "not recorded before: large"),
     ],
 )
 def test_a_change_with_an_unknown_side_is_skipped(

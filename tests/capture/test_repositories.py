@@ -343,7 +343,7 @@ def test_a_split_index_whose_shared_one_is_gone_is_a_problem(git: Git) -> None:
     tracked = read_tracked(at(git.top))
 
     assert tracked.names == []
-    assert tracked.problem == "the git index cannot be read: the shared index that it links to is missing"
+    assert tracked.problem == "the git index cannot be read: the shared index it refers to is missing"
     assert index_stamp(at(git.top)) != stamp
 
 
@@ -423,7 +423,7 @@ def test_a_name_that_could_lead_out_of_the_repository_is_a_problem(git: Git, nam
 
     tracked = read_tracked(at(git.top))
 
-    assert tracked.problem == "the git index cannot be read: its names make no sense"
+    assert tracked.problem == "the git index cannot be read: its names are invalid"
 
 
 def test_names_that_unfold_to_far_more_than_the_index_holds_are_a_problem(git: Git) -> None:
@@ -433,7 +433,7 @@ def test_names_that_unfold_to_far_more_than_the_index_holds_are_a_problem(git: G
     content += entry + b"x" * 1_000_000 + b"\0" + (entry + b"x\0") * 1000
     git.write_index(content + NO_CHECKSUM)
 
-    assert read_tracked(at(git.top)).problem == "the git index cannot be read: its names make no sense"
+    assert read_tracked(at(git.top)).problem == "the git index cannot be read: its names are invalid"
 
 
 def test_a_bitmap_that_claims_more_entries_than_there_are_is_a_problem(git: Git) -> None:
@@ -451,17 +451,17 @@ def test_a_bitmap_that_claims_more_entries_than_there_are_is_a_problem(git: Git)
         problems.append(read_tracked(at(git.top)).problem)
 
     assert problems == [
-        "the git index cannot be read: its bitmaps make no sense",
-        "the git index cannot be read: its bitmaps make no sense",
-        "the git index cannot be read: its bitmaps are cut short",
-        "the git index cannot be read: its bitmaps are cut short",
+        "the git index cannot be read: its bitmaps are invalid",
+        "the git index cannot be read: its bitmaps are invalid",
+        "the git index cannot be read: its bitmaps are truncated",
+        "the git index cannot be read: its bitmaps are truncated",
     ]
 
 
 def test_an_index_that_is_no_file_is_a_problem(git: Git) -> None:
     os.mkfifo(git.top / ".git" / "index")
 
-    assert read_tracked(at(git.top)).problem == "the git index cannot be read: it is no regular file"
+    assert read_tracked(at(git.top)).problem == "the git index cannot be read: it is not a regular file"
 
 
 def test_an_index_that_needs_an_unknown_extension_is_a_problem(git: Git) -> None:

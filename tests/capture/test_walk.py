@@ -460,8 +460,8 @@ def test_special_files_are_skipped_and_never_opened(
         snapshot = shadow.take_snapshot()
 
     assert [(skip.path, skip.reason) for skip in snapshot.skipped] == [
-        ("socket", "neither file nor link"),
-        ("sub/fifo", "neither file nor link"),
+        ("socket", "not a regular file or link"),
+        ("sub/fifo", "not a regular file or link"),
     ]
     assert_true_of_disk(snapshot, worktree, tmp_path / "scratch")
 

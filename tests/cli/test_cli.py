@@ -163,9 +163,9 @@ def test_status_lists_ten_skipped_paths_and_json_all(terminal: Terminal, worktre
 
     assert lines[0] == f"{worktree} is protected"
     assert "1 ignored entry is not protected" in lines
-    assert "12 paths are not protected:" in lines
+    assert "12 paths not protected:" in lines
     assert sum(line.startswith("  pipe") for line in lines) == 10
-    assert lines[-1] == "  and 2 more, which --json lists"
+    assert lines[-1] == "  and 2 more (use --json to list all)"
     assert len(terminal.run_json("status")["skipped"]) == 12
 
 
@@ -243,8 +243,8 @@ def test_reading_what_is_not_wrapped_exits_10(
 ) -> None:
     found = terminal.run_json(*words, exit_code=10)
 
-    assert found == {"error": "NotWrapped", "message": f"{worktree} is not wrapped: no store belongs to it"}
-    assert terminal.err == f"shadowtree: {found['message']}; try 'shadowtree wrap'\n"
+    assert found == {"error": "NotWrapped", "message": f"{worktree} is not wrapped"}
+    assert terminal.err == f"shadowtree: {found['message']}; run 'shadowtree wrap' first\n"
     assert not stores.exists()
 
 
@@ -288,7 +288,7 @@ def test_wrong_usage_exits_2_and_leaves_nothing_behind(
 
 def test_no_command_shows_the_help_and_exits_2(terminal: Terminal) -> None:
     assert terminal.run(exit_code=2).startswith("Usage: shadowtree")
-    assert terminal.err == "shadowtree: no command given; try 'shadowtree --help'\n"
+    assert terminal.err == "shadowtree: no command given; see 'shadowtree --help'\n"
 
 
 def test_a_broad_directory_needs_the_users_word(

@@ -111,14 +111,12 @@ def test_recording_ends_with_who_wanted_it_while_watching_goes_on(project: Path,
     ) as command:
         assert command.stdout is not None
         command.stdout.readline()
-        assert "bursts of changes are recorded in session default after 3600 s" in terminal.run(
-            "watch", "status"
-        )
+        assert "  changes are recorded in session default after 3600 s" in terminal.run("watch", "status")
         (project / "a.txt").write_text("two\n")
         command.send_signal(signal.SIGINT)
         command.wait(PATIENCE_S)
 
-    wait_until(lambda: "bursts" not in terminal.run("watch", "status"))
+    wait_until(lambda: "are recorded" not in terminal.run("watch", "status"))
 
     assert list_served() == [os.fspath(project)]
 
@@ -139,7 +137,7 @@ def test_the_status_tells_the_session_of_what_is_recorded(project: Path, termina
 
     (served,) = terminal.run_json("watch", "status")["worktrees"]
     assert (served["auto"], served["auto_session"]) == (3600, "s1")
-    assert "  bursts of changes are recorded in session s1 after 3600 s of quiet\n" in terminal.run(
+    assert "  changes are recorded in session s1 after 3600 s without new ones\n" in terminal.run(
         "watch", "status"
     )
 
@@ -151,8 +149,8 @@ def test_another_session_does_not_take_the_place_of_the_one_that_records(
 
     terminal.run("watch", "--auto", "1m", "--session", "s2", "--detach", exit_code=1)
     assert terminal.err == (
-        f"shadowtree: the daemon records the bursts of {project} in session 's1' already, not in 's2'; "
-        "try 'shadowtree watch stop' first\n"
+        f"shadowtree: the daemon already records changes of {project} in session 's1', not in 's2'; "
+        "run 'shadowtree watch stop' first\n"
     )
     (served,) = terminal.run_json("watch", "status")["worktrees"]
     assert (served["auto"], served["auto_session"]) == (3600, "s1")

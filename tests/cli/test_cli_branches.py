@@ -71,8 +71,8 @@ def test_a_message_that_was_taken_out_alone_has_its_own_mark() -> None:
     messages += [make_message(3, parent="msg_2"), make_message(4, parent="msg_3", state="undone")]
 
     assert [row[:7] for row in _graph(messages)] == ["*  #1  ", "x  #2  ", "@  #3  ", "o  #4  "]
-    assert [row.split("  ")[3] for row in _graph(messages)[1::2]] == ["reverted alone", "undone"]
-    assert "reverted alone" in list(render_log(messages, [None] * 4, now_ms=NOW_MS))[1]
+    assert [row.split("  ")[3] for row in _graph(messages)[1::2]] == ["reverted on its own", "undone"]
+    assert "reverted on its own" in list(render_log(messages, [None] * 4, now_ms=NOW_MS))[1]
 
 
 def test_an_open_message_is_the_last_in_force() -> None:
@@ -168,7 +168,7 @@ def test_branches_are_listed_with_all_that_is_known_of_them() -> None:
 def test_no_branches_is_a_friendly_line() -> None:
     (line,) = render_branches([], now_ms=NOW_MS)
 
-    assert line.startswith("There is no branch; ")
+    assert line.startswith("No branches yet; ")
 
 
 def test_hostile_and_long_texts_of_branches_are_tamed() -> None:
@@ -186,8 +186,8 @@ def test_hostile_and_long_texts_of_branches_are_tamed() -> None:
 
 def test_the_last_message_of_a_dropped_branch_is_named() -> None:
     assert list(render_dropped(_branch(HOSTILE))) == [
-        f"The branch {SHOWN} with its 2 messages is no longer listed",
-        "Its last message is msg_3, which can still be switched to",
+        f"Dropped branch {SHOWN} (2 messages)",
+        "You can still switch to its last message, msg_3",
     ]
 
 
@@ -245,7 +245,7 @@ def test_blame_escapes_whatever_it_shows() -> None:
 
 def test_a_file_that_nobody_changed_has_a_line() -> None:
     assert list(render_blame(HOSTILE, [], session="default", now_ms=NOW_MS)) == [
-        f"Nobody has changed {SHOWN} since it was recorded first"
+        f"{SHOWN} has not changed since it was first recorded"
     ]
 
 
@@ -270,10 +270,10 @@ def _status(changed: int, outside: int) -> list[str]:
 @pytest.mark.parametrize(
     ("changed", "outside", "lines"),
     [
-        (0, 0, ["0 paths changed since the last record"]),
-        (2, 0, ["2 paths changed since the last record"]),
-        (1, 1, ["1 path changed since the last record, outside any message:", "  M f00"]),
-        (5, 1, ["5 paths changed since the last record", "1 path changed outside any message:", "  M f00"]),
+        (0, 0, ["0 paths changed since the last snapshot"]),
+        (2, 0, ["2 paths changed since the last snapshot"]),
+        (1, 1, ["1 path changed since the last snapshot, outside any message:", "  M f00"]),
+        (5, 1, ["5 paths changed since the last snapshot", "1 path changed outside any message:", "  M f00"]),
     ],
 )
 def test_status_tells_what_changed_outside_messages(changed: int, outside: int, lines: list[str]) -> None:
@@ -281,7 +281,7 @@ def test_status_tells_what_changed_outside_messages(changed: int, outside: int, 
 
 
 def test_status_lists_ten_paths_and_counts_the_others() -> None:
-    assert _status(12, 12)[-4:-1] == ["  M f08", "  M f09", "  and 2 more, which --json lists"]
+    assert _status(12, 12)[-4:-1] == ["  M f08", "  M f09", "  and 2 more (use --json to list all)"]
 
 
 # Outcomes, values in, lines out
@@ -304,20 +304,20 @@ def _told(outcome: Outcome, **options: bool) -> str:
         ),
         (
             make_outcome("switch", messages=["m2"], head="m1", dry_run=True),
-            "Would switch to NAME (1 message undone): no file to change",
+            "Would switch to NAME (1 message undone): no files to change",
         ),
         (
             make_outcome("revert", mode="only", restored=["a"], merged=["a"]),
-            "Reverted msg_2 alone; later messages are unchanged: 1 file merged",
+            "Reverted only msg_2; later messages are unchanged: 1 file merged",
         ),
         (
             make_outcome("revert", mode="only", restored=["a", "b"], merged=["b"], dry_run=True),
-            "Would revert msg_2 alone; later messages are unchanged: 1 file to restore, 1 to merge",
+            "Would revert only msg_2; later messages are unchanged: 1 file to restore, 1 to merge",
         ),
         (make_outcome("revert", restored=["a"]), "Reverted msg_2: 1 file restored"),
         (
             make_outcome("revert", messages=["m2", "m3"]),
-            "Reverted m2 and the message after it: no file changed",
+            "Reverted m2 and the message after it: no files changed",
         ),
         (
             make_outcome(restored=["a", "b", "c"], merged=["b", "c"], marked=["c"], deleted=["d"]),
@@ -338,11 +338,11 @@ def test_a_part_of_one_message_is_told_as_such() -> None:
 
 
 def test_a_revert_without_files_says_that_it_is_one() -> None:
-    outcome = make_outcome("revert", notes=["no file was touched"])
+    outcome = make_outcome("revert", notes=["no files were changed"])
 
     assert list(render_outcome(outcome, target="NAME", has_files=False)) == [
-        "Reverted msg_2, in the timeline alone: no file changed",
-        "No file was touched",
+        "Reverted msg_2, in the timeline only: no files changed",
+        "No files were changed",
     ]
 
 
@@ -364,19 +364,23 @@ def test_every_file_with_markers_is_listed_with_what_to_do() -> None:
 
     lines = list(render_outcome(outcome))
 
-    start = lines.index("12 files with conflict markers, for you to edit:")
+    start = lines.index("Edit the conflict markers in 12 files:")
     assert lines[start + 1 :] == [
         *(f"  f{number:02}" for number in range(11)),
         f"  {SHOWN}",
         "    Search for '<<<<<<<', keep the lines you want, and delete the markers.",
     ]
-    assert describe_shortfall(outcome, 1) == ("12 files with conflict markers")
+    assert describe_shortfall(outcome, 1) == ("conflict markers in 12 files")
 
 
 def test_a_plan_tells_which_files_would_get_markers() -> None:
     outcome = make_outcome(restored=["a"], merged=["a"], marked=["a"], complete=False, dry_run=True)
 
-    assert list(render_outcome(outcome))[1:] == ["  merge     a", "1 file would get conflict markers:", "  a"]
+    assert list(render_outcome(outcome))[1:] == [
+        "  merge     a",
+        "Would write conflict markers into 1 file:",
+        "  a",
+    ]
 
 
 # Collisions, values in, lines out
@@ -398,7 +402,7 @@ def test_a_collision_shows_the_three_sides() -> None:
         "      after undo      | theirs",
         "    line 40:",
         "      current         | x",
-        "                      without a line break at the end",
+        "                      (no newline at the end)",
         "      recorded        | y",
         "      after undo      | z",
         "    look at it",
@@ -423,10 +427,10 @@ def test_a_long_collision_is_cut_and_counted() -> None:
     assert len(lines) == 1 + 10 * (1 + 6 + 1 + 1) + 2
     assert lines[6:9] == [
         "                      | line 4",
-        "                      and 100 lines more, which --json has",
+        "                      and 100 more lines (use --json to show all)",
         f"      recorded        | {'x' * 99}…",
     ]
-    assert lines[-2] == "    and 2 places more, which --json lists"
+    assert lines[-2] == "    and 2 more places (use --json to list all)"
 
 
 def test_the_advice_depends_on_whether_a_merge_was_tried(capsys: pytest.CaptureFixture[str]) -> None:
@@ -434,10 +438,10 @@ def test_the_advice_depends_on_whether_a_merge_was_tried(capsys: pytest.CaptureF
     told = []
     for conflict in (plain, _collision(Hunk(1, "a", "b", "c"))):
         assert report(Conflict([conflict], make_outcome(conflicts=[conflict])), as_json=False) == 13
-        told.append(capsys.readouterr().err.splitlines()[-1].partition("; ")[2])
+        told.append(capsys.readouterr().err.splitlines()[-1].rpartition("; ")[2])
 
-    assert told[0] == "try --on-conflict merge, keep or overwrite"
-    assert told[1].startswith("try --markers")
+    assert told[0] == "use --on-conflict merge, keep or overwrite"
+    assert told[1] == "use --markers, --on-conflict keep or overwrite"
 
 
 # The commands
@@ -563,7 +567,7 @@ def test_switching_into_the_middle_of_a_branch_leaves_the_rest_to_redo(
 
 @pytest.mark.usefixtures("forked")
 def test_switching_to_where_one_is_does_nothing(terminal: Terminal) -> None:
-    assert terminal.run("switch", "m4").endswith("'m4' is the last message in force already\n")
+    assert terminal.run("switch", "m4").endswith("Already at 'm4'\n")
     found = terminal.run_json("switch", "m4")
     assert (found["messages"], found["complete"]) == ([], True)
     assert terminal.err == ""
@@ -613,20 +617,20 @@ def test_the_graph_changes_nothing_in_the_json(terminal: Terminal) -> None:
 def test_an_empty_graph_says_so(terminal: Terminal) -> None:
     terminal.run("wrap")
 
-    assert terminal.run("log", "--graph") == "No message is recorded yet\n"
+    assert terminal.run("log", "--graph") == "No messages yet\n"
 
 
 def test_no_branches_is_no_error(terminal: Terminal) -> None:
     terminal.run("wrap")
 
-    assert terminal.run("branches").startswith("There is no branch; ")
+    assert terminal.run("branches").startswith("No branches yet; ")
     assert terminal.run_json("branches") == []
 
 
 @pytest.mark.usefixtures("forked")
 def test_a_branch_can_be_renamed(terminal: Terminal, project: Path) -> None:
     assert terminal.run("branches", "rename", "fix-login", "my own") == (
-        "The branch fix-login is called my own now\n"
+        "Renamed branch fix-login to my own\n"
     )
     assert terminal.run_json("branches", "rename", "my own", "tokens")["name"] == "tokens"
     assert [branch["name"] for branch in terminal.run_json("branches")] == ["tokens"]
@@ -638,8 +642,8 @@ def test_a_branch_can_be_renamed(terminal: Terminal, project: Path) -> None:
 @pytest.mark.usefixtures("forked")
 def test_a_branch_can_be_dropped_and_its_messages_still_be_reached(terminal: Terminal, project: Path) -> None:
     assert terminal.run("branches", "drop", "fix-login").splitlines() == [
-        "The branch fix-login with its 2 messages is no longer listed",
-        "Its last message is m3, which can still be switched to",
+        "Dropped branch fix-login (2 messages)",
+        "You can still switch to its last message, m3",
     ]
     assert terminal.run_json("branches") == []
     terminal.run("switch", "fix-login", exit_code=12)
@@ -718,7 +722,7 @@ def edited(project: Path, work: Work) -> None:
 @pytest.mark.usefixtures("edited")
 def test_a_merge_takes_the_message_out_from_under_an_edit(terminal: Terminal, project: Path) -> None:
     terminal.run("undo", exit_code=13)
-    assert terminal.err.splitlines()[-1].endswith("; try --on-conflict merge, keep or overwrite")
+    assert terminal.err.splitlines()[-1].endswith("; use --on-conflict merge, keep or overwrite")
     lines = terminal.run("undo", "--on-conflict", "merge").splitlines()
 
     assert lines == [
@@ -754,7 +758,7 @@ def test_texts_that_collide_are_shown_and_nothing_is_touched(terminal: Terminal,
         "      recorded        | ten",
         "      after undo      | 10",
     ]
-    assert lines[-1].startswith("shadowtree: 1 path in conflict, nothing was changed; try --markers")
+    assert lines[-1].startswith("shadowtree: 1 path in conflict; nothing was changed; use --markers")
     found = terminal.run_json("undo", "--on-conflict", "merge", exit_code=13)
     assert found["conflicts"][0]["hunks"] == [
         {"line": 10, "ours": "mine \x1b[2J\n", "base": "ten\n", "theirs": "10\n"}
@@ -771,7 +775,7 @@ def test_a_merge_that_failed_is_not_proposed_again(
 
     terminal.run("undo", *words, exit_code=13)
 
-    assert terminal.err.splitlines()[-1].endswith("; try --on-conflict keep or overwrite")
+    assert terminal.err.splitlines()[-1].endswith("; use --on-conflict keep or overwrite")
 
 
 @pytest.mark.usefixtures("edited")
@@ -784,7 +788,7 @@ def test_a_dry_run_shows_the_collision_too(terminal: Terminal, project: Path) ->
     assert "      after undo      | 10\n" in out
     found = terminal.run_json("undo", "--markers", "--dry-run")
     assert (found["marked"], found["conflicts"]) == (["a.txt"], [])
-    assert "1 file would get conflict markers:" in terminal.run("undo", "--markers", "--dry-run")
+    assert "Would write conflict markers into 1 file:" in terminal.run("undo", "--markers", "--dry-run")
     assert "<<<<<<<" not in _files(project)["a.txt"]
 
 
@@ -798,12 +802,12 @@ def test_markers_put_both_versions_into_the_file(terminal: Terminal, project: Pa
         "Undid 1 turn (m2): 1 file merged, 1 deleted",
         "  merged    a.txt",
         "  deleted   c.txt",
-        "1 file with conflict markers, for you to edit:",
+        "Edit the conflict markers in 1 file:",
         "  a.txt",
         "    Search for '<<<<<<<', keep the lines you want, and delete the markers.",
         "To get back: shadowtree unrevert",
     ]
-    assert terminal.err == "shadowtree: 1 file with conflict markers\n"
+    assert terminal.err == "shadowtree: conflict markers in 1 file\n"
     lines = _files(project)["a.txt"].splitlines()
     assert [line[:7] for line in lines[9:14]] == ["<<<<<<<", "mine", "=======", "10", ">>>>>>>"]
     terminal.run("unrevert")
@@ -851,7 +855,7 @@ def test_one_message_is_taken_out_from_under_the_later_ones(terminal: Terminal, 
     lines = terminal.run("revert", "m2", "--only").splitlines()
 
     assert lines == [
-        "Reverted m2 alone; later messages are unchanged: 1 file merged, 1 deleted",
+        "Reverted only m2; later messages are unchanged: 1 file merged, 1 deleted",
         "  merged    a.txt",
         "  deleted   c.txt",
         "To get back: shadowtree unrevert",
@@ -859,7 +863,7 @@ def test_one_message_is_taken_out_from_under_the_later_ones(terminal: Terminal, 
     assert _files(project) == {"a.txt": _lines(_2="two", _18="eighteen"), "b.txt": "two\n"}
     assert [entry["state"] for entry in terminal.run_json("log")] == ["active", "undone", "active"]
     assert [row.split()[0] for row in terminal.run("log", "--graph").splitlines()] == ["*", "x", "@"]
-    assert "reverted alone" in terminal.run("log").splitlines()[1]
+    assert "reverted on its own" in terminal.run("log").splitlines()[1]
     assert terminal.run("redo").startswith("Nothing to redo")
     terminal.run("unrevert")
     assert _files(project)["a.txt"] == _lines(_2="two", _10="ten", _18="eighteen")
@@ -906,8 +910,8 @@ def test_without_files_only_the_head_moves(terminal: Terminal, project: Path) ->
 
     lines = terminal.run("revert", "m2", "--no-files").splitlines()
 
-    assert lines[0] == "Reverted m2 and the message after it, in the timeline alone: no file changed"
-    assert "2 files differ" in lines[1]
+    assert lines[0] == "Reverted m2 and the message after it, in the timeline only: no files changed"
+    assert "2 files now differ" in lines[1]
     assert lines[-1] == "To get back: shadowtree unrevert"
     assert _files(project) == before
     assert terminal.run_json("status")["undone"] == ["m2", "m3"]
@@ -946,7 +950,7 @@ def test_blame_lists_who_changed_a_file(
 
 @pytest.mark.usefixtures("three")
 def test_blame_of_what_nobody_changed_and_of_what_nobody_knows(terminal: Terminal) -> None:
-    assert terminal.run("blame", "b.txt") == "Nobody has changed b.txt since it was recorded first\n"
+    assert terminal.run("blame", "b.txt") == "b.txt has not changed since it was first recorded\n"
     assert terminal.run_json("blame", "b.txt") == []
     assert terminal.run_json("blame", "missing", exit_code=12)["error"] == "UnknownName"
     assert terminal.run_json("blame", "../elsewhere", exit_code=2)["error"] == "InvalidInput"
@@ -969,7 +973,7 @@ def test_status_lists_what_changed_outside_messages(terminal: Terminal, project:
 
     lines = terminal.run("status").splitlines()
 
-    start = lines.index("2 paths changed since the last record, outside any message:")
+    start = lines.index("2 paths changed since the last snapshot, outside any message:")
     assert lines[start + 1 : start + 3] == [f"  A {SHOWN}", "  D b.txt"]
     assert terminal.run_json("status")["outside"] == [
         {"path": HOSTILE, "status": "added"},
@@ -1027,22 +1031,22 @@ def test_branches_belong_to_their_session(terminal: Terminal, work: Work) -> Non
     ("words", "exit_code", "said"),
     [
         (["switch"], 2, "missing argument 'REF'"),
-        (["switch", ""], 2, "REF is empty"),
+        (["switch", ""], 2, "REF must not be empty"),
         (["switch", "m1", "m2"], 2, "unexpected extra argument"),
-        (["switch", "nowhere"], 12, "no message or branch is called 'nowhere'"),
+        (["switch", "nowhere"], 12, "no message or branch named 'nowhere'"),
         (["switch", "m3", "--only"], 2, "no such option '--only'"),
-        (["branches", "renam", "a", "b"], 2, "branches knows no action 'renam', perhaps 'rename'"),
-        (["branches", "fix-login"], 2, "branches knows no action 'fix-login'"),
+        (["branches", "renam", "a", "b"], 2, "branches has no action 'renam' (did you mean 'rename'?)"),
+        (["branches", "fix-login"], 2, "branches has no action 'fix-login'"),
         (["branches", "rename", "fix-login"], 2, "missing argument 'NEW'"),
-        (["branches", "rename", "fix-login", ""], 2, "NEW is empty"),
+        (["branches", "rename", "fix-login", ""], 2, "NEW must not be empty"),
         (["branches", "rename", "fix-login", "a\x1bb"], 2, "branch"),
-        (["branches", "rename", "fix-login", "m1"], 2, "a message is called 'm1'"),
-        (["branches", "rename", "nowhere", "x"], 12, "no branch is called 'nowhere'"),
+        (["branches", "rename", "fix-login", "m1"], 2, "'m1' is the id of a message"),
+        (["branches", "rename", "nowhere", "x"], 12, "no branch named 'nowhere'"),
         (["branches", "drop"], 2, "missing argument 'NAME'"),
-        (["branches", "drop", "nowhere"], 12, "no branch is called 'nowhere'"),
-        (["branches", "drop", "m2"], 12, "no branch is called 'm2'"),
+        (["branches", "drop", "nowhere"], 12, "no branch named 'nowhere'"),
+        (["branches", "drop", "m2"], 12, "no branch named 'm2'"),
         (["blame"], 2, "missing argument 'PATH'"),
-        (["blame", ""], 2, "PATH is empty"),
+        (["blame", ""], 2, "PATH must not be empty"),
         (["undo", "--markers", "--on-conflict", "keep"], 2, "markers"),
         (["undo", "--markers", "--on-conflict", "overwrite"], 2, "markers"),
         (["undo", "--only"], 2, "no such option '--only'"),
@@ -1103,7 +1107,7 @@ def test_a_name_that_another_branch_has_is_refused(terminal: Terminal) -> None:
 
     found = terminal.run_json("branches", "rename", "fix-login", "another-way", exit_code=2)
 
-    assert found["message"] == "a branch is called 'another-way' already"
+    assert found["message"] == "a branch named 'another-way' already exists"
 
 
 # Help, and a terminal
@@ -1153,7 +1157,7 @@ def test_a_switch_over_an_inferred_end_that_deletes_much_asks_first(
         (project / f"new{number}").write_text("x")
 
     terminal.run("switch", "fix-login", exit_code=13)
-    assert "not confirmed: this would delete" in terminal.err
+    assert "this would delete" in terminal.err
     assert len(_files(project)) == 23
     terminal.run("switch", "fix-login", "--yes")
     assert _files(project) == AFTER_M3

@@ -192,7 +192,7 @@ def test_a_message_is_shown_in_full() -> None:
         "",
         "1 file changed",
         "M f0  +2 -1",
-        "1 path is not protected:",
+        "1 path not protected:",
         "  pipe (it is a pipe)",
         "",
         "diff --git a/f0 b/f0",
@@ -230,7 +230,7 @@ def test_begin_and_end_give_the_documented_json(terminal: Terminal, project: Pat
 
 
 def test_begin_and_end_tell_people_in_a_line(terminal: Terminal, project: Path) -> None:
-    assert terminal.run("begin", "msg_1") == "Message msg_1 has begun\n"
+    assert terminal.run("begin", "msg_1") == "Began message msg_1\n"
     (project / "c.txt").write_text("new\n")
     assert terminal.run("end") == "Message msg_1 changed 1 file\n"
     assert terminal.run("snapshot", "msg_2") == "Message msg_2 changed nothing\n"
@@ -257,7 +257,7 @@ def test_a_step_has_its_own_files(terminal: Terminal, project: Path) -> None:
     assert list(ended) == ["message", "step", "before", "after", "files"]
     assert (ended["message"], ended["step"]) == ("msg_1", "edit")
     assert ended["files"] == [{"path": "a.txt", "status": "modified"}]
-    assert terminal.run("step", "look") == "Step look of message msg_1 has begun\n"
+    assert terminal.run("step", "look") == "Began step look of message msg_1\n"
     assert terminal.run("step", "look", "--end") == "Step look of message msg_1 changed nothing\n"
 
 
@@ -310,9 +310,7 @@ def test_a_message_that_was_never_ended_is_told_of(terminal: Terminal, project: 
     terminal.run("begin", "m1")
     (project / "z.txt").write_text("agent")
     terminal.run("begin", "m2")
-    warning = (
-        "message 'm1' was never ended: it ends here, and undoing it may also undo edits you made meanwhile"
-    )
+    warning = "message 'm1' was never ended: it ends here, and undoing it may undo your edits too"
     assert terminal.err == f"shadowtree: warning: {warning}\n"
     (project / "a.txt").write_text("agent")
     terminal.run("end")
@@ -321,10 +319,10 @@ def test_a_message_that_was_never_ended_is_told_of(terminal: Terminal, project: 
     terminal.run("end")
     shown = terminal.run("revert", "m1", "--dry-run").splitlines()
 
-    assert shown[1] == "  delete    z.txt  (perhaps your own edit)"
+    assert shown[1] == "  delete    z.txt  (may be your own edit)"
     assert shown[2] == "  restore   a.txt"
-    assert any("edits made before they were closed may be undone with them" in line for line in shown)
-    assert "never ended, so closed by what came after it" in terminal.run("show", "m1")
+    assert any("edits you made before they were closed may be undone too" in line for line in shown)
+    assert "never ended; closed by a later command" in terminal.run("show", "m1")
 
 
 def test_steps_are_shown_with_what_each_changed(terminal: Terminal, project: Path) -> None:
@@ -374,7 +372,7 @@ def test_the_log_shows_twenty_messages_unless_told(terminal: Terminal, project: 
     _record(terminal, project, 22)
 
     first, second = terminal.run("log").splitlines()[:2]
-    assert first == "Earlier messages are not shown; 'shadowtree log -n 0' lists all"
+    assert first == "Earlier messages are not shown (use -n 0 to list all)"
     assert second.split()[0] == "#3"
     assert len(terminal.run("log").splitlines()) == 21
     assert len(terminal.run("log", "-n", "0").splitlines()) == 22
@@ -396,7 +394,7 @@ def test_the_log_of_all_sessions(terminal: Terminal, project: Path) -> None:
 def test_a_log_without_messages_says_so(terminal: Terminal) -> None:
     terminal.run("wrap")
 
-    assert terminal.run("log") == "No message is recorded yet\n"
+    assert terminal.run("log") == "No messages yet\n"
     assert terminal.run_json("log") == []
 
 
@@ -419,8 +417,7 @@ def test_an_ambiguous_name_lists_the_candidates(terminal: Terminal, project: Pat
 
     assert found["error"] == "AmbiguousMessage"
     assert terminal.err == (
-        "shadowtree: 'msg_' could mean 2 messages: 'msg_1', 'msg_2'; "
-        "try the whole id, or '#' and the number\n"
+        "shadowtree: 'msg_' matches 2 messages: 'msg_1', 'msg_2'; use the full id or the number, such as 7\n"
     )
 
 
@@ -445,7 +442,7 @@ def test_status_tells_of_the_timeline(terminal: Terminal, project: Path) -> None
 
 
 def test_an_id_with_a_dash_comes_after_two_dashes(terminal: Terminal) -> None:
-    assert terminal.run("begin", "--", "-x") == "Message -x has begun\n"
+    assert terminal.run("begin", "--", "-x") == "Began message -x\n"
     assert terminal.run_json("end", exit_code=0)["message"] == "-x"
 
 
@@ -534,7 +531,7 @@ def test_a_file_that_is_not_protected_is_told_where_it_matters(terminal: Termina
     assert terminal.run_json("end")["unprotected"] == [".env"]
     blamed = terminal.run("blame", ".env")
     assert "Nobody" not in blamed
-    assert ".env is not protected: an ignore rule leaves it out\n" in blamed
+    assert ".env is not protected: an ignore rule excludes it\n" in blamed
     assert "m1  not protected" in blamed
     for words in (["show", "m1"], ["blame", ".env"], ["undo", "--dry-run"], ["undo"]):
         assert "to protect it: shadowtree protect .env\n" in terminal.run(*words)
@@ -551,7 +548,7 @@ def test_protect_says_what_it_writes_first(terminal: Terminal, project: Path) ->
     assert terminal.run("protect", "sub/.env") == "sub/.env will be protected from the next snapshot on\n"
     assert f"adding !/sub/.env to {project}/.shadowtreeignore" in terminal.err
     assert terminal.run("protect", "sub/.env", "typo") == (
-        "sub/.env is already protected\ntypo does not exist, nor is it ignored\n"
+        "sub/.env is already protected\ntypo does not exist and is not ignored\n"
     )
     assert terminal.run_json("protect", ".env") == [
         {"path": ".env", "rule": "!/.env", "exists": True, "dry_run": False}

@@ -66,7 +66,7 @@ def test_a_path_is_relative_to_the_current_directory(
 
     said = terminal.run("purge", ".env", "--yes")
 
-    assert "Purged: sub/.env\n1 content in 1 tree and 1 message\n" in said
+    assert "Purged: sub/.env\n1 file version in 1 tree and 1 message\n" in said
     assert find_bytes(store, [SECRET.strip(), b"k93jdpq81mzn4x7s"]) == []
     assert terminal.run_json("show", "m1")["text"] == "put [purged] into .env"
     assert_sound_store(store)
@@ -78,7 +78,7 @@ def test_the_same_bytes_elsewhere_make_it_incomplete(project: Path, terminal: Te
 
     said = terminal.run("purge", "sub/.env", "--yes", exit_code=1)
 
-    assert f"The same bytes are at copy\nTo remove them too: shadowtree purge {BLOB}\n" in said
+    assert f"copy has the same content\nTo remove it everywhere: shadowtree purge {BLOB}\n" in said
     assert terminal.run_json("purge", BLOB, "--yes")["purged"] == ["copy"]
     assert find_bytes(store, [SECRET.strip()]) == []
 
@@ -90,7 +90,7 @@ def test_a_content_that_cannot_be_read_makes_it_incomplete(terminal: Terminal, s
     document = terminal.run_json("purge", "sub/.env", "--yes", exit_code=1)
 
     assert (document["complete"], document["unread"]) == (False, [BLOB])
-    assert document["notes"] == [f"{BLOB} cannot be read, so that messages may still say what was in it"]
+    assert document["notes"] == [f"{BLOB} cannot be read, so messages may still repeat parts of it"]
 
 
 def test_an_id_that_holds_it_makes_it_incomplete(project: Path, terminal: Terminal, store: Path) -> None:
@@ -98,7 +98,9 @@ def test_an_id_that_holds_it_makes_it_incomplete(project: Path, terminal: Termin
 
     said = terminal.run("purge", "sub/.env", "--yes", exit_code=1)
 
-    assert "ids of messages that hold something of it stay, because others use them: k93jdpq81mzn4x7s" in said
+    assert (
+        "message ids that contain part of it stay, because other programs use them: k93jdpq81mzn4x7s" in said
+    )
     assert terminal.run_json("log")[1]["id"] == "k93jdpq81mzn4x7s"
 
 
@@ -107,7 +109,7 @@ def test_a_text_is_purged_from_messages_and_files_that_hold_it_are_named(
 ) -> None:
     said = terminal.run("purge", "--text", "k93jdpq81mzn4x7s", "--yes", exit_code=1)
 
-    assert "The same bytes are at sub/.env" in said
+    assert "sub/.env has the same content" in said
     assert terminal.run_json("log")[0]["text"] == "put [purged] into .env"
     document = terminal.run_json("purge", "--text", "k93jdpq81mzn4x7s", "--everywhere", "--yes")
     assert (document["complete"], document["purged"]) == (True, ["sub/.env"])
@@ -162,5 +164,7 @@ def test_wrong_words_change_nothing(
 def test_on_a_terminal_it_asks(terminal: Terminal, store: Path, answer: str, exit_code: int) -> None:
     said = run_on_terminal("purge", "sub/.env", answer=answer, exit_code=exit_code)
 
-    assert b"This removes sub/.env from 1 tree and 1 message for good; no undo brings it back" in said
+    assert (
+        b"This will permanently remove sub/.env from 1 tree and 1 message; undo cannot bring it back" in said
+    )
     assert bool(find_bytes(store, [SECRET.strip()])) is bool(exit_code)

@@ -43,15 +43,18 @@ def test_an_undo_is_told_in_a_sentence_and_the_files() -> None:
 def test_ten_files_are_listed_and_the_others_counted() -> None:
     lines = list(render_outcome(make_outcome(restored=[f"f{n:02}" for n in range(12)])))
 
-    assert lines[10:] == ["  restored  f09", "  and 2 more, which --json lists"]
+    assert lines[10:] == ["  restored  f09", "  and 2 more (use --json to list all)"]
 
 
 @pytest.mark.parametrize(
     ("outcome", "told"),
     [
         (make_outcome(restored=["a"]), "Undid 1 turn (msg_2): 1 file restored"),
-        (make_outcome(), "Undid 1 turn (msg_2): no file changed"),
-        (make_outcome(turns=2, messages=["a", "b", "c", "d"]), "Undid 2 turns (4 messages): no file changed"),
+        (make_outcome(), "Undid 1 turn (msg_2): no files changed"),
+        (
+            make_outcome(turns=2, messages=["a", "b", "c", "d"]),
+            "Undid 2 turns (4 messages): no files changed",
+        ),
         (make_outcome("redo", deleted=["a"]), "Redid 1 turn (msg_2): 1 file deleted"),
         (make_outcome("revert", restored=["a"]), "Reverted msg_2: 1 file restored"),
         (
@@ -91,16 +94,16 @@ def test_nothing_to_do_is_told_by_the_notes() -> None:
 
 
 def test_a_dry_run_lists_the_conflicts() -> None:
-    conflict = ConflictingPath("a\u202e", "it was edited since", "look at it")
+    conflict = ConflictingPath("a\u202e", "it was edited after", "look at it")
     lines = list(render_outcome(make_outcome(conflicts=[conflict], dry_run=True)))
 
-    assert lines[-3:] == ["1 path in conflict:", "  a\\u202e: it was edited since", "    look at it"]
+    assert lines[-3:] == ["1 path in conflict:", "  a\\u202e: it was edited after", "    look at it"]
 
 
 def test_what_was_left_alone_is_listed_with_the_reason() -> None:
     lines = list(render_outcome(make_outcome(skipped=[Skipped("big", "it is too big")], complete=False)))
 
-    assert lines[1:] == ["1 path is left alone:", "  big (it is too big)"]
+    assert lines[1:] == ["1 path left alone:", "  big (it is too big)"]
 
 
 @pytest.mark.parametrize(
@@ -135,22 +138,22 @@ def test_the_question_has_the_figures(fields: dict[str, object], told: str) -> N
 
 
 def test_a_conflict_lists_every_path_before_the_line(capsys: pytest.CaptureFixture[str]) -> None:
-    conflicts = [ConflictingPath(f"f{n:02}\x1b", "it was edited since", "look at it") for n in range(30)]
+    conflicts = [ConflictingPath(f"f{n:02}\x1b", "it was edited after", "look at it") for n in range(30)]
 
     assert report(Conflict(conflicts, make_outcome(conflicts=conflicts)), as_json=False) == 13
 
     out, err = capsys.readouterr()
     lines = err.splitlines()
     assert out == ""
-    assert lines[0] == "  f00\\x1b: it was edited since"
-    assert lines[29:31] == ["  f29\\x1b: it was edited since", "    look at it"]
+    assert lines[0] == "  f00\\x1b: it was edited after"
+    assert lines[29:31] == ["  f29\\x1b: it was edited after", "    look at it"]
     assert lines[-1].startswith(
-        "shadowtree: 30 paths in conflict, nothing was changed; try --on-conflict merge, keep or overwrite"
+        "shadowtree: 30 paths in conflict; nothing was changed; use --on-conflict merge, keep or overwrite"
     )
 
 
 def test_a_conflict_as_json_is_the_outcome(capsys: pytest.CaptureFixture[str]) -> None:
-    conflicts = [ConflictingPath("f", "it was edited since", "look at it")]
+    conflicts = [ConflictingPath("f", "it was edited after", "look at it")]
 
     assert report(Conflict(conflicts, make_outcome(conflicts=conflicts)), as_json=True) == 13
 
@@ -165,8 +168,7 @@ def test_a_missing_confirmation_names_the_figures_and_the_option(capsys: pytest.
 
     assert report(NotConfirmed(make_outcome("restore"), plan=Plan(planned, [])), as_json=False) == 13
     assert capsys.readouterr().err == (
-        "shadowtree: not confirmed: this would delete 2 of 14 files; nothing was changed; "
-        "try again with --yes\n"
+        "shadowtree: this would delete 2 of 14 files; nothing was changed; add --yes to confirm\n"
     )
 
 
@@ -269,7 +271,7 @@ def test_a_conflict_exits_13_and_changes_nothing(terminal: Terminal, project: Pa
     lines = terminal.err.splitlines()
     assert lines[0].startswith("  a.txt: ")
     assert lines[-1].startswith(
-        "shadowtree: 1 path in conflict, nothing was changed; try --on-conflict merge"
+        "shadowtree: 1 path in conflict; nothing was changed; use --on-conflict merge"
     )
     assert _files(project) == CHANGED | {"a.txt": "my own\n"}
 
@@ -429,8 +431,8 @@ def test_what_deletes_much_because_of_an_inferred_end_needs_a_yes(terminal: Term
     assert len(found["plan"]["deleted"]) == 21
     assert found["conflicts"] == []
     assert not found["complete"]
-    assert terminal.err.startswith("shadowtree: not confirmed: this would delete 21 of 23 files; nothing")
-    assert terminal.err.endswith("try again with --yes\n")
+    assert terminal.err.startswith("shadowtree: this would delete 21 of 23 files; nothing")
+    assert terminal.err.endswith("add --yes to confirm\n")
     assert len(_files(project)) == 23
     assert terminal.run_json("undo", "--yes")["turns"] == 1
     assert _files(project) == ORIGINAL
@@ -466,7 +468,7 @@ def test_on_a_terminal_the_user_is_asked(project: Path, answer: str) -> None:
 
     shown = run_on_terminal("undo", answer=typed, exit_code=0 if is_yes else 13)
 
-    assert b"This deletes 21 of 23 files. Go on? [y/N] " in shown
+    assert b"This deletes 21 of 23 files. Continue? [y/N] " in shown
     assert len(_files(project)) == (2 if is_yes else 23)
 
 
@@ -529,7 +531,7 @@ def test_a_preview_lists_the_files_and_the_diff_and_asks(project: Path, answer: 
         "  delete    c.txt",
     ]
     assert "-new" in lines
-    assert "Go on? [y/N] " in shown
+    assert "Continue? [y/N] " in shown
     assert (project / "c.txt").exists() == (answer == "n")
     assert ("cancelled; nothing was changed" in shown) == (answer == "n")
 
@@ -603,9 +605,9 @@ def test_any_command_makes_good_what_was_killed(terminal: Terminal, project: Pat
 
     found = terminal.run_json(*words)
 
-    assert terminal.err == "shadowtree: warning: an interrupted undo was taken back\n"
+    assert terminal.err == "shadowtree: warning: an interrupted undo was rolled back\n"
     assert _files(project) == (ORIGINAL if words == ["undo"] else CHANGED)
-    assert words != ["undo"] or "an interrupted undo was taken back" in found["notes"]
+    assert words != ["undo"] or "an interrupted undo was rolled back" in found["notes"]
 
 
 @pytest.mark.usefixtures("changed")
@@ -641,7 +643,7 @@ def test_an_interrupt_once_an_act_is_recorded_does_not_make_it_a_failure(
     )
 
     assert (done.returncode, done.stderr) == (0, b"")
-    assert b"nterrupted when it was done already" in done.stdout
+    assert b"nterrupted, but it was already done" in done.stdout
     assert _files(project) == ORIGINAL
     terminal.run("status")
     assert terminal.err == ""

@@ -65,7 +65,7 @@ def test_an_act_is_refused_while_a_message_of_another_session_is_open(
         for words in (["undo"], ["undo", "--dry-run"], ["revert", "m1"]):
             found = terminal.run_json(*words, exit_code=2)
             assert found["error"] == "AmbiguousSession"
-            assert "'default' recorded last, and 'A' has the open message 'a1'" in terminal.err
+            assert "'default' recorded last, but 'A' has an open message, 'a1'" in terminal.err
         assert terminal.run_json("status")["session"] == "default"
 
     if is_served:
@@ -189,7 +189,7 @@ def test_a_second_purge_removes_what_the_first_one_left(
     terminal.run("purge", "key.txt", "--everywhere", "--yes")
 
     assert find_bytes(store_of(project), [secret.encode()]) == []
-    assert "purged already" in terminal.run("purge", "key.txt", "--everywhere", "--yes")
+    assert "already been purged" in terminal.run("purge", "key.txt", "--everywhere", "--yes")
     terminal.run("snapshot", "m3")
     assert find_bytes(store_of(project), [secret.encode()]) == []
 

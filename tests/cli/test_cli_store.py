@@ -24,7 +24,7 @@ def test_stats_show_a_share_of_the_budget_only_if_there_is_one(terminal: Termina
 
 def test_without_a_store_the_list_of_stores_is_empty(terminal: Terminal, project: Path) -> None:
     assert terminal.run_json("stats", "--all") == []
-    assert "no store" in terminal.run("stats", "--all")
+    assert "No stores" in terminal.run("stats", "--all")
 
 
 def test_space_is_shown_for_each_session(terminal: Terminal, project: Path) -> None:

@@ -196,7 +196,7 @@ def test_a_person_is_asked_on_the_terminal(project: Path, answer: str, exit_code
         serve_kept(project)
         shown = run_on_terminal("restore", tree, answer=answer, exit_code=exit_code)
 
-    assert b"This deletes 2 of 4 files. Go on? [y/N]" in shown
+    assert b"This deletes 2 of 4 files. Continue? [y/N]" in shown
     assert (project / "c").exists() == (exit_code != 0)
 
 
@@ -207,12 +207,12 @@ def test_watching_in_the_background_begins_and_ends(project: Path, terminal: Ter
     out = terminal.run("watch", "--detach")
     pid = find_pid()
 
-    assert out == f"{project} with its 2 files is watched by process {pid}\n"
+    assert out == f"Watching {project} (2 files) in the background (process {pid})\n"
     assert terminal.run("status").count("Changes are being watched") == 1
-    assert terminal.run("watch", "stop") == f"{project} is no longer watched\n"
+    assert terminal.run("watch", "stop") == f"Stopped watching {project}\n"
     wait_until(lambda: find_pid() is None)
     assert terminal.run("watch", "status") == "No daemon is running\n"
-    assert terminal.run("watch", "stop") == "This is not watched\n"
+    assert terminal.run("watch", "stop") == "This directory is not watched\n"
 
 
 def test_the_daemon_belongs_to_nobody(project: Path, terminal: Terminal) -> None:
@@ -236,7 +236,7 @@ def test_one_daemon_serves_all_and_is_stopped_at_once(
     told = terminal.run_json("watch", "stop", "--all")
     assert told == {"stopped": [str(project), str(other)], "ended": True}
     wait_until(lambda: find_pid() is None)
-    assert terminal.run("watch", "stop", "--all") == "Nothing was watched\n"
+    assert terminal.run("watch", "stop", "--all") == "Nothing is watched\n"
     assert terminal.run_json("watch", "stop", "--all") == {"stopped": [], "ended": False}
 
 
@@ -272,7 +272,7 @@ def test_the_status_tells_all(project: Path, terminal: Terminal) -> None:
     assert (served["sessions"], served["requests"], served["kept"], served["holders"]) == (["s1"], 1, True, 0)
     assert served["watching"]["active"]
     assert f"{project}: 1 request, used " in plain
-    assert "1 directory watched, 0 looked at each time" in plain
+    assert "1 directory watched, 0 scanned each time" in plain
 
 
 def test_what_cannot_be_watched_is_said_in_one_line(
@@ -296,11 +296,11 @@ def test_a_daemon_of_another_version_is_named_and_can_be_stopped(project: Path, 
     with daemon("import shadowtree; shadowtree.__version__ = '0.0.1'") as process:
         terminal.run("track")
         terminal.run("watch", "--detach", exit_code=1)
-        assert f"process {process.pid}, is of version 0.0.1" in terminal.err
+        assert f"(process {process.pid}) is version 0.0.1" in terminal.err
         terminal.run("watch", "status", exit_code=1)
-        assert terminal.err.endswith("; try 'shadowtree watch stop --all'\n")
+        assert terminal.err.endswith("; run 'shadowtree watch stop --all'\n")
 
-        assert terminal.run("watch", "stop", "--all") == "The daemon has ended\n"
+        assert terminal.run("watch", "stop", "--all") == "Stopped the daemon\n"
         assert process.wait(PATIENCE_S) == 0
 
 
@@ -314,10 +314,10 @@ def test_a_daemon_with_other_settings_tells_its_status_and_can_be_stopped(
     terminal.run("watch", "--detach", exit_code=1)
 
     assert terminal.err.endswith(
-        "differs from this command in its settings; try 'shadowtree watch stop --all'\n"
+        "was started in a different environment (settings); run 'shadowtree watch stop --all'\n"
     )
     assert [each["worktree"] for each in terminal.run_json("watch", "status")["worktrees"]] == [str(project)]
-    assert terminal.run("watch", *ways) == f"{project} is no longer watched\n"
+    assert terminal.run("watch", *ways) == f"Stopped watching {project}\n"
     wait_until(lambda: find_pid() is None)
 
 
@@ -327,7 +327,7 @@ def test_watching_in_the_foreground_ends_with_the_command(project: Path, number:
         [*COMMAND, "watch"], env=surroundings(), stdout=subprocess.PIPE, text=True
     ) as command:
         assert command.stdout is not None
-        assert command.stdout.readline() == f"{project} with its 2 files is watched until you press Ctrl-C\n"
+        assert command.stdout.readline() == f"Watching {project} (2 files) until you press Ctrl-C\n"
         assert list_served() == [str(project)]
         command.send_signal(number)
 
@@ -346,7 +346,7 @@ def test_who_presses_ctrl_c_as_soon_as_that_is_told_ends_the_watching(
 
     told = terminal.run("watch")
 
-    assert told == f"{project} with its 2 files is watched until you press Ctrl-C\n"
+    assert told == f"Watching {project} (2 files) until you press Ctrl-C\n"
     assert terminal.err == ""
 
 
@@ -361,7 +361,7 @@ def test_whoever_watches_in_the_foreground_is_told_when_it_is_over(project: Path
 
         assert (command.returncode, err) == (
             1,
-            f"shadowtree: {project} is no longer watched: somebody stopped it\n",
+            f"shadowtree: {project} is no longer watched: another command stopped it\n",
         )
 
 
@@ -381,7 +381,7 @@ def test_a_command_works_while_the_daemon_hangs(project: Path, terminal: Termina
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
 
-    assert terminal.run("begin", "m1") == "Message m1 has begun\n"
+    assert terminal.run("begin", "m1") == "Began message m1\n"
 
 
 def test_a_command_works_when_the_daemon_was_killed(project: Path, terminal: Terminal) -> None:
@@ -407,7 +407,7 @@ def test_a_daemon_that_hangs_is_named(project: Path, terminal: Terminal, words: 
     os.kill(pid, signal.SIGSTOP)
 
     terminal.run("watch", *words, exit_code=1)
-    assert terminal.err == f"shadowtree: the daemon does not answer, it is process {pid}\n"
+    assert terminal.err == f"shadowtree: the daemon (process {pid}) is not responding\n"
 
 
 @pytest.mark.parametrize("words", [["status"], ["stop"]], ids=" ".join)
@@ -420,8 +420,8 @@ def test_a_daemon_whose_socket_is_gone_is_named(project: Path, terminal: Termina
 
     terminal.run("watch", *words, exit_code=1)
     assert terminal.err == (
-        f"shadowtree: the daemon cannot be asked, its socket is gone; it is process {pid}; "
-        "try 'shadowtree watch stop --all'\n"
+        f"shadowtree: the daemon (process {pid}) cannot be reached: its socket is gone; "
+        "run 'shadowtree watch stop --all'\n"
     )
 
 
@@ -429,7 +429,7 @@ def test_a_daemon_whose_socket_is_gone_can_be_stopped(project: Path, terminal: T
     terminal.run("watch", "--detach")
     os.unlink(Endpoint(os.environ).socket)
 
-    assert terminal.run("watch", "stop", "--all") == "The daemon has ended\n"
+    assert terminal.run("watch", "stop", "--all") == "Stopped the daemon\n"
     assert find_pid() is None
 
 
@@ -444,4 +444,4 @@ def test_a_daemon_that_goes_on_is_not_told_to_have_ended(
     os.unlink(Endpoint(os.environ).socket)
 
     terminal.run("watch", "stop", "--all", exit_code=1)
-    assert terminal.err == f"shadowtree: the daemon has not ended yet, it is process {pid}\n"
+    assert terminal.err == f"shadowtree: the daemon (process {pid}) has not stopped yet\n"

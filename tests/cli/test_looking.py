@@ -49,7 +49,7 @@ def test_the_log_of_a_path_has_only_what_changed_it(recorded: Terminal, project:
     assert [each["id"] for each in recorded.run_json("-C", str(project / "sub"), "log", "--", "b")] == [
         "msg_2"
     ]
-    assert recorded.run("log", "nothing") == "No message matches\n"
+    assert recorded.run("log", "nothing") == "No matching messages\n"
 
 
 def test_the_log_since_a_time(recorded: Terminal) -> None:
@@ -297,5 +297,5 @@ def test_help_is_the_help_of_a_command(terminal: Terminal) -> None:
     assert terminal.run("help", "log") == terminal.run("log", "--help")
     assert terminal.run("help", "branches", "drop") == terminal.run("branches", "drop", "--help")
     terminal.run("help", "lgo", exit_code=2)
-    assert "perhaps 'log'" in terminal.err
+    assert "did you mean 'log'?" in terminal.err
     terminal.run("help", "log", "drop", exit_code=2)

@@ -239,7 +239,7 @@ def test_what_is_not_recorded_is_no_success(project: Path, what: str, code: int,
     done = run("--", "sh", "-c", f"rm -rf {what}; exit {code}")
 
     assert done.returncode == ours
-    assert "what the command changed is not recorded" in done.stderr
+    assert "the changes of the command could not be recorded" in done.stderr
 
 
 def test_the_exit_code_is_passed_on_when_nobody_reads_what_we_say(project: Path) -> None:
@@ -541,7 +541,7 @@ def test_a_failed_command_is_undone(project: Path) -> None:
     assert done.returncode == 3
     assert done.stderr.splitlines() == [
         f"shadowtree: message {message.id} changed 3 files",
-        f"shadowtree: message {message.id} is undone: 1 file restored, 1 created, 1 deleted",
+        f"shadowtree: undid message {message.id}: 1 file restored, 1 created, 1 deleted",
     ]
     assert message.state == "undone"
     assert_tree(project, {"a.txt": "one\n", "b.txt": "two\n"})
@@ -591,7 +591,7 @@ def test_if_it_cannot_be_undone_the_paths_are_listed_and_the_last_line_says_so(p
     *_, path, advice, last = done.stderr.splitlines()
     assert path.startswith("  a.txt: ")
     assert advice.startswith("    ")
-    assert last == f"shadowtree: message {message.id} is not undone: 1 path in conflict, nothing was changed"
+    assert last == f"shadowtree: message {message.id} was not undone: 1 path in conflict; nothing was changed"
     assert message.state == "active"
     assert (project / "a.txt").read_text() == "y\n"
 
@@ -611,7 +611,7 @@ def test_messages_that_the_command_began_are_undone_with_its_own(project: Path) 
         ("m1", "undone"),
     ]
     assert done.stderr.endswith(
-        "shadowtree: message outer and the message after it are undone: 2 files restored\n"
+        "shadowtree: undid message outer and the message after it: 2 files restored\n"
     )
 
 
@@ -624,7 +624,7 @@ def test_what_came_after_the_last_message_is_recorded_and_undone_too(project: Pa
     assert (changes(rest), rest.inferred, rest.text) == (
         [("post", "added")],
         True,
-        "what the run of outer did after its last message",
+        "what outer did after its last message",
     )
     assert document["undo"]["messages"] == ["outer", "m1", rest.id]
     assert (document["undo"]["deleted"], document["undo"]["complete"]) == (["post", "pre", "q"], True)
@@ -662,8 +662,8 @@ def test_what_is_not_undone_is_named(terminal: Terminal, project: Path) -> None:
 
     assert_tree(project, {"a.txt": "one\n", "b.txt": "two\n", "between": ""})
     assert done.stderr.endswith(
-        "shadowtree: message outer and the 2 messages after it are undone: "
-        "left alone: between (it changed during the run, and no message of this session says so)\n"
+        "shadowtree: undid message outer and the 2 messages after it: "
+        "left alone: between (it changed during the run, outside any message of this session)\n"
     )
 
 
@@ -682,7 +682,7 @@ def test_what_is_not_recorded_is_not_undone_either(project: Path) -> None:
     done = run("--json", "--undo-on-fail", "--", "sh", "-c", "touch q; rm -rf $SHADOWTREE_HOME; exit 4")
 
     assert json.loads(done.stdout)["undo"]["error"] == "NotWrapped"
-    assert "what the command changed is not recorded, and so not undone: " in done.stderr
+    assert "the changes of the command could not be recorded or undone: " in done.stderr
 
 
 # As JSON
@@ -781,7 +781,7 @@ def test_a_message_that_the_command_begins_ends_that_of_the_run(project: Path) -
     outer, inner = messages(project)
     assert (changes(outer), outer.inferred) == ([("a.txt", "modified")], True)
     assert changes(inner) == [("b.txt", "modified")]
-    assert done.stderr.endswith("message outer, which was ended before the run, changed 1 file\n")
+    assert done.stderr.endswith("message outer (ended before the command did) changed 1 file\n")
 
 
 def test_the_id_of_the_open_message_is_taken(terminal: Terminal, project: Path) -> None:
@@ -818,7 +818,7 @@ def test_a_step_ends_with_its_message_if_the_command_ends_that(terminal: Termina
     done = run("--id", "s1", "--", "sh", "-c", f"touch c; {SHADOWTREE} end; exit 3")
 
     assert done.returncode == 3
-    assert "step s1 of message m1, which was ended before the run, changed 1 file\n" in done.stderr
+    assert "step s1 of message m1 (ended before the command did) changed 1 file\n" in done.stderr
 
 
 # Best effort
@@ -834,7 +834,7 @@ def test_with_best_effort_a_command_runs_though_nothing_can_be_recorded(project:
 
     assert (done.returncode, fine.returncode) == (4, 0)
     assert (project / "c").exists()
-    assert "shadowtree: warning: what the command changed is not recorded: " in fine.stderr
+    assert "shadowtree: warning: the changes of the command could not be recorded: " in fine.stderr
     assert (document["error"], document["exit_code"], document["undo"]["error"]) == ("Locked", 1, "Locked")
 
 
@@ -842,7 +842,7 @@ def test_with_best_effort_an_end_that_fails_is_a_warning(project: Path) -> None:
     done = run("--best-effort", "--", "sh", "-c", "touch c; rm -rf $SHADOWTREE_HOME")
 
     assert done.returncode == 0
-    assert "shadowtree: warning: what the command changed is not recorded: " in done.stderr
+    assert "shadowtree: warning: the changes of the command could not be recorded: " in done.stderr
 
 
 def test_with_best_effort_a_damaged_store_stops_nobody(project: Path) -> None:

@@ -381,8 +381,7 @@ def test_messages_and_steps_are_recorded_as_without(worktree: Path) -> None:
             outcome = remote.undo(2)
 
     assert second.warnings == [
-        f"message {made.id!r} was never ended: "
-        "it ends with its last step, and later changes belong to no message"
+        f"message {made.id!r} was never ended: it ends with its last step, without later changes"
     ]
     assert [(step.name, step.meta) for step in first.steps] == [("s1", {"tool": "edit"}), ("s2", None)]
     assert (second.turn, outcome.deleted) == (1, ["a"])
@@ -462,7 +461,7 @@ def test_what_is_not_used_is_dropped_and_a_daemon_without_work_ends(worktree: Pa
         serve_kept(worktree)
 
         assert process.wait(PATIENCE_S) == 0
-    assert "it was not used for long" in Path(Endpoint(os.environ).log).read_text()
+    assert "it has not been used for a while" in Path(Endpoint(os.environ).log).read_text()
 
 
 def test_a_worktree_may_be_dropped_sooner_than_others(worktree: Path) -> None:
@@ -577,7 +576,7 @@ def test_a_signal_ends_it_cleanly(worktree: Path, place: Endpoint, number: signa
         process.send_signal(number)
 
         assert process.wait(PATIENCE_S) == 0
-        assert holder.wait(lambda message: None) == "the daemon has ended"
+        assert holder.wait(lambda message: None) == "the daemon has stopped"
         holder.close()
     assert not os.path.exists(place.socket)
 
@@ -730,7 +729,7 @@ def test_ctrl_c_that_comes_too_late_is_told_as_done(worktree: Path, tmp_path: Pa
             out, _ = command.communicate()
 
             assert command.returncode == 0
-            assert "Interrupted when it was done already" in out
+            assert "Interrupted, but it was already done" in out
     assert_tree(worktree, {"a": "1", "b": "1"})
 
 
@@ -913,7 +912,7 @@ def test_what_a_dead_daemon_began_is_taken_back_and_told(worktree: Path) -> None
         with require(worktree) as remote:
             remote.undo()
 
-            assert remote.recovered == ["an interrupted undo was taken back"]
+            assert remote.recovered == ["an interrupted undo was rolled back"]
 
 
 # A daemon that hangs
@@ -946,7 +945,7 @@ def test_a_daemon_that_falls_silent_is_not_waited_for(
 
         stopping = threading.Thread(target=stop)
         stopping.start()
-        with require(worktree) as remote, pytest.raises(PerhapsDone, match="fell silent"):
+        with require(worktree) as remote, pytest.raises(PerhapsDone, match="stopped responding"):
             remote.undo()
         stopping.join()
         process.send_signal(signal.SIGCONT)

@@ -214,11 +214,11 @@ def test_what_could_not_be_finished_is_told_and_finished_later(
             shadow.purge("conf/key.env")
         with Shadow(worktree, settings=SETTINGS) as other:
             other.undo()
-            assert other.recovered == ["a purge is not finished yet: timeline.db: it is in use"]
+            assert other.recovered == ["an interrupted purge is not finished yet: timeline.db: it is in use"]
 
     with Shadow(worktree, settings=SETTINGS) as other:
         other.status()
-        assert other.recovered == ["a purge that was interrupted is finished"]
+        assert other.recovered == ["an interrupted purge was finished"]
     assert_nowhere(shadow.store)
 
 

@@ -209,7 +209,7 @@ def test_an_unknown_message_is_told_and_changes_nothing(worktree: Path) -> None:
     *_, answer = talk(worktree, "Start.", "/revert msg_999")
 
     assert_tree(worktree, AFTER[1])
-    assert "no message is called 'msg_999'" in answer
+    assert "no message named 'msg_999'" in answer
 
 
 def test_a_bad_count_is_told_and_changes_nothing(worktree: Path) -> None:
@@ -228,9 +228,9 @@ def test_a_conflict_changes_nothing_and_tells_path_reason_and_advice(worktree: P
 
     assert_tree(worktree, {"shop": {"prices.py": "mine\n"}})
     sentence, conflict = answer.splitlines()
-    assert sentence == "Sorry: 1 path in conflict, nothing was changed"
-    assert conflict.startswith("  shop/prices.py: it was edited since")
-    assert "'keep'" in conflict
+    assert sentence == "Sorry: 1 path in conflict; nothing was changed"
+    assert conflict.startswith("  shop/prices.py: it was edited after")
+    assert "use merge to combine, keep to leave yours" in conflict
 
 
 @pytest.mark.parametrize(("word", "content"), [("keep", "mine\n"), ("overwrite", PRICES)])

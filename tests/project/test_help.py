@@ -52,6 +52,7 @@ def _examples() -> dict[str, BaseException]:
     """Make an error of every class that has an answer, with values as short as they come."""
     made: dict[type[BaseException], BaseException] = {
         errors.DuplicateMessage: errors.DuplicateMessage("m1", "default"),
+        errors.UnknownStep: errors.UnknownStep("edit-1", "m1"),
         errors.AmbiguousMessage: errors.AmbiguousMessage("msg_", ["msg_1", "msg_2"]),
         errors.ForgottenMessage: errors.ForgottenMessage("m1", 0),
         errors.ForgottenTree: errors.ForgottenTree("3f2a91c", 0),

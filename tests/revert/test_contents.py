@@ -188,7 +188,7 @@ def test_an_empty_directory_in_the_way_is_told_before_anything_is_done(
         with_empty_directory.revert("m1", on_conflict=on_conflict)
 
     assert [(each.path, each.reason) for each in caught.value.conflicts] == [
-        ("p", "it holds p/mine, which has to stay")
+        ("p", "it contains p/mine, which must stay")
     ]
     assert_tree(worktree, {"p": {"x": "1", "mine": {}}})
 

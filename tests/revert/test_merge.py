@@ -163,9 +163,9 @@ def test_hunks_are_shown_where_texts_collide_and_nowhere_else(base: str) -> None
         are_texts = {base, ours, theirs} <= {*TEXTS, "runnable text", "private bottom"}
         if merged.hunks:
             assert are_texts
-            assert merged.collision == "the texts collide in 1 place"
+            assert merged.collision == "the changes overlap in 1 place"
         elif merged.collision and are_texts:
-            assert merged.collision == "both changed its permission bits"
+            assert merged.collision == "both sides changed its permissions"
 
 
 @pytest.mark.parametrize("base", STATES)
@@ -185,19 +185,19 @@ def test_markers_are_written_into_texts_alone(base: str) -> None:
 
 REASONS: dict[str, tuple[str, str, str, str]] = {
     "a deletion and an edit": ("text", "top", "absent", "it would have to be deleted"),
-    "an edit and a deletion": ("text", "absent", "top", "there is nothing left to merge with"),
+    "an edit and a deletion": ("text", "absent", "top", "there is nothing to merge with"),
     "two files made": ("absent", "text", "top", "the versions have nothing in common"),
-    "a binary": ("binary", "text", "top", "it is no text"),
-    "a binary of ours": ("text", "binary", "top", "it is no text"),
-    "a binary of theirs": ("text", "top", "binary", "it is no text"),
-    "two links": ("link", "other link", "link to a text", "a link is not merged"),
-    "a link and a file": ("text", "link", "top", "a link is not merged"),
-    "a directory": ("text", "directory", "top", "a directory is not merged with a file"),
-    "a directory that was to go": ("directory", "text", "absent", "a directory is not merged with a file"),
-    "large": ("large", "text", "top", "it is too large to be merged"),
-    "large of theirs": ("text", "top", "large", "it is too large to be merged"),
-    "bits": ("text", "runnable text", "private bottom", "both changed its permission bits"),
-    "texts": ("text", "top", "other top", "the texts collide in 1 place"),
+    "a binary": ("binary", "text", "top", "it is not a text file"),
+    "a binary of ours": ("text", "binary", "top", "it is not a text file"),
+    "a binary of theirs": ("text", "top", "binary", "it is not a text file"),
+    "two links": ("link", "other link", "link to a text", "a link cannot be merged"),
+    "a link and a file": ("text", "link", "top", "a link cannot be merged"),
+    "a directory": ("text", "directory", "top", "a directory cannot be merged with a file"),
+    "a directory that was to go": ("directory", "text", "absent", "a directory cannot be merged with a file"),
+    "large": ("large", "text", "top", "it is too large to merge"),
+    "large of theirs": ("text", "top", "large", "it is too large to merge"),
+    "bits": ("text", "runnable text", "private bottom", "both sides changed its permissions"),
+    "texts": ("text", "top", "other top", "the changes overlap in 1 place"),
 }
 
 
@@ -272,7 +272,7 @@ def test_a_side_that_changed_all_line_ends_collides_with_an_edit(contents: Conte
     base, ours = contents.file(text()), contents.file(text(end="\r\n"))
     theirs = contents.file(text((3, "theirs")))
 
-    assert merge(contents, ours, (base, theirs)).collision == "the texts collide in 1 place"
+    assert merge(contents, ours, (base, theirs)).collision == "the changes overlap in 1 place"
 
 
 def test_a_final_newline_that_one_side_added_stays(contents: Contents) -> None:
@@ -316,7 +316,7 @@ def test_the_first_edit_that_collides_is_told_and_the_others_are_left(contents: 
 
     merged = merge(contents, ours, (base, theirs), (theirs, other))
 
-    assert merged.collision == "the texts collide in 1 place"
+    assert merged.collision == "the changes overlap in 1 place"
     assert merged.state == ours
 
 
@@ -326,7 +326,7 @@ def test_nothing_more_is_done_to_a_text_with_markers(contents: Contents) -> None
 
     merged = merge(contents, ours, (base, theirs), (theirs, more), label="undo")
 
-    assert merged.collision == "the texts collide in 1 place"
+    assert merged.collision == "the changes overlap in 1 place"
     assert not merged.has_markers
     assert merge(contents, ours, (base, theirs), label="undo").has_markers
 
@@ -338,7 +338,7 @@ def test_what_nobody_knows_is_not_merged(contents: Contents, is_old: bool) -> No
     present = contents.file(text((1, "mine")))
 
     merged = Merger(contents).merge(P, present, [change])
-    assert merged == Merged(present, "nobody knows what it was in between")
+    assert merged == Merged(present, "what it was in between is not recorded")
 
 
 # Hunks and markers
@@ -351,7 +351,7 @@ def test_every_hunk_tells_what_each_side_has(contents: Contents) -> None:
 
     merged = merge(contents, ours, (base, theirs))
 
-    assert merged.collision == "the texts collide in 2 places"
+    assert merged.collision == "the changes overlap in 2 places"
     assert merged.hunks == [
         Hunk(2, "ours\nours too\n", "line 2\nline 3\n", "theirs\ntheirs too\n"),
         Hunk(12, "ours again\n", "line 12\n", "\ufffd\n"),

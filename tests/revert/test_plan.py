@@ -164,19 +164,19 @@ def test_a_path_that_is_as_recorded_becomes_what_is_wanted(present: State, targe
 
 
 CONFLICTS: list[tuple[State, State, State, str]] = [
-    (f(2), f(1), f(0), "it was edited since message 'm1'"),
-    (f(2), None, f(0), "it was made since message 'm1'"),
+    (f(2), f(1), f(0), "it was edited after message 'm1'"),
+    (f(2), None, f(0), "it was created after message 'm1'"),
     (f(2), None, None, ""),
-    (None, f(1), f(0), "it was deleted since message 'm1'"),
-    (f(1, 0o600), f(1), f(0), "its permission bits were changed since message 'm1'"),
-    (f(2, 0o600), f(1), f(0), "it was edited since message 'm1'"),
-    (ln(1), f(1), f(0), "it became a link since message 'm1'"),
-    (f(1), ln(1), f(0), "it became a file since message 'm1'"),
-    (ln(2), ln(1), f(0), "it was edited since message 'm1'"),
-    (DIRECTORY, f(1), f(0), "it became a directory since message 'm1'"),
-    (f(1), DIRECTORY, None, "it became a file since message 'm1'"),
-    (DIRECTORY, None, f(0), "it was made since message 'm1'"),
-    (f(2), f(1), None, "it was edited since message 'm1'"),
+    (None, f(1), f(0), "it was deleted after message 'm1'"),
+    (f(1, 0o600), f(1), f(0), "its permissions were changed after message 'm1'"),
+    (f(2, 0o600), f(1), f(0), "it was edited after message 'm1'"),
+    (ln(1), f(1), f(0), "it was replaced by a link after message 'm1'"),
+    (f(1), ln(1), f(0), "it was replaced by a file after message 'm1'"),
+    (ln(2), ln(1), f(0), "it was edited after message 'm1'"),
+    (DIRECTORY, f(1), f(0), "it was replaced by a directory after message 'm1'"),
+    (f(1), DIRECTORY, None, "it was replaced by a file after message 'm1'"),
+    (DIRECTORY, None, f(0), "it was created after message 'm1'"),
+    (f(2), f(1), None, "it was edited after message 'm1'"),
 ]
 
 
@@ -223,18 +223,18 @@ def test_one_conflict_leaves_the_other_paths_in_the_plan() -> None:
 
 @pytest.mark.parametrize("on_conflict", MODES)
 def test_a_path_that_nobody_knew_then_is_skipped_and_not_even_looked_at(on_conflict: OnConflict) -> None:
-    found = plan([want(b"p", Unknown("unknown before: large"), f(1))], {b"p": f(2)}, on_conflict)
+    found = plan([want(b"p", Unknown("not recorded before: large"), f(1))], {b"p": f(2)}, on_conflict)
 
-    assert [(skip.path, skip.reason) for skip in found.skipped] == [("p", "unknown before: large")]
+    assert [(skip.path, skip.reason) for skip in found.skipped] == [("p", "not recorded before: large")]
     assert (found.changes, found.conflicts, found.kept) == ([], [], [])
 
 
 @pytest.mark.parametrize("on_conflict", MODES)
 def test_a_path_in_doubt_is_skipped(on_conflict: OnConflict) -> None:
-    wanted = [want(b"p", f(0), PIPE, doubt="unknown after: large", trouble="edited")]
+    wanted = [want(b"p", f(0), PIPE, doubt="not recorded after: large", trouble="edited")]
     found = plan(wanted, {b"p": f(2)}, on_conflict)
 
-    assert [(skip.path, skip.reason) for skip in found.skipped] == [("p", "unknown after: large")]
+    assert [(skip.path, skip.reason) for skip in found.skipped] == [("p", "not recorded after: large")]
     assert (found.changes, found.conflicts, found.kept) == ([], [], [])
 
 
@@ -252,11 +252,11 @@ def test_what_cannot_be_stored_can_be_kept() -> None:
 
 
 def test_something_uncovered_is_in_the_way_only_if_it_is_there() -> None:
-    wanted = [want(b"p", f(0), Unknown("the rules left it out"))]
+    wanted = [want(b"p", f(0), Unknown("an ignore rule excluded it"))]
 
     assert changes(plan(wanted, {})) == {b"p": (None, f(0))}
     assert reasons(plan(wanted, {b"p": f(5)})) == {
-        "p": "something is in the way that is not covered: the rules left it out"
+        "p": "something unprotected is in the way: an ignore rule excluded it"
     }
     assert changes(plan(wanted, {b"p": f(5)}, "overwrite")) == {b"p": (f(5), f(0))}
 
@@ -294,9 +294,9 @@ def merge(
 
 HUNKS = [Hunk(3, "ours", "base", "theirs")]
 FITS = Merged(f(7))
-COLLIDES = Merged(f(2), "the texts collide in 1 place", HUNKS)
-COLLIDES_OTHERWISE = Merged(f(2), "it is no text")
-MARKED = Merged(f(8), "the texts collide in 1 place", HUNKS, has_markers=True)
+COLLIDES = Merged(f(2), "the changes overlap in 1 place", HUNKS)
+COLLIDES_OTHERWISE = Merged(f(2), "it is not a text file")
+MARKED = Merged(f(8), "the changes overlap in 1 place", HUNKS, has_markers=True)
 
 EDITED = want(b"p", f(0), f(1), last="message 'm1'", edits=[(f(1), f(0))])
 """Somebody made f(2) of f(1), which the message had made of f(0)."""
@@ -347,9 +347,9 @@ def test_a_merge_that_comes_to_what_is_there_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("wanted", "reason"),
     [
-        (EDITED, "it was edited since message 'm1', and the texts collide in 1 place"),
-        (TROUBLED, "it was edited between m1 and m2, and the texts collide in 1 place"),
-        (TAKEN_OUT, "the texts collide in 1 place"),
+        (EDITED, "it was edited after message 'm1', and the changes overlap in 1 place"),
+        (TROUBLED, "it was edited between m1 and m2, and the changes overlap in 1 place"),
+        (TAKEN_OUT, "the changes overlap in 1 place"),
     ],
     ids=["edited", "trouble", "taken out"],
 )
@@ -366,7 +366,7 @@ def test_what_collides_is_a_conflict_with_its_hunks(wanted: Wanted, reason: str)
 def test_markers_are_not_proposed_for_what_is_no_text() -> None:
     found, _ = merge(COLLIDES_OTHERWISE, [EDITED], {b"p": f(2)}, "merge")
 
-    assert reasons(found) == {"p": "it was edited since message 'm1', and it is no text"}
+    assert reasons(found) == {"p": "it was edited after message 'm1', and it is not a text file"}
     assert (found.conflicts[0].hunks, found.conflicts[0].advice) == ([], KEEP_OR_OVERWRITE)
 
 
@@ -449,8 +449,8 @@ def test_what_cannot_be_stored_is_never_merged(on_conflict: OnConflict) -> None:
 
 def test_what_nobody_knows_is_skipped_and_not_merged() -> None:
     wanted = [
-        want(b"p", Unknown("unknown before: large"), f(1), edits=[(f(1), f(0))], is_merged=True),
-        want(b"q", f(0), f(1), doubt="unknown after: large", edits=[(f(1), f(0))], is_merged=True),
+        want(b"p", Unknown("not recorded before: large"), f(1), edits=[(f(1), f(0))], is_merged=True),
+        want(b"q", f(0), f(1), doubt="not recorded after: large", edits=[(f(1), f(0))], is_merged=True),
     ]
     found, merger = merge(FITS, wanted, {b"p": f(2), b"q": f(2)}, "merge")
 
@@ -500,7 +500,7 @@ def test_a_file_that_goes_makes_room_for_a_directory() -> None:
 def test_a_foreign_file_in_place_of_a_directory_is_a_conflict(path: bytes) -> None:
     found = plan([want(path, f(0), None)], {b"a": f(9)})
 
-    assert reasons(found)[to_text(path)] == "a is no directory"
+    assert reasons(found)[to_text(path)] == "a is not a directory"
     assert found.changes == []
 
 
@@ -591,7 +591,7 @@ def test_a_directory_that_holds_something_foreign_stays(
         assert changes(found) == {b"a/x": (f(1), None)}
     else:
         assert list(reasons(found)) == ["a"]
-        assert "which has to stay" in reasons(found)["a"]
+        assert "which must stay" in reasons(found)["a"]
         assert found.conflicts[0].advice == KEEP_OR_MOVE
 
 
@@ -604,10 +604,10 @@ def test_a_directory_that_holds_something_kept_stays() -> None:
 
 
 def test_a_directory_that_holds_something_skipped_stays() -> None:
-    wanted = [want(b"a", f(0), DIRECTORY), want(b"a/x", Unknown("unknown before"), f(1))]
+    wanted = [want(b"a", f(0), DIRECTORY), want(b"a/x", Unknown("not recorded before"), f(1))]
     found = plan(wanted, {b"a/x": f(1)}, "overwrite")
 
-    assert reasons(found) == {"a": "it holds a/x, which has to stay"}
+    assert reasons(found) == {"a": "it contains a/x, which must stay"}
 
 
 def test_a_directory_that_holds_what_was_wished_for_stays() -> None:
@@ -632,7 +632,7 @@ def test_removing_a_directory_binds_nobody(on_conflict: OnConflict) -> None:
 def test_a_foreign_directory_in_place_of_a_file_is_a_conflict() -> None:
     found = plan([want(b"a", f(0), f(1))], {b"a/u": f(9)})
 
-    assert reasons(found) == {"a": "it became a directory since"}
+    assert reasons(found) == {"a": "it was replaced by a directory in the meantime"}
     assert plan([want(b"a", f(0), f(1))], {b"a/u": f(9)}, "keep").kept == [b"a"]
 
 
@@ -645,7 +645,7 @@ def test_a_foreign_directory_goes_only_if_it_is_empty(target: State) -> None:
         found = plan(wanted, {below: f(9)}, "overwrite")
 
         assert found.changes == []
-        assert "which has to stay" in reasons(found)["a"]
+        assert "which must stay" in reasons(found)["a"]
 
 
 def test_a_chain_of_things_in_each_others_way_is_kept() -> None:
@@ -800,7 +800,7 @@ class Model:
 
     def _require_directory(self, path: RelPath) -> None:
         if path != ROOT and self.paths.get(path) != DIRECTORY:
-            raise Impossible(f"{path!r} is no directory")
+            raise Impossible(f"{path!r} is not a directory")
 
 
 _names = st.sampled_from([b"a", b"b"])
@@ -836,7 +836,7 @@ def cases(draw: st.DrawFn) -> tuple[dict[RelPath, PathState | Unknown], list[Wan
     wanted = []
     for path in sorted({*recorded, *target}):
         if recorded.get(path) != target.get(path) and draw(st.integers(0, 5)):
-            state: Answer = target.get(path) if draw(st.integers(0, 9)) else Unknown("unknown before")
+            state: Answer = target.get(path) if draw(st.integers(0, 9)) else Unknown("not recorded before")
             wanted.append(Wanted(path, state, recorded.get(path)))
     return present, wanted
 

@@ -28,7 +28,7 @@ State = PathState | Unknown | None
 P = RelPath(b"p")
 RUNNABLE = PathState(stat.S_IFREG | 0o755, bytes([1]) * 20)
 LARGE = Unknown("it is too large")
-IGNORED = Unknown("the rules left it out")
+IGNORED = Unknown("an ignore rule excluded it")
 
 
 def v(number: int) -> PathState:
@@ -183,7 +183,7 @@ def test_an_edit_that_an_act_found_as_wished_is_agreed_upon() -> None:
 
 
 def test_another_session_is_told_before_an_edit() -> None:
-    others = {P: "it was changed by message 'x' of session 'y'", RelPath(b"q"): "not this one"}
+    others = {P: "message 'x' of session 'y' changed it", RelPath(b"q"): "not this one"}
 
     assert back(story_of((v(0), v(1)), (v(2), v(3))), others=others).trouble == others[P]
     assert back(story_of((v(0), v(1))), others={RelPath(b"q"): "not this one"}).trouble is None
@@ -195,7 +195,7 @@ def test_another_session_is_told_before_an_edit() -> None:
 def test_a_path_that_was_unknown_before_has_no_target() -> None:
     want = back(story_of((LARGE, v(1)), (v(1), v(2))))
 
-    assert want.target == Unknown("unknown before: it is too large")
+    assert want.target == Unknown("not recorded before: it is too large")
     assert want.expected == v(2)
 
 
@@ -203,7 +203,7 @@ def test_a_path_that_is_unknown_after_all_of_them_is_in_doubt() -> None:
     want = back(story_of((v(0), LARGE)))
 
     assert (want.target, want.expected) == (v(0), LARGE)
-    assert want.doubt == "unknown after: it is too large"
+    assert want.doubt == "not recorded after: it is too large"
 
 
 def test_what_was_known_last_is_expected_where_the_end_is_unknown() -> None:
@@ -214,8 +214,8 @@ def test_what_was_known_last_is_expected_where_the_end_is_unknown() -> None:
 
 def test_what_nobody_knew_after_the_first_message_is_in_doubt_even_if_it_is_known_again() -> None:
     """It is in no patch of the first one, so it is not undone."""
-    assert back(story_of((v(0), LARGE), (LARGE, v(2)))).doubt == "unknown after: it is too large"
-    assert back(story_of((v(0), LARGE), (LARGE, IGNORED))).doubt == "unknown after: it is too large"
+    assert back(story_of((v(0), LARGE), (LARGE, v(2)))).doubt == "not recorded after: it is too large"
+    assert back(story_of((v(0), LARGE), (LARGE, IGNORED))).doubt == "not recorded after: it is too large"
 
 
 def test_nobody_is_said_to_have_edited_what_was_in_doubt_before() -> None:
@@ -233,7 +233,7 @@ def test_nobody_is_said_to_have_edited_what_was_in_doubt_before() -> None:
 def test_what_changed_while_nobody_knew_it_may_be_somebody_s(
     links: list[tuple[State, State]], between: str
 ) -> None:
-    assert back(story_of(*links)).trouble == f"nobody knows what it was between {between}"
+    assert back(story_of(*links)).trouble == f"it was not recorded between {between}"
 
 
 def test_an_edit_around_an_unknown_stretch_is_noticed() -> None:
@@ -303,7 +303,7 @@ def test_going_forward_leaves_the_paths_of_later_messages_alone() -> None:
 def test_going_forward_to_what_is_unknown_has_no_target() -> None:
     story = [happen(1, (P, v(0), LARGE)), happen(2, (P, v(0), v(0)), act="undo")]
 
-    assert forward(story, 1).target == Unknown("unknown after: it is too large")
+    assert forward(story, 1).target == Unknown("not recorded after: it is too large")
 
 
 def test_wishes_forward_are_sorted() -> None:
@@ -559,7 +559,7 @@ def test_a_path_that_nobody_wishes_anything_for_is_left_alone() -> None:
 def test_a_path_that_the_tree_does_not_know_has_no_target() -> None:
     (found,) = want_states({P: LARGE}, [way(b"p", v(0), v(1), v(0))])
 
-    assert found.target == Unknown("unknown in the tree: it is too large")
+    assert found.target == Unknown("not recorded in the tree: it is too large")
 
 
 # Nothing, trees, parts
@@ -582,7 +582,7 @@ def test_a_tree_is_wished_for_and_what_is_there_expected() -> None:
     assert want_tree(changes) == [
         Wanted(RelPath(b"a"), v(0), v(1)),
         Wanted(RelPath(b"b"), None, v(1)),
-        Wanted(RelPath(b"c"), Unknown("unknown in the tree: it is too large"), v(1)),
+        Wanted(RelPath(b"c"), Unknown("not recorded in the tree: it is too large"), v(1)),
         Wanted(RelPath(b"d"), v(2), IGNORED),
     ]
 

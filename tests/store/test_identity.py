@@ -110,7 +110,7 @@ def test_commands_refuse_another_project_at_the_path(
 
     terminal.run(*command.split(), exit_code=10)
 
-    assert f"nothing is recorded for it; the store {store} is another directory's" in terminal.err
+    assert f"the store {store} belongs to another directory" in terminal.err
     assert read_small(store) == before
 
 

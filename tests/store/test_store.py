@@ -461,8 +461,8 @@ def test_broad_worktrees_are_refused(worktree: Path, tmp_path: Path, monkeypatch
 
     for broad, why in [
         (Path("/"), "the root of the file system"),
-        (worktree / "ann", "it is the home directory"),
-        (worktree, "it holds the home directory"),
+        (worktree / "ann", "it is your home directory"),
+        (worktree, "it contains your home directory"),
     ]:
         with pytest.raises(BroadWorktree, match=why):
             track(broad)
@@ -474,7 +474,7 @@ def test_a_worktree_that_holds_the_directory_of_stores_is_refused(
 ) -> None:
     monkeypatch.setenv("SHADOWTREE_HOME", str(worktree / "stores"))
 
-    with pytest.raises(BroadWorktree, match="it holds the directory of stores"):
+    with pytest.raises(BroadWorktree, match="it contains the directory of stores"):
         track(worktree)
 
     assert list(worktree.iterdir()) == []
@@ -483,7 +483,7 @@ def test_a_worktree_that_holds_the_directory_of_stores_is_refused(
 def test_a_worktree_that_holds_its_own_store_is_refused(worktree: Path, terminal: Terminal) -> None:
     assert terminal.run("--store", worktree / ".store", "track") == 1
 
-    assert "it holds its own store" in terminal.err
+    assert "it contains its own store" in terminal.err
     assert list(worktree.iterdir()) == []
 
 
@@ -785,7 +785,9 @@ def test_another_project_at_the_old_path_gets_a_store_of_its_own(
         aside = Path(f"{store}-old")
 
         assert [message.id for message in shadow.messages()] == ["m1"]
-        assert shadow.recovered == [f"the history of a directory that was here before is kept in {aside}"]
+        assert shadow.recovered == [
+            f"another directory used to be at this path; its history is kept in {aside}"
+        ]
     assert shadow.store == store
     assert recorded_trees(aside) == before
     assert sorted(known.store for known in list_stores(os.environ)) == sorted([str(store), str(aside)])

@@ -127,7 +127,7 @@ def test_a_row_of_which_nothing_is_left_goes_if_its_files_are_whole(recorded: Sh
     report = recorded.repair()
 
     assert report.ok, report.problems
-    assert report.repaired == ["1 damaged copy of a pack went from the timeline into quarantine"]
+    assert report.repaired == ["1 damaged copy of a pack moved from the timeline to quarantine"]
     assert row.name not in [pack.name for pack in journaled_packs(recorded.store)]
     recorded.gc()
 

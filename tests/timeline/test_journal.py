@@ -1165,7 +1165,7 @@ def test_a_forgotten_tree_is_not_found_and_says_so(four: Journal) -> None:
     gone = four.find_tree(first.tree)
     assert gone is not None
     assert gone.forgotten_ms == 5_000_000
-    with pytest.raises(ForgottenTree, match="forgotten on 1970-01-01"):
+    with pytest.raises(ForgottenTree, match="was forgotten on 1970-01-01"):
         four.tree(first.number)
 
 

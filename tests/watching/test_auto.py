@@ -299,7 +299,7 @@ def test_the_log_marks_what_is_inferred(terminal: Terminal, project: Path) -> No
 
     assert "inferred" in terminal.run("log")
     assert "inferred" in terminal.run("log", "--graph")
-    assert "inferred from changes that nobody announced" in terminal.run("show", "auto-1")
+    assert "recorded from changes outside any message" in terminal.run("show", "auto-1")
     assert terminal.run_json("log")[0]["burst"] is True
 
 

@@ -28,7 +28,7 @@ pytestmark = [
 ]
 
 LIMITS = Path("/proc/sys/fs/inotify")
-OVERFLOW = "more happened at once than the system can tell"
+OVERFLOW = "too many changes at once for the system to report"
 
 
 @contextmanager

@@ -310,9 +310,9 @@ def test_the_root_was_moved_and_came_back(eye: Eye) -> None:
 
 def test_another_root(eye: Eye) -> None:
     eye.top.rename(eye.top.with_name("away"))
-    assert eye.doubt() == "another directory is in its place"
+    assert eye.doubt() == "the directory was replaced"
     eye.top.mkdir()
-    assert eye.doubt() == "another directory is in its place"
+    assert eye.doubt() == "the directory was replaced"
 
 
 def test_the_queue_ran_over(eye: Eye, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,7 +321,7 @@ def test_the_queue_ran_over(eye: Eye, monkeypatch: pytest.MonkeyPatch) -> None:
     assert eye.watcher.drain()
     monkeypatch.undo()
 
-    assert eye.doubt() == "more happened at once than the system can tell"
+    assert eye.doubt() == "too many changes at once for the system to report"
 
 
 @pytest.fixture
@@ -359,7 +359,7 @@ def test_a_forked_child_is_told_nothing_and_takes_nothing_away(eye: Eye) -> None
         return reason, has_news
 
     (eye.top / "f").write_text("2")
-    assert in_child(ask).value() == ("another process watches", True)
+    assert in_child(ask).value() == ("another process is watching", True)
 
     assert eye.told() == ({b"f"}, set())
     (eye.top / "a/g").write_text("2")

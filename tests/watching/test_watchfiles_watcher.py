@@ -252,7 +252,7 @@ def test_another_directory_in_place_of_the_root_is_a_rescan(watcher: WatchfilesW
     tree.rename(tree.with_name("away"))
     tree.mkdir()
 
-    assert_rescan(watcher, tree, "another directory is in its place")
+    assert_rescan(watcher, tree, "the directory was replaced")
 
 
 def test_more_than_can_be_told_is_a_rescan(tree: Path, cookies: Path) -> None:
@@ -261,7 +261,7 @@ def test_more_than_can_be_told_is_a_rescan(tree: Path, cookies: Path) -> None:
     for number in range(50):
         (tree / f"n{number}").touch()
 
-    assert_rescan(watcher, tree, "more happened at once than can be told")
+    assert_rescan(watcher, tree, "too many changes at once")
     watcher.close()
 
 
@@ -273,7 +273,7 @@ def test_a_cookie_that_is_not_told_in_time_is_a_rescan(
         assert watcher.drain()
 
     monkeypatch.setattr(watcher, "_notify", None)
-    assert_rescan(watcher, tree, "a change of our own was not told in time")
+    assert_rescan(watcher, tree, "a test change was not reported in time")
 
 
 def test_no_room_for_a_cookie_is_a_rescan(watcher: WatchfilesWatcher, tree: Path, cookies: Path) -> None:
@@ -290,8 +290,8 @@ def test_after_a_fork_everything_is_looked_at(
     with monkeypatch.context() as patched:
         patched.setattr(watcher, "_process", os.getpid() + 1)
 
-        assert watcher.dirty() == Rescan("another process watches")
-        assert watcher.dirty() == Rescan("another process watches")
+        assert watcher.dirty() == Rescan("another process is watching")
+        assert watcher.dirty() == Rescan("another process is watching")
 
 
 def test_one_that_is_closed_stays_so(tree: Path, cookies: Path) -> None:

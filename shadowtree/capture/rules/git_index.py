@@ -71,7 +71,7 @@ def parse_index(content: bytes, id_bytes: int) -> Index:
     try:
         index = _parse_index(content, len(body), id_bytes)
     except (struct.error, IndexError, ValueError):
-        raise IndexDamaged("it is cut short") from None
+        raise IndexDamaged("it is truncated") from None
     index.checksum = checksum
     return index
 
@@ -81,7 +81,7 @@ def _parse_index(content: bytes, size: int, id_bytes: int) -> Index:
     if signature != b"DIRC" or version not in (2, 3, 4):
         raise IndexDamaged("its format is unknown")
     if count * (_STAT_BYTES + id_bytes + 2) > size:
-        raise IndexDamaged("it is cut short")
+        raise IndexDamaged("it is truncated")
     index = Index([], set())
     parse = _parse_packed_entries if version == 4 else _parse_padded_entries
     at = parse(content, count, id_bytes, index)
@@ -93,7 +93,7 @@ def _parse_index(content: bytes, size: int, id_bytes: int) -> Index:
         elif signature[:1].islower() and signature != b"sdir":
             raise IndexDamaged(f"it needs the extension {signature!r}")
     if at != size:
-        raise IndexDamaged("it is cut short")
+        raise IndexDamaged("it is truncated")
     return index
 
 
@@ -142,7 +142,7 @@ def _parse_packed_entries(content: bytes, count: int, id_bytes: int, index: Inde
             length = kept + content.index(b"\0", at) - at
         budget -= length
         if not 0 <= kept <= length or budget < 0:
-            raise IndexDamaged("its names make no sense")
+            raise IndexDamaged("its names are invalid")
         end = at + length - kept
         name = name[:kept] + content[at:end]
         append(name)
@@ -172,7 +172,7 @@ def check_names(names: list[bytes]) -> None:
     """
     joined = b"/".join((b"", *names, b""))
     if names and any(part in joined for part in (b"\0", b"//", b"/./", b"/../", b"/.git/")):
-        raise IndexDamaged("its names make no sense")
+        raise IndexDamaged("its names are invalid")
 
 
 def merge_shared(shared: Index, index: Index, id_bytes: int) -> Index:
@@ -192,9 +192,9 @@ def merge_shared(shared: Index, index: Index, id_bytes: int) -> Index:
         deleted, at = _read_bitmap(bitmaps, 0, count) if bitmaps else ([], 0)
         replaced, _ = _read_bitmap(bitmaps, at, count) if bitmaps else ([], 0)
     except struct.error:
-        raise IndexDamaged("its bitmaps are cut short") from None
+        raise IndexDamaged("its bitmaps are truncated") from None
     if len(replaced) > len(index.names):
-        raise IndexDamaged("its bitmaps make no sense")
+        raise IndexDamaged("its bitmaps are invalid")
     not_files = shared.not_files.difference(replaced).union(deleted)
     not_files.update(at for new, at in enumerate(replaced) if new in index.not_files)
     added = range(len(replaced), len(index.names))
@@ -221,5 +221,5 @@ def _read_bitmap(content: bytes, at: int, limit: int) -> tuple[list[int], int]:
             bits.extend(first + bit for bit in range(64) if literal >> bit & 1)
             first += 64
     if bits and bits[-1] >= limit:
-        raise IndexDamaged("its bitmaps make no sense")
+        raise IndexDamaged("its bitmaps are invalid")
     return bits, at + 8 + 8 * count + 4

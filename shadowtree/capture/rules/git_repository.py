@@ -308,9 +308,9 @@ def _read_shared(path: bytes, shared_id: bytes) -> Index:
     try:
         shared = parse_index(_read_file(path, MAX_INDEX_BYTES), len(shared_id))
     except FileNotFoundError:
-        raise IndexDamaged("the shared index that it links to is missing") from None
+        raise IndexDamaged("the shared index it refers to is missing") from None
     if shared.checksum != shared_id or any(shared.link):
-        raise IndexDamaged("the shared index that it links to is another one")
+        raise IndexDamaged("the shared index it refers to does not match")
     return shared
 
 
@@ -438,7 +438,7 @@ def _read_file(path: bytes, limit: int) -> bytes:
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file")
+            raise OSError(errno.EINVAL, "it is not a regular file")
         if found.st_size > limit:
             raise OSError(errno.EFBIG, "it is too large")
         return os.read(fd, found.st_size)

@@ -164,7 +164,7 @@ class RuleFiles:
         text = found[1] if found is not None else b""
         left_out = count_left_out(text)
         if left_out:
-            self.warnings.append(f"{left_out} rules in {to_text(name)} do not count: they are too much")
+            self.warnings.append(f"{left_out} rules in {to_text(name)} were not applied: there are too many")
         return text
 
     def _read_outside(self, read: Callable[[], bytes], directory: RelPath) -> bytes:
@@ -198,7 +198,7 @@ class RuleFiles:
 
     def _note_unread(self, file: str, reason: str, directory: RelPath) -> None:
         self.unread.setdefault(directory, file)
-        self.warnings.append(f"the rules in {file} do not count: {reason}")
+        self.warnings.append(f"the ignore rules in {file} were not applied: {reason}")
 
 
 def stamp_gitignore(fd: int) -> tuple[int, ...] | None:

@@ -27,22 +27,22 @@ Manner = dict[str, Any]  # Any: of several types
 """How an act is to be done, as the library takes it."""
 
 _MANNER_OPTIONS = (
-    flag("--dry-run", help="Show what would be done, and change nothing"),
+    flag("--dry-run", help="Show what would be done, without doing it"),
     click.option(
         "--on-conflict",
         metavar="[PATH=]HOW",
         multiple=True,
         shell_complete=lambda context, option, typed: [how for how in CHOICES if how.startswith(typed)],
-        help="What to do with files that somebody else changed: abort (the default), keep to leave them,"
-        " overwrite to discard their changes, or merge to combine both; PATH=HOW is for one file or"
-        " directory, and may be repeated",
+        help="How to handle files that changed since: abort (default), merge to combine both versions, keep"
+        " to leave yours, or overwrite to discard it; PATH=HOW applies to one file or directory and may be"
+        " repeated",
     ),
     flag(
         "--markers",
-        help="Merge, and where texts collide write both versions into the file, between conflict markers",
+        help="Merge, and write conflict markers into the file where changes overlap",
     ),
     click.option(
-        "--expect", metavar="PLAN", help="Do nothing unless this is the plan: the 'id' that --dry-run gives"
+        "--expect", metavar="PLAN", help="Do nothing unless the plan has this 'id' (from --dry-run --json)"
     ),
     flag("--yes", help="Do not ask for confirmation"),
 )
@@ -52,7 +52,7 @@ _PATHS = click.option(
     metavar="PATH",
     type=PATH,
     multiple=True,
-    help="Only this file or directory; may be repeated",
+    help="Limit this to a file or directory; may be repeated",
 )
 _PREVIEW = flag("-i", "--interactive", help="Show the files and the diff first, then ask")
 
@@ -64,10 +64,10 @@ def takes_manner(function: Function) -> Function:
     def call(shared: Shared, *, yes: bool, **values: Any) -> int | None:  # Any: of the command's parameters
         manner = {name: values.pop(name) for name in ("dry_run", "markers", "expect")}
         manner["on_conflict"] = choices = _read_choices(values.pop("on_conflict"))
-        manner["confirm"] = lambda plan: yes or ask(f"{describe_plan(plan.outcome)}. Go on?")
+        manner["confirm"] = lambda plan: yes or ask(f"{describe_plan(plan.outcome)}. Continue?")
         if values.pop("interactive", False):
             if not can_ask() or writes_json():
-                raise InvalidInput("-i shows a preview on a terminal, and there is none")
+                raise InvalidInput("-i needs a terminal, and cannot be combined with --json")
             manner["interactive"] = True
         try:
             return function(shared, manner, **values)
@@ -89,7 +89,7 @@ def _read_choices(values: tuple[str, ...]) -> dict[str, str]:
         path, equals, how = value.rpartition("=")
         if how not in CHOICES or (equals and not path):
             raise InvalidInput(
-                f"--on-conflict takes abort, keep, overwrite, merge or PATH=HOW, not {value!r}"
+                f"--on-conflict must be abort, merge, keep, overwrite or PATH=HOW, not {value!r}"
             )
         choices[absolute_path(path) if equals else REST] = how
     return choices
@@ -107,7 +107,7 @@ def _do(shared: Shared, manner: Manner, act: Callable[..., Outcome]) -> Outcome:
             if manner["dry_run"]:
                 return planned
             if planned.diff and not planned.conflicts:
-                if not ask("Go on?"):
+                if not ask("Continue?"):
                     raise NotConfirmed(planned, plan=Plan(planned, []))
                 manner = {**manner, "expect": planned.id, "confirm": None}
         return act(shadow, **manner)
@@ -118,11 +118,10 @@ def _do(shared: Shared, manner: Manner, act: Callable[..., Outcome]) -> Outcome:
 @_PREVIEW
 @takes_manner
 def undo(shared: Shared, manner: Manner, turns: int) -> int:
-    """Undo what the last turn did
+    """Undo the last turn, or the last TURNS turns
 
-    Or the last TURNS turns. A turn is a message of the user with all that the agent did about it. Only files
-    that the messages changed are touched. If somebody else changed one of them since, nothing happens and
-    the files are listed.
+    A turn is a message from the user and everything the agent did in response. Only files that these messages
+    changed are touched. If one of them has changed since, nothing happens, and the conflicts are listed.
 
     \b
     Examples:
@@ -136,13 +135,14 @@ def undo(shared: Shared, manner: Manner, turns: int) -> int:
 
 @command()
 @click.argument("turns", required=False, type=COUNT)
-@flag("--all", "is_all", help="Bring back everything that is undone")
+@flag("--all", "is_all", help="Redo everything that was undone")
 @_PREVIEW
 @takes_manner
 def redo(shared: Shared, manner: Manner, turns: int | None, is_all: bool) -> int:
-    """Bring back the next turn that is undone
+    """Redo the next undone turn, or the next TURNS turns
 
-    Or the next TURNS turns.
+    When you record a new message after an undo, the undone messages become a branch instead, which
+    'shadowtree switch' brings back.
 
     \b
     Examples:
@@ -151,7 +151,7 @@ def redo(shared: Shared, manner: Manner, turns: int | None, is_all: bool) -> int
       shadowtree redo --all
     """
     if is_all and turns is not None:
-        raise InvalidInput("TURNS and --all cannot be given together")
+        raise InvalidInput("TURNS cannot be combined with --all")
     wanted = None if is_all else turns or 1
     outcome = _do(shared, manner, lambda shadow, **how: shadow.redo(wanted, **how))
     return _report(shared, outcome, render_outcome(outcome), turns=wanted)
@@ -161,8 +161,8 @@ def redo(shared: Shared, manner: Manner, turns: int | None, is_all: bool) -> int
 @click.argument("id", shell_complete=complete_message)
 @_PATHS
 @click.option("--step", metavar="NAME", help="Go back to before this step of the message")
-@flag("--only", "is_only", help="Take out this one message, or step, and keep what came after it")
-@flag("--no-files", help="Go back in the timeline alone, and leave all files as they are")
+@flag("--only", "is_only", help="Revert only this message or step, and keep what came later")
+@flag("--no-files", help="Go back in the timeline only, without changing files")
 @_PREVIEW
 @takes_manner
 def revert(
@@ -176,13 +176,12 @@ def revert(
 ) -> int:
     """Go back to before the message ID
 
-    The files that this message and the later ones changed are as they were before it. ID is a message's id,
-    the beginning of one, its number as in '#7' (with the quotes), '@' for the last one, or '@~2' for the
-    second before that.
+    Restores the files that this message and later ones changed. ID is a message id or the start of one, its
+    number (7 or '#7', quoted), '@' for the last message, or '@~2' for the second before that.
 
-    With --only the later messages stay, and only what this one changed is reverted. Where their changes
-    overlap, nothing happens, and each place is shown. 'shadowtree redo' passes over a message that was
-    reverted alone; 'shadowtree unrevert' brings it back.
+    With --only, later messages are kept, and only what this one changed is reverted. If their changes
+    overlap, nothing happens, and the conflicts are listed. 'shadowtree redo' skips a message that was
+    reverted this way; 'shadowtree unrevert' brings it back.
 
     \b
     Examples:
@@ -192,6 +191,8 @@ def revert(
       shadowtree revert msg_01 --only
     """
     chosen = [absolute_path(path) for path in paths] or None
+    if no_files and (paths or step is not None or is_only):
+        raise InvalidInput("--no-files cannot be combined with --path, --step or --only")
     which = {"step": step, "paths": chosen, "only": is_only, "files": not no_files}
     outcome = _do(shared, manner, lambda shadow, **how: shadow.revert(id, **which, **how))
     target = id if step is None else f"step {step} of {id}"
@@ -204,11 +205,10 @@ def revert(
 @click.argument("ref", shell_complete=complete_ref)
 @takes_manner
 def switch(shared: Shared, manner: Manner, ref: str) -> int:
-    """Move to the branch or message REF
+    """Switch to the branch or message REF
 
-    The files that messages changed are as they were after REF: what is in force here and not there is undone,
-    and what is there is done again, at once. What is left is archived as a branch. REF is the name of a
-    branch, a message as in 'shadowtree revert', or '-' for where you were before the last switch;
+    Restores the files that messages changed to their state after REF. What you leave is kept as a branch.
+    REF is a branch, a message as in 'shadowtree revert', or '-' for where you were before the last switch.
     'shadowtree log --graph' shows them.
 
     \b
@@ -222,13 +222,13 @@ def switch(shared: Shared, manner: Manner, ref: str) -> int:
 
 
 @command()
-@flag("--undo", "is_undo", help="Reverse what was done last, even if that was an unrevert")
+@flag("--undo", "is_undo", help="Reverse the last command, even if that was an unrevert")
 @takes_manner
 def unrevert(shared: Shared, manner: Manner, is_undo: bool) -> int:
     """Reverse the last undo, redo, revert, switch or restore
 
-    Brings back exactly what was there, your own edits too. Run it again to reverse the one before that. It
-    never goes back past the newest message: use 'shadowtree undo' for that.
+    Restores exactly what was there, including your own edits. Run it again to reverse the one before. It
+    never goes back past the newest message; use 'shadowtree undo' for that.
 
     \b
     Examples:
@@ -245,10 +245,10 @@ def unrevert(shared: Shared, manner: Manner, is_undo: bool) -> int:
 @_PATHS
 @takes_manner
 def restore(shared: Shared, manner: Manner, ref: str, paths: tuple[str, ...]) -> int:
-    """Make everything as it was recorded at REF
+    """Restore all files to their state at REF
 
-    REF is a message (the state after it), a message and '^' (the state before it), or the id of a tree. Files
-    that came later are deleted, so it asks first. The timeline stays as it is.
+    REF is a message (the state after it), a message followed by '^' (the state before it), or a tree id.
+    Files created later are deleted, so you are asked first. The timeline does not change.
 
     \b
     Examples:

@@ -20,11 +20,11 @@ _TIMES = (("d", 86400), ("h", 3600), ("m", 60))
 
 @group
 def config(shared: Shared) -> None:
-    """Show the settings and where each comes from, or write your own
+    """Show settings and where they come from, or change yours
 
-    In this order: --set, the environment (SHADOWTREE_MAX_FILE_SIZE), the project's '.shadowtree.toml' or
-    '[tool.shadowtree]' in its 'pyproject.toml', your file of settings, the default. A project may set only
-    what of it is covered: heavy_dirs and max_file_size.
+    Settings come from, in this order: --set, the environment (such as SHADOWTREE_MAX_FILE_SIZE), the
+    project's '.shadowtree.toml' or '[tool.shadowtree]' in its 'pyproject.toml', your settings file, and the
+    defaults. A project can set only heavy_dirs and max_file_size.
 
     \b
     Examples:
@@ -38,7 +38,7 @@ def config(shared: Shared) -> None:
 
 @command("list", of=config)
 def list_settings(shared: Shared) -> None:
-    """List every setting, its value, and where that comes from
+    """List every setting with its value and where it comes from
 
     \b
     Examples:
@@ -67,9 +67,9 @@ def get_setting(shared: Shared, key: str) -> None:
 @click.argument("key", shell_complete=complete_setting)
 @click.argument("value")
 def set_setting(shared: Shared, key: str, value: str) -> None:
-    """Set KEY to VALUE in your file of settings
+    """Set KEY to VALUE in your settings file
 
-    Its other lines and its comments stay. Sizes may be written as 20M, times as 30d, lists with commas.
+    Write sizes as 20M, times as 30d, and lists with commas. Other lines and comments in the file are kept.
 
     \b
     Examples:
@@ -77,20 +77,20 @@ def set_setting(shared: Shared, key: str, value: str) -> None:
       shadowtree config set heavy_dirs target,build
     """
     file = config_settings.set_setting(os.environ, key, value)
-    _report_changed(shared, key, f"{key} is set in {escape(file)}", "user")
+    _report_changed(shared, key, f"Set {escape(key)} in {escape(file)}", "user")
 
 
 @command("unset", of=config)
 @click.argument("key", shell_complete=complete_setting)
 def unset_setting(shared: Shared, key: str) -> None:
-    """Remove KEY from your file of settings
+    """Remove KEY from your settings file
 
     \b
     Examples:
       shadowtree config unset max_file_size
     """
     file = config_settings.unset_setting(os.environ, key)
-    _report_changed(shared, key, f"{escape(key)} is not set in {escape(file)} any more", None)
+    _report_changed(shared, key, f"Removed {escape(key)} from {escape(file)}", None)
 
 
 def _list(shared: Shared) -> None:
@@ -101,7 +101,7 @@ def _list(shared: Shared) -> None:
     for warning in found.warnings:
         warn(warning)
     for variable in found.unknown_variables:
-        warn(f"{variable} is the name of no setting")
+        warn(f"{variable} does not name a setting; it is ignored")
 
 
 def _report_changed(shared: Shared, key: str, sentence: str, wanted: str | None) -> None:
@@ -114,7 +114,7 @@ def _report_changed(shared: Shared, key: str, sentence: str, wanted: str | None)
         setting = None
     emit(setting, [sentence])
     if setting is not None and wanted is not None and setting.origin != wanted:
-        warn(f"here it is {show_value(setting.value)} all the same, by the {_name_origin(setting)}")
+        warn(f"{key} is still {show_value(setting.value)} here, from {_name_origin(setting)}")
 
 
 def _read(shared: Shared) -> config_settings.Config:
@@ -140,12 +140,12 @@ def show_value(value: object) -> str:
 
 @command()
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=PATH)
-@flag("--dry-run", help="Show the rules, and write nothing")
+@flag("--dry-run", help="Show the rules, without writing them")
 def protect(shared: Shared, paths: tuple[str, ...], dry_run: bool) -> None:
     """Protect files that are ignored or too big
 
-    Adds a line such as '!/.env' to '.shadowtreeignore' at the top of the worktree. From the next snapshot on
-    PATH is recorded like any other file; what it was before that cannot be restored.
+    Adds a line such as '!/.env' to '.shadowtreeignore' at the top of the worktree. From the next snapshot on,
+    PATH is recorded like any other file. Earlier versions cannot be restored.
 
     \b
     Examples:
@@ -165,7 +165,7 @@ def protect(shared: Shared, paths: tuple[str, ...], dry_run: bool) -> None:
 def _describe_protected(found: Protected) -> str:
     name = escape(found.path)
     if found.rule is None:
-        return f"{name} is already protected" if found.exists else f"{name} does not exist, nor is it ignored"
+        return f"{name} is already protected" if found.exists else f"{name} does not exist and is not ignored"
     if found.dry_run:
         return f"Would add to .shadowtreeignore: {escape(found.rule)}"
     return f"{name} will be protected from the next snapshot on"

@@ -12,7 +12,7 @@ from shadowtree.cli.output import emit
 @command("help")
 @click.argument("words", metavar="[COMMAND [ACTION]]", nargs=-1, shell_complete=complete_command)
 def help(shared: Shared, words: tuple[str, ...]) -> None:
-    """Show the help of a command, or of all
+    """Show general help, or help for a command
 
     \b
     Examples:

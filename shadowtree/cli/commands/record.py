@@ -20,14 +20,12 @@ from shadowtree.cli.views.status import render_wrap
 
 @command()
 @click.argument("directory", required=False, type=DIRECTORY)
-@click.option(
-    "--adopt", metavar="STORE", type=DIRECTORY, help="Go on with STORE, whose worktree was moved here"
-)
+@click.option("--adopt", metavar="STORE", type=DIRECTORY, help="Use STORE, whose directory was moved here")
 def wrap(shared: Shared, directory: str | None, adopt: str | None) -> None:
-    """Start protecting DIRECTORY, by default the current one
+    """Start protecting DIRECTORY (default: the current one)
 
-    Makes the store, outside of the directory, and takes the first snapshot. Nothing is written into the
-    directory itself. Done again, it takes one more snapshot.
+    Creates the store outside the directory and takes the first snapshot. Nothing is written to the directory
+    itself. Run it again to take another snapshot.
 
     \b
     Examples:
@@ -36,7 +34,7 @@ def wrap(shared: Shared, directory: str | None, adopt: str | None) -> None:
       shadowtree wrap ~/new/place --adopt ~/.local/share/shadowtree/place-0123456789ab
     """
     if adopt is not None and shared.store is not None:
-        raise InvalidInput("--adopt names the store already, --store cannot be given too")
+        raise InvalidInput("--adopt cannot be combined with --store")
     with open_shadow(shared, directory or ".", adopt=adopt) as shadow, ProgressBar("Reading files") as bar:
         snapshot = shadow.wrap(progress=bar)
         worktree, store = str(shadow.worktree), str(shadow.store)
@@ -45,9 +43,13 @@ def wrap(shared: Shared, directory: str | None, adopt: str | None) -> None:
 
 
 _DESCRIPTION = (
-    Option(["-m", "text"], metavar="TEXT", help="What was asked for, or said"),
-    Option(["--role"], metavar="ROLE", help="Who speaks; a turn starts at the role 'user' or at none"),
-    Option(["--meta"], metavar="JSON", help="A JSON object of your own, kept with the message"),
+    Option(["-m", "text"], metavar="TEXT", help="Text of the message, such as the prompt"),
+    Option(
+        ["--role"],
+        metavar="ROLE",
+        help="Whose message it is; 'user', or no role, starts a new turn",
+    ),
+    Option(["--meta"], metavar="JSON", help="A JSON object to keep with the message"),
 )
 """By which a message is described."""
 _PATHS = Option(
@@ -55,10 +57,10 @@ _PATHS = Option(
     metavar="PATH",
     type=PATH,
     multiple=True,
-    help="Only PATH was changed by the message; may be repeated",
+    help="Record only changes to PATH; may be repeated",
 )
-_END = Option(["--end", "is_end"], is_flag=True, help="The step is over")
-_STEP_META = Option(["--meta"], metavar="JSON", help="A JSON object of your own, kept with the step")
+_END = Option(["--end", "is_end"], is_flag=True, help="End the step")
+_STEP_META = Option(["--meta"], metavar="JSON", help="A JSON object to keep with the step")
 
 begin = command(params=[Argument(["id"], required=False), *_DESCRIPTION])(record.begin)
 end = command(params=[Argument(["id"], required=False, shell_complete=complete_message), _PATHS])(record.end)
@@ -88,9 +90,9 @@ run = command(
     params=[
         Argument(["command"], nargs=-1, required=True, type=click.UNPROCESSED),
         *_DESCRIPTION,
-        Option(["--id"], metavar="ID", help="The id of the message; a new one is made up by default"),
+        Option(["--id"], metavar="ID", help="The id of the message (default: a new one)"),
         Option(["--undo-on-fail"], is_flag=True, help="Undo what the command changed if it fails"),
-        Option(["--best-effort"], is_flag=True, help="Run the command even if nothing can be recorded"),
+        Option(["--best-effort"], is_flag=True, help="Run the command even if it cannot be recorded"),
     ],
     # What comes after the first word of the command is not ours, options least of all.
     context_settings={"allow_interspersed_args": False},

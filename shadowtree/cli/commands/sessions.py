@@ -15,10 +15,10 @@ from shadowtree.results.reports import Forgotten
 
 @group
 def sessions(shared: Shared) -> None:
-    """List the sessions, the one that recorded last at the end
+    """List sessions, most recent last
 
-    Each with how many messages it has, how long ago it recorded, its last message in force, and the agent, if
-    its messages name one: --meta '{"agent": "NAME"}'.
+    Each row shows how many messages it has, when it last recorded, its current message, and the agent, if its
+    messages name one with --meta '{"agent": "NAME"}'.
 
     \b
     Examples:
@@ -29,19 +29,19 @@ def sessions(shared: Shared) -> None:
     with open_to_read(shared) as shadow:
         found = shadow.sessions()
     rows = [_describe(entry) for entry in found]
-    emit(found, join_rows(rows, "<><<<") or ["No message is recorded yet"])
+    emit(found, join_rows(rows, "<><<<") or ["No messages yet"])
 
 
 @command(of=sessions)
 @click.argument("id", shell_complete=complete_session)
-@flag("--force", help="Drop it even if a message of it is open or pinned")
-@flag("--yes", help="Answer yes to the question")
-@flag("--dry-run", help="List what would be forgotten, and forget nothing")
+@flag("--force", help="Drop it even if one of its messages is open or pinned")
+@flag("--yes", help="Do not ask for confirmation")
+@flag("--dry-run", help="Show what would be forgotten, without forgetting it")
 def drop(shared: Shared, id: str, force: bool, yes: bool, dry_run: bool) -> None:
     """Forget all messages of the session ID
 
-    Your files stay as they are. What was recorded in this session cannot be undone or shown any more, and its
-    name can be used again.
+    Your files do not change. What was recorded in this session can no longer be shown or undone, and its name
+    can be used again.
 
     \b
     Examples:
@@ -50,17 +50,19 @@ def drop(shared: Shared, id: str, force: bool, yes: bool, dry_run: bool) -> None
     """
 
     def confirm(planned: Forgotten) -> bool:
-        return yes or ask(f"This forgets {count(len(planned.messages), 'message')} for good. Go on?")
+        return yes or ask(
+            f"This will permanently forget {count(len(planned.messages), 'message')}. Continue?"
+        )
 
     with open_to_read(shared) as shadow:
         done = shadow.drop_session(id, force=force, dry_run=dry_run, confirm=confirm)
-    would_be = "would be forgotten" if dry_run else "forgotten"
-    freed = f", {describe_size(done.freed)} freed" if done.freed else ""
-    emit(done, [f"{count(len(done.messages), 'message')} of session {escape(id)} {would_be}{freed}"])
+    verb = "Would forget" if dry_run else "Forgot"
+    freed = f"; freed {describe_size(done.freed)}" if done.freed else ""
+    emit(done, [f"{verb} {count(len(done.messages), 'message')} of session {escape(id)}{freed}"])
 
 
 def _describe(entry: SessionEntry) -> tuple[str, ...]:
     age = f"{describe_age(now_ms() - entry.time_ms)} ago"
     last = entry.open or entry.head
-    state = f"{'open' if entry.open else 'last'} message {escape(last)}" if last else "nothing in force"
+    state = f"{'open' if entry.open else 'last'} message {escape(last)}" if last else "no current message"
     return escape(entry.id), count(entry.messages, "message"), age, state, escape(entry.agent or "")

@@ -67,19 +67,19 @@ def status(shared: Shared) -> None:
 
 @command()
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=PATH)
-@flag("--graph", "has_graph", help="Draw which message came after which, in lanes")
+@flag("--graph", "has_graph", help="Draw the history as a graph, with its branches")
 @flag("--all", "all_sessions", help="List the messages of all sessions")
 @click.option(
     "-n",
     "last",
     metavar="N",
     type=COUNT_FROM_0,
-    help="List the last N, 0 for all; 20 by default, with --json all",
+    help="List the last N messages, 0 for all (default: 20; with --json, all)",
 )
-@click.option("--since", metavar="TIME", help="List what began since then: 2h, 3d, yesterday, 2026-01-31")
-@flag("-p", "--patch", "has_patch", help="Show what each message changed, line by line")
-@flag("--stat", "has_stat", help="Show which files each message changed")
-@flag("--steps", "has_steps", help="Show the steps of each message")
+@click.option("--since", metavar="TIME", help="List messages since TIME: 2h, 3d, yesterday, 2026-01-31")
+@flag("-p", "--patch", "has_patch", help="Show the diff of each message")
+@flag("--stat", "has_stat", help="List the files that each message changed")
+@flag("--steps", "has_steps", help="List the steps of each message")
 def log(
     shared: Shared,
     paths: tuple[str, ...],
@@ -91,20 +91,20 @@ def log(
     has_stat: bool,
     has_steps: bool,
 ) -> None:
-    """List the messages, the newest one last
+    """List messages, newest last
 
-    Each row has the number, age, id and text of a message, the first file it changed, and how many lines came
-    and went. With PATH, only messages that changed it are listed.
+    Each row shows the number, age, id and text of a message, the first file it changed, and how many lines
+    were added and removed. With PATH, only messages that changed it are listed.
 
-    '@' marks the last message in force. 'shadowtree redo' brings back undone messages, 'shadowtree switch'
-    archived ones. Where branches part, a number after the fork sign says how many go on from there.
+    '@' marks the current message. 'shadowtree redo' brings back undone messages, 'shadowtree switch' archived
+    ones. The number after a fork sign is how many branches continue from there.
 
-    With --graph each message stands in the lane of the message that it came after:
+    With --graph, the marks are:
 
     \b
-      @  the last message in force       o  undone, redo brings it back
-      *  another one in force            x  reverted alone ('revert --only')
-      .  archived on a branch            ~  what it came after is not shown
+      @  the current message             o  undone (redo brings it back)
+      *  an earlier active message       x  reverted with 'revert --only'
+      .  archived on a branch            ~  its parent is not shown
 
     \b
     Examples:
@@ -134,7 +134,7 @@ def log(
         return
     lines = []
     if len(shown) < len(found):
-        lines.append("Earlier messages are not shown; 'shadowtree log -n 0' lists all")
+        lines.append("Earlier messages are not shown (use -n 0 to list all)")
     details = {
         place: _render_details(message, found_diffs, has_patch, has_stat, has_steps)
         for place, (message, found_diffs) in enumerate(zip(shown, diffs, strict=True))
@@ -148,21 +148,21 @@ def log(
         has_graph=has_graph,
         details=details,
     )
-    none = "No message matches" if paths or since else "No message is recorded yet"
+    none = "No matching messages" if paths or since else "No messages yet"
     emit(shown, lines or [none], utf8=has_patch)
 
 
 @command()
 @click.argument("id", shell_complete=complete_message)
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=PATH)
-@flag("--stat", "has_stat", help="Show which files changed, without their lines")
-@flag("--binary", help="Write binary contents into the patch, so that 'git apply' can take it")
+@flag("--stat", "has_stat", help="List the changed files, without the diff")
+@flag("--binary", help="Include binary files in the patch, so that 'git apply' accepts it")
 def show(shared: Shared, id: str, paths: tuple[str, ...], has_stat: bool, binary: bool) -> None:
-    """Show one message and what it changed, line by line
+    """Show a message and its diff
 
-    ID is a message's id or the beginning of it, its number, as in 7 or '#7', '@' for the last one, '@~2' for
-    the second before that, or 'ID^' for the one before ID. With PATH, only what changed there is shown. A
-    file that was probably renamed is shown once, as 'OLD -> NEW'.
+    ID is a message id or the start of one, its number (7 or '#7'), '@' for the last message, '@~2' for the
+    second before that, or 'ID^' for the one before ID. With PATH, only changes to it are shown. A file that
+    was probably renamed is shown once, as 'OLD -> NEW'.
 
     \b
     Examples:
@@ -188,18 +188,18 @@ def show(shared: Shared, id: str, paths: tuple[str, ...], has_stat: bool, binary
 @command(cls=PathsCommand)
 @click.argument("a", required=False, shell_complete=complete_message)
 @click.argument("b", required=False, shell_complete=complete_message)
-@flag("--stat", "has_stat", help="Show which files differ, and by how many lines")
-@flag("--binary", help="Write binary contents into the patch, so that 'git apply' can take it")
+@flag("--stat", "has_stat", help="List the files that differ, and by how many lines")
+@flag("--binary", help="Include binary files in the patch, so that 'git apply' accepts it")
 def diff(
     shared: Shared, paths: tuple[str, ...], a: str | None, b: str | None, has_stat: bool, binary: bool
 ) -> None:
-    """Show line by line how B differs from A
+    """Show the changes from A to B
 
-    A and B are messages (the state after it; with '^' the one before it), branches, or the ids of trees.
-    Without B it is the worktree as it is now, without A the tree that was recorded last. With PATH after
-    '--', only what differs there is shown.
+    A and B are messages (the state after it; with '^', the state before it), branches, or tree ids. B
+    defaults to the files as they are now, A to what was recorded last. With PATH after '--', only changes to
+    it are shown.
 
-    'git apply' can take the output. It refuses a patch of binary files, unless you add --binary.
+    You can apply the output with 'git apply'; for binary files, add --binary.
 
     \b
     Examples:
@@ -221,11 +221,11 @@ def diff(
 @command()
 @click.argument("name", metavar="REF:PATH")
 def cat(shared: Shared, name: str) -> None:
-    """Print a file as it was recorded
+    """Print a recorded version of a file
 
-    REF is a message (the state after it; with '^' the one before it), a branch, or the id of a tree. PATH is
-    relative to the worktree; with './' or '../' in front, to the current directory. Of a link its target is
-    printed.
+    REF is a message (the state after it; with '^', the state before it), a branch, or a tree id. PATH is
+    relative to the worktree; if it starts with './' or '../', to the current directory. For a link, its
+    target is printed.
 
     \b
     Examples:
@@ -243,12 +243,12 @@ def cat(shared: Shared, name: str) -> None:
 
 @command()
 @click.argument("path", type=PATH)
-@flag("--lines", "by_line", help="Show who wrote each line of the file as it is now")
+@flag("--lines", "by_line", help="Show which message last changed each line")
 def blame(shared: Shared, path: str, by_line: bool) -> None:
-    """Show which messages changed the file PATH, newest first
+    """Show which messages changed PATH, newest first
 
-    Each with a letter (A added, M modified, D deleted, T another type), its age, its id, and its text.
-    Changes that no message made are listed too. PATH is relative to the current directory.
+    Each row shows a letter (A added, M modified, D deleted, T type changed) and the age, id and text of the
+    message. Changes outside any message are listed too.
 
     \b
     Examples:
@@ -274,7 +274,7 @@ def blame(shared: Shared, path: str, by_line: bool) -> None:
 def patch(shared: Shared, tree: str) -> None:
     """List the paths that changed since TREE
 
-    Each line has a letter (A added, M modified, D deleted, T another type) and the path.
+    Each line has a letter (A added, M modified, D deleted, T type changed) and the path.
 
     \b
     Examples:
@@ -289,12 +289,11 @@ def patch(shared: Shared, tree: str) -> None:
 
 @group
 def branches(shared: Shared) -> None:
-    """List the branches, the newest one last
+    """List branches, newest last
 
-    A message that begins after an undo archives what is undone as a branch, and 'shadowtree switch' archives
-    what it leaves. Each branch has a name, the message that it branches off after, how many messages it has
-    and how many files they changed, how long ago it was archived, and the text of its first message. '@'
-    marks those that the session is on now.
+    Recording a new message after an undo keeps the undone messages as a branch, and 'shadowtree switch' keeps
+    what it leaves. Each row shows the name, the message it forks from, how many messages it has and how many
+    files they changed, its age, and the text of its first message. '@' marks the current branch.
 
     \b
     Examples:
@@ -319,7 +318,7 @@ def rename(shared: Shared, old: str, new: str) -> None:
     """
     with open_to_read(shared) as shadow:
         branch = shadow.rename_branch(old, new)
-    emit(branch, [f"The branch {escape(old)} is called {escape(branch.name)} now"])
+    emit(branch, [f"Renamed branch {escape(old)} to {escape(branch.name)}"])
 
 
 @command(of=branches)
@@ -327,7 +326,7 @@ def rename(shared: Shared, old: str, new: str) -> None:
 def drop(shared: Shared, name: str) -> None:
     """Remove the branch NAME from the list
 
-    Files stay as they are, and its messages can still be switched to by their ids.
+    Files do not change, and you can still switch to its messages by their ids.
 
     \b
     Examples:

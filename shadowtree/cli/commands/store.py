@@ -32,13 +32,12 @@ NOT_OK = 15
 
 
 @command()
-@flag("--all", "is_all", help="List all stores, the one that was used last first")
+@flag("--all", "is_all", help="List all stores, most recently used first")
 def stats(shared: Shared, is_all: bool) -> None:
-    """Show what the store holds and how much space it takes
+    """Show what the store contains and how much space it uses
 
-    Bytes by kind, messages, trees and pins, the paths that take most, and what 'shadowtree gc' would free.
-    With --all every store, its worktree, when something was recorded there last, and whether the worktree is
-    there.
+    Shows its size by kind, the number of messages, trees and pins, the largest paths, and what
+    'shadowtree gc' would free. With --all, lists every store with its size, its age and its directory.
 
     \b
     Examples:
@@ -55,19 +54,18 @@ def stats(shared: Shared, is_all: bool) -> None:
     used = sum(known.bytes for known in stores)
     budget = read_config(os.environ, given=shared.settings).read().total_budget
     if 0 < budget < used:
-        sizes = f"{describe_size(used)}, and the budget is {describe_size(budget)}"
-        warn(f"all stores together take {sizes}")
+        sizes = f"{describe_size(used)}, over the {describe_size(budget)} budget"
+        warn(f"all stores together use {sizes}")
 
 
 @command()
 @click.argument("path", required=False, type=PATH)
-@click.option("--depth", metavar="N", type=COUNT_FROM_0, help="Go down so many levels; 1 if it is not given")
-@flag("--by-session", help="Tell what each session alone needs")
+@click.option("--depth", metavar="N", type=COUNT_FROM_0, help="Go down N levels (default: 1)")
+@flag("--by-session", help="Show how much space each session alone uses")
 def du(shared: Shared, path: str | None, depth: int | None, by_session: bool) -> None:
-    """Show how much space the recorded versions of PATH take
+    """Show how much space the recorded versions of PATH use
 
-    The largest comes first, and the sum last. What is stored once counts once, where the newest tree has it;
-    a directory counts with its own listings.
+    The largest comes first, the total last. Content that is stored once is counted once, at its newest path.
 
     \b
     Examples:
@@ -76,7 +74,7 @@ def du(shared: Shared, path: str | None, depth: int | None, by_session: bool) ->
       shadowtree du --by-session
     """
     if by_session and (path is not None or depth is not None):
-        raise InvalidInput("--by-session tells of the whole store, without PATH and --depth")
+        raise InvalidInput("--by-session cannot be combined with PATH or --depth")
     with open_to_read(shared) as shadow:
         if by_session:
             figures = shadow.du_by_session()
@@ -87,20 +85,19 @@ def du(shared: Shared, path: str | None, depth: int | None, by_session: bool) ->
 
 
 @command()
-@flag("--orphans", help="Remove the stores whose directories are gone for good")
-@flag("--all", "is_all", help="Do it in all stores, each by the settings of its project")
-@flag("--yes", help="Answer yes to the question")
-@flag("--dry-run", help="Tell what would be removed, and remove nothing")
+@flag("--orphans", help="Remove stores whose directories no longer exist")
+@flag("--all", "is_all", help="Clean up all stores, each by its project's settings")
+@flag("--yes", help="Do not ask for confirmation")
+@flag("--dry-run", help="Show what would be removed, without removing it")
 def gc(shared: Shared, orphans: bool, is_all: bool, yes: bool, dry_run: bool) -> int:
-    """Free what the store does not need any more
+    """Forget old messages, and free space the store no longer needs
 
-    Forgets what the settings do not keep, in all sessions, and the oldest messages if the budget is used up,
-    and removes what nothing that is left needs. With --all it does so in every store, each by the settings of
-    its own project; a store whose directory is not there is left as it is.
+    Forgets what the settings do not keep, in all sessions, and the oldest messages if the store is over its
+    budget. Then it removes everything that is no longer needed. With --all, it cleans up every store; stores
+    whose directory is missing are skipped.
 
-    With --orphans it removes whole stores, of directories that are gone. That nothing is there is not enough:
-    the directory above must be the one that was there, so that no volume is missing. 'shadowtree stats --all'
-    lists them.
+    With --orphans, it removes the stores of directories that no longer exist. A store is kept if its
+    directory may be on a volume that is not mounted. 'shadowtree stats --all' lists all stores.
 
     \b
     Examples:
@@ -109,7 +106,7 @@ def gc(shared: Shared, orphans: bool, is_all: bool, yes: bool, dry_run: bool) ->
       shadowtree gc --orphans --dry-run
     """
     if orphans and is_all:
-        raise InvalidInput("--orphans and --all exclude each other")
+        raise InvalidInput("--orphans cannot be combined with --all")
     if orphans:
         return _remove_orphans(is_agreed=yes, dry_run=dry_run)
     if is_all:
@@ -140,7 +137,7 @@ def _remove_orphans(*, is_agreed: bool, dry_run: bool) -> int:
     emit(removal, view.render_removal(removal))
     unseen = sum(not known.is_trusted for known in removal.kept)
     if unseen:
-        say(f"{count(unseen, 'store')} could not be looked into")
+        say(f"{count(unseen, 'store')} could not be read")
     return 1 if unseen else 0
 
 
@@ -156,14 +153,14 @@ class _Destroyed(Result):
 
 @command()
 @flag("--all", "is_all", help="Remove all your stores")
-@flag("--yes", help="Answer yes to the question")
-@flag("--dry-run", help="Tell what would be removed, and remove nothing")
+@flag("--yes", help="Do not ask for confirmation")
+@flag("--dry-run", help="Show what would be removed, without removing it")
 def destroy(shared: Shared, is_all: bool, yes: bool, dry_run: bool) -> int:
-    """Remove the store of this directory, with all that was recorded
+    """Remove the store of this directory, with everything recorded
 
-    The directory itself stays as it is. You are asked to type the folder's name. If nothing is recorded for
-    this directory, but for another one that was here before, the store of that one is removed. With --store,
-    the store that you name is removed, and with --all every store in the directory of stores.
+    The directory itself does not change. To confirm, you type the folder name. If this directory has no
+    store, but one that used to be here has, that store is removed. With --store, the store that you name is
+    removed; with --all, every store.
 
     \b
     Examples:
@@ -173,7 +170,7 @@ def destroy(shared: Shared, is_all: bool, yes: bool, dry_run: bool) -> int:
     """
     if is_all:
         if shared.store is not None:
-            raise InvalidInput("--all and --store exclude each other")
+            raise InvalidInput("--all cannot be combined with --store")
         return _destroy_all(shared, is_agreed=yes, dry_run=dry_run)
     known = _find_store(shared)
     destroyed = _Destroyed(known.store, known.worktree, known.bytes, dry_run=True)
@@ -182,8 +179,8 @@ def destroy(shared: Shared, is_all: bool, yes: bool, dry_run: bool) -> int:
         if not yes and not ask_for("\n".join(view.ask_to_destroy(known, folder)), folder):
             raise NotConfirmed(destroyed, view.describe_destroying(known))
         _destroy(shared, known)
-    verb = "would be removed" if dry_run else "is removed"
-    line = f"The store of {escape(known.worktree or known.store)} {verb}, {describe_size(known.bytes)}"
+    verb = "Would remove" if dry_run else "Removed"
+    line = f"{verb} the store of {escape(known.worktree or known.store)} ({describe_size(known.bytes)})"
     emit(replace(destroyed, dry_run=dry_run), [line])
     return 0
 
@@ -241,18 +238,18 @@ def _destroy(shared: Shared, known: KnownStore) -> None:
 
 
 @command()
-@flag("--read-data", help="Read and hash every object, not only what names it")
-@flag("--repair", help="Make good what can be, and say what cannot")
-@flag("--forget-lost", help="With --repair: forget the messages that need what stays lost")
-@flag("--dry-run", help="Only say what a repair would do")
+@flag("--read-data", help="Read and verify the content of every object")
+@flag("--repair", help="Repair what can be repaired")
+@flag("--forget-lost", help="With --repair, forget messages that need lost content")
+@flag("--dry-run", help="With --repair, show what would be done, without doing it")
 def check(shared: Shared, read_data: bool, repair: bool, forget_lost: bool, dry_run: bool) -> int:
-    """Verify that the store holds what was put there
+    """Verify the store
 
-    It looks at the timeline, at all trees that it names, at packs, permissions and leftovers, and names every
-    message that is hurt by what is damaged; then the exit code is 15. Nothing is changed.
+    Checks the timeline, its trees, the packs and the permissions, and lists every message that is affected.
+    If there are problems, the exit code is 15. Nothing is changed.
 
-    A repair first copies what it changes into the directory 'quarantine' of the store. What is lost is taken
-    from other copies, or from the worktree as far as the content is still there.
+    With --repair, lost content is restored from other copies or from your files, where possible. Whatever a
+    repair changes is first copied to the store's 'quarantine' directory.
 
     \b
     Examples:
@@ -262,7 +259,7 @@ def check(shared: Shared, read_data: bool, repair: bool, forget_lost: bool, dry_
     """
     if (dry_run or forget_lost) and not repair:
         flag = "--dry-run" if dry_run else "--forget-lost"
-        raise InvalidInput(f"{flag} goes with --repair; a check changes nothing")
+        raise InvalidInput(f"{flag} requires --repair")
     with open_shadow(shared, find_wrapped(shared)) as shadow, ProgressBar("Reading objects") as bar:
         shadow.only_wrapped()
         if repair:
@@ -280,9 +277,9 @@ def check(shared: Shared, read_data: bool, repair: bool, forget_lost: bool, dry_
 @command()
 @click.argument("id", shell_complete=complete_message)
 def pin(shared: Shared, id: str) -> None:
-    """Never forget the message ID
+    """Keep the message ID forever
 
-    Whatever its age, and however much room the store takes.
+    A pinned message is never forgotten, however old it is and however full the store.
 
     \b
     Examples:
@@ -291,13 +288,13 @@ def pin(shared: Shared, id: str) -> None:
     """
     with open_to_read(shared) as shadow:
         message = shadow.pin(id)
-    emit(message, [f"Never forgotten from now on: {escape(message.id)}"])
+    emit(message, [f"Pinned {escape(message.id)}"])
 
 
 @command()
 @click.argument("id", shell_complete=complete_message)
 def unpin(shared: Shared, id: str) -> None:
-    """Allow the message ID to be forgotten again
+    """Let the message ID be forgotten again
 
     \b
     Examples:
@@ -305,23 +302,23 @@ def unpin(shared: Shared, id: str) -> None:
     """
     with open_to_read(shared) as shadow:
         message = shadow.unpin(id)
-    emit(message, [f"Forgotten when its time comes: {escape(message.id)}"])
+    emit(message, [f"Unpinned {escape(message.id)}"])
 
 
 @command()
 @click.option("--keep-last", metavar="N", type=COUNT, help="Keep the newest N messages of each session")
-@click.option("--keep-within", metavar="TIME", help="Keep what is not older, such as 12h or 30d")
+@click.option("--keep-within", metavar="TIME", help="Keep messages newer than TIME, such as 12h or 30d")
 @click.option(
     "--keep-session",
     "keep_sessions",
     metavar="ID",
     multiple=True,
     shell_complete=complete_session,
-    help="Keep all of this session; may be repeated",
+    help="Keep all messages of this session; may be repeated",
 )
-@flag("--all-sessions", help="Forget in all sessions, not in one alone")
-@flag("--no-gc", help="Leave freeing the room to a later gc")
-@flag("--dry-run", help="Tell what would be forgotten, and forget nothing")
+@flag("--all-sessions", help="Forget in all sessions, not only in one")
+@flag("--no-gc", help="Do not free the space yet; a later gc does")
+@flag("--dry-run", help="Show what would be forgotten, without forgetting it")
 def forget(
     shared: Shared,
     keep_last: int | None,
@@ -331,16 +328,16 @@ def forget(
     no_gc: bool,
     dry_run: bool,
 ) -> None:
-    """Forget old messages of a session, and free what only they needed
+    """Forget old messages of a session, and free their space
 
-    Without options the settings decide: it keeps what is within keep_within (30 days), the newest keep_last
-    (1,000) messages, and the newest keep_turns (20) turns. With --keep-last or --keep-within, only these
-    count, and the newest turn is always kept. Pinned and open messages are never forgotten.
+    By default, the settings decide: it keeps messages newer than keep_within (30 days), the last keep_last
+    (1,000) messages, and the last keep_turns (20) turns. With --keep-last or --keep-within, only these
+    options count, and the last turn is always kept. Pinned and open messages are never forgotten.
 
-    With --all-sessions it does so in every session. If you give nothing to keep, max_sessions and
-    store_budget count too, as in 'shadowtree gc'.
+    With --all-sessions, it applies to every session; unless you say what to keep, max_sessions and
+    store_budget apply too, as in 'shadowtree gc'.
 
-    Files stay as they are. A forgotten message cannot be reverted, undone or shown any more.
+    Files do not change. A forgotten message can no longer be shown, undone or reverted.
 
     \b
     Examples:
@@ -349,7 +346,7 @@ def forget(
       shadowtree forget --all-sessions --keep-within 7d --keep-session release
     """
     if keep_sessions and not all_sessions:
-        raise InvalidInput("--keep-session goes with --all-sessions")
+        raise InvalidInput("--keep-session requires --all-sessions")
     with open_to_read(shared) as shadow:
         found = shadow.forget(
             all_sessions=all_sessions,
@@ -364,11 +361,11 @@ def forget(
 
 @command()
 @click.argument("what", required=False, type=PATH)
-@click.option("--text", "secret", metavar="SECRET", help="Purge SECRET from what messages say")
-@flag("--everywhere", help="Purge what PATH held wherever it is, under any other name too")
-@flag("--allow", help="Cover WHAT again, which was purged, from the next snapshot on")
-@flag("--dry-run", help="Tell what would be purged, and purge nothing")
-@flag("--yes", help="Answer yes to the question")
+@click.option("--text", "secret", metavar="SECRET", help="Remove SECRET from the text of messages")
+@flag("--everywhere", help="Remove the content of PATH from all other paths too")
+@flag("--allow", help="Record WHAT again, which was purged, from the next snapshot on")
+@flag("--dry-run", help="Show what would be removed, without removing it")
+@flag("--yes", help="Do not ask for confirmation")
 def purge(
     shared: Shared,
     what: str | None,
@@ -378,17 +375,19 @@ def purge(
     dry_run: bool,
     yes: bool,
 ) -> int:
-    """Remove a secret from everything that is recorded, for good
+    """Permanently remove a secret from everything recorded
 
-    WHAT is a path, of a directory all that is below it, or the id of a content: 40 digits as 'shadowtree show
-    --json' and git name it. It goes from every tree, and its bytes from the store; messages lose each line
-    and value of it that they repeat. With --text, messages lose SECRET wherever they hold it. No undo brings
-    it back: from then on nothing is known of that path, so that reverts leave it alone, and no snapshot
-    covers it until you --allow it. The file itself stays as it is.
+    WHAT is a file, a directory with everything in it, or a blob id (40 hex digits, as in 'shadowtree show
+    --json'). It is removed from every tree, its bytes from the store, and each of its lines and values from
+    the text of messages. With --text, SECRET is removed from the text of messages. The file itself does not
+    change.
 
-    If other paths hold the same bytes, or files hold SECRET, they keep them, and the exit code is 1, unless
-    you say --everywhere. Ids of messages and names of sessions that hold something of it stay as well: they
-    are named, and the exit code is 1.
+    Undo cannot bring it back. From then on, reverts leave the path alone, and it is not recorded until you
+    --allow it.
+
+    If other paths have the same content, or files contain SECRET, they keep it and the exit code is 1, unless
+    you add --everywhere. Message ids and session names that contain part of it are kept and listed, and the
+    exit code is 1.
 
     \b
     Examples:
@@ -399,14 +398,14 @@ def purge(
       shadowtree purge .env --allow
     """
     if allow and (everywhere or dry_run or secret is not None):
-        raise InvalidInput("--allow cannot be given together with --text, --everywhere or --dry-run")
+        raise InvalidInput("--allow cannot be combined with --text, --everywhere or --dry-run")
     if (what is None) == (secret is None):
-        raise InvalidInput("say what to purge: a path, the id of a content, or --text SECRET")
+        raise InvalidInput("name what to purge: a path, a blob id, or --text SECRET")
     target = what if what is None or _is_id(what) else absolute_path(what)
     with open_to_read(shared) as shadow:
         if allow and target is not None:
             allowed = list(shadow.allow(target))
-            lines = (f"Covered again from the next snapshot on: {escape(name)}" for name in allowed)
+            lines = (f"Recorded again from the next snapshot on: {escape(name)}" for name in allowed)
             emit({"allowed": allowed}, lines)
             return 0
         purged = shadow.purge(
@@ -414,7 +413,7 @@ def purge(
             text=secret,
             everywhere=everywhere,
             dry_run=dry_run,
-            confirm=lambda planned: yes or ask(f"{view.describe_purge(planned)}. Go on?"),
+            confirm=lambda planned: yes or ask(f"{view.describe_purge(planned)}. Continue?"),
         )
     emit(purged, view.render_purged(purged))
     if purged.complete or dry_run:

@@ -53,12 +53,12 @@ ADDITIONS: tuple[Callable[..., list[str]], ...] = (_remove_hooks, _remove_daemon
 
 
 @command()
-@flag("--dry-run", help="List what would be removed, and remove nothing")
+@flag("--dry-run", help="Show what would be removed, without removing it")
 def uninstall(shared: Shared, dry_run: bool) -> None:
     """Remove hooks of agents, stop the daemon, and list your stores
 
-    What was recorded stays: each store is listed with the command that removes it, and 'shadowtree destroy
-    --all' removes all of them. Then remove the program the way you installed it.
+    Your recorded history is kept: each store is listed with the command that removes it, and 'shadowtree
+    destroy --all' removes them all. Then remove the program the way you installed it.
 
     \b
     Examples:
@@ -70,10 +70,10 @@ def uninstall(shared: Shared, dry_run: bool) -> None:
         {**known.to_dict(), "command": f"shadowtree destroy --store {quote(known.store)}"}
         for known in shadowtree.list_stores(os.environ)
     ]
-    would_be = "Would be removed" if dry_run else "Removed"
-    lines = [f"{would_be}: {escape(file)}" for file in removed] or ["Nothing to remove"]
+    verb = "Would remove" if dry_run else "Removed"
+    lines = [f"{verb} {escape(file)}" for file in removed] or ["Nothing to remove"]
     if stores:
-        lines.append(f"What was recorded is kept in {count(len(stores), 'store')}. To remove one:")
+        lines.append(f"Your recorded history is kept in {count(len(stores), 'store')}. To remove one:")
         lines += [f"  {escape(each['command'])}  ({describe_size(each['bytes'])})" for each in stores]
         lines.append("To remove all: shadowtree destroy --all")
     emit({"removed": removed, "stores": stores, "dry_run": dry_run}, lines)

@@ -24,22 +24,22 @@ from shadowtree.results.messages import Message
 
 
 @group
-@flag("--detach", "is_detached", help="Return when it is watched, and go on in the background")
+@flag("--detach", "is_detached", help="Watch in the background")
 @click.option(
     "--auto",
     metavar="TIME",
-    help="Record each burst of changes as a message, after so much quiet, such as 5s",
+    help="Record changes as a message after TIME without new ones, such as 5s",
 )
 def watch(shared: Shared, is_detached: bool, auto: str | None) -> int:
-    """Watch this worktree, so that commands cost what changed
+    """Watch this directory, so other commands only look at what changed
 
-    A daemon keeps it warm, and the other commands use it by themselves. Without --detach it is watched until
-    you press Ctrl-C. With it, until 'shadowtree watch stop', or until no command has used it for an hour. One
-    daemon serves all worktrees, and ends when there is none. The first time it wraps the current directory.
+    A daemon watches it, and other commands use the daemon automatically. It runs until you press Ctrl-C; with
+    --detach, until 'shadowtree watch stop' or until no command has used it for an hour. One daemon serves all
+    directories. The first time, this wraps the current directory.
 
-    With --auto each burst of changes that is followed by so much quiet becomes a message, marked as inferred,
-    so that what any program did can be undone. While a message is open, what changes belongs to that one. One
-    session of a worktree records so at a time; 'shadowtree watch status' tells which.
+    With --auto, changes become a message once nothing has changed for TIME, marked as inferred. So you can
+    undo what any program did, even agents without hooks. While a message is open, changes belong to that
+    message. Only one session per directory can record this way; 'shadowtree watch status' shows which.
 
     \b
     Examples:
@@ -51,7 +51,7 @@ def watch(shared: Shared, is_detached: bool, auto: str | None) -> int:
     """
     auto_s = None if auto is None else parse_duration(auto)
     if shared.settings:
-        raise InvalidInput("--set is for one command; what is watched has the usual settings")
+        raise InvalidInput("--set cannot be combined with watch; use 'shadowtree config set'")
     with reach_daemon(Endpoint(os.environ)) as client:
         with ProgressBar("Reading files") as bar:
             worktree, store = _find_place(shared)
@@ -65,17 +65,17 @@ def watch(shared: Shared, is_detached: bool, auto: str | None) -> int:
             served = client.ask("serve", wish, is_detached, progress=bar)
         if not is_detached:
             return _hold(client, served)
-        _report_served(served, f"by process {served['pid']}")
+        _report_served(served, f"in the background (process {served['pid']})")
     return 0
 
 
 @command(of=watch)
-@flag("--all", "is_all", help="Stop watching everything, and end the daemon")
+@flag("--all", "is_all", help="Stop watching everything, and stop the daemon")
 def stop(shared: Shared, is_all: bool) -> None:
-    """Stop watching this worktree
+    """Stop watching this directory
 
-    What is being done is finished first. With --all the daemon has ended when this returns; exit code 1 if it
-    goes on.
+    Work in progress is finished first. With --all, this waits until the daemon has stopped; the exit code is
+    1 if it keeps running.
 
     \b
     Examples:
@@ -84,18 +84,18 @@ def stop(shared: Shared, is_all: bool) -> None:
     """
     if is_all:
         ended = end_daemon_if_any()
-        stopped, nothing = ended or [], "Nothing was watched" if ended is None else "The daemon has ended"
+        stopped, nothing = ended or [], "Nothing is watched" if ended is None else "Stopped the daemon"
         document = {"stopped": stopped, "ended": ended is not None}
     else:
-        stopped, nothing = _stop_one(shared), "This is not watched"
+        stopped, nothing = _stop_one(shared), "This directory is not watched"
         document = {"stopped": stopped}
-    lines = [f"{escape(worktree)} is no longer watched" for worktree in stopped]
+    lines = [f"Stopped watching {escape(worktree)}" for worktree in stopped]
     emit(document, lines or [nothing])
 
 
 @command(of=watch)
 def status(shared: Shared) -> None:
-    """Show which worktrees are watched, and how well
+    """Show which directories are watched
 
     \b
     Examples:
@@ -145,7 +145,7 @@ def _find_place(shared: Shared) -> tuple[str, str | None]:
 
 def _report_served(served: dict[str, Any], how: str) -> None:  # Any: JSON
     files = count(served["files"], "file")
-    lines = [f"{escape(served['worktree'])} with its {files} is watched {how}"]
+    lines = [f"Watching {escape(served['worktree'])} ({files}) {how}"]
     emit(served, lines, warnings=served.get("warnings", ()))
     sys.stdout.flush()
 
@@ -207,28 +207,28 @@ def _to_json(found: dict[str, Any]) -> dict[str, Any]:  # Any: JSON
 def _render_status(found: dict[str, Any]) -> Iterator[str]:  # Any: JSON
     now = now_ms()
     since = describe_age(now - found["since_ms"])
-    yield f"The daemon is process {found['pid']}, version {found['version']}, for {since}"
+    yield f"The daemon (process {found['pid']}, version {found['version']}) started {since} ago"
     for served in found["worktrees"]:
         used = describe_age(now - served["used_ms"])
         yield f"{escape(served['worktree'])}: {count(served['requests'], 'request')}, used {used} ago"
         if served["watching"] is not None:
             yield from _render_watching(served["watching"])
         if served["auto_s"] is not None:
-            session, quiet = escape(served["auto_session"]), f"{served['auto_s']:g} s of quiet"
-            yield f"  bursts of changes are recorded in session {session} after {quiet}"
+            session, quiet = escape(served["auto_session"]), f"{served['auto_s']:g} s without new ones"
+            yield f"  changes are recorded in session {session} after {quiet}"
         if served["failure"] is not None:
-            yield f"  the last one could not be, and is tried again: {escape(served['failure'])}"
+            yield f"  the last attempt failed and will be repeated: {escape(served['failure'])}"
     if not found["worktrees"]:
-        yield "It watches nothing"
+        yield "Nothing is watched"
 
 
 def _render_watching(watching: dict[str, Any]) -> Iterator[str]:  # Any: JSON
     if not watching["active"]:
-        yield f"  not watched now: {escape(watching['reason'] or 'nobody knows why')}"
+        yield f"  not watched: {escape(watching['reason'] or 'unknown reason')}"
         return
     number = watching["directories"]
     directories = "1 directory" if number == 1 else f"{number:,} directories"
-    yield f"  {directories} watched, {watching['unwatched']:,} looked at each time"
+    yield f"  {directories} watched, {watching['unwatched']:,} scanned each time"
     scans = count(watching["rescans"], "full scan")
-    why = f", the last one because {escape(watching['reason'])}" if watching["reason"] else ""
-    yield f"  {scans}{why}; {count(watching['missed'], 'change')} found that nobody told of"
+    why = f" (last reason: {escape(watching['reason'])})" if watching["reason"] else ""
+    yield f"  {scans}{why}; {count(watching['missed'], 'unreported change')} found"

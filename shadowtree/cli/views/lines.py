@@ -14,7 +14,7 @@ _ORIGINS = {
     "forgotten": "a forgotten message",
     "first": "before the first message",
     "unrecorded": "not recorded yet",
-    "unknown": "too long ago to tell",
+    "unknown": "unknown",
 }
 """What stands in place of the id of a message."""
 

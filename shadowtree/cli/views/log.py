@@ -191,7 +191,7 @@ def _paint_row(message: Message, counted: LineCount, row: Sequence[str]) -> str:
 
 def _describe_state(message: Message) -> str:
     if message.is_out:
-        return "reverted alone"
+        return "reverted on its own"
     if message.state == "active":
         return "inferred" if message.is_burst else "end inferred" if message.inferred else ""
     return message.state
@@ -237,9 +237,9 @@ def _describe_circumstances(message: Message, now_ms: int) -> Iterator[str]:
     if message.is_pinned:
         yield "pinned"
     if message.is_burst:
-        yield "inferred from changes that nobody announced"
+        yield "recorded from changes outside any message"
     elif message.inferred:
-        yield "never ended, so closed by what came after it"
+        yield "never ended; closed by a later command"
     old, new = message.git_head, message.git_head_after
     if old is not None and new is not None and old != new:
         yield f"git HEAD moved from {old[:12]} to {new[:12]}"
@@ -258,7 +258,7 @@ def _list_files(diffs: Sequence[FileDiff]) -> Iterator[str]:
 def render_branches(branches: Sequence[Branch], *, now_ms: int, width: int | None = None) -> Iterator[str]:
     """Give a row for each branch; those that the session is on are marked with `@`."""
     if not branches:
-        yield "There is no branch; a message that begins after an undo makes one of what is undone"
+        yield "No branches yet; a new message after an undo keeps the undone messages as a branch"
         return
     rows = []
     for branch in branches:
@@ -280,10 +280,9 @@ def render_branches(branches: Sequence[Branch], *, now_ms: int, width: int | Non
 
 def render_dropped(branch: Branch) -> Iterator[str]:
     """Tell what is no longer listed, and how to get there nevertheless."""
-    number = count(len(branch.messages), "message")
-    yield f"The branch {escape(branch.name)} with its {number} is no longer listed"
+    yield f"Dropped branch {escape(branch.name)} ({count(len(branch.messages), 'message')})"
     if branch.messages:
-        yield f"Its last message is {escape(branch.messages[-1])}, which can still be switched to"
+        yield f"You can still switch to its last message, {escape(branch.messages[-1])}"
 
 
 # Who changed a file
@@ -306,7 +305,7 @@ def render_blame(
         yield paint("yellow", f"{escape(path)} is not protected: {escape(why_unprotected)}")
         yield f"    {advise_protecting([path])}"
     elif not entries:
-        yield f"Nobody has changed {escape(path)} since it was recorded first"
+        yield f"{escape(path)} has not changed since it was first recorded"
     sessions = {entry.message.session for entry in entries if entry.message is not None}
     rows = []
     for entry in entries:

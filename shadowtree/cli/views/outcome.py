@@ -45,7 +45,7 @@ def render_outcome(
     has_substance = bool(outcome.messages or touched)
     if has_substance:
         act = _describe_act(outcome, target, is_part=is_part)
-        where = "" if has_files else ", in the timeline alone"
+        where = "" if has_files else ", in the timeline only"
         yield f"{act}{where}: {describe_effect(outcome)}"
     yield from _list_paths(outcome)
     yield from _list_marked(outcome)
@@ -56,7 +56,7 @@ def render_outcome(
         yield from list_conflicts(outcome.conflicts, outcome.act)
     yield from (escape(note[:1].upper() + note[1:]) for note in outcome.notes)
     if not has_substance and not outcome.notes:
-        yield f"There is nothing to {outcome.act}"
+        yield f"Nothing to {outcome.act}"
 
 
 def render_preview(outcome: Outcome) -> Iterator[str]:
@@ -86,7 +86,7 @@ def describe_shortfall(outcome: Outcome, turns: int | None = None) -> str:
     if turns is not None and outcome.turns is not None and outcome.turns < turns:
         reasons.append(f"only {outcome.turns:,} of {count(turns, 'turn')} could be {_DONE[outcome.act]}")
     if outcome.marked:
-        reasons.append(f"{count(len(outcome.marked), 'file')} with conflict markers")
+        reasons.append(f"conflict markers in {count(len(outcome.marked), 'file')}")
     if outcome.skipped:
         reasons.append(f"left alone: {summarise_skipped(outcome.skipped)}")
     return "; ".join(reasons or outcome.notes)
@@ -99,7 +99,7 @@ def describe_effect(outcome: Outcome) -> str:
         if paths:
             number = f"{len(paths):,}" if told else count(len(paths), "file")
             told.append(f"{number} to {deed}" if outcome.dry_run else f"{number} {deed}")
-    return ", ".join(told) or ("no file to change" if outcome.dry_run else "no file changed")
+    return ", ".join(told) or ("no files to change" if outcome.dry_run else "no files changed")
 
 
 def describe_later(messages: Sequence[str]) -> str:
@@ -157,7 +157,7 @@ def _describe_only(outcome: Outcome, target: str | None, *, is_part: bool) -> st
     """Say that one message was reverted, and that this was not a way back to before it."""
     verb = _VERBS[outcome.act][outcome.dry_run]
     name = escape(outcome.messages[0] if outcome.messages else target or "it")
-    what = f"{_name_paths(outcome)} from {name}" if is_part else f"{name} alone"
+    what = f"{_name_paths(outcome)} from {name}" if is_part else f"only {name}"
     return f"{verb} {what}; later messages are unchanged"
 
 
@@ -188,7 +188,7 @@ def _list_paths(outcome: Outcome) -> Iterator[str]:
 
     def render(each: tuple[bool, str, str, str]) -> str:
         _, path, deed, colour = each
-        doubt = "  (perhaps your own edit)" if path in uncertain else ""
+        doubt = "  (may be your own edit)" if path in uncertain else ""
         return f"  {paint(colour, f'{deed:8}')}  {escape(path)}{doubt}"
 
     return list_first(sorted(changed), render)
@@ -199,8 +199,8 @@ def _list_marked(outcome: Outcome) -> Iterator[str]:
     if not outcome.marked:
         return
     number = count(len(outcome.marked), "file")
-    would = "would get conflict markers" if outcome.dry_run else "with conflict markers, for you to edit"
-    yield paint("yellow", f"{number} {would}:")
+    would = "Would write conflict markers into" if outcome.dry_run else "Edit the conflict markers in"
+    yield paint("yellow", f"{would} {number}:")
     yield from (f"  {escape(path)}" for path in outcome.marked)
     if not outcome.dry_run:
         yield "    Search for '<<<<<<<', keep the lines you want, and delete the markers."
@@ -214,7 +214,7 @@ def _list_hunks(hunks: Sequence[Hunk], act: str) -> Iterator[str]:
         yield from _show_side("recorded", hunk.base)
         yield from _show_side(f"after {act}", hunk.theirs)
     if len(hunks) > LISTED:
-        yield f"    and {count(len(hunks) - LISTED, 'place')} more, which --json lists"
+        yield f"    and {count(len(hunks) - LISTED, 'more place')} (use --json to list all)"
 
 
 def _show_side(name: str, text: str) -> Iterator[str]:
@@ -226,6 +226,6 @@ def _show_side(name: str, text: str) -> Iterator[str]:
         yield f"      {'' if place else name:14}  | {cut(escape_line(line), _SHOWN_COLUMNS)}"
     more = len(lines) - _SHOWN_LINES
     if more > 0:
-        yield f"{'':22}and {count(more, 'line')} more, which --json has"
+        yield f"{'':22}and {count(more, 'more line')} (use --json to show all)"
     elif not text.endswith("\n"):
-        yield f"{'':22}without a line break at the end"
+        yield f"{'':22}(no newline at the end)"

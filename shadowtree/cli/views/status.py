@@ -22,7 +22,9 @@ def render_wrap(worktree: str, store: str, snapshot: Snapshot) -> Iterator[str]:
     yield f"{count(snapshot.files, 'file')} in {escape(worktree)} {are} protected now"
     yield f"The store is {escape(store)}"
     yield from list_skipped(snapshot.skipped, "not protected")
-    yield "What git ignores and dependency directories are left out; 'shadowtree status' counts them"
+    yield (
+        "Not protected: git-ignored files and dependency directories. Run 'shadowtree status' for details."
+    )
 
 
 def render_status(status: Status) -> Iterator[str]:
@@ -37,9 +39,9 @@ def render_status(status: Status) -> Iterator[str]:
         are = "entry is" if status.ignored == 1 else "entries are"
         yield paint("yellow", f"{status.ignored:,} ignored {are} not protected")
     yield from list_skipped(status.skipped, "not protected")
-    yield from list_unprotected(status.unprotected, since=" since the last record")
+    yield from list_unprotected(status.unprotected, since=" since the last snapshot")
     if not status.ignored and not status.skipped:
-        yield "Nothing in it is left out"
+        yield "Everything in it is protected"
     for warning in status.warnings:
         yield paint("yellow", escape(warning))
 
@@ -90,8 +92,7 @@ def list_skipped(skipped: Sequence[Skipped], what: str) -> Iterator[str]:
     """List the first skipped paths with their reasons; `what` they are, as `not protected`."""
     if not skipped:
         return
-    are = "is" if len(skipped) == 1 else "are"
-    yield paint("yellow", f"{count(len(skipped), 'path')} {are} {what}:")
+    yield paint("yellow", f"{count(len(skipped), 'path')} {what}:")
     yield from list_first(skipped, lambda each: f"  {escape(each.path)} ({escape(each.reason)})")
 
 
@@ -106,8 +107,8 @@ def list_unprotected(paths: Sequence[str], *, since: str = "", is_act: bool = Fa
     """List files that changed `since` something and are not protected, and how to protect them."""
     if not paths:
         return
-    are, stay = ("is", "stays as it is") if len(paths) == 1 else ("are", "stay as they are")
-    rest = f" and {stay}" if is_act else ""
+    are = "is" if len(paths) == 1 else "are"
+    rest = " and left alone" if is_act else ""
     yield paint("yellow", f"{count(len(paths), 'file')} changed{since} but {are} not protected{rest}:")
     yield from list_first(paths, lambda path: f"  {escape(path)}")
     yield f"    {advise_protecting(paths)}"
@@ -127,7 +128,7 @@ def advise_protecting(paths: Sequence[str]) -> str:
 def _list_changed(status: Status) -> Iterator[str]:
     """Count what changed since the last record, and list the first paths of what is no message's."""
     outside = status.outside
-    changed = f"{count(status.changed, 'path')} changed since the last record"
+    changed = f"{count(status.changed, 'path')} changed since the last snapshot"
     if not outside:
         yield changed
         return

@@ -39,16 +39,16 @@ def render_stats(stats: reports.Stats, *, now_ms: int) -> Iterator[str]:
     if stats.free_bytes:
         yield f"'shadowtree gc' would free {describe_size(stats.free_bytes)}"
     if stats.largest:
-        yield "What takes most:"
+        yield "Largest paths:"
         yield from (f"  {line}" for line in list_figures(stats.largest))
 
 
 def _describe_budget(stats: reports.Stats) -> str:
-    taken = f"It takes {describe_size(stats.store_bytes)}"
+    taken = f"It uses {describe_size(stats.store_bytes)}"
     if stats.budget_bytes is None:
         return taken
     share = stats.store_bytes * 100 // stats.budget_bytes
-    line = f"{taken} of {describe_size(stats.budget_bytes)}, {share} %"
+    line = f"{taken} of its {describe_size(stats.budget_bytes)} budget ({share}%)"
     return paint("yellow", line) if share >= NEARLY_FULL else line
 
 
@@ -68,7 +68,7 @@ def _name_figure(figure: reports.PathFigure | reports.SessionFigure) -> str:
 def render_stores(stores: Sequence[reports.KnownStore], *, now_ms: int) -> Iterator[str]:
     """Give a row for each store, and their sum."""
     if not stores:
-        yield "There is no store"
+        yield "No stores"
         return
     rows = []
     for known in stores:
@@ -77,7 +77,7 @@ def render_stores(stores: Sequence[reports.KnownStore], *, now_ms: int) -> Itera
         rows.append((size, age, _describe_store(known)))
     yield from join_rows(rows, ">><")
     unseen = sum(not known.is_trusted for known in stores)
-    but = f"; {unseen:,} of them {'was' if unseen == 1 else 'were'} not looked into" if unseen else ""
+    but = f"; {unseen:,} could not be read" if unseen else ""
     yield f"{count(len(stores), 'store')}, {describe_size(sum(known.bytes for known in stores))}{but}"
 
 
@@ -87,7 +87,7 @@ def _describe_store(known: reports.KnownStore) -> str:
         return escape(known.worktree)
     where = f"{escape(known.worktree or 'unknown')} ({escape(known.store)})"
     if known.is_orphan:
-        return paint("yellow", f"{where}: gone, 'shadowtree gc --orphans' removes it")
+        return paint("yellow", f"{where}: gone; to remove it, run 'shadowtree gc --orphans'")
     return f"{where}: {known.state}, {escape(known.doubt or '')}"
 
 
@@ -96,12 +96,12 @@ def _describe_store(known: reports.KnownStore) -> str:
 
 def ask_to_destroy(known: reports.KnownStore, folder: str) -> Iterator[str]:
     """Ask for the folder's name, and say so if the path of the worktree is not the worktree any more."""
-    yield f"This would {describe_destroying(known)}, for good."
+    yield f"This will {describe_destroying(known)}."
     if known.state == "replaced":
-        yield f"Another directory is there now, and stays as it is. If the old one {_ADOPT}"
+        yield f"Another directory is there now and will not be changed. If the old one {_ADOPT}"
     if known.state == "gone":
-        yield f"Nothing is there now. If it {_ADOPT}"
-    yield f"To go on, type the folder's name, {escape(folder)}:"
+        yield f"The directory is gone. If it {_ADOPT}"
+    yield f"To confirm, type the folder name, {escape(folder)}:"
 
 
 def adopt(worktree: str, store: str) -> str:
@@ -113,8 +113,8 @@ def ask_to_destroy_all(stores: Sequence[reports.KnownStore]) -> Iterator[str]:
     """Ask for a word before all stores go."""
     yield from (f"  {_describe_store(known)}" for known in stores)
     size = describe_size(sum(known.bytes for known in stores))
-    yield f"This would remove all of them, {count(len(stores), 'store')} with {size}, for good."
-    yield "To go on, type all:"
+    yield f"This will permanently remove {count(len(stores), 'store')} ({size})."
+    yield "To confirm, type all:"
 
 
 def render_destroyed(removal: reports.Removal) -> Iterator[str]:
@@ -123,20 +123,22 @@ def render_destroyed(removal: reports.Removal) -> Iterator[str]:
     yield from (f"{would_be}: {escape(store)}" for store in removal.removed)
     yield from (f"Not removed: {escape(known.store)}: {escape(known.doubt or '')}" for known in removal.kept)
     if not removal.removed and not removal.kept:
-        yield "There is no store"
+        yield "No stores"
 
 
 def describe_destroying(known: reports.KnownStore) -> str:
     """Say what is about to be removed."""
-    what = f"{count(known.messages, 'message')} and {describe_size(known.bytes)}"
-    return f"remove all that was recorded of {escape(known.worktree or known.store)}, {what}"
+    what = f"{count(known.messages, 'message')}, {describe_size(known.bytes)}"
+    return f"permanently remove everything recorded for {escape(known.worktree or known.store)} ({what})"
 
 
 def describe_orphans(orphans: Sequence[reports.KnownStore]) -> str:
     """Ask whether stores may be removed."""
     size = describe_size(sum(known.bytes for known in orphans))
     names = ", ".join(escape(known.worktree or known.store) for known in orphans)
-    return f"This removes all that was recorded of {names}: {size}.\nIf one {_ADOPT}\nGo on?"
+    return (
+        f"This will permanently remove everything recorded for {names} ({size}).\nIf one {_ADOPT}\nContinue?"
+    )
 
 
 def render_removal(removal: reports.Removal) -> Iterator[str]:
@@ -151,7 +153,7 @@ def render_removal(removal: reports.Removal) -> Iterator[str]:
         if removal.dry_run:
             yield f"If one {_ADOPT}"
     else:
-        yield "No store was removed"
+        yield "No stores removed"
 
 
 def render_swept(found: Sequence[reports.SweptStore], *, dry_run: bool) -> Iterator[str]:
@@ -160,7 +162,7 @@ def render_swept(found: Sequence[reports.SweptStore], *, dry_run: bool) -> Itera
     for each in found:
         name = escape(each.worktree or each.store)
         if each.swept is None:
-            yield f"left  {name}: {escape(each.reason or '')}"
+            yield f"skipped  {name}: {escape(each.reason or '')}"
         else:
             yield f"{would} {describe_size(each.swept.freed)}  {name}"
     total = sum(each.swept.freed for each in found if each.swept is not None)
@@ -169,21 +171,21 @@ def render_swept(found: Sequence[reports.SweptStore], *, dry_run: bool) -> Itera
 
 def describe_freed(number: int, *, dry_run: bool) -> str:
     """Say how much was freed, or would be."""
-    return f"This {'would free' if dry_run else 'freed'} {describe_size(number)}"
+    return f"{'Would free' if dry_run else 'Freed'} {describe_size(number)}"
 
 
 def render_forgotten(found: reports.Forgotten) -> Iterator[str]:
     """List what is forgotten, or would be."""
-    would_be = "would be forgotten" if found.dry_run else "forgotten"
+    verb = "Would forget" if found.dry_run else "Forgot"
     if not found.messages and not found.trees:
-        yield "Nothing is old enough to be forgotten"
+        yield "Nothing to forget"
     else:
-        yield f"{count(len(found.messages), 'message')} and {count(found.trees, 'tree')} {would_be}"
+        yield f"{verb} {count(len(found.messages), 'message')} and {count(found.trees, 'tree')}"
     yield from list_first(
-        found.messages, lambda each: f"  {escape(each[1])}  of session {escape(each[0])}", _MORE
+        found.messages, lambda each: f"  {escape(each[1])}  (session {escape(each[0])})", _MORE
     )
     if found.freed:
-        yield f"{describe_size(found.freed)} freed"
+        yield f"Freed {describe_size(found.freed)}"
 
 
 def describe_purge(planned: reports.Purged) -> str:
@@ -191,11 +193,11 @@ def describe_purge(planned: reports.Purged) -> str:
     named = ", ".join(escape(path) for path in planned.paths[:LISTED])
     more = f" and {len(planned.paths) - LISTED:,} more" if len(planned.paths) > LISTED else ""
     told = (
-        f"This removes {named or 'it'}{more} from {count(planned.trees, 'tree')} and"
-        f" {count(len(planned.messages), 'message')} for good; no undo brings it back"
+        f"This will permanently remove {named or 'it'}{more} from {count(planned.trees, 'tree')} and"
+        f" {count(len(planned.messages), 'message')}; undo cannot bring it back"
     )
     if planned.also_at:
-        told += f". The same bytes stay at {count(len(planned.also_at), 'other path')}"
+        told += f". {_describe_also_at(planned)}"
     return told
 
 
@@ -205,26 +207,36 @@ def render_purged(purged: reports.Purged) -> Iterator[str]:
     yield from list_first(purged.paths, lambda path: f"{purged_is}: {escape(path)}", _MORE)
     if purged.trees or purged.blobs:
         yield (
-            f"{count(len(purged.blobs), 'content')} in {count(purged.trees, 'tree')} and"
+            f"{count(len(purged.blobs), 'file version')} in {count(purged.trees, 'tree')} and"
             f" {count(len(purged.messages), 'message')}"
         )
     if purged.freed:
-        yield f"{describe_size(purged.freed)} freed"
-    more = "  and at {:,} more"
-    yield from list_first(purged.also_at, lambda path: f"The same bytes are at {escape(path)}", more)
+        yield f"Freed {describe_size(purged.freed)}"
+    yield from list_first(purged.also_at, lambda path: f"{escape(path)} has the same content", _MORE)
     for blob in purged.left[:LISTED] if not purged.dry_run else ():
-        yield f"To remove them too: shadowtree purge {blob}"
+        yield f"To remove it everywhere: shadowtree purge {blob}"
     yield from map(escape, purged.notes)
 
 
 def list_left_of_purge(purged: reports.Purged) -> Iterator[str]:
     """Say why the bytes are, or may be, still in the store."""
     if purged.also_at:
-        yield f"the same bytes are still in the store: {count(len(purged.also_at), 'other path')} have them"
+        yield _describe_also_at(purged)
     if purged.unread:
-        yield f"messages may still say what was in {count(len(purged.unread), 'content')} that cannot be read"
+        versions = count(len(purged.unread), "file version")
+        yield f"{versions} could not be read, so messages may still repeat parts of it"
     if purged.names:
-        yield f"{len(purged.names):,} of the ids of messages and names of sessions still hold something of it"
+        names = count(len(purged.names), "message or session name")
+        yield f"{names} still {_contain(purged.names)} part of it"
+
+
+def _describe_also_at(purged: reports.Purged) -> str:
+    """Say how many other paths keep the bytes."""
+    return f"{count(len(purged.also_at), 'other path')} still {_contain(purged.also_at)} this content"
+
+
+def _contain(things: Sequence[str]) -> str:
+    return "contains" if len(things) == 1 else "contain"
 
 
 # Whether it is sound
@@ -235,20 +247,20 @@ def render_check(
 ) -> Iterator[str]:
     """List what was repaired, what is damaged, whom that hurts, and what can be tried."""
     for sentence in report.repaired:
-        yield f"{paint('cyan', 'would do' if report.dry_run else 'repaired')}  {escape(sentence)}"
+        yield f"{paint('cyan', 'planned' if report.dry_run else 'repaired')}  {escape(sentence)}"
     if report.quarantine is not None:
-        yield f"What was changed is kept as it was in {escape(report.quarantine)}"
+        yield f"The original files are kept in {escape(report.quarantine)}"
     for problem in report.problems:
         yield f"{paint('red', 'damaged')}  {escape(problem.message)}{_name_hurt(problem.messages)}"
     for problem in report.harmless:
         yield f"{paint('dim', 'harmless')}  {escape(problem.message)}"
-    looked = f"{count(report.trees, 'tree')} walked, {count(report.objects, 'object')} read"
+    checked = f"{count(report.trees, 'tree')} checked, {count(report.objects, 'object')} read"
     if report.ok:
-        yield f"The store is sound: {looked}"
+        yield f"No problems found: {checked}"
         return
-    yield f"{count(len(report.problems), 'problem')}: {looked}"
+    yield f"{count(len(report.problems), 'problem')} found: {checked}"
     if report.hurt:
-        yield "These messages cannot be relied on any more:"
+        yield "These messages can no longer be restored completely:"
         yield from (f"  {escape(hurt.id)} in session {escape(hurt.session)}" for hurt in report.hurt)
     yield from _advise(report, adopt(worktree, store), has_repaired=has_repaired)
 
@@ -258,17 +270,17 @@ def _name_hurt(messages: list[reports.HurtMessage]) -> str:
         return ""
     named = ", ".join(escape(hurt.id) for hurt in messages[:_NAMED_HURT])
     more = len(messages) - _NAMED_HURT
-    return f"; it hurts {named}" + (f" and {count(more, 'more message')}" if more > 0 else "")
+    return f"; affects {named}" + (f" and {count(more, 'more message')}" if more > 0 else "")
 
 
 def _advise(report: reports.CheckReport, adopting: str, *, has_repaired: bool) -> Iterator[str]:
     """Say what can be tried; after a repair that is not the same once more."""
     if not has_repaired:
         if not report.dry_run:
-            yield "Try 'shadowtree check --repair', which heals what it can and keeps what it changes"
+            yield "To repair what can be repaired, keeping the original files: shadowtree check --repair"
     elif report.hurt:
-        yield "Try 'shadowtree check --repair --forget-lost', which forgets them"
+        yield "To forget them: shadowtree check --repair --forget-lost"
     elif any(problem.kind == "identity" for problem in report.problems):
         yield f"If the store belongs to this directory, run: {escape(adopting)}"
     else:
-        yield "What is left could not be repaired"
+        yield "The rest could not be repaired"
