@@ -116,7 +116,7 @@ class Sessions:
         """Give a session that has begun."""
         with self._lock:
             if name not in self._sessions:
-                raise Refusal(HTTPStatus.NOT_FOUND, f"no session is called {name!r}", error="UnknownSession")
+                raise Refusal(HTTPStatus.NOT_FOUND, f"no session named {name!r}", error="UnknownSession")
             return self._sessions[name]
 
     def find_or_begin(self, name: str) -> Session:

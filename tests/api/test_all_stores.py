@@ -47,7 +47,7 @@ def test_status_warns_when_all_stores_together_are_over_their_budget(projects: l
 
     (warning,) = warnings(1000 * 1024)
     assert warning.startswith("all stores together use 2.")
-    assert warning.endswith("and the budget is 1000 KiB")
+    assert warning.endswith(", over the 1000 KiB budget")
     assert warnings(100 << 20) == warnings(0) == []
 
 
@@ -77,7 +77,7 @@ def test_gc_all_leaves_what_it_cannot_sweep_and_sweeps_the_rest(
     by_store = {each["store"]: each for each in found}
     assert by_store[str(one)]["reason"] is None
     assert "renamed" in by_store[str(two)]["reason"]
-    assert "left  " in terminal.run("gc", "--all", "--dry-run", exit_code=1)
+    assert "skipped  " in terminal.run("gc", "--all", "--dry-run", exit_code=1)
     terminal.run("gc", "--all", "--orphans", exit_code=2)
 
 

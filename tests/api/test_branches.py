@@ -575,12 +575,12 @@ def test_the_present_branch_can_be_renamed(forked: Shadow) -> None:
     [
         ("work-on-m4", "already"),
         ("m1", "message"),
-        ("#1", "called"),
-        ("@", "called"),
+        ("#1", "a branch cannot be named"),
+        ("@", "a branch cannot be named"),
         ("", "branch"),
-        ("  ", "called"),
-        ("@~99", "called"),
-        ("#99", "called"),
+        ("  ", "a branch cannot be named"),
+        ("@~99", "a branch cannot be named"),
+        ("#99", "a branch cannot be named"),
         ("a\nb", "branch"),
         ("x" * 257, "branch"),
     ],
@@ -630,7 +630,7 @@ def test_messages_of_a_dropped_branch_are_listed_again_when_they_leave_the_line(
 
 def test_the_present_line_cannot_be_dropped(forked: Shadow) -> None:
     forked.switch("work-on-m2")
-    with pytest.raises(InvalidInput, match="present line"):
+    with pytest.raises(InvalidInput, match="is the current one, so it cannot be dropped"):
         forked.drop_branch("work-on-m2")
 
     assert "work-on-m2" in branches(forked)

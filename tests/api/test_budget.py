@@ -62,7 +62,7 @@ def test_the_oldest_messages_go_when_a_store_is_over_its_budget(small: Shadow) -
     assert 1 <= len(told) <= 10
     (warning,) = told[0].warnings
     assert "forgotten: the store used " in warning
-    assert warning.endswith("and the budget is 1000 KiB")
+    assert warning.endswith(", over the 1000 KiB budget")
     assert measure(small) < 1000 * KIB
 
 
@@ -133,8 +133,8 @@ def test_a_store_whose_newest_turns_do_not_fit_records_on_and_warns(small: Shado
     told = [small.take_snapshot().warnings, small.begin("m4").warnings, small.end("m4").warnings]
 
     for *_, warning in told:
-        assert warning.startswith("the store uses 1., and nothing else can be forgotten")
-        assert warning.endswith(" MiB, over the 1000 KiB budget")
+        assert warning.startswith("the store uses 1.")
+        assert warning.endswith(" MiB, over the 1000 KiB budget, and nothing else can be forgotten")
     assert ids(small)[-1] == "m4"
     assert small.undo(2).complete
 
@@ -339,7 +339,8 @@ def test_gc_says_so_if_what_is_never_forgotten_is_over_the_budget(worktree: Path
         record(shadow, "m1", "m2", "m3", size=400 * KIB)
 
         (warning,) = shadow.gc().warnings
-        assert warning.startswith("the store uses 1., and nothing else can be forgotten")
+        assert warning.startswith("the store uses 1.")
+        assert warning.endswith(" MiB, over the 1000 KiB budget, and nothing else can be forgotten")
         planned = shadow.forget(all_sessions=True, dry_run=True)
         assert (planned.messages, planned.warnings) == ([], [])
         assert ids(shadow) == ["m1", "m2", "m3"]
@@ -372,7 +373,7 @@ def test_status_warns_at_four_fifths(small: Shadow) -> None:
     record(small, "m2", size=800 * KIB)
 
     (warning,) = small.status().warnings
-    assert warning.startswith("the store takes ")
+    assert warning.startswith("the store uses ")
     assert warning.endswith("% of its 1000 KiB budget")
 
 

@@ -458,8 +458,7 @@ def test_what_its_owner_cannot_read_is_told_and_mended(terminal: Terminal, proje
 
     assert found.returncode == foreseen.returncode == 15, found.stderr
     assert f"damaged  {named} has mode 0, not " in found.stdout
-    assert "would do" in foreseen.stdout
-    assert f"{'the store' if named == '.' else named} has mode" in foreseen.stdout
+    assert f"planned  mode of {'the store' if named == '.' else named} set to " in foreseen.stdout
     assert repaired.returncode == 0, repaired.stdout + repaired.stderr
     assert terminal.run("check").startswith("No problems found")
 
@@ -883,7 +882,7 @@ def test_what_was_found_is_told_while_somebody_else_is_at_work(recorded: Shadow)
 
     assert kinds(report) == {"head"}
     assert [problem.kind for problem in report.harmless] == ["locked"]
-    assert "could not be looked at once more" in report.harmless[0].message
+    assert "could not be verified again" in report.harmless[0].message
 
 
 def test_a_dry_run_is_of_a_repair(terminal: Terminal) -> None:

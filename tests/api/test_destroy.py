@@ -46,7 +46,7 @@ def test_what_is_not_wrapped_cannot_be_destroyed(worktree: Path, tmp_path: Path)
     with pytest.raises(NotWrapped):
         Shadow(worktree).destroy()
     make_tree(tmp_path / "precious", {"mine": "1"})
-    with pytest.raises(InvalidInput, match="is no store"):
+    with pytest.raises(InvalidInput, match="is not a store"):
         destroy_store(tmp_path / "precious", timeout_s=0)
 
     assert_tree(tmp_path / "precious", {"mine": "1"})
@@ -112,11 +112,11 @@ def test_destroy_asks_for_the_folders_name(terminal: Terminal, project: Path) ->
     assert refused["plan"] == terminal.run_json("destroy", "--dry-run")
     for answer in ("yes\n", "projec\n"):
         shown = run_on_terminal("destroy", answer=answer, exit_code=13)
-        assert b"type the folder's name, project:" in shown
+        assert b"type the folder name, project:" in shown
     assert store.exists()
 
     shown = run_on_terminal("destroy", answer="project\n")
-    assert f"The store of {project} is removed".encode() in shown
+    assert f"Removed the store of {project} (".encode() in shown
     assert not store.exists()
     terminal.run("destroy", exit_code=10)
 

@@ -61,7 +61,7 @@ def test_what_is_lost_of_the_tree_that_wrap_took_can_be_forgotten(recorded: Shad
 
     assert report.ok, report.problems
     assert ids(recorded) == ["m2", "m3"]
-    assert report.repaired[-1] == "everything that needs lost objects forgotten (messages): 1, trees: 1"
+    assert report.repaired[-1] == "everything that needs lost objects forgotten (messages: 1, trees: 1)"
     assert_goes_on(recorded)
 
 
@@ -112,7 +112,7 @@ def test_nothing_is_forgotten_as_long_as_a_pinned_message_needs_what_is_lost(rec
     assert not report.ok
     assert ids(recorded) == ["m1", "m2", "m3"]
     assert report.repaired[-1] == (
-        "what needs what is lost could not be forgotten:"
+        "not done: messages that need lost objects forgotten:"
         " the store is damaged: pinned or open messages need it: m1"
     )
     with pytest.raises(StoreDamaged):
@@ -135,6 +135,6 @@ def test_what_was_forgotten_is_told_if_it_could_not_be_freed(recorded: Shadow, w
 
     assert ids(recorded) == ["m2", "m3"]
     assert report.repaired[-2:] == [
-        "everything that needs lost objects forgotten (messages): 1, trees: 1",
+        "everything that needs lost objects forgotten (messages: 1, trees: 1)",
         "what was forgotten has not been freed yet: disk: input/output error",
     ]

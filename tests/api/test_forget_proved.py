@@ -88,7 +88,7 @@ def test_nothing_is_forgotten_where_there_is_no_room_to_write_anew(worktree: Pat
     with Shadow(worktree, settings={"min_free": 0}) as shadow:
         record(shadow, "m1", "m2", "m3", "m4")
 
-        with pytest.raises(OutOfSpace, match=r"112640 bytes free"):
+        with pytest.raises(OutOfSpace, match=r"110 KiB free"):
             shadow.forget(keep_last=2)
 
         assert ids(shadow) == ["m1", "m2", "m3", "m4"]
@@ -114,7 +114,7 @@ def test_a_budget_takes_no_message_where_no_room_would_be_won(worktree: Path) ->
 
         assert ids(shadow) == [*(f"m{number}" for number in range(next(numbers))), "one more"]
         assert again == told
-        assert told[0].startswith("the store could not be kept within its budget: too little space")
+        assert told[0].startswith("the store could not be kept within its budget: not enough space")
 
 
 def test_what_a_budget_took_is_told_and_freed_later_if_the_sweep_fails(worktree: Path) -> None:

@@ -536,7 +536,7 @@ def test_a_prefix_of_several_ids_lists_them(five: Shadow) -> None:
 @pytest.mark.parametrize("message_id", ["@", "@~", "@~2", "@^", "#3", "m^", "^", "#1^", "@~1^^"])
 def test_a_reference_is_no_id(shadow: Shadow, worktree: Path, message_id: str) -> None:
     for record in (shadow.begin, shadow.snapshot):
-        with pytest.raises(InvalidInput, match="refers to another message"):
+        with pytest.raises(InvalidInput, match="is reserved for referring to messages"):
             record(message_id)
 
     assert not shadow.is_wrapped
@@ -810,7 +810,12 @@ def test_a_message_that_was_ended_inside_the_block_stays_as_it_was_ended(
 def test_a_message_inside_another_one_of_the_session_is_refused(shadow: Shadow, worktree: Path) -> None:
     with shadow.message("outer"):
         make_tree(worktree, {"a": "1"})
-        with pytest.raises(InvalidInput, match="inside another"), shadow.message("inner"):
+        with (
+            pytest.raises(
+                InvalidInput, match="messages cannot be nested: session 'default' already has one open"
+            ),
+            shadow.message("inner"),
+        ):
             pytest.fail("it must not begin")
         with shadow.for_session("other").message("beside"):
             make_tree(worktree, {"b": "1"})

@@ -47,14 +47,14 @@ def test_a_worktree_that_was_taken_from_the_same_directory_is_gone() -> None:
 @pytest.mark.parametrize(
     ("anchor", "above", "doubt"),
     [
-        (HERE, None, "not there"),
+        (HERE, None, "its parent directory is missing"),
         (None, HERE, "earlier version"),
         (replace(HERE, is_mount=True), HERE, "mount point"),
-        (HERE, replace(HERE, inode=8), "volume may be missing"),
-        (HERE, replace(HERE, generation=2), "volume may be missing"),
-        (HERE, replace(HERE, generation=None), "volume may be missing"),
-        (HERE, replace(HERE, file_system=8), "volume may be missing"),
-        (replace(HERE, file_system=None), replace(HERE, file_system=None), "volume may be missing"),
+        (HERE, replace(HERE, inode=8), "volume may not be mounted"),
+        (HERE, replace(HERE, generation=2), "volume may not be mounted"),
+        (HERE, replace(HERE, generation=None), "volume may not be mounted"),
+        (HERE, replace(HERE, file_system=8), "volume may not be mounted"),
+        (replace(HERE, file_system=None), replace(HERE, file_system=None), "volume may not be mounted"),
     ],
 )
 def test_any_doubt_keeps_a_store(anchor: Anchor | None, above: Anchor | None, doubt: str) -> None:
@@ -159,7 +159,7 @@ def test_a_directory_above_that_is_gone_or_another_one_keeps_the_store(tmp_path:
     assert remove_orphans(os.environ).removed == []
 
     above.mkdir()
-    assert "not the one that was there" in (_only_store().doubt or "")
+    assert "its parent directory was replaced" in (_only_store().doubt or "")
     assert remove_orphans(os.environ).removed == []
     assert store.exists()
 
@@ -264,7 +264,7 @@ def test_a_volume_that_is_not_mounted_is_no_evidence(tmp_path: Path) -> None:
         store = _wrap(mount / "worktree")
 
     (kept,) = remove_orphans(os.environ).kept
-    assert "volume may be missing" in (kept.doubt or "")
+    assert "volume may not be mounted" in (kept.doubt or "")
     with mounted_tmpfs(mount, "size=1M"):
         assert remove_orphans(os.environ).removed == [], "another volume is mounted there"
     with mounted_ext4(mount, tmp_path / "image 2"):
@@ -314,7 +314,7 @@ def test_gc_removes_orphans_after_a_yes(terminal: Terminal, project: Path, tmp_p
     assert (refused["error"], refused["removed"], refused["plan"]) == ("NotConfirmed", [], planned)
     assert store.exists()
     asked = run_on_terminal("gc", "--orphans", answer="n\n", exit_code=13)
-    assert b"Go on?" in asked
+    assert b"Continue?" in asked
     assert b"If one was only moved, run 'shadowtree wrap' there first." in asked
     assert "only moved" in terminal.run("gc", "--orphans", "--dry-run")
     assert store.exists()
@@ -355,7 +355,7 @@ def test_gc_gives_the_documented_json(terminal: Terminal, project: Path) -> None
     terminal.run("track")
 
     assert set(terminal.run_json("gc")) == {"removed", "freed"}
-    assert terminal.run("gc", "--dry-run").startswith("This would free ")
+    assert terminal.run("gc", "--dry-run").startswith("Would free ")
     planned = terminal.run_json("gc", "--dry-run")
     assert planned["removed"] is None
     assert planned["freed"] >= 0

@@ -146,13 +146,13 @@ def test_a_file_that_is_yet_to_come_can_be_protected(shadow: Shadow, worktree: P
     ("path", "why"),
     [
         ("../x", "not in the worktree"),
-        (".", "as a whole"),
+        (".", "the whole worktree cannot be protected at once"),
         (".git/config", "git's own files"),
         ("sub/.git/config", "git's own files"),
         ("a\nb", "line break"),
         ("out/x", "out is a link"),
         ("in/x", "in is a link"),
-        ("leaves", "leads out"),
+        ("leaves", "points outside the worktree"),
         ("pipe", "not a regular file or link"),
     ],
     ids=lambda value: str(value).replace("\n", " "),
@@ -175,7 +175,7 @@ def test_rules_are_never_written_through_a_link(shadow: Shadow, worktree: Path, 
     make_tree(worktree, {".gitignore": ".env\n", ".env": "S=1", RULES: link(str(tmp_path / "elsewhere"))})
     shadow.wrap()
 
-    with pytest.raises(ShadowError, match="no regular file"):
+    with pytest.raises(ShadowError, match="it is not a regular file"):
         shadow.protect(".env")
     assert (tmp_path / "elsewhere").read_text() == "mine\n"
 

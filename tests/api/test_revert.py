@@ -808,7 +808,7 @@ def test_no_step_of_a_message_that_is_not_in_force_is_reverted(stepped: Shadow, 
     before = manifest(worktree)
 
     for message, step in (("m1", "s1"), ("m2", "s1")):
-        with pytest.raises(InvalidInput, match="not in force, so no step of it"):
+        with pytest.raises(InvalidInput, match="is not active, so its steps cannot be reverted"):
             stepped.revert(message, step=step)
     assert manifest(worktree) == before
 

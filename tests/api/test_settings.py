@@ -157,7 +157,7 @@ def test_what_are_no_names_is_refused(given: object) -> None:
 
 @pytest.mark.parametrize("key", ["", "max-file-size", "MAX_FILES", "nothing", "of", "__class__"])
 def test_a_setting_that_is_none_is_refused(key: str) -> None:
-    with pytest.raises(InvalidInput, match="no setting is called"):
+    with pytest.raises(InvalidInput, match="no setting named"):
         settings_of({key: "1"})
 
 

@@ -56,7 +56,7 @@ def test_a_file_above_the_limit_is_skipped_with_its_size(shadow: Shadow, worktre
     snapshot = shadow.take_snapshot()
 
     assert covered(shadow, snapshot) == ["small"]
-    assert skipped(snapshot) == {"sub/big": f"too big: {LIMIT + 1} bytes"}
+    assert skipped(snapshot) == {"sub/big": f"{LIMIT + 1} B is over the {LIMIT} B limit"}
     assert [skip.path for skip in shadow.status().skipped] == ["sub/big"]
 
 
@@ -66,7 +66,7 @@ def test_it_is_listed_each_time_and_its_size_is_the_present_one(shadow: Shadow, 
 
     assert shadow.take_snapshot() == first
     make_tree(worktree, {"big": BIGGER})
-    assert skipped(shadow.take_snapshot()) == {"big": f"too big: {LIMIT + 2} bytes"}
+    assert skipped(shadow.take_snapshot()) == {"big": f"{LIMIT + 2} B is over the {LIMIT} B limit"}
 
 
 def test_a_file_that_shrinks_to_the_limit_is_covered(shadow: Shadow, worktree: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_file_that_shrinks_to_the_limit_is_covered(shadow: Shadow, worktree: P
 
     assert patch.files == []
     assert [(skip.path, skip.reason) for skip in patch.skipped] == [
-        ("f", f"not recorded before: too big: {LIMIT + 1} bytes")
+        ("f", f"not recorded before: {LIMIT + 1} B is over the {LIMIT} B limit")
     ]
     assert covered(shadow, shadow.take_snapshot()) == ["f"]
 

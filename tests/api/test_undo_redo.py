@@ -489,7 +489,10 @@ def test_unrevert_never_passes_over_a_message_recorded_later(
     assert line.messages() == known
     assert (outcome.messages, outcome.complete, outcome.back) == ([], True, None)
     assert outcome.notes[0] == "nothing to unrevert: message 'new' was recorded after the last undo"
-    assert f"'shadowtree restore {before}'" in outcome.notes[1]
+    assert outcome.notes[1:] == [
+        "to undo that message: shadowtree undo",
+        f"to restore all files to before the undo: shadowtree restore {before}",
+    ]
     line.restore(before)
     assert_tree(worktree, after(4))
 

@@ -128,7 +128,7 @@ def test_what_was_deleted_still_counts(shadow: Shadow, worktree: Path) -> None:
 
 def test_what_was_never_stored_is_unknown(shadow: Shadow, grown: list[str]) -> None:
     for path in ("nothing", "bi", "src/a/b"):
-        with pytest.raises(UnknownName, match="nothing is stored"):
+        with pytest.raises(UnknownName, match="nothing is recorded for"):
             shadow.du(path)
     with pytest.raises(InvalidInput):
         shadow.du("..")
@@ -163,8 +163,8 @@ def test_stats_and_status_agree_on_what_a_store_takes(
     (warning,) = terminal.run_json("status", *budget)["warnings"]
 
     share = found["store_bytes"] * 100 // found["budget_bytes"]
-    assert f", {share} % of the budget of " in warning
-    assert f", {share} %\n" in told
+    assert f", {share}% of its " in warning
+    assert f" budget ({share}%)\n" in told
 
 
 def test_what_nothing_needs_would_be_freed(rough: Shadow, tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_stats_tells_people(terminal: Terminal, project: Path) -> None:
     lines = terminal.run("stats").splitlines()
 
     assert lines[0].startswith(f"The store of {project} is ")
-    assert lines[1].startswith("It takes ")
+    assert lines[1].startswith("It uses ")
     assert lines[2] == "1 message in 1 session, 1 tree, 0 pins"
     assert "Largest paths:" in lines
 

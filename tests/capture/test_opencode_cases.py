@@ -178,7 +178,7 @@ def test_a_file_above_the_limit_is_listed_as_skipped_and_never_silently_missing(
 
     assert after.tree == before.tree
     assert [(skip.path, skip.reason) for skip in after.skipped] == [
-        ("big.bin", f"too big: {LIMIT + 1} bytes")
+        ("big.bin", f"{LIMIT + 1:,} bytes is over the {LIMIT:,} byte limit")
     ]
     assert changes(shadow, before.tree) == {}
     assert [skip.path for skip in shadow.status().skipped] == ["big.bin"]

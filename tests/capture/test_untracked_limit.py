@@ -42,7 +42,7 @@ def test_a_large_untracked_directory_is_left_out_and_told(take: Take, worktree: 
 
     assert skipped(first) == []
     assert [skip.to_dict() for skip in take().skipped] == [
-        {"path": "data", "reason": "too many files: over 5, and git tracks none of them"}
+        {"path": "data", "reason": "too many files: more than 5, none of them tracked by git"}
     ]
     assert take().files == first.files + 1
     assert skipped(take()) == ["data"], "and again, when nothing changed"

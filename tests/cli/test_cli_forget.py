@@ -37,7 +37,6 @@ def test_forget_tells_people_what_goes(messages: Terminal) -> None:
     told = messages.run("forget", "--keep-last", "2", "--dry-run")
     assert told.startswith("Would forget 1 message and ")
     assert told.endswith("  m1  (session default)\n")
-    assert "  m1  (session default)" in told
     assert len(messages.run_json("log")) == 3
 
 

@@ -562,7 +562,7 @@ def test_a_part_that_was_reverted_is_marked_in_the_log(terminal: Terminal) -> No
 def test_nobody_is_asked_without_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert not output.ask("Go on?")
+    assert not output.ask("Continue?")
     assert capsys.readouterr().err == ""
 
 

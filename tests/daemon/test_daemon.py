@@ -850,7 +850,7 @@ def test_an_act_is_done_once_whenever_the_daemon_dies(worktree: Path, at: str) -
         serve_kept(worktree)
         with require(worktree) as remote:
             if at in ("unlink", "answer"):
-                with pytest.raises(PerhapsDone, match="ended during undo"):
+                with pytest.raises(PerhapsDone, match="stopped during 'undo'"):
                     remote.undo()
             else:
                 assert remote.undo().messages == ["m1"]

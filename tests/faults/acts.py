@@ -230,7 +230,7 @@ class Act(Scene):
             (self.assert_after if is_done else self.assert_before)()
         assert self.has_intent() is False
         assert len(recovered) == has_intent, recovered
-        assert all(("finished" if is_done else "taken back") in told for told in recovered)
+        assert all(("finished" if is_done else "rolled back") in told for told in recovered)
         assert_records_whole(self.store)
         track(self.worktree)
         assert_no_leftovers(self.store)

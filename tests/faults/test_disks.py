@@ -252,7 +252,7 @@ def test_the_command_tells_of_a_full_disk_in_one_line_and_works_once_there_is_ro
         roomy = run_command(worktree, small)
 
         assert (full.returncode, full.stdout) == (1, "")
-        assert full.stderr.startswith("shadowtree: too little space on the disk of ")
+        assert full.stderr.startswith("shadowtree: not enough space on the disk of ")
         assert full.stderr.count("\n") == 1
         assert (roomy.returncode, roomy.stderr) == (0, "")
         assert roomy.stdout.strip() == git_tree(worktree, tmp_path / "scratch")

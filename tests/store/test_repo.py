@@ -184,7 +184,7 @@ def test_neither_the_user_nor_the_environment_configures_it(
 def test_its_configuration_is_not_written(repo: ShadowRepo, shadow: Shadow) -> None:
     before = (shadow.store / "config").read_bytes()
 
-    with pytest.raises(InvalidInput, match="shadowtree's own"):
+    with pytest.raises(InvalidInput, match="cannot be changed"):
         porcelain.remote_add(repo, "origin", "https://example.org/x.git")
 
     assert (shadow.store / "config").read_bytes() == before

@@ -69,5 +69,5 @@ def test_the_command_says_so_in_one_line(project: Path, terminal: Terminal) -> N
 
     terminal.run("track", exit_code=1)
 
-    assert "before the first release" in terminal.err
+    assert "was written by a pre-release version and cannot be read" in terminal.err
     assert len(terminal.err.splitlines()) <= 2

@@ -26,7 +26,7 @@ def test_a_row_is_given_without_its_seal() -> None:
 
 @pytest.mark.parametrize("other", [(2, b"a", None), (1, "a", None), (1, b"b", None), (1, b"a", 0), (1, b"a")])
 def test_another_row_has_another_seal(other: tuple[object, ...]) -> None:
-    with pytest.raises(ValueError, match="not what was written"):
+    with pytest.raises(ValueError, match="it does not match its checksum"):
         PINS.unseal((*other, seal_of((1, b"a", None))))
 
 
@@ -197,7 +197,7 @@ def test_a_damaged_row_is_never_sealed_anew(recorded: Shadow) -> None:
     """Whoever changes another column would make the damage look sound."""
     change_behind(recorded, "UPDATE trees SET facts = x'00' WHERE number = 1")
     with closing(Journal(str(recorded.store / "timeline.db"))) as journal:
-        with pytest.raises(StoreDamaged, match="not what was written"):
+        with pytest.raises(StoreDamaged, match="it does not match its checksum"):
             journal.retention.forget_trees([1], 99)
 
     assert not recorded.check().ok

@@ -96,7 +96,7 @@ def test_durations(text: str, seconds: float) -> None:
     ],
 )
 def test_what_is_no_duration(text: str) -> None:
-    with pytest.raises(InvalidInput, match="a duration is such as 500ms, 5s or 2m"):
+    with pytest.raises(InvalidInput, match="a duration must be like 500ms, 5s or 2m, up to a day"):
         parse_duration(text)
 
 

@@ -261,7 +261,7 @@ def test_no_queue_is_to_be_had(
             watched.check()
             assert not watched.watching().is_active
             assert watched.watching().directories == 0
-            assert "this system does not let us watch" in (watched.watching().reason or "")
+            assert "the system does not allow watching" in (watched.watching().reason or "")
             (worktree / "a.txt").write_text("two\n")
             watched.check()
             assert watched.shadow.drain()

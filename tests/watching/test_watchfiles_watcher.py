@@ -183,7 +183,7 @@ def test_what_went_and_was_not_armed_may_have_been_a_link(watcher: WatchfilesWat
     dirty(watcher)
     rmtree(tree / "ignored")
 
-    assert_rescan(watcher, tree, "may mean another path")
+    assert_rescan(watcher, tree, "may be at another path")
 
 
 def test_our_own_temporaries_are_not_told(watcher: WatchfilesWatcher, tree: Path) -> None:
@@ -281,7 +281,7 @@ def test_no_room_for_a_cookie_is_a_rescan(watcher: WatchfilesWatcher, tree: Path
     assert watcher.drain()
     cookies.with_name("elsewhere").rename(cookies)
 
-    assert_rescan(watcher, tree, "no cookie can be made")
+    assert_rescan(watcher, tree, "a cookie file cannot be created")
 
 
 def test_after_a_fork_everything_is_looked_at(
@@ -339,7 +339,7 @@ def test_watching_that_does_not_begin_is_an_error(
 ) -> None:
     monkeypatch.setattr(_rust_notify, "RustNotify", FakeNotify(lambda: "timeout"))
 
-    with pytest.raises(Doubt, match="was not told in time"):
+    with pytest.raises(Doubt, match="was not reported in time"):
         WatchfilesWatcher(str(tree), str(cookies))
 
 

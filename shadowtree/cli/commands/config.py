@@ -114,7 +114,7 @@ def _report_changed(shared: Shared, key: str, sentence: str, wanted: str | None)
         setting = None
     emit(setting, [sentence])
     if setting is not None and wanted is not None and setting.origin != wanted:
-        warn(f"{key} is still {show_value(setting.value)} here, from {_name_origin(setting)}")
+        warn(f"{key} is still {show_value(setting.value)} here, from the {_name_origin(setting)}")
 
 
 def _read(shared: Shared) -> config_settings.Config:
