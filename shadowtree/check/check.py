@@ -294,8 +294,11 @@ class Check:
             for id in lost:
                 hurt.setdefault(id, set()).update(events_of_tree.get(tree, ()))
         for number, change in timeline.changes():
-            # What an act found as it should be is on the disk; it need not be stored.
-            if timeline.is_forgotten(number) or change.old == change.new:
+            # What an act found as it should be is on the disk; it need not be stored. Nor need what an act
+            # only noted that moved no file.
+            act = timeline.events.get(number)
+            is_noted = act is not None and act.message is None and act.before == act.after
+            if timeline.is_forgotten(number) or change.old == change.new or is_noted:
                 continue
             for state in (change.old, change.new):
                 if isinstance(state, PathState) and state.blob and self.reach.is_lost(state.blob):

@@ -247,12 +247,12 @@ def _split_ref(session: Session, text: str) -> tuple[TreeRecord, str]:
 def list_updates(opened: OpenStore, site: Site, after: int | None) -> tuple[int, list[Update]]:
     """Give the number of what happened last, and which messages began or ended, and which acts were done.
 
-    In all sessions, after another number; if that is beyond the last one, the store was made anew: all. None:
-    nothing but the number.
+    In all sessions, after another number; None: nothing but the number. If that one is beyond the last, a
+    message was dropped that had begun, or the store was made anew: what follows counts.
     """
     journal = opened.journal
     last = journal.last_number()
-    events = [] if after is None or after == last else journal.updates_after(after if after < last else 0)
+    events = [] if after is None or after >= last else journal.updates_after(after)
     names = journal.session_names() if events else {}
     rows = journal.messages_by_number([event.message for event in events if event.message is not None])
     return last, [

@@ -133,7 +133,8 @@ class Recorder:
         if row is None:
             raise UnknownMessage(message_id or "")
         if require_live(row).number != self._session.position.open:
-            return _warn_of_earlier_end(self._session.read_message(row))
+            ended = self._session.read_message(row)
+            return ended if drops_empty else _warn_of_earlier_end(ended)
         with self._take() as taken:
             ending = self.writer.prepare_ending(partial(self._changes_since, taken), paths, is_inferred=False)
             assert ending is not None

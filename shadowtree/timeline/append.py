@@ -113,6 +113,7 @@ class SessionWriter:
             position=fold(self.session.position, event),
             skips=event.skips or self.journal.left_out.add_skips(skipped),
             unprotected=self.journal.left_out.add_skips([(path, "") for path in unprotected]),
+            branches=tuple(self._branch_changes) if event.kind == BEGIN else (),
         )
         added = self.journal.add_event(happened, intent=intent)
         if self.stamp_uncovered is not None and event.kind not in (STEP, STEP_END):
@@ -149,7 +150,11 @@ class SessionWriter:
 
     def drop_message(self, ending: Ending) -> bool:
         """Remove the open message, as if it had never begun; False if others recorded something since."""
-        return self.journal.remove_message(ending.row.number, ending.begin.number)
+        with self.journal.transaction():
+            is_gone = self.journal.remove_message(ending.row.number, ending.begin.number)
+            if is_gone:
+                self._restore_branches(ending.begin.branches)
+        return is_gone
 
     def add_act(self, act: Event, changes: Iterable[Change], intent: int | None) -> None:
         """Add an act, which says where it leads, and archive what it leaves.

@@ -289,12 +289,11 @@ class Journal:
         others = "SELECT 1 FROM events WHERE number > ? AND message IS NOT ? LIMIT 1"
         if self._db.rows(others, begin, message):
             return False
-        with self._db.transaction():
-            self._db.execute("DELETE FROM changes WHERE event >= ?", begin)
-            self._db.execute("DELETE FROM branches WHERE event = ?", begin)
-            self._db.execute("DELETE FROM pins WHERE message = ?", message)
-            self._db.execute("DELETE FROM events WHERE number >= ?", begin)
-            self._db.execute("DELETE FROM messages WHERE number = ?", message)
+        self._db.execute("DELETE FROM changes WHERE event >= ?", begin)
+        self._db.execute("DELETE FROM branches WHERE event = ?", begin)
+        self._db.execute("DELETE FROM pins WHERE message = ?", message)
+        self._db.execute("DELETE FROM events WHERE number >= ?", begin)
+        self._db.execute("DELETE FROM messages WHERE number = ?", message)
         return True
 
     # Events

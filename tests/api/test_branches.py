@@ -1800,3 +1800,17 @@ def test_what_is_out_of_the_line_does_not_come_back_on_the_way_back(shadow: Shad
 
     assert shadow.switch("m4").after == after["m4"]
     assert shadow.switch("m5").after == after["m5"]
+
+
+def test_a_message_that_is_dropped_leaves_the_branches_as_they_were(worktree: Path, tmp_path: Path) -> None:
+    with Shadow(worktree, store=tmp_path / "s", settings={**SETTINGS, "max_branches": 1}) as shadow:
+        make_tree(worktree, {"a": "0"})
+        for number in (1, 2):
+            with shadow.message(f"m{number}", text=f"try {number}"):
+                make_tree(worktree, {"a": f"{number}"})
+            shadow.undo()
+        before = shadow.branches(), shadow.status().undone
+        shadow.begin("r")
+
+        assert shadow.end_or_drop("r") is None
+        assert (shadow.branches(), shadow.status().undone) == before

@@ -889,3 +889,19 @@ def test_a_dry_run_is_of_a_repair(terminal: Terminal) -> None:
     terminal.run("wrap")
 
     terminal.run("check", "--dry-run", exit_code=2)
+
+
+def test_what_an_act_without_files_noted_need_not_be_stored(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"f": "0"})
+    shadow.wrap()
+    for number in (1, 2):
+        with shadow.message(f"m{number}"):
+            make_tree(worktree, {"f": f"{number}"})
+    make_tree(worktree, {"f": "mine"})
+    shadow.revert("m2", files=False)
+    for number in (4, 5):
+        with shadow.message(f"m{number}"):
+            make_tree(worktree, {"f": f"{number}"})
+    shadow.forget(keep_last=2)
+
+    assert shadow.check(read_data=True).ok
