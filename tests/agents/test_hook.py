@@ -345,7 +345,7 @@ def test_a_full_disk_is_noted(worktree: Path) -> None:
     (worktree / "a.txt").write_text("a\n")
 
     assert run_hook(load(BEGIN), worktree, SHADOWTREE_MIN_FREE="900T") is None
-    assert "too little space" in read_log()[-1]
+    assert "not enough space" in read_log()[-1]
 
 
 def test_a_store_that_is_locked_is_noted(worktree: Path) -> None:

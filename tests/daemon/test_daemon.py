@@ -472,7 +472,7 @@ def test_a_worktree_may_be_dropped_sooner_than_others(worktree: Path) -> None:
             client.ask("serve", wish, True)
 
         assert process.wait(PATIENCE_S) == 0
-    assert "it was not used for long" in Path(Endpoint(os.environ).log).read_text()
+    assert "it has not been used for a while" in Path(Endpoint(os.environ).log).read_text()
 
 
 def test_what_somebody_holds_is_kept_until_he_goes(worktree: Path) -> None:

@@ -230,7 +230,7 @@ def test_somebody_who_still_reads_the_old_timeline_is_told_of(shadow: Shadow, wo
         reader.execute("SELECT count(*) FROM messages").fetchall()
         with shadow._access.locked() as opened:
             opened.journal._db._connection.execute("PRAGMA busy_timeout = 0")
-        with pytest.raises(StoreFailed, match="keeps reading"):
+        with pytest.raises(StoreFailed, match="is still reading"):
             shadow.purge("conf/key.env")
 
     shadow.track()

@@ -154,5 +154,5 @@ def test_without_the_extra_the_command_says_so_in_one_line(project: Path) -> Non
 
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "shadowtree: this needs the extra 'mcp', which is not installed; try pip install 'shadowtree[mcp]'\n"
+        "shadowtree: this needs the extra 'mcp', which is not installed; run pip install 'shadowtree[mcp]'\n"
     )

@@ -290,7 +290,7 @@ class Actor(Recorder):
             assert out or not self.profile.is_quiet, "nobody else changed anything"
             return None
         after, marks_after = modelled.read_disk(self.root)
-        if any("in force already" in note for note in outcome.notes):
+        if any(note.startswith("already at ") for note in outcome.notes):
             assert after == now
             return outcome
         self.counted["done"] += 1
