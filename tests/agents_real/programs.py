@@ -1,0 +1,167 @@
+"""The real agents: how each is installed, pointed at the stand-in for its model, run, and what its tools are called.
+
+SHADOWTREE_AGENTS_CACHE   where the programs are kept, about 1.5 GB; `~/.cache/shadowtree-agents` if it is not set
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.agents_real.model import Call, Json
+
+HOME = Path.home()
+"""The one with npm's settings; tests have another."""
+CACHE = Path(os.environ.get("SHADOWTREE_AGENTS_CACHE") or HOME / ".cache" / "shadowtree-agents")
+INSTALL_S = 900
+PATIENCE_S = 180
+KEY = "stand-in"
+"""Every agent wants a key; nobody reads it."""
+NODE = "node@22"
+"""Qwen Code needs it; the others run with it too."""
+
+
+class CannotInstall(Exception):
+    """npm could not install a program."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A real agent."""
+
+    package: str
+    """With its version: otherwise npm takes an older one that fits an older node."""
+    binary: str
+    arguments: Callable[[str, str], list[str]]
+    """From the address of the model and the prompt."""
+    resume: Callable[[list[str]], list[str]]
+    """From the arguments to those that go on with the last conversation."""
+    variables: Callable[[str, Path], dict[str, str]]
+    """From the address of the model and the home."""
+    shell: Callable[[str], Call]
+    create: Callable[[str, str], list[Call]]
+    """From a path and the text."""
+    edit: Callable[[str, str, str], list[Call]]
+    """From a path, the old line and the new one."""
+    settings: Callable[[str], dict[str, Json]] = field(default=lambda address: {})
+    """The files that it needs in its home."""
+    is_required: bool = True
+    """Whether to skip it is a failure."""
+    reads_prompt: bool = False
+    """Whether the prompt goes to its standard input."""
+    library: str = ""
+    """A package that it would otherwise fetch into its settings' directory at each start."""
+    library_goes_to: str = ""
+
+
+def install(name: str) -> None:
+    """Install a program, unless that version is there already."""
+    program = PROGRAMS[name]
+    _install("node", NODE)
+    _install(name, program.package)
+    if program.library:
+        _install(f"{name}-library", program.library, "--ignore-scripts")
+
+
+def _install(folder: str, package: str, *options: str) -> None:
+    place, done = CACHE / folder, CACHE / folder / ".installed"
+    if done.is_file() and done.read_text() == package:
+        return
+    place.mkdir(parents=True, exist_ok=True)
+    done.unlink(missing_ok=True)
+    (place / "package.json").write_text('{"private": true}\n')
+    command = ["npm", "install", "--no-audit", "--no-fund", "--loglevel=error", *options, package]
+    own_home = {**os.environ, "HOME": str(HOME)}
+    try:
+        ended = subprocess.run(
+            command, cwd=place, env=own_home, capture_output=True, text=True, timeout=INSTALL_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CannotInstall(f"npm install {package}: {error}") from error
+    if ended.returncode != 0:
+        raise CannotInstall(f"npm install {package}: {ended.stderr.strip()[-500:]}")
+    done.write_text(package)
+
+
+def prepare(name: str, home: Path, address: str) -> None:
+    """Write the settings that a program needs to talk to the stand-in."""
+    program = PROGRAMS[name]
+    for path, content in program.settings(address).items():
+        (home / path).parent.mkdir(parents=True, exist_ok=True)
+        (home / path).write_text(json.dumps(content, indent=3) + "\n")
+    if program.library:
+        place = home / program.library_goes_to
+        for part in ("node_modules", "package.json", "package-lock.json"):
+            (place / part).symlink_to(CACHE / f"{name}-library" / part)
+
+
+def run(name: str, home: Path, worktree: Path, address: str, prompt: str, *, goes_on: bool = False) -> str:
+    """Run one turn without a person, and give what it prints. Whatever it leaves running is killed."""
+    program = PROGRAMS[name]
+    arguments = program.arguments(address, prompt)
+    binaries = CACHE / name / "node_modules" / ".bin"
+    command = [str(binaries / program.binary), *(program.resume(arguments) if goes_on else arguments)]
+    variables = {**surroundings(home), "NO_COLOR": "1", **program.variables(address, home)}
+    variables["PATH"] = f"{CACHE / 'node' / 'node_modules' / '.bin'}:{variables['PATH']}"
+    printed = home / "printed.txt"
+    with (
+        printed.open("wb") as output,
+        subprocess.Popen(
+            command,
+            cwd=worktree,
+            env=variables,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        ) as process,
+    ):
+        try:
+            process.communicate(prompt.encode() if program.reads_prompt else b"", timeout=PATIENCE_S)
+        finally:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                pass
+    text = printed.read_text("utf-8", "replace")
+    assert process.returncode == 0, f"{name} exited with {process.returncode}:\n{text[-4000:]}"
+    return text
+
+
+def surroundings(home: Path) -> dict[str, str]:
+    """Give the environment of a person with this home, and nothing else of ours: no keys, no settings."""
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "TZ") if name in os.environ}
+    return {**kept, "HOME": str(home)}
+
+
+def _claude_variables(address: str, home: Path) -> dict[str, str]:
+    return {
+        "ANTHROPIC_BASE_URL": address,
+        "ANTHROPIC_API_KEY": KEY,
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_AUTOUPDATER": "1",
+        "DISABLE_TELEMETRY": "1",
+    }
+
+
+CLAUDE_CODE = Program(
+    package="@anthropic-ai/claude-code@2.1.326",
+    binary="claude",
+    variables=_claude_variables,
+    arguments=lambda address, prompt: ["-p", prompt, "--allowedTools", "Bash,Edit,Read,Write"],
+    resume=lambda arguments: [*arguments, "-c"],
+    settings=lambda address: {".claude/settings.json": {"hooks": {}, "includeCoAuthoredBy": False}},
+    shell=lambda command: Call("Bash", {"command": command, "description": "scripted"}),
+    create=lambda path, text: [Call("Write", {"file_path": path, "content": text})],
+    edit=lambda path, old, new: [
+        Call("Read", {"file_path": path}),
+        Call("Edit", {"file_path": path, "old_string": old, "new_string": new}),
+    ],
+)
+
+PROGRAMS = {"claude-code": CLAUDE_CODE}

@@ -1,0 +1,135 @@
+"""The real agents with our hooks, offline: what a user gets who installs them.
+
+`tox -e agents` runs these. The programs come from npm; the model is a stand-in (`model.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agents_real import programs
+from tests.agents_real.model import Call, Model, serve
+from tests.agents_real.programs import PROGRAMS
+from tests.support.processes import PACKAGE_PLACE
+from tests.support.trees import assert_tree, make_tree
+
+pytestmark = pytest.mark.agents
+
+TOLD = "the user changed files back with shadowtree"
+BEFORE = {"edited": "0\n", "gone": "0\n", "kept": "0\n"}
+
+
+@pytest.fixture(params=PROGRAMS)
+def agent(request: pytest.FixtureRequest) -> str:
+    """The name of an agent that is installed."""
+    name: str = request.param
+    _install(name)
+    return name
+
+
+def _install(name: str) -> None:
+    try:
+        programs.install(name)
+    except programs.CannotInstall as error:
+        if PROGRAMS[name].is_required:
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+
+
+@dataclass(frozen=True)
+class User:
+    """A person with a home of their own, in a directory with a few files."""
+
+    home: Path
+    worktree: Path
+    model: Model
+    executable: Path
+
+    def shadowtree(self, *words: str) -> str:
+        """Run a command line in the directory."""
+        done = subprocess.run(
+            [self.executable, *words],
+            cwd=self.worktree,
+            env=programs.surroundings(self.home),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def connect(self, agent: str) -> None:
+        """Give an agent the settings that it needs, and our hooks."""
+        programs.prepare(agent, self.home, self.model.address)
+        self.shadowtree("hooks", "install", agent, "--executable", str(self.executable))
+
+    def ask(self, agent: str, prompt: str, *calls: Call, goes_on: bool = False) -> None:
+        """Have a turn, in a new conversation unless it goes on."""
+        self.model.play(prompt, *calls)
+        shown = programs.run(agent, self.home, self.worktree, self.model.address, prompt, goes_on=goes_on)
+        assert self.model.was_told(prompt), shown
+
+    def log(self) -> list[tuple[str, str, str]]:
+        """List session, text and state of every message."""
+        rows: Any = json.loads(self.shadowtree("--json", "log", "--all"))  # Any: JSON
+        return [(row["session"], row["text"], row["state"]) for row in rows]
+
+    def path(self, name: str) -> str:
+        return str(self.worktree / name)
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Iterator[User]:
+    home, worktree = make_tree(tmp_path / "person", {}), make_tree(tmp_path / "worktree", BEFORE)
+    executable = tmp_path / "bin" / "shadowtree"
+    executable.parent.mkdir()
+    start = shlex.join(["env", f"PYTHONPATH={PACKAGE_PLACE}", sys.executable, "-m", "shadowtree"])
+    executable.write_text(f'#!/bin/sh\nexec {start} "$@"\n')
+    executable.chmod(0o755)
+    with serve() as model:
+        user = User(home, worktree, model, executable)
+        yield user
+        user.shadowtree("watch", "stop", "--all")
+
+
+def test_turns_are_recorded_undone_and_redone_and_the_model_is_told(agent: str, user: User) -> None:
+    program = PROGRAMS[agent]
+    user.connect(agent)
+    user.ask(
+        agent,
+        "make the first changes",
+        *program.create(user.path("made"), "tool\n"),
+        *program.edit(user.path("edited"), "0", "tool"),
+        program.shell("echo shell > by-shell; rm gone"),
+    )
+    one = {"by-shell": "shell\n", "edited": "tool\n", "kept": "0\n", "made": "tool\n"}
+    assert_tree(user.worktree, one)
+    user.ask(agent, "go on from there", program.shell("echo 2 > kept; rm made"), goes_on=True)
+    two = {"by-shell": "shell\n", "edited": "tool\n", "kept": "2\n"}
+    assert_tree(user.worktree, two)
+
+    (session, *_), _ = log = user.log()
+    assert log == [(session, "make the first changes", "active"), (session, "go on from there", "active")]
+    user.shadowtree("undo")
+    assert_tree(user.worktree, one)
+    user.shadowtree("undo")
+    assert_tree(user.worktree, BEFORE)
+    user.shadowtree("redo")
+    user.shadowtree("redo")
+    assert_tree(user.worktree, two)
+
+    user.shadowtree("undo")
+    user.ask(agent, "what has changed", goes_on=True)
+    assert user.model.was_told(TOLD), user.model.tool_results()
+    assert user.model.was_told('"kept"'), user.model.tool_results()
+    assert_tree(user.worktree, one)
