@@ -1,6 +1,6 @@
-"""The real agents: how each is installed, pointed at the stand-in for its model, run, and what its tools are called.
+"""The real agents: how to install each, point it at the stand-in for its model and run it, and its tools.
 
-SHADOWTREE_AGENTS_CACHE   where the programs are kept, about 1.5 GB; `~/.cache/shadowtree-agents` if it is not set
+SHADOWTREE_AGENTS_CACHE   where the programs are kept, about 1.5 GB; without it ~/.cache/shadowtree-agents
 """
 
 from __future__ import annotations
@@ -164,4 +164,158 @@ CLAUDE_CODE = Program(
     ],
 )
 
-PROGRAMS = {"claude-code": CLAUDE_CODE}
+
+def _codex_arguments(address: str, prompt: str) -> list[str]:
+    provider = f'{{name = "s", base_url = "{address}/v1", wire_api = "responses", env_key = "STAND_IN_KEY"}}'
+    settings = {
+        "model": '"gpt-5.5"',  # one that it knows: to others it offers no apply_patch
+        "model_provider": '"s"',
+        "model_providers.s": provider,
+        "check_for_update_on_startup": "false",
+        "analytics.enabled": "false",
+    }
+    words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+    # Nobody is there to review the hooks.
+    free = ["--dangerously-bypass-approvals-and-sandbox", "--dangerously-bypass-hook-trust"]
+    return ["exec", *words, "--skip-git-repo-check", *free, prompt]
+
+
+def _patch(kind: str, path: str, *lines: str) -> Call:
+    text = "\n".join(["*** Begin Patch", f"*** {kind} File: {path}", *lines, "*** End Patch"])
+    return Call("apply_patch", {"input": text})
+
+
+CODEX = Program(
+    package="@openai/codex@0.169.0",
+    binary="codex",
+    variables=lambda address, home: {"STAND_IN_KEY": KEY},
+    arguments=_codex_arguments,
+    resume=lambda arguments: [*arguments[:-1], "resume", "--last", arguments[-1]],
+    settings=lambda address: {".codex/hooks.json": {"hooks": {}}},
+    shell=lambda command: Call("exec_command", {"cmd": command}),
+    create=lambda path, text: [_patch("Add", path, *(f"+{line}" for line in text.splitlines()))],
+    edit=lambda path, old, new: [_patch("Update", path, "@@", f"-{old}", f"+{new}")],
+)
+
+
+def _quiet(kind: str) -> Json:
+    """Give the settings that Gemini CLI, and Qwen Code after it, need to ask nothing."""
+    return {
+        "security": {"auth": {"selectedType": kind}},
+        "telemetry": {"enabled": False},
+        "privacy": {"usageStatisticsEnabled": False},
+        "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False},
+    }
+
+
+GEMINI = Program(
+    package="@google/gemini-cli@0.61.0",
+    binary="gemini",
+    variables=lambda address, home: {
+        "GEMINI_API_KEY": KEY,
+        "GOOGLE_GEMINI_BASE_URL": address,
+        "GEMINI_CLI_TRUST_WORKSPACE": "true",
+    },
+    arguments=lambda address, prompt: ["--approval-mode", "yolo", "-m", "gemini-2.5-flash", "-p", prompt],
+    resume=lambda arguments: [*arguments, "--resume", "latest"],
+    settings=lambda address: {".gemini/settings.json": _quiet("gemini-api-key")},
+    shell=lambda command: Call("run_shell_command", {"command": command, "description": "scripted"}),
+    create=lambda path, text: [Call("write_file", {"file_path": path, "content": text})],
+    edit=lambda path, old, new: [
+        Call(
+            "replace",
+            {"file_path": path, "instruction": "scripted", "old_string": old, "new_string": new},
+        )
+    ],
+)
+
+
+def _opencode_settings(address: str) -> dict[str, Json]:
+    model = {"name": "s", "tool_call": True, "limit": {"context": 100_000, "output": 8_000}}
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "options": {"baseURL": f"{address}/v1", "apiKey": KEY},
+        "models": {"s": model},
+    }
+    settings = {
+        "model": "s/s",
+        "small_model": "s/s",
+        "autoupdate": False,
+        "share": "disabled",
+        "permission": "allow",
+        "provider": {"s": provider},
+    }
+    return {".config/opencode/opencode.json": settings}
+
+
+OPENCODE = Program(
+    package="opencode-ai@1.18.33",
+    binary="opencode",
+    variables=lambda address, home: {
+        f"OPENCODE_DISABLE_{what}": "1" for what in ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "SHARE")
+    },
+    arguments=lambda address, prompt: ["run"],
+    resume=lambda arguments: [*arguments, "-c"],
+    reads_prompt=True,  # it would put quotes around arguments
+    settings=_opencode_settings,
+    library="@opencode-ai/plugin@1.18.33",
+    library_goes_to=".config/opencode",
+    shell=lambda command: Call("bash", {"command": command, "description": "scripted"}),
+    create=lambda path, text: [Call("write", {"filePath": path, "content": text})],
+    edit=lambda path, old, new: [
+        Call("read", {"filePath": path}),
+        Call("edit", {"filePath": path, "oldString": old, "newString": new}),
+    ],
+)
+
+COPILOT = Program(
+    package="@github/copilot@1.0.102",
+    binary="copilot",
+    is_required=False,
+    variables=lambda address, home: {
+        "COPILOT_PROVIDER_BASE_URL": f"{address}/v1",
+        "COPILOT_PROVIDER_API_KEY": KEY,
+        "COPILOT_MODEL": "gpt-4.1",
+        "COPILOT_OFFLINE": "true",
+        "COPILOT_AUTO_UPDATE": "false",
+        "COPILOT_ALLOW_ALL": "true",
+    },
+    arguments=lambda address, prompt: ["--allow-all", "-p", prompt],
+    resume=lambda arguments: [*arguments, "--continue"],
+    shell=lambda command: Call("bash", {"command": command, "description": "scripted"}),
+    create=lambda path, text: [Call("create", {"path": path, "file_text": text})],
+    edit=lambda path, old, new: [
+        Call("view", {"path": path}),
+        Call("edit", {"path": path, "old_str": old, "new_str": new}),
+    ],
+)
+
+QWEN = Program(
+    package="@qwen-code/qwen-code@0.24.4",
+    binary="qwen",
+    is_required=False,
+    variables=lambda address, home: {
+        "OPENAI_API_KEY": KEY,
+        "OPENAI_BASE_URL": f"{address}/v1",
+        "OPENAI_MODEL": "s",
+    },
+    arguments=lambda address, prompt: ["--approval-mode", "yolo", "-p", prompt],
+    resume=lambda arguments: [*arguments, "-c"],
+    settings=lambda address: {".qwen/settings.json": _quiet("openai")},
+    shell=lambda command: Call("run_shell_command", {"command": command, "is_background": False}),
+    create=lambda path, text: [Call("write_file", {"file_path": path, "content": text})],
+    edit=lambda path, old, new: [
+        Call("read_file", {"file_path": path}),
+        Call("edit", {"file_path": path, "old_string": old, "new_string": new}),
+    ],
+)
+
+PROGRAMS = {
+    "claude-code": CLAUDE_CODE,
+    "codex": CODEX,
+    "gemini": GEMINI,
+    "opencode": OPENCODE,
+    "copilot": COPILOT,
+    "qwen": QWEN,
+}
+"""By the name that `shadowtree hooks install` takes."""
