@@ -1,8 +1,8 @@
 """A stand-in for the servers of models, on loopback: it calls the tools that a test scripts for a prompt.
 
-It speaks Anthropic's Messages, OpenAI's Responses and Chat Completions, and Gemini's generateContent, streamed
-or whole. How many results of tools follow the prompt in a request says which call is next, so requests may be
-repeated. Those that offer no tools, for titles and the like, get a short text.
+It speaks Anthropic's Messages, OpenAI's Responses and Chat Completions, and Gemini's generateContent,
+streamed or whole. How many results of tools follow the prompt in a request says which call is next, so
+requests may be repeated. Those that offer no tools, for titles and the like, get a short text.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Model:
         """Whether any request since `play` holds this text."""
         return any(text in each for request in self._requests for each in _texts(request))
 
-    def tool_results(self) -> str:
-        """Give the last request, for a person to read when a tool did not do as scripted."""
+    def last_request(self) -> str:
+        """Give the end of the last request, for a person to read."""
         return json.dumps(self._requests[-1], indent=1)[-4000:] if self._requests else "no requests"
 
     def answer(self, body: Json, format: Format) -> Call | None:
@@ -129,8 +129,8 @@ def _write_messages(body: Json, call: Call | None) -> tuple[Json, Events]:
         "model": body["model"],
         "usage": {"input_tokens": 1, "output_tokens": 1},
     }
-    nothing = {"content": [], "stop_reason": None, "stop_sequence": None}
-    events = [
+    nothing: Json = {"content": [], "stop_reason": None, "stop_sequence": None}
+    events: list[tuple[str, Json]] = [
         ("message_start", {"message": {**head, **nothing}}),
         ("content_block_start", {"index": 0, "content_block": empty}),
         ("content_block_delta", {"index": 0, "delta": delta}),
@@ -174,7 +174,7 @@ def _write_responses(body: Json, call: Call | None) -> tuple[Json, Events]:
     head = {"id": f"resp_{number:06}", "object": "response", "created_at": 0, "model": body["model"]}
     whole = {**head, "status": "completed", "output": [{**item, "status": "completed"}], "usage": usage}
     begun = {**head, "status": "in_progress", "output": [], "usage": None}
-    events = [
+    events: list[tuple[str, Json]] = [
         ("response.created", {"response": begun}),
         ("response.output_item.added", {"output_index": 0, "item": {**item, "status": "in_progress"}}),
         ("response.output_item.done", {"output_index": 0, "item": {**item, "status": "completed"}}),

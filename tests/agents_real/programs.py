@@ -22,6 +22,7 @@ INSTALL_S = 900
 PATIENCE_S = 180
 KEY = "stand-in"
 """Every agent wants a key; nobody reads it."""
+OTHERS_TRACE = "others-hook-ran"
 NODE = "node@22"
 """Qwen Code needs it; the others run with it too."""
 
@@ -49,7 +50,7 @@ class Program:
     edit: Callable[[str, str, str], list[Call]]
     """From a path, the old line and the new one."""
     settings: Callable[[str], dict[str, Json]] = field(default=lambda address: {})
-    """The files that it needs in its home."""
+    """The files that are in its home, from the address of the model."""
     is_required: bool = True
     """Whether to skip it is a failure."""
     reads_prompt: bool = False
@@ -57,6 +58,11 @@ class Program:
     library: str = ""
     """A package that it would otherwise fetch into its settings' directory at each start."""
     library_goes_to: str = ""
+
+    @property
+    def has_others_hook(self) -> bool:
+        """Whether somebody else has a hook in its settings."""
+        return any("hooks" in content for content in self.settings("").values())
 
 
 def install(name: str) -> None:
@@ -139,6 +145,11 @@ def surroundings(home: Path) -> dict[str, str]:
     return {**kept, "HOME": str(home)}
 
 
+def _others_hook(event: str) -> Json:
+    """Give settings in which somebody else has a hook: it makes the file `OTHERS_TRACE` in the home."""
+    return {"hooks": {event: [{"hooks": [{"type": "command", "command": f'touch "$HOME/{OTHERS_TRACE}"'}]}]}}
+
+
 def _claude_variables(address: str, home: Path) -> dict[str, str]:
     return {
         "ANTHROPIC_BASE_URL": address,
@@ -155,7 +166,7 @@ CLAUDE_CODE = Program(
     variables=_claude_variables,
     arguments=lambda address, prompt: ["-p", prompt, "--allowedTools", "Bash,Edit,Read,Write"],
     resume=lambda arguments: [*arguments, "-c"],
-    settings=lambda address: {".claude/settings.json": {"hooks": {}, "includeCoAuthoredBy": False}},
+    settings=lambda address: {".claude/settings.json": _others_hook("Stop")},
     shell=lambda command: Call("Bash", {"command": command, "description": "scripted"}),
     create=lambda path, text: [Call("Write", {"file_path": path, "content": text})],
     edit=lambda path, old, new: [
@@ -191,7 +202,7 @@ CODEX = Program(
     variables=lambda address, home: {"STAND_IN_KEY": KEY},
     arguments=_codex_arguments,
     resume=lambda arguments: [*arguments[:-1], "resume", "--last", arguments[-1]],
-    settings=lambda address: {".codex/hooks.json": {"hooks": {}}},
+    settings=lambda address: {".codex/hooks.json": _others_hook("Stop")},
     shell=lambda command: Call("exec_command", {"cmd": command}),
     create=lambda path, text: [_patch("Add", path, *(f"+{line}" for line in text.splitlines()))],
     edit=lambda path, old, new: [_patch("Update", path, "@@", f"-{old}", f"+{new}")],
@@ -218,7 +229,9 @@ GEMINI = Program(
     },
     arguments=lambda address, prompt: ["--approval-mode", "yolo", "-m", "gemini-2.5-flash", "-p", prompt],
     resume=lambda arguments: [*arguments, "--resume", "latest"],
-    settings=lambda address: {".gemini/settings.json": _quiet("gemini-api-key")},
+    settings=lambda address: {
+        ".gemini/settings.json": {**_quiet("gemini-api-key"), **_others_hook("AfterAgent")}
+    },
     shell=lambda command: Call("run_shell_command", {"command": command, "description": "scripted"}),
     create=lambda path, text: [Call("write_file", {"file_path": path, "content": text})],
     edit=lambda path, old, new: [
@@ -301,7 +314,9 @@ QWEN = Program(
     },
     arguments=lambda address, prompt: ["--approval-mode", "yolo", "-p", prompt],
     resume=lambda arguments: [*arguments, "-c"],
-    settings=lambda address: {".qwen/settings.json": _quiet("openai")},
+    settings=lambda address: {
+        ".qwen/settings.json": {"$version": 4, **_quiet("openai"), **_others_hook("Stop")}
+    },
     shell=lambda command: Call("run_shell_command", {"command": command, "is_background": False}),
     create=lambda path, text: [Call("write_file", {"file_path": path, "content": text})],
     edit=lambda path, old, new: [

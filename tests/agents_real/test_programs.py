@@ -20,12 +20,12 @@ from tests.agents_real import programs
 from tests.agents_real.model import Call, Model, serve
 from tests.agents_real.programs import PROGRAMS
 from tests.support.processes import PACKAGE_PLACE
-from tests.support.trees import assert_tree, make_tree
+from tests.support.trees import Tree, assert_tree, make_tree
 
 pytestmark = pytest.mark.agents
 
 TOLD = "the user changed files back with shadowtree"
-BEFORE = {"edited": "0\n", "gone": "0\n", "kept": "0\n"}
+BEFORE: Tree = {"edited": "0\n", "gone": "0\n", "kept": "0\n"}
 
 
 @pytest.fixture(params=PROGRAMS)
@@ -71,6 +71,10 @@ class User:
     def connect(self, agent: str) -> None:
         """Give an agent the settings that it needs, and our hooks."""
         programs.prepare(agent, self.home, self.model.address)
+        self.install(agent)
+
+    def install(self, agent: str) -> None:
+        """Install our hooks."""
         self.shadowtree("hooks", "install", agent, "--executable", str(self.executable))
 
     def ask(self, agent: str, prompt: str, *calls: Call, goes_on: bool = False) -> None:
@@ -83,6 +87,15 @@ class User:
         """List session, text and state of every message."""
         rows: Any = json.loads(self.shadowtree("--json", "log", "--all"))  # Any: JSON
         return [(row["session"], row["text"], row["state"]) for row in rows]
+
+    def settings(self) -> dict[Path, bytes]:
+        """Read every file of the home but those that shadowtree keeps for itself."""
+        ours = self.home / ".local" / "share" / "shadowtree"
+        return {
+            path: path.read_bytes()
+            for path in self.home.rglob("*")
+            if path.is_file() and ours not in path.parents and "node_modules" not in path.parts
+        }
 
     def path(self, name: str) -> str:
         return str(self.worktree / name)
@@ -112,10 +125,10 @@ def test_turns_are_recorded_undone_and_redone_and_the_model_is_told(agent: str, 
         *program.edit(user.path("edited"), "0", "tool"),
         program.shell("echo shell > by-shell; rm gone"),
     )
-    one = {"by-shell": "shell\n", "edited": "tool\n", "kept": "0\n", "made": "tool\n"}
+    one: Tree = {"by-shell": "shell\n", "edited": "tool\n", "kept": "0\n", "made": "tool\n"}
     assert_tree(user.worktree, one)
     user.ask(agent, "go on from there", program.shell("echo 2 > kept; rm made"), goes_on=True)
-    two = {"by-shell": "shell\n", "edited": "tool\n", "kept": "2\n"}
+    two: Tree = {"by-shell": "shell\n", "edited": "tool\n", "kept": "2\n"}
     assert_tree(user.worktree, two)
 
     (session, *_), _ = log = user.log()
@@ -130,6 +143,44 @@ def test_turns_are_recorded_undone_and_redone_and_the_model_is_told(agent: str, 
 
     user.shadowtree("undo")
     user.ask(agent, "what has changed", goes_on=True)
-    assert user.model.was_told(TOLD), user.model.tool_results()
-    assert user.model.was_told('"kept"'), user.model.tool_results()
+    assert user.model.was_told(TOLD), user.model.last_request()
+    assert user.model.was_told('"kept"'), user.model.last_request()
     assert_tree(user.worktree, one)
+
+
+def test_a_second_agent_in_the_same_directory_keeps_its_own_timeline(agent: str, user: User) -> None:
+    other = "codex" if agent == "claude-code" else "claude-code"
+    _install(other)
+    for name in (agent, other):
+        user.connect(name)
+    user.ask(agent, "one of ours", PROGRAMS[agent].shell("echo ours > ours"))
+    user.ask(other, "one of theirs", PROGRAMS[other].shell("echo theirs > theirs"))
+    user.ask(agent, "another of ours", PROGRAMS[agent].shell("echo ours > kept"), goes_on=True)
+
+    sessions = {text: session for session, text, _ in user.log()}
+    ours, theirs = sessions["one of ours"], sessions["one of theirs"]
+    assert sessions == {"one of ours": ours, "one of theirs": theirs, "another of ours": ours}
+    assert (ours.startswith(agent), theirs.startswith(other)) == (True, True)
+    user.shadowtree("undo", "2", "--session", ours)
+    assert_tree(user.worktree, {**BEFORE, "theirs": "theirs\n"})
+    user.shadowtree("redo", "--all", "--session", ours)
+    user.shadowtree("undo", "--session", theirs)
+    assert_tree(user.worktree, {**BEFORE, "ours": "ours\n", "kept": "ours\n"})
+
+
+def test_an_uninstall_gives_back_the_same_bytes(agent: str, user: User) -> None:
+    program = PROGRAMS[agent]
+    programs.prepare(agent, user.home, user.model.address)
+    before = user.settings()
+    user.install(agent)
+    installed = user.settings()
+    user.ask(agent, "with hooks", program.shell("echo 1 > kept"))
+    assert (user.home / programs.OTHERS_TRACE).exists() == program.has_others_hook
+    user.shadowtree("hooks", "uninstall", agent)
+
+    after = user.settings()
+    written = [path for path, content in installed.items() if before.get(path) != content]
+    assert written
+    assert {path: after.get(path) for path in written} == {path: before.get(path) for path in written}
+    user.ask(agent, "without hooks", program.shell("echo 2 > kept"))
+    assert [text for _, text, _ in user.log()] == ["with hooks"]
