@@ -114,6 +114,7 @@ def run(name: str, home: Path, worktree: Path, address: str, prompt: str, *, goe
     command = [str(binaries / program.binary), *(program.resume(arguments) if goes_on else arguments)]
     variables = {**surroundings(home), "NO_COLOR": "1", **program.variables(address, home)}
     variables["PATH"] = f"{CACHE / 'node' / 'node_modules' / '.bin'}:{variables['PATH']}"
+    typed = prompt.partition(" ")[2] if prompt.startswith("/") else prompt
     printed = home / "printed.txt"
     with (
         printed.open("wb") as output,
@@ -128,7 +129,7 @@ def run(name: str, home: Path, worktree: Path, address: str, prompt: str, *, goe
         ) as process,
     ):
         try:
-            process.communicate(prompt.encode() if program.reads_prompt else b"", timeout=PATIENCE_S)
+            process.communicate(typed.encode() if program.reads_prompt else b"", timeout=PATIENCE_S)
         finally:
             try:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -261,15 +262,19 @@ def _opencode_settings(address: str) -> dict[str, Json]:
     return {".config/opencode/opencode.json": settings}
 
 
+def _command_option(prompt: str) -> list[str]:
+    return ["--command", prompt.partition(" ")[0][1:]] if prompt.startswith("/") else []
+
+
 OPENCODE = Program(
     package="opencode-ai@1.18.33",
     binary="opencode",
     variables=lambda address, home: {
         f"OPENCODE_DISABLE_{what}": "1" for what in ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "SHARE")
     },
-    arguments=lambda address, prompt: ["run"],
+    arguments=lambda address, prompt: ["run", *_command_option(prompt)],
     resume=lambda arguments: [*arguments, "-c"],
-    reads_prompt=True,  # it would put quotes around arguments
+    reads_prompt=True,  # it would put quotes around arguments; of a slash command it reads what follows
     settings=_opencode_settings,
     library="@opencode-ai/plugin@1.18.33",
     library_goes_to=".config/opencode",

@@ -19,6 +19,7 @@ import pytest
 from tests.agents_real import programs
 from tests.agents_real.model import Call, Model, serve
 from tests.agents_real.programs import PROGRAMS
+from tests.support.daemons import wait_until
 from tests.support.processes import PACKAGE_PLACE
 from tests.support.trees import Tree, assert_tree, make_tree
 
@@ -41,7 +42,7 @@ def _install(name: str) -> None:
         programs.install(name)
     except programs.CannotInstall as error:
         if PROGRAMS[name].is_required:
-            pytest.fail(str(error))
+            pytest.fail(str(error), pytrace=False)
         pytest.skip(str(error))
 
 
@@ -80,13 +81,26 @@ class User:
     def ask(self, agent: str, prompt: str, *calls: Call, goes_on: bool = False) -> None:
         """Have a turn, in a new conversation unless it goes on."""
         self.model.play(prompt, *calls)
-        shown = programs.run(agent, self.home, self.worktree, self.model.address, prompt, goes_on=goes_on)
+        shown = self._run(agent, prompt, goes_on=goes_on)
         assert self.model.was_told(prompt), shown
+
+    def type(self, agent: str, command: str) -> None:
+        """Type a slash command in the last conversation."""
+        self.model.play(command)
+        self._run(agent, command, goes_on=True)
+
+    def _run(self, agent: str, prompt: str, *, goes_on: bool) -> str:
+        return programs.run(agent, self.home, self.worktree, self.model.address, prompt, goes_on=goes_on)
 
     def log(self) -> list[tuple[str, str, str]]:
         """List session, text and state of every message."""
         rows: Any = json.loads(self.shadowtree("--json", "log", "--all"))  # Any: JSON
         return [(row["session"], row["text"], row["state"]) for row in rows]
+
+    def daemon(self) -> int | None:
+        """Give the process of the daemon, if there is one."""
+        pid: int | None = json.loads(self.shadowtree("--json", "watch", "status"))["pid"]
+        return pid
 
     def settings(self) -> dict[Path, bytes]:
         """Read every file of the home but those that shadowtree keeps for itself."""
@@ -148,6 +162,20 @@ def test_turns_are_recorded_undone_and_redone_and_the_model_is_told(agent: str, 
     assert_tree(user.worktree, one)
 
 
+@pytest.mark.parametrize("agent", ["claude-code", "gemini", "opencode", "qwen"], indirect=True)
+def test_slash_commands_act_on_the_session_that_they_are_typed_in(agent: str, user: User) -> None:
+    user.connect(agent)
+    user.ask(agent, "make a change", PROGRAMS[agent].shell("echo 1 > kept; rm gone"))
+    user.type(agent, "/shadowtree-undo 1")
+    assert user.model.was_told("Undid 1 turn"), user.model.last_request()
+    assert_tree(user.worktree, BEFORE)
+    user.type(agent, "/shadowtree-redo 1")
+    assert user.model.was_told("Redid 1 turn"), user.model.last_request()
+    assert_tree(user.worktree, {"edited": "0\n", "kept": "1\n"})
+
+    assert [(text, state) for _, text, state in user.log()] == [("make a change", "active")]
+
+
 def test_a_second_agent_in_the_same_directory_keeps_its_own_timeline(agent: str, user: User) -> None:
     other = "codex" if agent == "claude-code" else "claude-code"
     _install(other)
@@ -176,7 +204,9 @@ def test_an_uninstall_gives_back_the_same_bytes(agent: str, user: User) -> None:
     installed = user.settings()
     user.ask(agent, "with hooks", program.shell("echo 1 > kept"))
     assert (user.home / programs.OTHERS_TRACE).exists() == program.has_others_hook
+    wait_until(lambda: user.daemon() is not None)
     user.shadowtree("hooks", "uninstall", agent)
+    wait_until(lambda: user.daemon() is None)
 
     after = user.settings()
     written = [path for path, content in installed.items() if before.get(path) != content]
