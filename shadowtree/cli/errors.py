@@ -134,7 +134,9 @@ def _advise(error: BaseException) -> str | None:
         return None
     if any(conflict.hunks for conflict in error.conflicts):
         return _AFTER_COLLIDING
-    return _AFTER_MERGING if MERGE_WAS_TRIED in getattr(error, "__notes__", ()) else None
+    can_merge = any("merge" in conflict.advice for conflict in error.conflicts)
+    was_tried = MERGE_WAS_TRIED in getattr(error, "__notes__", ())
+    return None if can_merge and not was_tried else _AFTER_MERGING
 
 
 def to_document(error: BaseException) -> dict[str, object]:

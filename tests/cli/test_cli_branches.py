@@ -434,7 +434,7 @@ def test_a_long_collision_is_cut_and_counted() -> None:
 
 
 def test_the_advice_depends_on_whether_a_merge_was_tried(capsys: pytest.CaptureFixture[str]) -> None:
-    plain = ConflictingPath("f", "it was edited since", "look at it")
+    plain = ConflictingPath("f", "it was edited since", "use merge to combine")
     told = []
     for conflict in (plain, _collision(Hunk(1, "a", "b", "c"))):
         assert report(Conflict([conflict], make_outcome(conflicts=[conflict])), as_json=False) == 13

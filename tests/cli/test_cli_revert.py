@@ -138,7 +138,7 @@ def test_the_question_has_the_figures(fields: dict[str, object], told: str) -> N
 
 
 def test_a_conflict_lists_every_path_before_the_line(capsys: pytest.CaptureFixture[str]) -> None:
-    conflicts = [ConflictingPath(f"f{n:02}\x1b", "it was edited after", "look at it") for n in range(30)]
+    conflicts = [ConflictingPath(f"f{n:02}\x1b", "it was edited after", "use merge") for n in range(30)]
 
     assert report(Conflict(conflicts, make_outcome(conflicts=conflicts)), as_json=False) == 13
 
@@ -146,7 +146,7 @@ def test_a_conflict_lists_every_path_before_the_line(capsys: pytest.CaptureFixtu
     lines = err.splitlines()
     assert out == ""
     assert lines[0] == "  f00\\x1b: it was edited after"
-    assert lines[29:31] == ["  f29\\x1b: it was edited after", "    look at it"]
+    assert lines[29:31] == ["  f29\\x1b: it was edited after", "    use merge"]
     assert lines[-1].startswith(
         "shadowtree: 30 paths in conflict; nothing was changed; use --on-conflict merge, keep or overwrite"
     )
@@ -654,3 +654,17 @@ def test_a_colour_shows_what_was_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
 
     assert list(render_outcome(make_outcome(deleted=["a"])))[1] == "  \x1b[31mdeleted \x1b[0m  a"
+
+
+def test_merge_is_not_proposed_where_nothing_can_be_merged(terminal: Terminal, project: Path) -> None:
+    terminal.run("begin", "m1")
+    (project / "gone").write_text("1")
+    terminal.run("end")
+    terminal.run("begin", "m2")
+    (project / "gone").write_text("2")
+    terminal.run("end")
+    (project / "gone").unlink()
+    terminal.run("undo", exit_code=13)
+
+    assert "merge" not in terminal.err
+    assert terminal.err.endswith("use --on-conflict keep or overwrite\n")

@@ -299,3 +299,12 @@ def test_help_is_the_help_of_a_command(terminal: Terminal) -> None:
     terminal.run("help", "lgo", exit_code=2)
     assert "did you mean 'log'?" in terminal.err
     terminal.run("help", "log", "drop", exit_code=2)
+
+
+def test_log_of_a_path_marks_no_message_that_is_not_the_last(terminal: Terminal, project: Path) -> None:
+    for name in ("one", "two"):
+        (project / name).write_text("1")
+        terminal.run("snapshot", name)
+
+    assert "@" not in terminal.run("log", "one")
+    assert terminal.run("log", "two").startswith("@")

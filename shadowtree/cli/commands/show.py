@@ -128,6 +128,7 @@ def log(
         has_diffs = has_patch or has_stat
         diffs = [shadow.diff_message(each, paths=own) if has_diffs else None for each in shown]
         counts = [] if writes_json() else _count_lines(shadow, shown, diffs)
+        known = shadow.messages(all_sessions=all_sessions) if paths and not writes_json() else ()
     if writes_json():
         pairs = zip(shown, diffs, strict=True)
         emit([_to_json(message, each, has_patch, has_steps) for message, each in pairs], ())
@@ -146,6 +147,7 @@ def log(
         width=find_width(),
         has_sessions=all_sessions,
         has_graph=has_graph,
+        known=known,
         details=details,
     )
     none = "No matching messages" if paths or since else "No messages yet"

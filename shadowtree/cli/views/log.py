@@ -54,16 +54,20 @@ def render_log(
     width: int | None = None,
     has_sessions: bool = False,
     has_graph: bool = False,
+    known: Sequence[Message] = (),
     details: Mapping[int, Sequence[str]] = {},
 ) -> Iterator[str]:
     """Give a row for each message; texts are cut so that a row fits into `width`, if there is one.
 
     The last message in force is marked with `@`, unless the messages are of several sessions; those are
     named then. With `has_graph` there are lanes before the rows, of each session its own, the last message in
-    force is always marked, and branches are named. `details` come after the row of the message at a place.
+    force is always marked, and branches are named. `details` come after the row of the message at a place;
+    `known` are all messages, if those are only some of them.
     """
     # Oldest first, so that the last one in force stays.
-    heads = {message.session: message for message in messages if message.state in ("open", "active")}
+    heads = {
+        message.session: message.id for message in known or messages if message.state in ("open", "active")
+    }
     lines = list(draw_graph([_make_point(message, heads) for message in messages])) if has_graph else []
     lanes = [line.drawing for line in lines if line.place is not None] or [""] * len(messages)
     names = shorten_ids(message.id for message in messages)
@@ -72,7 +76,7 @@ def render_log(
     is_narrow = width is not None and width < _NARROW
     rows = []
     for message, counted, lane, turn in zip(messages, counts, lanes, turns, strict=True):
-        is_marked = not has_sessions and heads.get(message.session) is message
+        is_marked = not has_sessions and heads.get(message.session) == message.id
         number = f"#{message.number}" if has_graph else f"{'@' if is_marked else ' '} #{message.number}"
         state = _describe_states(message)
         if has_graph and message.branch is not None:
@@ -171,9 +175,9 @@ def list_steps(steps: Sequence[Step]) -> Iterator[str]:
     yield from (f"  {row}" for row in join_rows(rows, "<><"))
 
 
-def _make_point(message: Message, heads: Mapping[str, Message]) -> Point:
+def _make_point(message: Message, heads: Mapping[str, str]) -> Point:
     mark = "x" if message.is_out else _MARKS[message.state]
-    if heads.get(message.session) is message:
+    if heads.get(message.session) == message.id:
         mark = "@"
     parent = None if message.parent is None else (message.session, message.parent)
     return Point((message.session, message.id), parent, mark, is_main=message.state != "archived")
