@@ -88,6 +88,7 @@ class Sweep:
 
     def step(self, opened: OpenStore, deadline: float = inf) -> bool:
         """Do one step, marking no longer than until a deadline; True if there is more to do."""
+        opened.publisher.make_good()
         if self._before is None:
             keep_again(opened.layout.packs, list_unkept(opened.layout.packs))
             self._before = _measure(opened)

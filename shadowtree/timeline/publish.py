@@ -164,9 +164,16 @@ class Publisher:
         rows = self._journal.packs.rows(JOURNALED, PLACING, REMOVING)
         return any(row.state != JOURNALED or row.boot not in ("", self._boot) for row in rows)
 
+    def make_good(self) -> None:
+        """Do what an earlier step of this process could not do, before another step relies on the files.
+
+        A pack that is to go, and is still there, must not be taken for one that keeps its objects.
+        """
+        if self._has_failed:
+            self.recover()
+
     def recover(self) -> None:
         """Do what rows say is left to do, and remove what no row knows."""
-        self._has_failed = False
         self._objects.pack_set.drop_held()
         self._objects.refresh()
         rows = self._journal.packs.rows()
@@ -182,6 +189,7 @@ class Publisher:
         self._known.update(row.number for row in rows if row.state == JOURNALED)
         if self._boot and any(row.boot != self._boot for row in rows):
             self._journal.packs.note_boot(self._boot)
+        self._has_failed = False
 
     def _redo(self, row: PackRow) -> None:
         packs = self._layout.packs
@@ -243,7 +251,7 @@ class Publisher:
         A failure is no failure of the record, which counts by now.
         """
         try:
-            if self._journal.packs.count() >= self._limits.many:
+            if not self._has_failed and self._journal.packs.count() >= self._limits.many:
                 self._merge_rows()
         except ShadowError:
             self._has_failed = True

@@ -39,6 +39,7 @@ def tidy(
     """
     start = monotonic()
     while (left := start + seconds - monotonic()) > 0:
+        publisher.make_good()
         repacker = Repacker(objects, journal.packs.versions(), limits)
         settled = objects.pack_set.total_bytes() - repacker.fresh_bytes
         if repacker.fresh_bytes <= max(limits.idle_bytes, settled // limits.idle_part):
@@ -64,6 +65,7 @@ def drain_rows(
 
     False if there is none, or if their files have yet to be made.
     """
+    publisher.make_good()
     by_name = {pack.name: pack for pack in objects.packs()}
     packs: list[Pack] = []
     for row in journal.packs.rows(JOURNALED):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from math import inf
 from pathlib import Path
 
@@ -245,6 +245,33 @@ def test_a_disk_that_fails_costs_nothing(store: PackStore, act: str, monkeypatch
     assert {pack.name for pack in store.objects.packs()} == names
     assert not [name for name in os.listdir(store.packs) if "tmp" in name]
     assert not tidy_store(store)
+    for version in versions:
+        assert store.objects.read(b"blob", blob(version)) == version
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_pack_that_could_not_be_removed_is_not_relied_upon(
+    store: PackStore, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """It is to go: whoever removed another copy because of it would lose what is in both."""
+    versions = [text("a", each) for each in range(6)]
+    for each in range(0, 6, 2):
+        store.record(*versions[each : each + 2], before={versions[each + 1]: versions[each]})
+    left = number
+
+    def fail_once(act: str, path: str) -> None:
+        nonlocal left
+        if act == "unlink" and path.endswith(".idx"):
+            left -= 1
+            if left == -1:
+                raise StoreFailed(path, "no more")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "before_write", fail_once)
+        for _ in range(4):
+            with suppress(StoreFailed):
+                tidy_store(store)
+    store.reopen()
     for version in versions:
         assert store.objects.read(b"blob", blob(version)) == version
 
