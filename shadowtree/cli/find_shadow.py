@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import shadowtree
 from shadowtree.base.errors import InvalidInput, NotWrapped, StoreDamaged, StoreFailed, WorktreeFailed
 from shadowtree.base.frozen import frozen
-from shadowtree.cli.output import choose_format, say, warn
+from shadowtree.cli.output import choose_format, is_quiet, say, warn
 from shadowtree.daemon.endpoint import Endpoint
 
 TYPE_CHECKING = False
@@ -127,7 +127,7 @@ def _naming_session(
     with opening:
         last = shadow.for_last_session()
         yield last
-    if last.session != "default":
+    if last.session != "default" and not is_quiet():
         say(f"using session {last.session}, which recorded last")
 
 

@@ -37,6 +37,7 @@ from shadowtree.base.paths import (
     is_among,
     is_file,
     parent_of,
+    to_text,
 )
 from shadowtree.capture.capture import (
     Capture,
@@ -182,7 +183,7 @@ def prepare(act: Act, objects: Objects, root: RecordedDirectory, scan: Scan, wri
     attribution = Attribution(history, target.over, target.undone)
     if not target.is_nothing:
         notes = [*attribution.note_ends(target.kind), *attribution.note_head(act.git_head)]
-        target = replace(target, notes=[*target.notes, *notes])
+        target = replace(target, notes=[*target.notes, *notes, *_note_unused(act.options, target)])
     present = DiskState(root, scan, writer)
     if act.options.files:
         merger = Merger(contents, theirs_label=target.kind if act.options.markers else None)
@@ -193,6 +194,15 @@ def prepare(act: Act, objects: Objects, root: RecordedDirectory, scan: Scan, wri
     outcome = replace(outcome, uncertain=attribution.list_uncertain(plan.changes))
     is_move = not is_same_place(history.position, target.position)
     return Prepared(target, plan, ending, present.uncovered, contents, is_move, outcome)
+
+
+def _note_unused(options: Options, target: Target) -> list[str]:
+    """Note the paths that somebody chose something for, and that the act has nothing to do with."""
+    return [
+        f"on_conflict names {to_text(path)!r}, but nothing changes there"
+        for path in options.chosen
+        if not any(is_among(want.path, {path}) for want in target.wanted)
+    ]
 
 
 def _refuse_outdated(act: Act, prepared: Prepared) -> None:

@@ -121,6 +121,9 @@ def _find_turns(history: History, verb: str, travel: Travel, turns: int | None) 
     if not travel.messages:
         # Beyond what was forgotten there is something to redo; below it there is nothing to undo.
         is_short = bool(notes) and verb == REDO
+        if history.session.number is None and history.session.journal.session_names():
+            # Others have, so the name may be mistyped.
+            notes.append(f"session {history.session.name!r} has no messages")
         return replace(_nothing(history, verb, f"nothing to {verb}", *notes), turns=0, is_short=is_short)
     if turns is not None and travel.turns < turns:
         done = "undone" if verb == UNDO else "redone"

@@ -193,3 +193,19 @@ def test_an_act_is_refused_if_what_it_stages_does_not_fit(
     with pytest.raises(OutOfSpace):
         line.undo()
     assert read_tree(worktree) == tree
+
+
+def test_a_choice_for_a_path_that_does_not_change_is_noted(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"a": "1"})
+    with shadow.message("m1"):
+        make_tree(worktree, {"a": "2"})
+
+    notes = shadow.undo(on_conflict={"nosuch": "keep", "a": "keep"}).notes
+
+    assert notes == ["on_conflict names 'nosuch', but nothing changes there"]
+
+
+def test_nothing_to_undo_in_a_session_without_messages_names_it(shadow: Shadow, worktree: Path) -> None:
+    shadow.snapshot("m1")
+
+    assert "session 'typo' has no messages" in shadow.for_session("typo").undo().notes

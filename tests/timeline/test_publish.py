@@ -535,21 +535,27 @@ def _die_after_commit(steps: int, scenario: Callable[[], object]) -> None:
     scenario()
 
 
+def record_without_name(store: PackStore, content: bytes) -> bytes:
+    """Record a large pack that the disk does not give its name; return the id of the blob in it."""
+
+    def stop(act: str, path: str) -> None:
+        if act == "rename":
+            raise StoreFailed(path, "no more")
+
+    writer = store.objects.start_pack()
+    id = add(writer, content)
+    store.opened.publisher.publish(writer)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(disk, "before_write", stop)
+        with store.opened.publisher.recording():
+            pass
+    return id
+
+
 def test_the_files_of_a_row_are_never_taken_for_those_of_the_dead(tmp_path: Path) -> None:
     """A process died between the row and the names, and the next one looks for what nobody knows first."""
     with closing(PackStore(tmp_path, PackLimits(journaled_bytes=0))) as store:
-
-        def stop(act: str, path: str) -> None:
-            if act == "rename":
-                raise StoreFailed(path, "no more")
-
-        writer = store.objects.start_pack()
-        id = add(writer, b"x")
-        store.opened.publisher.publish(writer)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(disk, "before_write", stop)
-            with store.opened.publisher.recording():
-                pass
+        id = record_without_name(store, b"x")
         [row] = rows_of(store.path)
         was = set(os.listdir(store.packs))
         (store.packs / f"{disk.TEMPORARY_PREFIX}1-2").touch()
@@ -564,18 +570,7 @@ def test_the_files_of_a_row_are_never_taken_for_those_of_the_dead(tmp_path: Path
 def test_a_pack_that_the_disk_gave_no_name_is_not_forgotten_when_another_gets_one(tmp_path: Path) -> None:
     """Else its files would be taken for those of a dead process, and what was recorded would be lost."""
     with closing(PackStore(tmp_path, PackLimits(journaled_bytes=0))) as store:
-
-        def stop(act: str, path: str) -> None:
-            if act == "rename":
-                raise StoreFailed(path, "no more")
-
-        writer = store.objects.start_pack()
-        id = add(writer, b"x")
-        store.opened.publisher.publish(writer)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(disk, "before_write", stop)
-            with store.opened.publisher.recording():
-                pass
+        id = record_without_name(store, b"x")
         store.record(b"y")
         store.reopen()
 

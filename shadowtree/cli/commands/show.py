@@ -151,6 +151,8 @@ def log(
         details=details,
     )
     none = "No matching messages" if paths or since else "No messages yet"
+    if shared.session is not None and not (paths or since):
+        none = f"Session {escape(shared.session)} has no messages (run 'shadowtree sessions')"
     emit(shown, lines or [none], utf8=has_patch)
 
 

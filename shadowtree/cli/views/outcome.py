@@ -61,6 +61,8 @@ def render_outcome(
 
 def render_preview(outcome: Outcome) -> Iterator[str]:
     """List what would happen to each file, those with somebody's own changes first, and then the diff."""
+    if outcome.messages:
+        yield _describe_act(outcome, None, is_part=False)
     conflicts = [conflict.path for conflict in outcome.conflicts]
     deeds = {deed: (paths, colour) for deed, colour, paths in _list_deeds(outcome)}
     first = [("conflict", conflicts, "yellow"), *((deed, *deeds.pop(deed)) for deed in ("keep", "merge"))]
