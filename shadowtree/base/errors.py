@@ -28,6 +28,7 @@
     ├── WorktreeFailed        the machine: reading or writing the worktree failed
     ├── DaemonFailed          the machine: the daemon cannot be reached, or ended
     │   └── PerhapsDone           it ended while it was working
+    ├── RemoteFailed          the machine: a remote cannot be reached, or refused
     ├── MissingExtra          the installation: an optional library is missing
     ├── StoreTooNew           the installation: a newer version wrote this store
     ├── StoreTooOld           the installation: a version before the first release wrote this store
@@ -357,6 +358,16 @@ class PerhapsDone(DaemonFailed):
     def __init__(self, what: str, why: str) -> None:
         self.what = what
         super().__init__(f"{why} during {what!r}, which may or may not be done")
+
+
+class RemoteFailed(ShadowError):
+    """A remote cannot be reached, refused something, or sent something that cannot be trusted."""
+
+    def __init__(self, remote: str, why: str) -> None:
+        self.remote = remote
+        """Its address, without credentials."""
+        self.why = why
+        super().__init__(f"{remote}: {why}")
 
 
 class MissingExtra(ShadowError):

@@ -113,6 +113,16 @@ class Settings:
     """After an undo, the next turn's context says what was undone."""
     store_prompts: bool = True
     """Hooks of agents keep the text of each prompt."""
+    push_text: bool = False
+    """Push the text and the JSON object of each message too."""
+    push_exclude: tuple[str, ...] = ()
+    """Patterns, as in a `.gitignore`, of paths that are never pushed."""
+    auto_push: str = ""
+    """The remote that the daemon pushes to after each turn; empty means none."""
+    remote_timeout: float = 60.0
+    """How long to wait for an answer of a remote."""
+    credential_helper: bool = False
+    """Ask git's credential helper for the password of a remote."""
 
 
 def read_setting(key: str, value: object) -> object:
@@ -120,15 +130,19 @@ def read_setting(key: str, value: object) -> object:
     require_known(key)
     default = getattr(Settings(), key)
     if isinstance(default, tuple):
-        return _read_names(key, value)
+        return _read_names(key, value, are_paths=key == "push_exclude")
     if isinstance(default, float):
         return read_seconds(key, value)
     if isinstance(default, bool):
         return _read_switch(key, value)
-    if isinstance(default, str):
+    if key == "watcher":
         if value not in _WATCHERS:
             raise InvalidInput(f"{key} must be one of {', '.join(_WATCHERS)}, not {value!r}")
         return value
+    if isinstance(default, str):
+        if not isinstance(value, str) or not value.isprintable():
+            raise InvalidInput(f"{key} must be the name of a remote, not {value!r}")
+        return value.strip()
     return _read_number(key, value)
 
 
@@ -188,13 +202,13 @@ def _read_switch(key: str, value: object) -> bool:
     return _SWITCHES[word]
 
 
-def _read_names(key: str, value: object) -> tuple[str, ...]:
-    """Read `target,build` or any iterable of names."""
+def _read_names(key: str, value: object, *, are_paths: bool = False) -> tuple[str, ...]:
+    """Read `target,build` or any iterable of names, or of patterns of paths."""
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list | tuple | set | frozenset) or not all(isinstance(p, str) for p in parts):
         raise InvalidInput(f"{key} must be names separated by commas, not {value!r}")
     names = tuple(part.strip() for part in parts if part.strip())
-    if any("/" in name for name in names):
+    if not are_paths and any("/" in name for name in names):
         raise InvalidInput(f"{key} takes directory names, not paths: {value!r}")
     return names
 

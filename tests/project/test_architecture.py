@@ -30,6 +30,7 @@ ROWS = (
     ("messages", "revert", "retention", "purge", "check", "conversation"),
     ("watching",),
     ("access",),
+    ("remote",),
     ("shadow",),
     ("aio", "all_stores"),
     ("",),

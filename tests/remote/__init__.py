@@ -1,0 +1,1 @@
+"""Push, fetch and join, through `Shadow` and the command."""
