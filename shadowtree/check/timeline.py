@@ -109,7 +109,7 @@ class TimelineRows:
             self._add_file_fault(error.what)
         self.trees = {row.number: row for row in self._rows(schema.TREES, schema.decode_tree)}
         rows = self._rows(schema.SESSIONS, schema.SESSIONS.decode)
-        self.sessions = {number: name for number, name, _ in rows}
+        self.sessions = {number: name for number, name, *_ in rows}
         self.messages = {row.number: row for row in self._rows(schema.MESSAGES, schema.decode_message)}
         live = [row for row in self.messages.values() if row.forgotten_ms is None]
         self._named.update({row.number: (row.session, row.id) for row in live})
@@ -120,6 +120,8 @@ class TimelineRows:
         self._check(schema.STAMPS, schema.STAMPS.decode)
         self._check(schema.PINS, schema.PINS.decode)
         self._check(schema.PURGED, schema.PURGED.decode)
+        self._check(schema.WRITER, schema.WRITER.decode)
+        self._check(schema.REMOTES, schema.REMOTES.decode)
         self._check(schema.PACKS, decode_row, ROWS)
         self._check(schema.PACKS, decode_versions, "SELECT name, versions FROM packs")
         self._find_lost_rows()

@@ -11,6 +11,9 @@ Each line of messages becomes a line of commits, in the order in which things ha
 A commit depends on what came before it on its line alone, and on nothing that was exported before: the same
 timeline gives the same ids, and one that was forgotten or purged since gives others. The exact rows are below
 `refs/shadowtree/timeline`, with every recorded tree that is not forgotten.
+
+For other machines one session is a single line of commits, in the order of time: what was undone stays on it,
+and the undo follows. So it only ever grows. Beside it is a commit whose tree holds the rows of the session.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from shadowtree.base.errors import StoreDamaged
@@ -42,12 +45,16 @@ from shadowtree.timeline.schema import ACTS, BEGIN, CHANGES, END, SNAPSHOT, Tabl
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shadowtree.conversation.rows import Row
+    from shadowtree.conversation.session_rows import Rows
     from shadowtree.store.objects import ObjectSink
 
     Folder = dict[str, "Folder | TreeEntry"]
     """A tree that is being made."""
 
-_SUBJECTS = {kind: kind.capitalize() for kind in ACTS} | {schema.HEAD_ONLY: "Revert without files"}
+_SUBJECTS = {kind: kind.capitalize() for kind in ACTS} | {
+    schema.HEAD_ONLY: "Revert without files",
+    schema.JOIN: "Join messages of another machine",
+}
 _NO_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _PLAIN_VALUE = re.compile('(?!["\\s])[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+(?<!\\s)')
 _LOST = f"SELECT number FROM ({schema.CHANGE_COUNTS.replace(' FROM', ' AS counted FROM', 1)})" + (
@@ -71,8 +78,48 @@ def encode_conversation(database: Database, objects: Objects, sink: ObjectSink) 
         for id, content in lines.list_commits(refs):
             put = objects.put(sink, b"commit", content)
             assert put == id
-        refs[TIMELINE_REF] = _put_folder(objects, sink, _make_timeline(database, objects, sink, rows))
+        tables = {table.name: table for table in TABLES}
+        folder = _make_folder(
+            objects,
+            sink,
+            lambda name: rows[name] if name in rows else _read_rows(database, tables[name]),
+        )
+        refs[TIMELINE_REF] = _put_folder(objects, sink, folder)
     return refs
+
+
+@frozen
+class SessionCommits:
+    """One session, for other machines."""
+
+    line: bytes | None
+    """The last commit of its line; None: it has none yet."""
+    rows: bytes
+    """The commit that holds its rows."""
+    tree: bytes
+    """The tree of that."""
+    made: list[bytes]
+    """The commits of the line, newest first."""
+
+
+def encode_session(
+    rows: Rows, objects: Objects, sink: ObjectSink, parents: Callable[[bytes], list[bytes]]
+) -> SessionCommits:
+    """Put one session into commits, from rows with numbers of its own.
+
+    `parents` says, given the tree that holds the rows, which commits the new one follows.
+    """
+    lines = _Lines(rows, is_in_order=True)
+    last = lines.last_of(1)
+    made = list(lines.list_commits({} if last is None else {"": last}))
+    for id, content in made:
+        put = objects.put(sink, b"commit", content)
+        assert put == id
+    tree = _put_folder(objects, sink, _make_folder(objects, sink, rows.__getitem__))
+    name, time_ms = _read_text(rows["sessions"][0]["name"]), max([0, *(e["time"] for e in rows["events"])])
+    text = f"Session {_as_value(name)}\n".encode("utf-8", "replace")
+    content = encode_commit(tree, parents(tree), time_ms // 1000, text)
+    return SessionCommits(last, objects.put(sink, b"commit", content), tree, [id for id, _ in made])
 
 
 def _read_rows(database: Database, table: Table) -> Iterator[Row]:
@@ -85,18 +132,15 @@ def _read_rows(database: Database, table: Table) -> Iterator[Row]:
 # Rows
 
 
-def _make_timeline(
-    database: Database, objects: Objects, sink: ObjectSink, rows: dict[str, list[Row]]
-) -> Folder:
-    """Put all rows into blobs, and name all that they need."""
+def _make_folder(objects: Objects, sink: ObjectSink, read: Callable[[str], Iterable[Row]]) -> Folder:
+    """Put all rows, as they are read by table, into blobs, and name all that they need."""
     root: Folder = {}
     _enter(root, ("format",), MODE_FILE, objects.put(sink, b"blob", b"%d\n" % FORMAT))
     for table in TABLES:
-        each = rows[table.name] if table.name in rows else _read_rows(database, table)
-        for place, group in itertools.groupby(each, partial(place_of, table)):
+        for place, group in itertools.groupby(read(table.name), partial(place_of, table)):
             blob = objects.put(sink, b"blob", b"".join([encode_row(table, row) for row in group]))
             _enter(root, place, MODE_FILE, blob)
-    for row in rows["trees"]:
+    for row in read("trees"):
         for name, mode, id in list_needed(row):
             _enter(root, ("kept", *split_number(row["number"]), name), mode, id)
     return root
@@ -147,9 +191,13 @@ class _Line:
 
 
 class _Lines:
-    """The lines of commits of all sessions, made of their events one after the other."""
+    """The lines of commits of all sessions, made of their events one after the other.
 
-    def __init__(self, rows: dict[str, list[Row]]) -> None:
+    If it `is_in_order`, each session is one line, on which all stands that ever happened in it.
+    """
+
+    def __init__(self, rows: Rows, *, is_in_order: bool = False) -> None:
+        self._is_in_order = is_in_order
         self._trees = {row["number"]: row["tree"] for row in rows["trees"] if row["forgotten"] is None}
         self._messages = {row["number"]: row for row in rows["messages"]}
         self._sessions = {row["number"]: _read_text(row["name"]) for row in rows["sessions"]}
@@ -187,6 +235,11 @@ class _Lines:
                 found[ref] = self._own[row["tip"]].commit
         return {ref: commit for ref, commit in found.items() if commit is not None}
 
+    def last_of(self, session: int) -> bytes | None:
+        """Give the last commit of a session."""
+        event = self._last.get(session)
+        return None if event is None else self._line_of(event).commit
+
     def list_commits(self, refs: dict[str, bytes]) -> Iterator[tuple[bytes, bytes]]:
         """Give every commit that refs lead to."""
         seen: set[bytes] = set()
@@ -200,17 +253,20 @@ class _Lines:
 
     def _line_of(self, event: Row) -> _Line:
         """Give the line that the head is on after an event."""
-        return self._lines.get((event["session"], event["head"]), _Line())
+        return self._lines.get(self._place(event["session"], event["head"]), _Line())
+
+    def _place(self, session: int, head: int | None) -> tuple[int, int | None]:
+        return session, None if self._is_in_order else head
 
     def _begin(self, event: Row) -> None:
         row, session = self._messages[event["message"]], event["session"]
-        above = session, row["parent"]
+        above = self._place(session, row["parent"])
         line = self._lines.get(above, _Line())
         if row["forgotten"] is None:
             parent = self._messages.get(row["parent"])
             is_gap = parent is not None and parent["forgotten"] is not None
             self._lines[above] = line = self._catch_up(line, event, is_gap=is_gap)
-        self._lines[session, row["number"]] = self._own[row["number"]] = line
+        self._lines[self._place(session, row["number"])] = self._own[row["number"]] = line
         self._times[row["number"]] = event["time"]
 
     def _end(self, event: Row) -> None:
@@ -225,20 +281,20 @@ class _Lines:
             trailers += _trailer("Role", _read_text(row["role"]))
         said = f"{subject.rstrip()}\n\n{body.strip()}".rstrip() if subject else f"message {_as_value(id)}"
         line = self._commit(self._own[number], event["session"], tree, self._times[number], said, trailers)
-        self._lines[event["session"], number] = self._own[number] = line
+        self._lines[self._place(event["session"], number)] = self._own[number] = line
 
     def _act(self, event: Row) -> None:
         tree, before = self._trees.get(event["after_tree"]), self._last.get(event["session"])
         if event["forgotten"] is not None or tree is None:
             return
         line = self._line_of(event)
-        if before is not None and before["head"] == event["head"]:
+        if self._is_in_order or (before is not None and before["head"] == event["head"]):
             line = self._catch_up(line, event)
         if tree != line.tree:
             trailers = _trailer("Act", event["kind"])
             said = _SUBJECTS[event["kind"]]
             line = self._commit(line, event["session"], tree, event["time"], said, trailers)
-        self._lines[event["session"], event["head"]] = line
+        self._lines[self._place(event["session"], event["head"])] = line
 
     def _catch_up(self, line: _Line, event: Row, *, is_gap: bool = False) -> _Line:
         """Go on to the state before an event, if that is another one."""

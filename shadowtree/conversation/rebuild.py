@@ -17,6 +17,7 @@ from shadowtree.base.paths import Change, PathState, is_forbidden
 from shadowtree.conversation.encode import list_needed
 from shadowtree.conversation.ref_names import TIMELINE_REF
 from shadowtree.conversation.rows import FORMAT, TABLES, decode_row
+from shadowtree.conversation.session_rows import REFERENCES
 from shadowtree.store.git_format import MODE_FILE, MODE_TREE
 from shadowtree.store.objects import Objects
 from shadowtree.timeline import schema
@@ -26,23 +27,8 @@ from shadowtree.timeline.schema import CHANGES, EVENTS, MESSAGES, SESSIONS, TREE
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shadowtree.conversation.rows import Row
+    from shadowtree.conversation.session_rows import Rows
 
-    Rows = dict[str, list[Row]]
-
-_REFERENCES: dict[str, dict[str, Table]] = {
-    "messages": {"session": SESSIONS, "parent": MESSAGES},
-    "events": {
-        "session": SESSIONS,
-        **dict.fromkeys(("message", "head", "tip", "open", "part_of"), MESSAGES),
-        **dict.fromkeys(("before_tree", "after_tree"), TREES),
-        **dict.fromkeys(("since", "takes_back"), EVENTS),
-        **dict.fromkeys(("skips", "unprotected"), schema.SKIPS),
-    },
-    "changes": {"event": EVENTS},
-    "branches": {"session": SESSIONS, "fork": MESSAGES, "tip": MESSAGES, "event": EVENTS},
-    "pins": {"message": MESSAGES},
-}
-"""By table and column which rows the numbers are of."""
 _DECODERS: dict[str, Callable[[list[object]], object]] = {
     "trees": schema.decode_tree,
     "events": schema.decode_event,
@@ -142,7 +128,7 @@ def _check_table(table: Table, rows: list[Row], numbers: dict[str, set[int]]) ->
         value = decode(_seal(table, row))
         if table is CHANGES:
             _check_path(*value)  # type: ignore[misc]  # a change with its event
-        for column, named in _REFERENCES.get(table.name, {}).items():
+        for column, named in REFERENCES.get(table.name, {}).items():
             is_nobody = table is EVENTS and column == "session" and row[column] == 0
             is_there = row[column] is None or is_nobody or row[column] in numbers[named.name]
             _require(is_there, f"{column} {row[column]} of {table.name} is missing")

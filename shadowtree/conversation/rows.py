@@ -38,7 +38,7 @@ TABLES = (TREES, SESSIONS, MESSAGES, EVENTS, CHANGES, SKIPS, BRANCHES, PINS)
 """What travels. Packs, intents and stamps are of one machine. So are tombstones: the id of a secret would let
 anybody who can read the refs try whether a guess is right."""
 
-_LOCAL = {EVENTS.name: "intent"}
+_LOCAL = {EVENTS.name: ("intent", "elsewhere"), SESSIONS.name: ("origin", "wire_name")}
 """Columns that mean nothing elsewhere, and are left empty."""
 _ALONE = (MESSAGES, CHANGES, SKIPS)
 """Of these, the rows of one number have a blob to themselves."""
@@ -48,7 +48,7 @@ _COLUMNS = {
     table.name: {
         name: (_TYPES[kind], bool(needed))
         for name, kind, needed in _COLUMN.findall(table.create)
-        if name in table.columns and name != _LOCAL.get(table.name)
+        if name in table.columns and name not in _LOCAL.get(table.name, ())
     }
     for table in TABLES
 }

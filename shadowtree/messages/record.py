@@ -96,6 +96,7 @@ class Recorder:
 
     def begin(self, said: Said) -> Message:
         """Begin a message, and end the one that is open; the same one again changes nothing."""
+        self._leave_fetched()
         said = self._name(said)
         known = self._session.find_id(said.id)
         if known is not None:
@@ -158,6 +159,7 @@ class Recorder:
 
     def snapshot(self, said: Said, *, is_inferred: bool = False) -> Message:
         """Record a message that is over, from the state last known to the session."""
+        self._leave_fetched()
         said = self._name(said)
         self._require_new(said)
         since = self._session.last_event or self._journal.last_wrap()
@@ -183,6 +185,7 @@ class Recorder:
         So nothing is told twice. None if there is nothing to tell, or while a message is open anywhere: what
         changes then is that one's.
         """
+        self._leave_fetched()
         self._require_new(said)
         last, latest = self._journal.last_tree(), self._journal.latest_event()
         if last is None or self._journal.open_messages():
@@ -193,6 +196,10 @@ class Recorder:
                 taken.abandon()
                 return None
             return self._record_snapshot(said, taken, last, latest, changes, None, is_inferred=True)
+
+    def _leave_fetched(self) -> None:
+        self.writer.leave_fetched()
+        self._session = self.writer.session
 
     def _name(self, said: Said) -> Said:
         """Make an id for a message that has none: short, and in the order of time."""

@@ -41,6 +41,7 @@ from shadowtree.timeline.position import (
 )
 from shadowtree.timeline.resolve import resolve_message, resolve_ref, resolve_tree
 from shadowtree.timeline.schema import (
+    JOIN,
     REDO,
     RESTORE,
     REVERT,
@@ -293,7 +294,8 @@ def _find_act(history: History, *, is_undo: bool) -> tuple[Event | None, list[Sp
     if history.session.number is None:
         return None, []
     acts = history.journal.acts_of(history.session.number)
-    live = takewhile(lambda act: act.forgotten_ms is None, acts)
+    # Before what another machine recorded was joined, the session stood elsewhere.
+    live = takewhile(lambda act: act.forgotten_ms is None and act.kind != JOIN, acts)
     for act, cancelled in ((act, []) for act in live) if is_undo else standing_acts(live):
         changes = history.journal.changes_of([act.number])[act.number]
         is_move = not is_same_place(history.position_before(act), act.position)

@@ -26,6 +26,8 @@ from shadowtree.timeline.schema import (
     ACTS,
     BEGIN,
     END,
+    IS_HERE,
+    SESSIONS,
     STEP,
     STEP_END,
     WRAP,
@@ -33,6 +35,7 @@ from shadowtree.timeline.schema import (
     Event,
     MessageRow,
     TreeRecord,
+    encode_text,
 )
 from shadowtree.timeline.session import NOBODY, MessageEvents, Session
 
@@ -121,6 +124,23 @@ class SessionWriter:
         self.journal.add_changes(added.number, changes)
         self.session.position, self.session.last_event = added.position, added
         return added
+
+    def leave_fetched(self) -> None:
+        """Record in a session of our own where another machine's has its name, and nobody resumed that one."""
+        last, database = self.session.last_event, self.journal.database
+        if last is None or not last.is_elsewhere:
+            return
+        if database.rows(f"SELECT 1 FROM events WHERE session = ? AND {IS_HERE} LIMIT 1", last.session):
+            return
+        name = self.session.name
+        ((origin,),) = database.rows("SELECT origin FROM sessions WHERE number = ?", last.session)
+        base = f"{name[:200]}@{origin[:6]}"
+        other = number_name(base, lambda each: self.journal.session_number(each) is not None)
+        database.change(SESSIONS, last.session, name=encode_text(other))
+        self.session = Session(self.journal, name)
+        self.warnings.append(
+            f"session {name!r} of another machine is now called {other!r}; to continue it, use 'resume'"
+        )
 
     def add_wrap(self, record: TreeRecord) -> None:
         """Note that a record is the one that `wrap` took."""

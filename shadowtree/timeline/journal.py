@@ -30,6 +30,7 @@ from shadowtree.timeline.schema import (
     IS_BEGIN,
     IS_COUNTED,
     IS_END,
+    IS_HERE,
     IS_LIVE,
     IS_WRAP,
     MESSAGES,
@@ -113,7 +114,7 @@ class Journal:
         return [tree for (tree,) in live or self._db.rows(f"{select} LIMIT ?", *ends, _CANDIDATES)]
 
     def tree(self, number: int | None) -> TreeRecord:
-        """Give the record with a number that another row names; ForgottenTree if it was forgotten."""
+        """Give the record that another row names; ForgottenTree if it was forgotten."""
         record = self._require_tree(number)
         if record.forgotten_ms is not None:
             raise ForgottenTree(record.tree.hex(), record.forgotten_ms)
@@ -168,20 +169,20 @@ class Journal:
     def session_names(self) -> dict[int, str]:
         """Name every session by its number, those too that were dropped."""
         rows = self._db.read(SESSIONS.decode, f"{SESSIONS.select} ORDER BY number")
-        return {number: name for number, name, _ in rows}
+        return {number: name for number, name, *_ in rows}
 
     def live_sessions(self) -> dict[int, str]:
         """Name every session that was not dropped by its number."""
         rows = self._db.read(SESSIONS.decode, f"{SESSIONS.select} WHERE {IS_LIVE} ORDER BY number")
-        return {number: name for number, name, _ in rows}
+        return {number: name for number, name, *_ in rows}
 
     def open_messages(self) -> dict[int, int]:
-        """Give the open message, by its number, of each session that has one."""
+        """Give the open message, by its number, of each session that has one on this machine."""
         last = ((session, self.last_event(session)) for session in self.live_sessions())
         return {
             session: event.position.open
             for session, event in last
-            if event is not None and event.position.open is not None
+            if event is not None and event.position.open is not None and not event.is_elsewhere
         }
 
     def add_session(self, name: str) -> int:
@@ -325,8 +326,9 @@ class Journal:
         return self._find_event("number > 0 ORDER BY number DESC LIMIT 1")
 
     def last_recorded(self) -> Event | None:
-        """Give what was recorded last of any message, in whatever session, and is not forgotten."""
-        return self._find_event(f"{OF_MESSAGE} AND {IS_LIVE} ORDER BY number DESC LIMIT 1")
+        """Give what was recorded last of any message, on this machine if it can be, and is not forgotten."""
+        last = f"{OF_MESSAGE} AND {IS_LIVE} ORDER BY number DESC LIMIT 1"
+        return self._find_event(f"{IS_HERE} AND {last}") or self._find_event(last)
 
     def last_of_messages(self, session: int) -> Event | None:
         """Give what happened last in a session that is no act."""
@@ -348,7 +350,7 @@ class Journal:
 
     def updates_after(self, number: int) -> list[Event]:
         """Give how messages began and ended, and the acts, after an event, in all sessions, oldest first."""
-        condition = f"WHERE number > ? AND (kind = '{BEGIN}' OR {WITH_CHANGES}) ORDER BY number"
+        condition = f"WHERE number > ? AND {IS_HERE} AND (kind = '{BEGIN}' OR {WITH_CHANGES}) ORDER BY number"
         return self._db.read(decode_event, f"{EVENTS.select} {condition}", number)
 
     def events_of(self, messages: Sequence[int]) -> list[Event]:
@@ -400,8 +402,8 @@ class Journal:
         return self._changes_at([path], 0, f"number > ? AND {WITH_CHANGES}")
 
     def changes_at(self, paths: Collection[bytes], after: int, not_session: int) -> list[tuple[int, Change]]:
-        """Give what other sessions changed at these paths after an event, oldest first, with their events."""
-        others = f"number > ? AND session <> ? AND {WITH_CHANGES}"
+        """Give what other sessions changed here at these paths after an event, oldest first, with events."""
+        others = f"number > ? AND session <> ? AND {IS_HERE} AND {WITH_CHANGES}"
         # Mostly there is no other session, and nothing to look for.
         if not self._db.rows(f"SELECT 1 FROM events WHERE {others} LIMIT 1", after, not_session):
             return []

@@ -51,8 +51,11 @@ RESTORE = "restore"
 SWITCH = "switch"
 HEAD_ONLY = "head-only"
 """A revert that moved the head and left the files alone: its changes tell what is expected of them now."""
+JOIN = "join"
+"""No file was touched: it leads to messages that another machine recorded, or back from them, and its changes
+tell what is expected of each path then."""
 
-ACTS = (REVERT, UNDO, REDO, UNREVERT, RESTORE, SWITCH, HEAD_ONLY)
+ACTS = (REVERT, UNDO, REDO, UNREVERT, RESTORE, SWITCH, HEAD_ONLY, JOIN)
 """What writes into the worktree, or could have."""
 
 
@@ -162,6 +165,8 @@ class Event:
     """What an act did to the branches, so that reversing it can restore them."""
     unprotected: int | None = None
     """Of an end: where the journal keeps which files changed that no snapshot covers."""
+    is_elsewhere: bool = False
+    """Another machine recorded it."""
 
 
 @frozen
@@ -265,7 +270,8 @@ TREES = Table(
     "trees",
     "number key, tree bytes!, facts bytes!, also bytes!, files number!, time number!, forgotten number",
 )
-SESSIONS = Table("sessions", "number key, name text!, forgotten number")
+SESSIONS = Table("sessions", "number key, name text!, forgotten number, origin word, wire_name text")
+"""With an `origin`, it began in another store, where it has the name `wire_name`."""
 MESSAGES = Table(
     "messages",
     "number key, session number!, ordinal number!, id text!, role text, text text!, meta text, "
@@ -279,8 +285,9 @@ EVENTS = Table(
     "out bytes, message number, step text, before_tree number, after_tree number, "
     "since number, inferred flag!, git_head text, takes_back number, skips number, meta text, "
     "forgotten number, part_of number, branches bytes, unprotected number, intent number, "
-    "change_count number",
+    "change_count number, elsewhere number",
 )
+"""What is `elsewhere` was recorded by another machine: it never happened in this worktree."""
 CHANGES = Table(
     "changes",
     "event number!, path bytes!, old_mode number, old_blob bytes, new_mode number, new_blob bytes, "
@@ -301,6 +308,9 @@ STAMPS = Table("stamps", "session key, content bytes!")
 PINS = Table("pins", "message key, time number!")
 PURGED = Table("purged", "number key, path bytes, blob bytes, time number!, done number, stays number")
 """With `stays` it is no tombstone: what the path held is still at others, until it is to go everywhere."""
+WRITER = Table("writer", "number key, id word!")
+"""One row at most: what other machines call this store."""
+REMOTES = Table("remotes", "number key, name text!, url text!, state bytes!", "UNIQUE (name)")
 PACKS = Table(
     "packs",
     "number key, name word!, state word!, boot word!, temporary word, versions bytes!, pack bytes, "
@@ -309,7 +319,7 @@ PACKS = Table(
 )
 """Packs on their way: what is left to do with the files of each. Rows are removed when they are done with."""
 
-SEALED = (TREES, SESSIONS, MESSAGES, EVENTS, CHANGES, BRANCHES, INTENTS, STAMPS, PINS, PURGED)
+SEALED = (TREES, SESSIONS, MESSAGES, EVENTS, CHANGES, BRANCHES, INTENTS, STAMPS, PINS, PURGED, WRITER, REMOTES)
 TABLES = (*SEALED, SKIPS, PACKS)
 WITHOUT_GAPS = (TREES, SESSIONS, MESSAGES, EVENTS, SKIPS)
 """The tables of which no row is ever removed: their numbers count up from 1."""
@@ -328,6 +338,7 @@ OF_MESSAGE = f"kind IN ({_list((BEGIN, END, SNAPSHOT, STEP, STEP_END))})"
 WITH_CHANGES = f"kind IN ({_list((END, SNAPSHOT, *ACTS))})"
 """What a step changed its message changed too, so the end of a step is not among them."""
 IS_LIVE = "forgotten IS NULL"
+IS_HERE = "elsewhere IS NULL"
 
 SCHEMA = f"""
 {"".join(table.create for table in TABLES)}
@@ -394,11 +405,11 @@ def event_values(event: Event, intent: int | None) -> list[object]:
 
 def decode_event(row: Any) -> Event:  # Any: a row of SQLite
     """Make an event of a row of `EVENTS`."""
-    *columns, branches, unprotected, _, _ = EVENTS.decode(row)
+    *columns, branches, unprotected, _, _, elsewhere = EVENTS.decode(row)
     number, session, kind, time_ms, head, tip, open_, out, *rest = columns
     pairs = () if out is None else (pair.split(b":") for pair in out.split(b","))
     taken = tuple(TakenOut(int(message), int(newest)) for message, newest in pairs)
-    rest += [() if branches is None else decode_branch_changes(branches), unprotected]
+    rest += [() if branches is None else decode_branch_changes(branches), unprotected, elsewhere is not None]
     return Event(number, session, kind, time_ms, Position(head, tip, open_, taken), *rest)
 
 

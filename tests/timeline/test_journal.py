@@ -401,7 +401,7 @@ def test_acts_are_given_newest_first_over_many_pages(journal: Journal) -> None:
     of_session = [event for event in journal.events_after(0, 1) if event.kind in ACTS]
     assert acts == of_session[::-1]
     assert len(acts) > 40
-    assert {act.kind for act in acts} == set(ACTS)
+    assert {act.kind for act in acts} == set(ACTS) & set(kinds)
 
 
 def test_acts_can_be_added_while_acts_are_read(journal: Journal) -> None:

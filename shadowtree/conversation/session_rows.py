@@ -1,0 +1,204 @@
+"""The rows of one session, with numbers of its own: 1, 2, 3 … in each table.
+
+So a session has the same rows on every machine, whatever else a store holds, and those of another machine find
+a place beside those of this one: numbers are given anew on the way out, and on the way in. Pure, but for the
+reading.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from shadowtree.base.frozen import replace
+from shadowtree.conversation.rows import TABLES
+from shadowtree.timeline import schema
+from shadowtree.timeline.branch_changes import decode_branch_changes, encode_branch_changes
+from shadowtree.timeline.database import Database
+from shadowtree.timeline.schema import (
+    BRANCHES,
+    CHANGES,
+    EVENTS,
+    MESSAGES,
+    PINS,
+    SESSIONS,
+    SKIPS,
+    TREES,
+    Table,
+    decode_skips,
+    encode_skips,
+    encode_text,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.conversation.rows import Row
+
+    Rows = dict[str, list[Row]]
+    """By table, its rows in order."""
+    Numbers = dict[str, dict[int, int]]
+    """By table, what each number becomes."""
+
+REFERENCES: dict[str, dict[str, Table]] = {
+    "messages": {"session": SESSIONS, "parent": MESSAGES},
+    "events": {
+        "session": SESSIONS,
+        **dict.fromkeys(("message", "head", "tip", "open", "part_of"), MESSAGES),
+        **dict.fromkeys(("before_tree", "after_tree"), TREES),
+        **dict.fromkeys(("since", "takes_back"), EVENTS),
+        **dict.fromkeys(("skips", "unprotected"), SKIPS),
+    },
+    "changes": {"event": EVENTS},
+    "branches": {"session": SESSIONS, "fork": MESSAGES, "tip": MESSAGES, "event": EVENTS},
+    "pins": {"message": MESSAGES},
+}
+"""By table and column which rows the numbers are of."""
+_MAY_BE_GONE = ("since", "takes_back")
+"""What these name may belong to no session, or to none that is here."""
+_TOLD = ("agent", "tool")
+"""Keys of a caller's JSON that are no text of anybody, and may be shown to everybody."""
+
+
+def read_session_rows(database: Database, session: int) -> Rows:
+    """Read all rows of a session, with numbers of its own; StoreDamaged if one is not what was written."""
+    rows: Rows = {
+        "sessions": _read(database, SESSIONS, "WHERE number = ?", session),
+        "messages": _read(database, MESSAGES, "WHERE session = ? ORDER BY number", session),
+        "events": _read(database, EVENTS, "WHERE session = ? ORDER BY number", session),
+        "branches": _read(database, BRANCHES, "WHERE session = ? ORDER BY number", session),
+    }
+    named = {
+        table: {row[column] for row in rows["events"] for column in columns} - {None}
+        for table, columns in ((TREES, ("before_tree", "after_tree")), (SKIPS, ("skips", "unprotected")))
+    }
+    rows |= {table.name: _read_of(database, table, numbers) for table, numbers in named.items()}
+    rows["changes"] = _read_of(database, CHANGES, {row["number"] for row in rows["events"]})
+    rows["pins"] = _read_of(database, PINS, {row["number"] for row in rows["messages"]})
+    name = rows["sessions"][0]["wire_name"] or rows["sessions"][0]["name"]
+    rows["sessions"] = [{**rows["sessions"][0], "name": name, "origin": None, "wire_name": None}]
+    numbers: Numbers = {
+        table.name: {row["number"]: rank for rank, row in enumerate(rows[table.name], 1)}
+        for table in TABLES
+        if table.key == "number"
+    }
+    return {table.name: [renumber(table, row, numbers) for row in rows[table.name]] for table in TABLES}
+
+
+def _read(database: Database, table: Table, condition: str, *values: object) -> list[Row]:
+    return _decode(database, table, database.rows(f"{table.select} {condition}", *values))
+
+
+def _read_of(database: Database, table: Table, keys: Collection[int]) -> list[Row]:
+    rows = database.rows_of(f"{table.select} WHERE {table.key} IN", sorted(keys))
+    return sorted(_decode(database, table, rows), key=lambda row: (row[table.key], row[table.columns[1]]))
+
+
+def _decode(database: Database, table: Table, rows: Iterable[object]) -> list[Row]:
+    unseal: Callable[..., list[object]] = table.unseal if table.is_sealed else list
+    return [dict(zip(table.columns, columns, strict=True)) for columns in database.decode(unseal, rows)]
+
+
+def renumber(table: Table, row: Row, numbers: Mapping[str, Mapping[int, int]]) -> Row:
+    """Give a row with other numbers, its own and those that it names; ValueError if one is unknown."""
+    new = dict(row)
+    if table.key == "number":
+        new["number"] = numbers[table.name][row["number"]]
+    for column, named in REFERENCES.get(table.name, {}).items():
+        new[column] = numbers[named.name].get(row[column])
+        if new[column] is None and row[column] is not None and column not in _MAY_BE_GONE:
+            raise ValueError(f"{column} {row[column]} of {table.name} is missing")
+    if table is EVENTS:
+        new |= {"intent": None, "elsewhere": None}
+        new["out"] = _renumber_out(row["out"], numbers["messages"])
+        new["branches"] = _renumber_branches(row["branches"], numbers)
+    return new
+
+
+def _renumber_out(out: bytes | None, messages: Mapping[int, int]) -> bytes | None:
+    """Give the messages that are out of the line, and how many there were then, other numbers."""
+    if out is None:
+        return None
+    pairs = [(int(message), int(newest)) for message, newest in (pair.split(b":") for pair in out.split(b","))]
+    # The newest of then may be one that is not here: what counts is which ones came after it.
+    return b",".join(
+        b"%d:%d" % (messages[message], max((messages[each] for each in messages if each <= newest), default=0))
+        for message, newest in pairs
+    )
+
+
+def _renumber_branches(content: bytes | None, numbers: Mapping[str, Mapping[int, int]]) -> bytes | None:
+    """Give what an act did to branches other numbers; of branches that are not here nothing is told."""
+    if content is None:
+        return None
+    branches, messages, events = numbers["branches"], numbers["messages"], numbers["events"]
+    found = []
+    for change in decode_branch_changes(content):
+        was = change.was
+        if change.number not in branches:
+            continue
+        if was is not None:
+            fork, tip, event = was
+            if (fork and fork not in messages) or tip not in messages or event not in events:
+                continue
+            was = messages.get(fork, 0), messages[tip], events[event]
+        found.append(replace(change, number=branches[change.number], was=was))
+    return encode_branch_changes(found)
+
+
+# What may be told
+
+
+def withhold_texts(rows: Rows) -> Rows:
+    """Leave out what people and programs said, and the names of branches, which are made of it."""
+    return {
+        **rows,
+        "messages": [{**row, "text": b"", "meta": _keep_told(row["meta"])} for row in rows["messages"]],
+        "events": [{**row, "meta": _keep_told(row["meta"])} for row in rows["events"]],
+        "branches": [{**row, "name": b"branch-%d" % row["number"]} for row in rows["branches"]],
+    }
+
+
+def _keep_told(meta: bytes | None) -> bytes | None:
+    found = {} if meta is None else json.loads(meta)
+    told = {key: found[key] for key in _TOLD if isinstance(found.get(key), str)}
+    return json.dumps(told).encode() if told else None
+
+
+def withhold_local_paths(rows: Rows) -> Rows:
+    """Leave out the paths of files outside of the worktree that tools wrote."""
+    skips = {row["number"]: row for row in rows["skips"]}
+    unprotected = {row["unprotected"] for row in rows["events"]} - {None}
+    for number in unprotected:
+        pairs = decode_skips([*skips[number].values()])
+        inside = [pair for pair in pairs if not pair[0].startswith("/")]
+        if inside != pairs:
+            digest, content = encode_skips(inside)
+            skips[number] = {"number": number, "digest": digest, "content": content}
+    events = [
+        {**row, "meta": _drop_outside(row["meta"])} if row["kind"] == schema.STEP else row
+        for row in rows["events"]
+    ]
+    return _merge_equal_skips({**rows, "skips": [*skips.values()], "events": events})
+
+
+def _drop_outside(meta: bytes | None) -> bytes | None:
+    if meta is None or b'"outside"' not in meta:
+        return meta
+    found = json.loads(meta)
+    found.pop("outside", None)
+    return encode_text(json.dumps(found))
+
+
+def _merge_equal_skips(rows: Rows) -> Rows:
+    """Keep a list once that two have become, and number them without gaps."""
+    places: dict[bytes, int] = {}
+    for row in rows["skips"]:
+        places.setdefault(row["digest"], len(places) + 1)
+    new = {row["number"]: places[row["digest"]] for row in rows["skips"]}
+    kept = {places[row["digest"]]: {**row, "number": places[row["digest"]]} for row in rows["skips"]}
+    columns = ("skips", "unprotected")
+    events = [
+        {**row, **{column: None if row[column] is None else new[row[column]] for column in columns}}
+        for row in rows["events"]
+    ]
+    return {**rows, "skips": [*kept.values()], "events": events}
