@@ -384,13 +384,18 @@ class Access:
     def open_repo(self) -> ShadowRepo:
         """Open the store as a repository of dulwich, with the conversation as it is now."""
         from shadowtree.conversation.export import bring_up_to_date, is_up_to_date
-        from shadowtree.store.repo import ShadowRepo
 
         with self.mutex:
             if not is_up_to_date(self.open()):
                 with self.locked() as opened:
                     bring_up_to_date(opened)
-            return ShadowRepo(self.store, self.locked, self._read_journaled)
+            return self.open_objects()
+
+    def open_objects(self) -> ShadowRepo:
+        """Do the same, with the refs as they are."""
+        from shadowtree.store.repo import ShadowRepo
+
+        return ShadowRepo(self.store, self.locked, self._read_journaled)
 
     def _read_journaled(self) -> list[PackBytes]:
         with self.mutex:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.conversation.encode import encode_conversation
-from shadowtree.conversation.ref_names import session_ref
+from shadowtree.conversation.ref_names import TRACKED, session_ref
 from shadowtree.store.directory import HEAD_REF, begin_ref, list_own_refs, list_refs
 from shadowtree.store.repo import ShadowRefs
 
@@ -67,5 +67,6 @@ def _find_head(opened: OpenStore, made: dict[str, bytes]) -> bytes | None:
 
 
 def _list_present(opened: OpenStore) -> dict[bytes, bytes]:
-    store = opened.layout.store
-    return list_own_refs(store) | {ref: id for ref, id in list_refs(store).items() if ref == _HEAD}
+    store, tracked = opened.layout.store, TRACKED.encode()
+    own = {ref: id for ref, id in list_own_refs(store).items() if not ref.startswith(tracked)}
+    return own | {ref: id for ref, id in list_refs(store).items() if ref == _HEAD}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from operator import itemgetter
 
 from shadowtree.base.errors import InvalidInput, StoreDamaged, StoreTooNew
@@ -17,12 +18,13 @@ from shadowtree.base.paths import Change, PathState, is_forbidden
 from shadowtree.conversation.encode import list_needed
 from shadowtree.conversation.ref_names import TIMELINE_REF
 from shadowtree.conversation.rows import FORMAT, TABLES, decode_row
+from shadowtree.conversation.session_check import check_session, check_skips, require
 from shadowtree.conversation.session_rows import REFERENCES
 from shadowtree.store.git_format import MODE_FILE, MODE_TREE
 from shadowtree.store.objects import Objects
 from shadowtree.timeline import schema
 from shadowtree.timeline.database import Database
-from shadowtree.timeline.schema import CHANGES, EVENTS, MESSAGES, SESSIONS, TREES, Table
+from shadowtree.timeline.schema import CHANGES, EVENTS, Table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,15 +47,39 @@ def rebuild_timeline(refs: Mapping[str, bytes], objects: Objects, database: Data
     """
     if any(database.rows(f"SELECT 1 FROM {table.name} LIMIT 1") for table in TABLES):
         raise InvalidInput("only an empty timeline can be rebuilt")
-    try:
-        rows = _read_rows(refs, objects)
+    with _refusing(TIMELINE_REF):
+        rows = _read_rows(refs[TIMELINE_REF], objects)
         _check_rows(rows)
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-        raise StoreDamaged(f"{TIMELINE_REF} cannot be read: {error}") from error
-    _check_objects(rows, objects)
+        require(all(row["forgotten"] is None for row in rows["trees"][-1:]), "the last tree is forgotten")
+    check_objects(rows, objects)
     with database.transaction():
         for table in TABLES:
             database.execute_all(table.insert, [_seal(table, row) for row in rows[table.name]])
+
+
+def read_session(commit: bytes, objects: Objects) -> Rows:
+    """Read the rows of one session from the commit that holds them, and check each by itself and together.
+
+    Raises StoreDamaged and StoreTooNew as above. What recorded trees need is for `check_objects`.
+    """
+    with _refusing(f"session {commit.hex()}"):
+        head, _, _ = objects.read(b"commit", commit).partition(b"\n")
+        require(head.startswith(b"tree ") and len(head) == 45, "it is no commit")
+        rows = _read_rows(bytes.fromhex(head[5:].decode()), objects)
+        for row in rows["skips"]:
+            check_skips(row["content"])
+        _check_rows(rows)
+        check_session(rows)
+    return rows
+
+
+@contextmanager
+def _refusing(what: str) -> Iterator[None]:
+    """Turn whatever malformed rows raise into StoreDamaged."""
+    try:
+        yield
+    except (AttributeError, InvalidInput, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise StoreDamaged(f"{what} cannot be read: {error}") from error
 
 
 def _seal(table: Table, row: Row) -> list[object]:
@@ -63,8 +89,8 @@ def _seal(table: Table, row: Row) -> list[object]:
 # Reading
 
 
-def _read_rows(refs: Mapping[str, bytes], objects: Objects) -> Rows:
-    root = {entry.name: entry.id for entry in objects.read_tree(refs[TIMELINE_REF])}
+def _read_rows(tree: bytes, objects: Objects) -> Rows:
+    root = {entry.name: entry.id for entry in objects.read_tree(tree)}
     version = int(objects.read(b"blob", root[b"format"]))
     if version > FORMAT:
         raise StoreTooNew(TIMELINE_REF, version, FORMAT)
@@ -108,18 +134,17 @@ def _check_rows(rows: Rows) -> None:
         _check_table(table, rows[table.name], numbers)
     for row in rows["messages"]:
         # So every walk from a message to those above it ends.
-        _require(row["parent"] is None or row["parent"] < row["number"], "a message is above itself")
-        _require(row["meta"] is None or isinstance(json.loads(row["meta"]), dict), "meta is not an object")
+        require(row["parent"] is None or row["parent"] < row["number"], "a message is above itself")
+        require(row["meta"] is None or isinstance(json.loads(row["meta"]), dict), "meta is not an object")
     for row in rows["events"]:
-        _require(row["meta"] is None or isinstance(json.loads(row["meta"]), dict), "meta is not an object")
+        require(row["meta"] is None or isinstance(json.loads(row["meta"]), dict), "meta is not an object")
     begun = {row["message"] for row in rows["events"] if row["kind"] in (schema.BEGIN, schema.SNAPSHOT)}
-    _require(begun == numbers["messages"], "not every message has begun")
-    _require(all(row["forgotten"] is None for row in rows["trees"][-1:]), "the last tree is forgotten")
+    require(begun == numbers["messages"], "not every message has begun")
     counts = Counter(row["event"] for row in rows["changes"])
     for row in rows["events"]:
-        _require(row["kind"] in _KINDS, f"{row['kind']!r} is not a kind of event")
+        require(row["kind"] in _KINDS, f"{row['kind']!r} is not a kind of event")
         is_whole = row["forgotten"] is not None or counts[row["number"]] == (row["change_count"] or 0)
-        _require(is_whole, f"changes of event {row['number']} are missing")
+        require(is_whole, f"changes of event {row['number']} are missing")
 
 
 def _check_table(table: Table, rows: list[Row], numbers: dict[str, set[int]]) -> None:
@@ -131,11 +156,11 @@ def _check_table(table: Table, rows: list[Row], numbers: dict[str, set[int]]) ->
         for column, named in REFERENCES.get(table.name, {}).items():
             is_nobody = table is EVENTS and column == "session" and row[column] == 0
             is_there = row[column] is None or is_nobody or row[column] in numbers[named.name]
-            _require(is_there, f"{column} {row[column]} of {table.name} is missing")
+            require(is_there, f"{column} {row[column]} of {table.name} is missing")
     known = numbers[table.name]
-    _require(table is CHANGES or len(known) == len(rows), f"a row of {table.name} comes twice")
+    require(table is CHANGES or len(known) == len(rows), f"a row of {table.name} comes twice")
     if table in schema.WITHOUT_GAPS and known:
-        _require((min(known), max(known)) == (1, len(known)), f"rows of {table.name} are missing")
+        require((min(known), max(known)) == (1, len(known)), f"rows of {table.name} are missing")
 
 
 def _check_path(_: int, change: Change) -> None:
@@ -143,20 +168,18 @@ def _check_path(_: int, change: Change) -> None:
     is_file = any(isinstance(state, PathState) for state in (change.old, change.new))
     for name in change.path.split(b"/"):
         is_possible = name not in (b"", b".", b"..") and b"\0" not in name
-        _require(is_possible and not (is_file and is_forbidden(name)), f"{change.path!r} is not a path")
+        require(is_possible and not (is_file and is_forbidden(name)), f"{change.path!r} is not a path")
 
 
-def _require(is_so: bool, otherwise: str) -> None:
-    if not is_so:
-        raise ValueError(otherwise)
+def check_objects(rows: Rows, objects: Objects, is_known: Callable[[Row], bool] = lambda row: False) -> None:
+    """Read back all that recorded trees need, but for those that are known to be whole.
 
-
-def _check_objects(rows: Rows, objects: Objects) -> None:
-    """Read back all that recorded trees need; StoreDamaged if something is missing or damaged."""
+    Raises StoreDamaged if something is missing or damaged.
+    """
     seen: set[bytes] = set()
     blobs: set[bytes] = set()
     for row in rows["trees"]:
-        for _, mode, id in list_needed(row):
+        for _, mode, id in () if is_known(row) else list_needed(row):
             blobs.update([id] if mode == MODE_FILE else _list_blobs(objects, id, seen))
     for blob in blobs:
         objects.require_blob(blob)

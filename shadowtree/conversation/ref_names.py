@@ -5,6 +5,12 @@
     refs/heads/branches/SESSION/BRANCH   a branch up to its last message
     refs/shadowtree/timeline             all rows of the timeline, and all that they need
 
+On a remote many machines meet, so a session's name is followed by where it began, and by the machine that tells
+of it if that is another one:
+
+    refs/heads/sessions/SESSION/ORIGIN[-WRITER]        its line of commits
+    refs/shadowtree/sessions/SESSION/ORIGIN[-WRITER]   its rows, and all that they need
+
 A name is written so that git takes it, that no two names are the same on a disk that ignores case, and that
 it comes back exactly:
 
@@ -22,16 +28,22 @@ from __future__ import annotations
 import re
 import string
 
+from shadowtree.base.frozen import frozen
+
 TIMELINE_REF = "refs/shadowtree/timeline"
 _SESSIONS = "refs/heads/sessions/"
 _UNDONE = "refs/heads/undone/"
 _BRANCHES = "refs/heads/branches/"
+ROWS = "refs/shadowtree/sessions/"
+TRACKED = "refs/shadowtree/remotes/"
+"""What remotes named when they were last asked, so that only what is new is sent."""
 
 _PLAIN = frozenset(string.ascii_lowercase + string.digits + "-_@.")
 _REFUSED_DOT = re.compile(r"\A\.|\.(?=\.|\Z|lock\Z)")
 _PART = re.compile(r".{1,200}(?!\.)")
 """As much as one file name holds, with `%` and git's `.lock` after it; the next one begins with no dot."""
 _WRITTEN = re.compile(r"%([0-9a-f]{2})|\+([a-z])|([-a-z0-9_@.])")
+_ID = re.compile(r"[0-9a-f]{12}")
 _NOTHING = "+"
 """Stands for an empty name."""
 
@@ -58,6 +70,55 @@ def read_session_ref(ref: str) -> str | None:
         return decode_name(ref.removeprefix(_SESSIONS)) if ref.startswith(_SESSIONS) else None
     except ValueError:
         return None
+
+
+@frozen
+class Wire:
+    """One machine's account of a session, on a remote."""
+
+    session: str
+    """Its name where it began."""
+    origin: str
+    writer: str
+    """The machine; the same as `origin` where it began."""
+
+    @property
+    def rows_ref(self) -> bytes:
+        """The ref of its rows."""
+        return f"{ROWS}{self._path}".encode()
+
+    @property
+    def line_ref(self) -> bytes:
+        """The ref of its line of commits."""
+        return f"{_SESSIONS}{self._path}".encode()
+
+    def tracked_ref(self, remote: str) -> bytes:
+        """Name the ref of this store that remembers what a remote has of it."""
+        return f"{TRACKED}{encode_name(remote)}/{self._path}".encode()
+
+    @property
+    def _path(self) -> str:
+        by = self.origin if self.writer == self.origin else f"{self.origin}-{self.writer}"
+        return f"{encode_name(self.session)}/{by}"
+
+
+def read_rows_ref(ref: bytes) -> Wire | None:
+    """Read the ref of a session's rows on a remote; None if it is another ref."""
+    try:
+        text = ref.decode("ascii")
+        path, _, by = text.removeprefix(ROWS).rpartition("/")
+        origin, _, writer = by.partition("-")
+        if not text.startswith(ROWS) or not all(map(_ID.fullmatch, (origin, writer or origin))):
+            return None
+        found = Wire(decode_name(path), origin, writer or origin)
+    except ValueError:
+        return None
+    return found if found.rows_ref == ref else None
+
+
+def rows_prefix(session: str | None) -> bytes:
+    """Give what the refs of the rows of a session begin with; None: of all."""
+    return (ROWS if session is None else f"{ROWS}{encode_name(session)}/").encode()
 
 
 def encode_name(name: str) -> str:

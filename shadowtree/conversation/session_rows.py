@@ -118,10 +118,13 @@ def _renumber_out(out: bytes | None, messages: Mapping[int, int]) -> bytes | Non
     """Give the messages that are out of the line, and how many there were then, other numbers."""
     if out is None:
         return None
-    pairs = [(int(message), int(newest)) for message, newest in (pair.split(b":") for pair in out.split(b","))]
+    pairs = [
+        (int(message), int(newest)) for message, newest in (pair.split(b":") for pair in out.split(b","))
+    ]
     # The newest of then may be one that is not here: what counts is which ones came after it.
     return b",".join(
-        b"%d:%d" % (messages[message], max((messages[each] for each in messages if each <= newest), default=0))
+        b"%d:%d"
+        % (messages[message], max((messages[each] for each in messages if each <= newest), default=0))
         for message, newest in pairs
     )
 

@@ -187,7 +187,8 @@ def _list_undone(session: Session) -> tuple[list[tuple[int, str]], list[str]]:
     last = None if session.number is None else journal.last_of_messages(session.number)
     if last is None:
         return [], []
-    acts = [act for act in journal.events_after(last.number, last.session) if act.kind in ACTS and act.kind != JOIN]
+    since = journal.events_after(last.number, last.session)
+    acts = [act for act in since if act.kind in ACTS and act.kind != JOIN]
     if all(act.kind == HEAD_ONLY for act in acts):
         # No file was touched: the agent has undone them itself.
         return [], []

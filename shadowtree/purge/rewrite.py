@@ -81,7 +81,10 @@ class _Directory:
 class Eraser:
     """Makes trees and facts anew, and puts them into a pack. What several trees share is made once."""
 
-    def __init__(self, objects: Objects, pack: ObjectSink, tombstones: Tombstones) -> None:
+    def __init__(
+        self, objects: Objects, pack: ObjectSink, tombstones: Tombstones, reason: str = PURGED
+    ) -> None:
+        self._reason = reason
         self._objects = objects
         self._pack = pack
         self._tombstones = tombstones
@@ -159,7 +162,7 @@ class Eraser:
         if gone or is_emptied:
             known = blobs.get(DIRECTORY_BLOB)
             content = b"" if known is None else self._objects.read(b"blob", known)
-            blobs[DIRECTORY_BLOB] = self._put_blob(leave_out(content, gone, PURGED, has_entry=not is_emptied))
+            blobs[DIRECTORY_BLOB] = self._put_blob(leave_out(content, gone, self._reason, has_entry=not is_emptied))
         self._replace_rules(gone, blobs)
         entries = [TreeEntry(name, MODE_FILE, blob) for name, blob in blobs.items()]
         entries += [

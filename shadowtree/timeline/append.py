@@ -126,7 +126,7 @@ class SessionWriter:
         return added
 
     def leave_fetched(self) -> None:
-        """Record in a session of our own where another machine's has its name, and nobody resumed that one."""
+        """Record in a new session where another machine's has its name, and nobody resumed that one."""
         last, database = self.session.last_event, self.journal.database
         if last is None or not last.is_elsewhere:
             return

@@ -18,6 +18,7 @@ from shadowtree.timeline.schema import (
     ACTS,
     BEGIN,
     END,
+    JOIN,
     SNAPSHOT,
     UNREVERT,
     Event,
@@ -46,6 +47,8 @@ def fold(position: Position, event: Event) -> Position:
         return Position(head=message, tip=message, open=message if event.kind == BEGIN else None, out=out)
     if event.kind == END:
         return Position(head=position.head, tip=position.tip, out=position.out)
+    if event.kind == JOIN:
+        return event.position
     if event.kind in ACTS:
         # An act says itself where it went.
         return Position(head=event.position.head, tip=event.position.tip, out=event.position.out)

@@ -319,7 +319,10 @@ PACKS = Table(
 )
 """Packs on their way: what is left to do with the files of each. Rows are removed when they are done with."""
 
-SEALED = (TREES, SESSIONS, MESSAGES, EVENTS, CHANGES, BRANCHES, INTENTS, STAMPS, PINS, PURGED, WRITER, REMOTES)
+SEALED = (
+    *(TREES, SESSIONS, MESSAGES, EVENTS, CHANGES, BRANCHES, INTENTS, STAMPS, PINS, PURGED),
+    *(WRITER, REMOTES),
+)
 TABLES = (*SEALED, SKIPS, PACKS)
 WITHOUT_GAPS = (TREES, SESSIONS, MESSAGES, EVENTS, SKIPS)
 """The tables of which no row is ever removed: their numbers count up from 1."""

@@ -1,0 +1,99 @@
+"""The rows of a session without some paths, for those who are not to see them: nothing here is changed.
+
+A path that is left out becomes unknown, as one that is purged does: it is never taken for absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from shadowtree.base.paths import ROOT, RelPath, is_among, join
+from shadowtree.base.tombstones import Tombstones
+from shadowtree.capture.rules.gitignore import Stack, parse
+from shadowtree.purge.rewrite import Eraser
+from shadowtree.store.git_format import TREE_MODE
+from shadowtree.store.objects import Objects
+from shadowtree.store.walk import Walker
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from shadowtree.store.objects import ObjectSink
+
+    Rows = dict[str, list[dict[str, Any]]]  # Any: what columns hold
+
+EXCLUDED = "not pushed"
+"""Why nothing is known of a path."""
+_UNKNOWN = -1
+
+
+def exclude_paths(rows: Rows, patterns: Sequence[str], objects: Objects, pack: ObjectSink) -> Rows:
+    """Give rows in which nothing is said of what patterns match, as in a `.gitignore`."""
+    live = [row for row in rows["trees"] if row["forgotten"] is None]
+    changed = {RelPath(row["path"]) for row in rows["changes"]}
+    paths = _Matcher(objects, patterns).find_all({row["tree"] for row in live}, changed)
+    if not paths:
+        return rows
+    eraser = Eraser(objects, pack, Tombstones(frozenset(paths)), EXCLUDED)
+    # Contents beside a tree are those of files that acts found uncovered, or merged.
+    hidden = {
+        row[column]
+        for row in rows["changes"]
+        if is_among(RelPath(row["path"]), paths)
+        for column in ("old_blob", "new_blob")
+    }
+    trees = []
+    for row in rows["trees"]:
+        if row["forgotten"] is None:
+            erased = eraser.erase(row["tree"], row["facts"])
+            also = [row["also"][at : at + 20] for at in range(0, len(row["also"]), 20)]
+            kept = b"".join(blob for blob in also if blob not in hidden)
+            files = row["files"] - len(erased.hits)
+            row = {**row, "tree": erased.tree, "facts": erased.facts, "also": kept, "files": max(0, files)}
+        trees.append(row)
+    changes = [_veil(row) if is_among(RelPath(row["path"]), paths) else row for row in rows["changes"]]
+    return {**rows, "trees": trees, "changes": changes}
+
+
+def _veil(row: dict[str, Any]) -> dict[str, Any]:  # Any: what columns hold
+    """Say of a change only that there was one."""
+    sides = [side for side in ("old", "new") if row[f"{side}_mode"] is not None]
+    veiled = {f"{side}_mode": _UNKNOWN for side in sides} | {f"{side}_blob": None for side in sides}
+    reason = "\0".join([EXCLUDED] * len(sides)).encode()
+    return {**row, **veiled, "reason": reason}
+
+
+class _Matcher:
+    """Finds the paths that patterns match; what several trees share is looked at once."""
+
+    def __init__(self, objects: Objects, patterns: Sequence[str]) -> None:
+        self._walker = Walker(objects)
+        self._rules = Stack.root(parse("\n".join(patterns).encode("utf-8", "surrogateescape")))
+        self._seen: set[tuple[RelPath, bytes]] = set()
+
+    def find_all(self, trees: Iterable[bytes], others: Iterable[RelPath]) -> set[RelPath]:
+        """Find the files and directories in some trees that are matched, and other paths that are."""
+        found: set[RelPath] = set()
+        waiting = [(ROOT, tree, self._rules) for tree in trees]
+        while waiting:
+            path, tree, rules = waiting.pop()
+            if (path, tree) in self._seen:
+                continue
+            self._seen.add((path, tree))
+            for mode, name, id in self._walker.read(tree):
+                is_directory = mode == TREE_MODE
+                if rules.verdict(name, is_directory):
+                    found.add(join(path, name))
+                elif is_directory:
+                    waiting.append((join(path, name), id, rules.enter(name)))
+        return found | {path for path in others if self._matches(path)}
+
+    def _matches(self, path: RelPath) -> bool:
+        rules = self._rules
+        *above, last = path.split(b"/")
+        for name in above:
+            if rules.verdict(name, True):
+                return True
+            rules = rules.enter(name)
+        return bool(rules.verdict(last, False))

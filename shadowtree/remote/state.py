@@ -1,0 +1,141 @@
+"""What a store knows of its remotes: their names and addresses, what they have, and what went wrong.
+
+It is kept in the timeline of the store. No file of a project can name a remote, or change one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from hashlib import sha256
+
+from shadowtree.base.arguments import check_name
+from shadowtree.base.errors import InvalidInput, UnknownName
+from shadowtree.base.frozen import field, frozen, replace
+from shadowtree.conversation.ref_names import Wire
+from shadowtree.results.remotes import Remote
+from shadowtree.timeline.database import Database
+from shadowtree.timeline.schema import IS_HERE, IS_LIVE, REMOTES, SESSIONS, WRITER, encode_text
+
+_ID_DIGITS = 12
+
+
+@frozen
+class RemoteState:
+    """One remote, as the store knows it."""
+
+    number: int
+    name: str
+    url: str
+    is_confirmed: bool = False
+    """Somebody agreed that this project is pushed there."""
+    known: dict[str, str] = field(default_factory=dict)
+    """What each of its refs named when it was last asked."""
+    pushed_ms: int | None = None
+    failures: int = 0
+    why: str = ""
+    retry_ms: int = 0
+    """Before that, nobody tries again by himself."""
+
+    def to_remote(self) -> Remote:
+        """Return it as the value that callers see."""
+        return Remote(self.name, self.url, self.pushed_ms, self.failures, self.why)
+
+    def knows(self, ref: bytes, id: bytes) -> bool:
+        """Tell whether a ref named this when it was last asked."""
+        return self.known.get(ref.decode()) == id.hex()
+
+
+@frozen
+class LocalSession:
+    """A session of this store that other machines may know."""
+
+    number: int
+    name: str
+    """What it is called here."""
+    wire: Wire
+    is_own: bool
+    """Something of it was recorded here."""
+
+
+def list_remotes(database: Database) -> list[RemoteState]:
+    """List the remotes by their names."""
+    return sorted(database.read(_decode, REMOTES.select), key=lambda remote: remote.name)
+
+
+def find_remote(database: Database, name: str | None) -> RemoteState:
+    """Find a remote by its name; None: the only one, or `origin`."""
+    remotes = {remote.name: remote for remote in list_remotes(database)}
+    if name is None and len(remotes) == 1:
+        return next(iter(remotes.values()))
+    found = remotes.get(name or "origin")
+    if found is None:
+        raise UnknownName(name or "origin", f"no remote named {name or 'origin'!r}")
+    return found
+
+
+def add_remote(database: Database, name: str, url: str) -> RemoteState:
+    """Add a remote; InvalidInput if there is one with its name."""
+    check_name(name, "remote")
+    if name.startswith("-") or "/" in name or any(remote.name == name for remote in list_remotes(database)):
+        is_there = any(remote.name == name for remote in list_remotes(database))
+        raise InvalidInput(f"a remote named {name!r} already exists" if is_there else f"invalid name {name!r}")
+    number = database.add(REMOTES, name, url, b"{}")
+    return RemoteState(number, name, url)
+
+
+def remove_remote(database: Database, remote: RemoteState) -> None:
+    """Forget a remote; what it has stays there."""
+    database.execute("DELETE FROM remotes WHERE number = ?", remote.number)
+
+
+def save_remote(database: Database, remote: RemoteState, **changes: object) -> RemoteState:
+    """Change what is known of a remote."""
+    changed: RemoteState = replace(remote, **changes)
+    names = ("is_confirmed", "known", "pushed_ms", "failures", "why", "retry_ms")
+    content = json.dumps({name: getattr(changed, name) for name in names})
+    database.change(REMOTES, remote.number, url=encode_text(changed.url), state=content.encode())
+    return changed
+
+
+def _decode(row: object) -> RemoteState:
+    number, name, url, state = REMOTES.decode(row)
+    return RemoteState(number, name, url, **json.loads(state))
+
+
+def name_writer(database: Database) -> str:
+    """Give what other machines call this store; it gets a name when it is first asked."""
+    for _, id in database.read(WRITER.decode, WRITER.select):
+        return str(id)
+    id = os.urandom(_ID_DIGITS // 2).hex()
+    database.add(WRITER, id)
+    return id
+
+
+def list_sessions(database: Database) -> list[LocalSession]:
+    """List the sessions that were not dropped, as other machines call them."""
+    writer = name_writer(database)
+    recorded = f"SELECT DISTINCT session FROM events WHERE {IS_HERE}"
+    own = {number for (number,) in database.rows(recorded)}
+    rows = database.read(SESSIONS.decode, f"{SESSIONS.select} WHERE {IS_LIVE} ORDER BY number")
+    found = []
+    for number, name, _, origin, wire_name in rows:
+        if origin is None:
+            began = name_origin(writer, number)
+            wire = Wire(name, began, began)
+        else:
+            wire = Wire(wire_name, origin, writer)
+        found.append(LocalSession(number, name, wire, number in own))
+    return found
+
+
+def name_origin(writer: str, session: int) -> str:
+    """Name where a session began: in this store, as the one with a number."""
+    return sha256(f"{writer} {session}".encode()).hexdigest()[:_ID_DIGITS]
+
+
+def note_refs(known: Mapping[str, str], refs: Mapping[bytes, bytes | None]) -> dict[str, str]:
+    """Give what is known after some refs were changed there; None: one is gone."""
+    now = {**known, **{ref.decode(): id.hex() for ref, id in refs.items() if id is not None}}
+    return {ref: id for ref, id in now.items() if refs.get(ref.encode(), b"") is not None}

@@ -1,0 +1,97 @@
+"""What came of talking to remotes, as values: each `to_dict()` is the documented JSON."""
+
+from __future__ import annotations
+
+from shadowtree.base.frozen import field, frozen
+from shadowtree.results.result import Result
+
+
+@frozen
+class Remote(Result):
+    """A git repository elsewhere to which sessions are pushed."""
+
+    name: str
+    url: str
+    pushed_ms: int | None = None
+    """When something was last pushed there."""
+    failures: int = 0
+    """How often in a row a push by the daemon has failed."""
+    why: str = ""
+    """Why the last of these failed."""
+
+
+@frozen
+class PushPreview(Result):
+    """What a first push to a remote makes readable there."""
+
+    remote: str
+    url: str
+    sessions: list[str]
+    files: int
+    """How many files are recorded now."""
+    untracked: int
+    """How many of them your own git does not track."""
+    examples: list[str]
+    """Some of these."""
+    has_text: bool
+    """Whether the texts of messages are pushed too."""
+
+
+@frozen
+class Pushed(Result):
+    """What a push did."""
+
+    remote: str
+    url: str
+    sessions: list[str]
+    """The sessions of which something was sent."""
+    refs: list[str]
+    """The refs that were changed there."""
+    objects: int = 0
+    """How many objects were sent."""
+    notes: list[str] = field(default_factory=list)
+
+
+@frozen
+class FetchedSession(Result):
+    """What came of one session."""
+
+    session: str
+    """What it is called here."""
+    messages: list[str]
+    """The ids of the messages that are new here."""
+    branch: str | None = None
+    """The branch that they are on, if this machine stands elsewhere."""
+
+
+@frozen
+class Refused(Result):
+    """A session that a remote has and that cannot be trusted."""
+
+    session: str
+    reason: str
+
+
+@frozen
+class Fetched(Result):
+    """What a fetch brought."""
+
+    remote: str
+    url: str
+    sessions: list[FetchedSession]
+    refused: list[Refused] = field(default_factory=list)
+
+
+@frozen
+class Resumed(Result):
+    """A session of another machine that goes on here."""
+
+    worktree: str
+    store: str
+    session: str
+    head: str | None
+    """The id of the last message in force."""
+    files: int
+    """How many files were written."""
+    remote: str
+    url: str
