@@ -28,7 +28,9 @@
     ├── WorktreeFailed        the machine: reading or writing the worktree failed
     ├── DaemonFailed          the machine: the daemon cannot be reached, or ended
     │   └── PerhapsDone           it ended while it was working
-    ├── RemoteFailed          the machine: a remote cannot be reached, or refused
+    ├── RemoteFailed          the machine: a remote cannot be reached, or stopped answering
+    │   ├── RemoteRefused         it does not accept what was asked: credentials, rights, rules
+    │   └── RemoteDamaged         what it holds cannot be accepted
     ├── MissingExtra          the installation: an optional library is missing
     ├── StoreTooNew           the installation: a newer version wrote this store
     ├── StoreTooOld           the installation: a version before the first release wrote this store
@@ -368,6 +370,14 @@ class RemoteFailed(ShadowError):
         """Its address, without credentials."""
         self.why = why
         super().__init__(f"{remote}: {why}")
+
+
+class RemoteRefused(RemoteFailed):
+    """A remote does not accept what was asked. Nothing was changed there."""
+
+
+class RemoteDamaged(RemoteFailed):
+    """What a remote or a bundle holds cannot be accepted. Nothing of it was stored."""
 
 
 class MissingExtra(ShadowError):

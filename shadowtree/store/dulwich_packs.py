@@ -8,7 +8,7 @@ are used here, and a few in `repo`; the tests fail when a release changes what i
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from struct import error as StructError
 from typing import Protocol
 
@@ -69,6 +69,16 @@ class Pack(Protocol):
 
     def pread(self, offset: int, size: int) -> bytes:
         """Give the bytes at a place, as many as there are."""
+
+
+class Indexed(Protocol):
+    """What is in a pack that came in."""
+
+    def __iter__(self) -> Iterator[PackIndexEntry]:
+        """Give id, offset and CRC of every entry."""
+
+    def ext_refs(self) -> Iterable[RawObjectID]:
+        """Give the ids of what deltas are made of and is not in the pack."""
 
 
 class DulwichPack(BasePack):

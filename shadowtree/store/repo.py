@@ -42,7 +42,7 @@ from dulwich.repo import Repo
 
 from shadowtree.base.errors import InvalidInput, ShadowError, StoreDamaged, StoreFailed
 from shadowtree.store.directory import StoreLayout, begin_ref, list_own_refs
-from shadowtree.store.dulwich_packs import Indexer
+from shadowtree.store.dulwich_packs import Indexed, Indexer
 from shadowtree.store.git_format import (
     EMPTY_TREE,
     KEEP_SUFFIX,
@@ -267,16 +267,16 @@ class ShadowObjectStore(DiskObjectStore):
         super().__init__(layout.objects, object_format=SHA1)
         self._packs = layout.packs
         self._locked = locked
-        self._objects = Objects(layout.objects, journaled=journaled)
+        self.objects = Objects(layout.objects, journaled=journaled)
 
     def close(self) -> None:
         """Let go of every file; what is asked for later opens what it needs."""
-        self._objects.close()
+        self.objects.close()
         super().close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_objects"):
-            self._objects.close()
+        if hasattr(self, "objects"):
+            self.objects.close()
 
     # Reading
 
@@ -286,10 +286,10 @@ class ShadowObjectStore(DiskObjectStore):
         if id == EMPTY_TREE:
             return KIND_NUMBERS[b"tree"], b""
         try:
-            kind, content = self._objects.read_any(id)
+            kind, content = self.objects.read_any(id)
         except StoreDamaged:
             # What is in a pack without a readable index is unknown, not absent (invariant 7).
-            if self._objects.is_listed(id) or self._objects.pack_set.hides_some():
+            if self.objects.is_listed(id) or self.objects.pack_set.hides_some():
                 raise
             raise KeyError(name) from None
         return KIND_NUMBERS[kind], content
@@ -297,28 +297,28 @@ class ShadowObjectStore(DiskObjectStore):
     def __contains__(self, sha: ObjectID) -> bool:
         """Tell whether an object is here and whole, so that who fetches gets anew what is damaged."""
         id = _as_raw(sha)
-        return id == EMPTY_TREE or self._objects.has(id) or self._objects.prove(id)
+        return id == EMPTY_TREE or self.objects.has(id) or self.objects.prove(id)
 
     def contains_packed(self, sha: ObjectID | RawObjectID) -> bool:
         """Tell whether the index of a pack names an object."""
-        packs, id = self._objects.pack_set, _as_raw(sha)
-        return packs.lists(id) or (self._objects.refresh() and packs.lists(id)) or packs.recall(id)
+        packs, id = self.objects.pack_set, _as_raw(sha)
+        return packs.lists(id) or (self.objects.refresh() and packs.lists(id)) or packs.recall(id)
 
     def contains_loose(self, sha: ObjectID) -> bool:
         """Tell whether an object has a file of its own."""
-        self._objects.refresh()
-        return self._objects.loose.has_file(_as_raw(sha))
+        self.objects.refresh()
+        return self.objects.loose.has_file(_as_raw(sha))
 
     @property
     def packs(self) -> list[Pack]:
         """Every pack, those that only rows of the timeline hold too."""
-        self._objects.refresh()
-        self._objects.pack_set.recall_all()
-        return [pack.reader for pack in self._objects.pack_set.all_packs()]
+        self.objects.refresh()
+        self.objects.pack_set.recall_all()
+        return [pack.reader for pack in self.objects.pack_set.all_packs()]
 
     def __iter__(self) -> Iterator[ObjectID]:
         ids = {id for pack in self.packs for id in pack}
-        return iter(ids | {sha_to_hex(RawObjectID(id)) for id in self._objects.loose.ids()})
+        return iter(ids | {sha_to_hex(RawObjectID(id)) for id in self.objects.loose.ids()})
 
     iter_prefix = BaseObjectStore.iter_prefix
     iterobjects_subset = PackCapableObjectStore.iterobjects_subset
@@ -406,7 +406,7 @@ class ShadowObjectStore(DiskObjectStore):
                 indexer = Indexer(file, SHA1.hash_func, resolve_ext_ref=self.get_raw)
                 for unpacked in reader.read_objects():
                     indexer.record(unpacked)
-                return self._complete(file, indexer)
+                return self.complete(file, indexer)
 
         return file, commit, file.abandon  # type: ignore[return-value]  # as in dulwich
 
@@ -426,9 +426,9 @@ class ShadowObjectStore(DiskObjectStore):
             indexer = Indexer(file, SHA1.hash_func, resolve_ext_ref=self.get_raw)
             copier = PackStreamCopier(SHA1.hash_func, read_all, read_some, file, delta_iter=indexer)  # type: ignore[arg-type]  # as in dulwich
             copier.verify(progress)
-            return self._complete(file, indexer)
+            return self.complete(file, indexer)
 
-    def _complete(self, file: IncomingPack, indexer: Indexer) -> Pack:
+    def complete(self, file: IncomingPack, indexer: Indexed) -> Pack:
         """List what came in by what it hashes to, read it back, and publish it."""
         file.flush()
         entries = [(id, offset, crc or 0) for id, offset, crc in indexer]
@@ -441,15 +441,15 @@ class ShadowObjectStore(DiskObjectStore):
         """Give a pack its name, durably."""
         name_pack(self._packs, file, FROM_OUTSIDE, has_row=False)
         disk.sync_names(self._packs)
-        self._objects.refresh()
-        for pack in self._objects.packs():
+        self.objects.refresh()
+        for pack in self.objects.packs():
             if pack.name == file.name:
                 return pack.reader
         raise StoreFailed(os.path.join(self._packs, file.name), "another process removed it")
 
     def _join_small(self) -> None:
         """Put many small packs that were written here into one."""
-        small = [pack for pack in self._objects.packs() if pack.size <= _SMALL_BYTES and _is_plain(pack)]
+        small = [pack for pack in self.objects.packs() if pack.size <= _SMALL_BYTES and _is_plain(pack)]
         if len(small) < _MANY:
             return
         writer = PackWriter(self._packs)
@@ -467,7 +467,7 @@ class ShadowObjectStore(DiskObjectStore):
             # The index alone is removed by the next holder of the lock.
             disk.remove_file(pack.path)
             remove_pack(self._packs, pack.name)
-        self._objects.refresh()
+        self.objects.refresh()
 
     # Refused
 

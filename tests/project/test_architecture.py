@@ -45,7 +45,7 @@ OUTSIDE_LIBRARIES = {
     "agents": {"adapters"},
     "claude_agent_sdk": {"adapters"},
     "click": {"cli"},
-    "dulwich": {"store"},
+    "dulwich": {"remote", "store"},
     "google": {"adapters"},
     "isal": {"store"},
     "langchain": {"adapters"},
@@ -53,6 +53,7 @@ OUTSIDE_LIBRARIES = {
     "pydantic_ai": {"adapters"},
     "smolagents": {"adapters"},
     "sqlite3": {"capture", "check", "timeline"},
+    "urllib3": {"remote"},
     "watchfiles": {"watching"},
 }
 """Which packages may know them; nothing else from outside the standard library is known to anybody."""

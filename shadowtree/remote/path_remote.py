@@ -1,0 +1,248 @@
+"""A remote at a path: a git repository on this machine or on a shared disk, with nobody to talk to.
+
+No git binary is needed, and no hook of the repository runs. Objects are durable before a ref names them. Refs
+are locked as git locks them, by a file beside each, and written by rename. A lock of ours that a dead process
+left is recognised (it says so, and nobody holds it) and removed; those of others are not touched.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+
+from dulwich.config import ConfigFile
+from dulwich.errors import ObjectFormatException
+from dulwich.object_store import DiskObjectStore
+from dulwich.objects import ObjectID, RawObjectID, hex_to_sha, sha_to_hex
+from dulwich.refs import DiskRefsContainer, Ref
+
+from shadowtree.base.errors import RemoteFailed, describe
+from shadowtree.remote.thin_pack import ObjectSource, PackedObject, write_pack
+from shadowtree.store.git_format import KIND_NAMES
+
+_MARK = b"shadowtree\n"
+
+
+class PathSource:
+    """The objects of a repository at a path."""
+
+    def __init__(self, objects: DiskObjectStore) -> None:
+        self._objects = objects
+
+    def read(self, id: bytes) -> tuple[bytes, bytes]:
+        """Give the kind and the content of an object."""
+        kind_number, content = self._objects.get_raw(RawObjectID(id))
+        return KIND_NAMES[kind_number], content
+
+    def has(self, id: bytes) -> bool:
+        """Tell whether an object is there."""
+        return sha_to_hex(RawObjectID(id)) in self._objects
+
+    def size_of(self, id: bytes) -> int:
+        """Tell how large an object is."""
+        return len(self.read(id)[1])
+
+    def stream_blob(self, id: bytes) -> Iterator[bytes]:
+        """Give the content of a blob."""
+        yield self.read(id)[1]
+
+
+class PathRemote:
+    """A repository at a path."""
+
+    def __init__(self, url: str, path: str) -> None:
+        self._url = url
+        self._directory = self._find(path)
+        self._config = self._read_config()
+        self.objects = DiskObjectStore(os.path.join(self._directory, "objects"), fsync_object_files=True)
+        self.source = PathSource(self.objects)
+
+    def close(self) -> None:
+        """Let go of every file."""
+        self.objects.close()
+
+    def _find(self, path: str) -> str:
+        for directory in (path, os.path.join(path, ".git")):
+            if all(os.path.exists(os.path.join(directory, name)) for name in ("HEAD", "objects", "refs")):
+                return directory
+        raise RemoteFailed(self._url, "no git repository there")
+
+    def _read_config(self) -> ConfigFile:
+        try:
+            config = ConfigFile.from_path(os.path.join(self._directory, "config"), expand_includes=False)
+        except FileNotFoundError:
+            return ConfigFile()
+        except (OSError, ValueError) as error:
+            raise RemoteFailed(self._url, "its configuration cannot be read") from error
+        for name, known in ((b"objectformat", b"sha1"), (b"refstorage", b"files")):
+            with suppress(KeyError):
+                if config.get((b"extensions",), name).lower() != known:
+                    raise RemoteFailed(self._url, f"a repository with {name.decode()} is not supported")
+        return config
+
+    def list_refs(self) -> dict[bytes, bytes]:
+        """Give every ref and the id that it names."""
+        refs = DiskRefsContainer(self._directory)
+        packed, found = refs.get_packed_refs(), {}
+        for name in refs.allkeys():
+            with suppress(KeyError, ValueError):
+                value = refs.read_loose_ref(name) or packed.get(name)
+                if value and not value.startswith(b"ref:"):
+                    found[bytes(name)] = bytes(hex_to_sha(ObjectID(value)))
+        return found
+
+    def is_checked_out(self, ref: bytes) -> bool:
+        """Tell whether a ref is the branch of a working copy."""
+        try:
+            is_bare = self._config.get_boolean((b"core",), b"bare", False)
+        except (KeyError, ValueError):
+            is_bare = False
+        if is_bare:
+            return False
+        try:
+            with open(os.path.join(self._directory, "HEAD"), "rb") as file:
+                return file.read(4096).strip() == b"ref: " + ref
+        except OSError:
+            return False
+
+    def store(self, source: ObjectSource, objects: Sequence[PackedObject]) -> int:
+        """Write objects as a pack, durably; give how many bytes it has."""
+        if not objects:
+            return 0
+        reader = _Reader(write_pack(source, objects))
+        try:
+            self.objects.add_thin_pack(reader.read, None)
+        except ObjectFormatException as error:
+            raise RemoteFailed(self._url, "the objects cannot be written") from error
+        _sync_directory(os.path.join(self._directory, "objects", "pack"))
+        return reader.bytes
+
+    def update(self, updates: Mapping[bytes, tuple[bytes | None, bytes | None]]) -> set[bytes]:
+        """Change all refs, or none; give those that are not what they should be."""
+        deleted = {ref for ref, (_, new) in updates.items() if new is None}
+        with ExitStack() as locks:
+            for ref in sorted(updates.keys() - deleted):
+                locks.enter_context(self._locked(ref))
+            present = self.list_refs()
+            changed = {ref for ref, (old, _) in updates.items() if present.get(ref) != old}
+            if changed:
+                return changed
+            for ref, (_, new) in updates.items():
+                if new is not None:
+                    self._write(ref, new)
+            self._sync_names(updates.keys() - deleted)
+            refs = DiskRefsContainer(self._directory)
+            for ref in sorted(deleted):
+                old = updates[ref][0]
+                if old is not None and not refs.remove_if_equals(Ref(ref), sha_to_hex(RawObjectID(old))):
+                    changed.add(ref)
+        return changed
+
+    @contextmanager
+    def _locked(self, ref: bytes) -> Iterator[None]:
+        """Hold git's lock of a ref."""
+        path = os.path.join(os.fsencode(self._directory), ref)
+        lock, own = path + b".lock", self._temporary()
+        fd = os.open(own, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            os.write(fd, _MARK)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            self._make_directories(os.path.dirname(path))
+            try:
+                os.link(own, lock)
+            except FileExistsError:
+                if not _remove_stale(lock):
+                    raise RemoteFailed(self._url, f"{ref.decode('utf-8', 'replace')} is locked") from None
+                os.link(own, lock)
+            try:
+                yield
+            finally:
+                os.unlink(lock)
+        except OSError as error:
+            raise RemoteFailed(self._url, describe(error)) from error
+        finally:
+            os.unlink(own)
+            os.close(fd)
+
+    def _temporary(self) -> bytes:
+        return os.path.join(os.fsencode(self._directory), b"shadowtree-%s.tmp" % os.urandom(6).hex().encode())
+
+    def _make_directories(self, path: bytes) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def _write(self, ref: bytes, new: bytes) -> None:
+        path, temporary = os.path.join(os.fsencode(self._directory), ref), self._temporary()
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            os.write(fd, sha_to_hex(RawObjectID(new)) + b"\n")
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        # An empty directory may be left of refs that were below this name.
+        with suppress(OSError):
+            os.rmdir(path)
+        os.rename(temporary, path)
+
+    def _sync_names(self, refs: Iterable[bytes]) -> None:
+        """Make the names of refs durable, and those of directories above them."""
+        above = {part for ref in refs for part in _directories(ref)}
+        for directory in sorted(above, key=len, reverse=True):
+            _sync_directory(os.path.join(self._directory, os.fsdecode(directory)))
+
+
+def _directories(ref: bytes) -> Iterator[bytes]:
+    while ref:
+        ref = os.path.dirname(ref)
+        yield ref
+
+
+class _Reader:
+    """Pieces, read as from a file."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._rest = b""
+        self.bytes = 0
+
+    def read(self, size: int) -> bytes:
+        """Give as many bytes as are wanted, or all that are left."""
+        parts, left = [], size
+        while left > 0:
+            piece = self._rest or next(self._pieces, b"")
+            if not piece:
+                break
+            parts.append(piece[:left])
+            self._rest = piece[left:]
+            left -= len(parts[-1])
+        self.bytes += size - left
+        return b"".join(parts)
+
+
+def _remove_stale(lock: bytes) -> bool:
+    """Remove a lock of ours that nobody holds any more; tell whether it is gone."""
+    try:
+        fd = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    try:
+        if os.read(fd, len(_MARK) + 1) != _MARK:
+            return False
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    else:
+        if os.path.exists(lock) and os.fstat(fd).st_ino == os.stat(lock).st_ino:
+            os.unlink(lock)
+        return True
+    finally:
+        os.close(fd)
+
+
+def _sync_directory(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

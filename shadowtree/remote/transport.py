@@ -1,0 +1,467 @@
+"""Refs and objects between a store and a remote: list, fetch, push, over HTTP, SSH, git:// and a path.
+
+A push is one atomic change, compared with what was last seen there, and only forward unless it replaces. One
+that was cut may have happened, so its refs are read again before it counts as failed. What is fetched is
+proved before it becomes part of the store. The store's lock is not held while bytes travel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any
+
+from dulwich.client import GitClient, HTTPUnauthorized
+from dulwich.errors import GitProtocolError
+from dulwich.object_store import ObjectStoreGraphWalker
+from dulwich.objects import ZERO_SHA, ObjectID, RawObjectID, hex_to_sha, sha_to_hex, valid_hexsha
+from dulwich.pack import UnpackedObject
+from dulwich.refs import Ref, check_ref_format
+
+from shadowtree.base.errors import RemoteDamaged, RemoteFailed, RemoteRefused, ShadowError
+from shadowtree.base.frozen import frozen
+from shadowtree.remote.credentials import (
+    Credentials,
+    CredentialSources,
+    ask_helper,
+    child_environment,
+    find_at_once,
+)
+from shadowtree.remote.dulwich_client import DaemonClient, HttpClient, Meter, SshClient
+from shadowtree.remote.failures import OUTSIDE_ERRORS, as_line, translate
+from shadowtree.remote.path_remote import PathRemote
+from shadowtree.remote.receive import ReceiveLimits, Receiver
+from shadowtree.remote.thin_pack import (
+    ObjectSource,
+    PackedObject,
+    encode_entry,
+    is_ancestor,
+    plan_pack,
+    read_commit,
+    write_pack,
+)
+from shadowtree.remote.url import RemoteUrl, parse_url, strip_password
+from shadowtree.store.git_format import KIND_NUMBERS
+from shadowtree.store.repo import ShadowObjectStore, ShadowRepo
+
+Update = tuple[bytes | None, bytes | None]
+"""What a ref names, and what it shall name; None: there is no such ref."""
+Status = dict[bytes, str | None]
+"""For each ref None, or why it was not changed."""
+Progress = Callable[[str, int, int | None], None]
+"""Called with what is done now, how much of it is done, and of how much."""
+
+CHANGED = "changed meanwhile"
+NOT_FORWARD = "not a fast-forward"
+_LISTED_BYTES = 256 << 20
+"""How many bytes a list of refs has, at most."""
+
+
+@frozen
+class TransportOptions:
+    """All that comes from outside: nothing else is read from the environment or the user's home."""
+
+    environ: Mapping[str, str]
+    """For credentials, proxies, and what `ssh` gets; `GIT_*` is left out."""
+    credential_helper: str | bool | None = None
+    """The command of a credential helper, by the user's settings; True: `git credential`."""
+    ssh_command: str | None = None
+    timeout_s: float = 60
+    """How long an answer may take."""
+    limits: ReceiveLimits = ReceiveLimits()
+    progress: Progress | None = None
+    progress_s: float = 0.1
+    """How long nothing is told after something was."""
+
+
+def check_url(text: str) -> str:
+    """Give a URL as it is shown and saved; InvalidInput if it is none, or has a password in it."""
+    return parse_url(text).text
+
+
+def open_transport(url: str, repo: ShadowRepo, options: TransportOptions) -> Transport:
+    """Prepare to talk to a remote; InvalidInput for a URL that is none, or has a password in it."""
+    return Transport(parse_url(url), repo, options)
+
+
+class StoreSource:
+    """The objects of a store, read checked."""
+
+    def __init__(self, store: ShadowObjectStore) -> None:
+        self._objects = store.objects
+
+    def read(self, id: bytes) -> tuple[bytes, bytes]:
+        """Give the kind and the content of an object."""
+        return self._objects.read_any(id)
+
+    def has(self, id: bytes) -> bool:
+        """Tell whether an object is there."""
+        if self._objects.is_listed(id):
+            return True
+        self._objects.refresh()
+        return self._objects.is_listed(id) or self._objects.pack_set.recall(id)
+
+    def size_of(self, id: bytes) -> int:
+        """Tell how large an object is."""
+        return self._objects.size_of(id)
+
+    def stream_blob(self, id: bytes) -> Iterator[bytes]:
+        """Give the content of a blob piece by piece."""
+        return self._objects.stream_blob(id)
+
+
+class Transport:
+    """A remote, as a store talks to it. A context manager."""
+
+    def __init__(self, url: RemoteUrl, repo: ShadowRepo, options: TransportOptions) -> None:
+        assert isinstance(repo.object_store, ShadowObjectStore)
+        self._url = url
+        self._options = options
+        self._store = repo.object_store
+        self._source = StoreSource(self._store)
+        self._progress = _Throttled(options)
+        self._meter = Meter(_LISTED_BYTES)
+        self._credentials: Credentials | None = None
+        self._client: GitClient | None = None
+        self._path: PathRemote | None = None
+
+    def __enter__(self) -> Transport:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every connection."""
+        if self._client is not None:
+            self._client.close()
+        if self._path is not None:
+            self._path.close()
+        self._client = self._path = None
+
+    @property
+    def url(self) -> str:
+        """Where it is, without credentials."""
+        return self._url.text
+
+    @property
+    def sent_bytes(self) -> int:
+        """How many bytes were sent so far."""
+        return self._meter.sent
+
+    @property
+    def received_bytes(self) -> int:
+        """How many bytes came so far."""
+        return self._meter.received
+
+    # Listing
+
+    def list_refs(self, prefixes: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Give the refs whose names begin so, and the id that each names."""
+        with self._errors():
+            if self._url.scheme == "file":
+                return self._check_refs(self._open_path().list_refs(), prefixes)
+            result = self._ask(
+                lambda client, path: client.get_refs(path, ref_prefix=list(prefixes)), _LISTED_BYTES
+            )
+            found = {bytes(ref): bytes(id) for ref, id in result.refs.items() if id is not None}
+            return self._check_refs(self._as_raw(found), prefixes)
+
+    def _as_raw(self, refs: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+        if not all(valid_hexsha(id) and len(id) == 40 for id in refs.values()):
+            raise RemoteDamaged(self.url, "it lists a ref without an id")
+        return {ref: bytes(hex_to_sha(ObjectID(id))) for ref, id in refs.items()}
+
+    def _check_refs(self, refs: Mapping[bytes, bytes], prefixes: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Leave out what was not asked for; refuse names that are none."""
+        asked = tuple(prefixes)
+        found = {ref: id for ref, id in refs.items() if ref.startswith(asked) and not ref.endswith(b"^{}")}
+        for ref in found:
+            if not is_ref(ref):
+                raise RemoteDamaged(self.url, f"it has a ref with a forbidden name: {as_line(repr(ref))}")
+        return found
+
+    # Fetching
+
+    def fetch(self, wanted: Collection[bytes], haves: Sequence[bytes]) -> None:
+        """Bring commits and all that they lead to into the store, durably; what leads to `haves` is there.
+
+        RemoteDamaged, and nothing stored, if what comes cannot be accepted.
+        """
+        missing = [id for id in dict.fromkeys(wanted) if not self._source.has(id)]
+        if not missing:
+            return
+        with self._errors(), Receiver(self._store, self.url, self._options.limits) as receiver:
+            known = [id for id in dict.fromkeys(haves) if self._source.has(id)]
+            if self._url.scheme == "file":
+                self._fetch_from_path(missing, known, receiver)
+            else:
+                self._fetch_from_server(missing, known, receiver)
+            receiver.publish(
+                missing,
+                complete=known,
+                progress=lambda done, total: self._progress("check objects", done, total),
+            )
+
+    def _fetch_from_path(self, wanted: list[bytes], haves: list[bytes], receiver: Receiver) -> None:
+        source = self._open_path().source
+        if not all(map(source.has, wanted)):
+            raise RemoteFailed(self.url, "what was asked for is not there any more")
+        objects = plan_pack(source, wanted, haves, most_bytes=self._options.limits.object_bytes)
+        for piece in write_pack(source, objects):
+            receiver.write(piece)
+            self._meter.received += len(piece)
+            self._progress("receive bytes", receiver.bytes, None)
+
+    def _fetch_from_server(self, wanted: list[bytes], haves: list[bytes], receiver: Receiver) -> None:
+        wants = [_as_hex(id) for id in wanted]
+
+        def take(piece: bytes) -> int:
+            self._progress("receive bytes", receiver.bytes, None)
+            return receiver.write(piece)
+
+        def ask(client: GitClient, path: bytes) -> object:
+            walker = ObjectStoreGraphWalker([_as_hex(id) for id in haves], self._parents)
+            # No ref is listed again: the ids are known.
+            return client.fetch_pack(
+                path, lambda refs, depth=None: wants, walker, take, ref_prefix=[b"refs/shadowtree-none/"]
+            )
+
+        self._ask(ask, self._options.limits.pack_bytes + self._options.limits.pack_bytes // 8 + _LISTED_BYTES)
+
+    def _parents(self, id: ObjectID) -> list[ObjectID]:
+        commit = read_commit(self._source, bytes(hex_to_sha(id)))
+        return [_as_hex(parent) for parent in commit.parents] if commit else []
+
+    # Pushing
+
+    def push(
+        self,
+        updates: Mapping[bytes, Update],
+        missing: Callable[[], Iterable[Any]] | None = None,  # Any: whatever has `id` and `base`
+        *,
+        replace: bool = False,
+    ) -> Status:
+        """Change refs of the remote, all or none, and send what it lacks for that.
+
+        Each is given with what it names there now. If one names something else by now, it is `CHANGED`; if
+        its new value does not descend from the old one, and it is not to be replaced, `NOT_FORWARD`: then
+        nothing was sent. Any other reason is the server's.
+        """
+        for ref in updates:
+            if not is_ref(ref):
+                raise RemoteRefused(self.url, f"not the name of a ref: {ref!r}")
+        push = _Push(
+            self._source, updates, missing, replace=replace, most_bytes=self._options.limits.object_bytes
+        )
+        with self._errors():
+            if self._url.scheme == "file":
+                return self._push_to_path(push)
+            return self._push_to_server(push)
+
+    def _push_to_path(self, push: _Push) -> Status:
+        remote = self._open_path()
+        if push.decide(remote.list_refs()):
+            checked_out = [ref for ref in push.updates if remote.is_checked_out(ref)]
+            if checked_out:
+                return {
+                    ref: "it is checked out there" if ref in checked_out else "not tried"
+                    for ref in push.updates
+                }
+            self._meter.sent += remote.store(self._source, push.objects)
+            for ref in remote.update(push.updates):
+                push.status[ref] = CHANGED
+        return push.status
+
+    def _push_to_server(self, push: _Push) -> Status:
+        try:
+            return self._send(push, is_atomic=len(push.updates) > 1)
+        except OUTSIDE_ERRORS as error:
+            if not push.is_under_way:
+                raise
+            reason = self._translate(error)
+        # It may have happened all the same.
+        try:
+            refs = self.list_refs(list(push.updates))
+        except RemoteFailed:
+            raise RemoteFailed(self.url, f"{reason.why}; the push may or may not have arrived") from None
+        if all(refs.get(ref) == new for ref, (_, new) in push.updates.items()):
+            return push.status
+        raise reason
+
+    def _send(self, push: _Push, *, is_atomic: bool) -> Status:
+        def update_refs(advertised: Mapping[Ref, ObjectID]) -> dict[Ref, ObjectID]:
+            refs = {bytes(ref): bytes(id) for ref, id in advertised.items() if not ref.endswith(b"^{}")}
+            if not push.decide(self._as_raw(refs)):
+                return {}
+            push.is_under_way = True
+            return {Ref(ref): _as_hex(new) if new else ZERO_SHA for ref, (_, new) in push.updates.items()}
+
+        def generate(*args: object, **named: object) -> tuple[int, Iterator[UnpackedObject]]:
+            return len(push.objects), self._encode(push.objects)
+
+        def ask(client: GitClient, path: bytes) -> Any:  # Any: SendPackResult, whose fields are not typed
+            return client.send_pack(path, update_refs, generate, atomic=is_atomic)
+
+        try:
+            result = self._ask(ask, _LISTED_BYTES)
+        except GitProtocolError as error:
+            if is_atomic and not push.is_under_way and "atomic" in str(error):
+                return self._send(push, is_atomic=False)
+            raise
+        if not push.is_under_way:
+            return push.status
+        if result.ref_status is None:
+            raise GitProtocolError("it does not say whether the push arrived")
+        for ref in push.updates:
+            reason = result.ref_status.get(ref, "not reported")
+            push.status[ref] = None if reason is None else as_line(self._hide(str(reason)))
+        return push.status
+
+    def _encode(self, objects: Sequence[PackedObject]) -> Iterator[UnpackedObject]:
+        for number, object in enumerate(objects):
+            self._progress("send objects", number, len(objects))
+            unpacked = UnpackedObject(KIND_NUMBERS[b"blob"], sha=object.id, decomp_chunks=[])
+            # dulwich sends these bytes as they are, head of the entry and all.
+            unpacked.comp_chunks = encode_entry(self._source, object)  # type: ignore[assignment]  # it only iterates
+            yield unpacked
+
+    # Connections
+
+    def _open_path(self) -> PathRemote:
+        if self._path is None:
+            self._path = PathRemote(self.url, self._url.path)
+        return self._path
+
+    def _ask(
+        self, ask: Callable[[Any, bytes], Any], most_bytes: int
+    ) -> Any:  # Any: a client; what it answers
+        """Do something with a client; if the server asks for credentials, once more with those."""
+        self._meter.most_bytes = self._meter.received + most_bytes
+        if self._client is None:
+            self._client = self._open_client()
+        is_http = isinstance(self._client, HttpClient)
+        path = b"" if is_http else self._url.path.encode()
+        try:
+            return ask(self._client, path)
+        except HTTPUnauthorized:
+            self.close()
+            found = ask_helper(self._url, self._sources()) if self._credentials is None else None
+            if found is None:
+                raise
+            self._credentials = found
+        except BaseException:
+            self.close()
+            raise
+        return self._ask(ask, most_bytes)
+
+    def _open_client(self) -> GitClient:
+        url, options = self._url, self._options
+        environ = child_environment(options.environ)
+        if url.scheme == "git":
+            return DaemonClient(url, options.timeout_s, self._meter)
+        if url.scheme == "ssh":
+            command = options.ssh_command
+            return SshClient(url, options.timeout_s, self._meter, environ=environ, command=command)
+        if self._credentials is None:
+            self._credentials = find_at_once(url, self._sources())
+        return HttpClient(url, options.timeout_s, self._meter, credentials=self._credentials, environ=environ)
+
+    def _sources(self) -> CredentialSources:
+        helper = self._options.credential_helper
+        command = "git credential" if helper is True else helper or None
+        return CredentialSources(self._options.environ, command, self._options.timeout_s)
+
+    # Errors
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn what goes wrong outside into our own errors, in one line, without credentials."""
+        try:
+            yield
+        except ShadowError:
+            raise
+        except OUTSIDE_ERRORS as error:
+            raise self._translate(error) from None
+
+    def _translate(self, error: Exception) -> RemoteFailed:
+        timeout_s = self._options.timeout_s
+        has_credentials = self._credentials is not None
+        return translate(error, self._url, timeout_s, self._hide, has_credentials=has_credentials)
+
+    def _hide(self, text: str) -> str:
+        """Take credentials out of a text."""
+        if self._credentials is not None and self._credentials.password:
+            text = text.replace(self._credentials.password, "***")
+        return strip_password(text)
+
+
+class _Push:
+    """What is to be pushed, and how far it came."""
+
+    def __init__(
+        self,
+        source: ObjectSource,
+        updates: Mapping[bytes, Update],
+        missing: Callable[[], Iterable[Any]] | None,
+        *,
+        replace: bool,
+        most_bytes: int,
+    ) -> None:
+        self._source = source
+        self._missing = missing
+        self._replace = replace
+        self._most_bytes = most_bytes
+        self.updates = {ref: update for ref, update in updates.items() if update[0] != update[1]}
+        self.status: Status = dict.fromkeys(updates)
+        self.objects: list[PackedObject] = []
+        self.is_under_way = False
+        """From here on the server may have changed its refs."""
+
+    def decide(self, present: Mapping[bytes, bytes]) -> bool:
+        """Compare with the refs that are there; tell whether there is something to do, and what to send."""
+        for ref, (old, new) in self.updates.items():
+            if present.get(ref) != old:
+                self.status[ref] = None if present.get(ref) == new else CHANGED
+            elif old and new and not self._replace and not is_ancestor(self._source, old, new):
+                self.status[ref] = NOT_FORWARD
+        if any(self.status.values()):
+            return False
+        self.updates = {
+            ref: (old, new) for ref, (old, new) in self.updates.items() if present.get(ref) != new
+        }
+        if not self.updates:
+            return False
+        wants = [new for _, new in self.updates.values() if new]
+        if self._missing is None:
+            haves = dict.fromkeys(present.values())
+            self.objects = plan_pack(self._source, wants, haves, most_bytes=self._most_bytes)
+        else:
+            self.objects = [
+                PackedObject(each.id, self._source.read(each.id)[0], each.base) for each in self._missing()
+            ]
+        return True
+
+
+class _Throttled:
+    """Tells of progress, but not too often."""
+
+    def __init__(self, options: TransportOptions) -> None:
+        self._tell = options.progress
+        self._pause_s = options.progress_s
+        self._next_s = 0.0
+
+    def __call__(self, what: str, done: int, total: int | None) -> None:
+        if self._tell is not None and monotonic() >= self._next_s:
+            self._next_s = monotonic() + self._pause_s
+            self._tell(what, done, total)
+
+
+def _as_hex(id: bytes) -> ObjectID:
+    return sha_to_hex(RawObjectID(id))
+
+
+def is_ref(name: bytes) -> bool:
+    """Tell whether this can be the name of a ref."""
+    return name.startswith(b"refs/") and check_ref_format(Ref(name)) and b"//" not in name
