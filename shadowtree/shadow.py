@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from shadowtree.access.access import AdoptOptions
     from shadowtree.base.arguments import DiffOptions, MessageFilter, MessageOptions, Paths
     from shadowtree.purge.purge import PurgeOptions
+    from shadowtree.remote.remotes import Remotes
     from shadowtree.results import messages as values
     from shadowtree.results import reports, turns
     from shadowtree.results.outcomes import Outcome, Plan
@@ -110,6 +111,13 @@ class Shadow:
     def repo(self) -> ShadowRepo:
         """The store as a bare dulwich `Repo`, with messages as commits. Each access opens it again."""
         return self._access.open_repo()
+
+    @property
+    def remotes(self) -> Remotes:
+        """The remotes of this directory: push to them, fetch from them, resume a session."""
+        from shadowtree.remote.remotes import Remotes
+
+        return Remotes(self._access, os.environ, self._cancellation)
 
     @property
     def session(self) -> str:

@@ -121,6 +121,8 @@ class Settings:
     """The remote that the daemon pushes to after each turn; empty means none."""
     remote_timeout: float = 60.0
     """How long to wait for an answer of a remote."""
+    ssh_command: str = ""
+    """The program that connects to a remote over SSH; empty means ssh."""
     credential_helper: bool = False
     """Ask git's credential helper for the password of a remote."""
 
@@ -141,7 +143,7 @@ def read_setting(key: str, value: object) -> object:
         return value
     if isinstance(default, str):
         if not isinstance(value, str) or not value.isprintable():
-            raise InvalidInput(f"{key} must be the name of a remote, not {value!r}")
+            raise InvalidInput(f"{key} must be one line of text, not {value!r}")
         return value.strip()
     return _read_number(key, value)
 

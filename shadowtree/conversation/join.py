@@ -4,11 +4,11 @@ A session that is not here yet is taken as it is. Of one that is here, messages 
 times at which they began; what is new is added after what is here, and becomes a branch:
 
     here      m1 ── m2 ── m3                      m1 ── m2 ── m3        m3 stays the head
-    there     m1 ── m2 ── n3 ── n4       ──▶             └─── n3 ── n4  a branch: switch to it as to any other
+    there     m1 ── m2 ── n3 ── n4       ──▶             └─── n3 ── n4  a branch to switch to
 
-The history of a path must fit together, or an undo would see somebody's edit in it. So a `join` leads from the
-state that this machine recorded last to the one before n3, and another one leads back from n4: as if somebody
-had gone there and come back.
+The history of a path must fit together, or an undo would see somebody's edit in it. So a `join` leads from
+the state that this machine recorded last to the one before n3, and another one leads back from n4: as if
+somebody had gone there and come back.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from shadowtree.conversation.rows import TABLES
 from shadowtree.conversation.session_rows import renumber
 from shadowtree.timeline.append import SessionWriter
 from shadowtree.timeline.branches import number_name
+from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.schema import (
     BEGIN,
     BRANCHES,
@@ -304,7 +305,8 @@ class _Joiner:
 
     def _choose_events(self, session: int, new: Sequence[Row]) -> list[Row]:
         """Choose what happened in new messages, and the acts since the first of them that are not here."""
-        numbers, found = {row["number"] for row in new}, list[Row]()
+        numbers = {row["number"] for row in new}
+        found: list[Row] = []
         select = "SELECT kind, time FROM events WHERE session = ? AND message IS NULL"
         known = {(kind, time) for kind, time in self._database.rows(select, session)}
         for row in self._rows["events"]:
@@ -411,6 +413,15 @@ class _Joiner:
             for record in (self._journal.tree(before), self._journal.tree(after))
         )
         return list_changes(one, other)
+
+
+def add_barrier(journal: Journal, session: str, settings: Settings, time_ms: int) -> None:
+    """Note that a session goes on here: what was done before is not for an unrevert to reverse."""
+    writer = SessionWriter(journal, session, settings, time_ms)
+    last = writer.session.last_event
+    assert last is not None
+    tree = _tree_of(last)
+    writer.add(Event(0, 0, JOIN, position=last.position, before=tree, after=tree))
 
 
 def _tree_of(event: Event) -> int | None:

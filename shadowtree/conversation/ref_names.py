@@ -5,8 +5,8 @@
     refs/heads/branches/SESSION/BRANCH   a branch up to its last message
     refs/shadowtree/timeline             all rows of the timeline, and all that they need
 
-On a remote many machines meet, so a session's name is followed by where it began, and by the machine that tells
-of it if that is another one:
+On a remote many machines meet, so a session's name is followed by where it began, and by the machine that
+tells of it if that is another one:
 
     refs/heads/sessions/SESSION/ORIGIN[-WRITER]        its line of commits
     refs/shadowtree/sessions/SESSION/ORIGIN[-WRITER]   its rows, and all that they need

@@ -1,7 +1,7 @@
 """Whether the rows of a session that came from elsewhere are ones that a person could have recorded.
 
-Each row by itself was read already: its columns, and that what it names is there. Here is what they say: names
-that can be shown, times that a calendar has, an order in which things can have happened. Pure.
+Each row by itself was read already: its columns, and that what it names is there. Here is what they say:
+names that can be shown, times that a calendar has, an order in which things can have happened. Pure.
 """
 
 from __future__ import annotations

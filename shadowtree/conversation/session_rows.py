@@ -1,8 +1,8 @@
 """The rows of one session, with numbers of its own: 1, 2, 3 … in each table.
 
-So a session has the same rows on every machine, whatever else a store holds, and those of another machine find
-a place beside those of this one: numbers are given anew on the way out, and on the way in. Pure, but for the
-reading.
+So a session has the same rows on every machine, whatever else a store holds, and those of another machine
+find a place beside those of this one: numbers are given anew on the way out, and on the way in. Pure, but for
+the reading.
 """
 
 from __future__ import annotations

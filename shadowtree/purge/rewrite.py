@@ -162,7 +162,9 @@ class Eraser:
         if gone or is_emptied:
             known = blobs.get(DIRECTORY_BLOB)
             content = b"" if known is None else self._objects.read(b"blob", known)
-            blobs[DIRECTORY_BLOB] = self._put_blob(leave_out(content, gone, self._reason, has_entry=not is_emptied))
+            blobs[DIRECTORY_BLOB] = self._put_blob(
+                leave_out(content, gone, self._reason, has_entry=not is_emptied)
+            )
         self._replace_rules(gone, blobs)
         entries = [TreeEntry(name, MODE_FILE, blob) for name, blob in blobs.items()]
         entries += [

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from shadowtree.base.frozen import frozen
 from shadowtree.conversation.encode import SessionCommits, list_needed
-from shadowtree.store.git_format import EMPTY_TREE, MODE_FILE, MODE_TREE, TreeEntry
+from shadowtree.store.git_format import MODE_FILE, MODE_TREE, TreeEntry
 from shadowtree.store.objects import Objects
 
 TYPE_CHECKING = False
@@ -66,7 +66,7 @@ class _Lister:
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
-        self._seen = {EMPTY_TREE}
+        self._seen: set[bytes] = set()
         """What the other side has, or gets."""
 
     def list_session(self, session: SentSession) -> Iterator[Missing]:
@@ -74,7 +74,9 @@ class _Lister:
         commits = session.commits
         known = {} if session.known_rows is None else self._read(session.known_rows)
         rows = self._read(commits.tree)
-        kept = {name: entries[_KEPT].id for name, entries in (("old", known), ("new", rows)) if _KEPT in entries}
+        kept = {
+            name: entries[_KEPT].id for name, entries in (("old", known), ("new", rows)) if _KEPT in entries
+        }
         # The trees first: what was recorded last is like what was recorded before.
         if "new" in kept:
             places = self._list_new_places(kept["new"], kept.get("old"))
@@ -119,7 +121,7 @@ class _Lister:
         waiting = [(new, old)]
         while waiting:
             tree, base = waiting.pop()
-            if not self._is_new(tree):
+            if not self._is_new(tree) or tree == base:
                 continue
             yield Missing(tree, base)
             known = {} if base is None else self._read(base)
@@ -134,7 +136,7 @@ class _Lister:
                     yield from self._list_blob(entry.id, like)
 
     def _list_blob(self, id: bytes, base: bytes | None) -> Iterator[Missing]:
-        if self._is_new(id):
+        if self._is_new(id) and id != base:
             yield Missing(id, base)
 
     def _is_new(self, id: bytes) -> bool:

@@ -1,7 +1,7 @@
 """Push sessions to a remote: encode them, send what it lacks, and note what it has then.
 
-Each store writes refs of its own, so nobody is in the way of anybody, and nothing is ever overwritten. The lock
-is held while a session is encoded, not while it is sent.
+Each store writes refs of its own, so nobody is in the way of anybody, and nothing is ever overwritten. The
+lock is held while a session is encoded, not while it is sent.
 """
 
 from __future__ import annotations
@@ -69,19 +69,26 @@ class Push:
         self._sent: dict[str, SentSession] = {}
         self._updates: dict[bytes, bytes | None] = {}
         self.unknown: list[LocalSession] = []
-        """Sessions of which the remote has more than this store ever pushed: they have to be fetched first."""
+        """Sessions of which the remote has what this store did not push: that has to be fetched first."""
         self.notes: list[str] = []
         self.objects = 0
 
     def run(self, transport: Transport) -> Pushed:
         """Push, and note what the remote has then; RemoteFailed if it refused anything."""
-        status = transport.push(self._plan)
+        advertised = transport.list_refs([b"refs/heads/sessions/", b"refs/shadowtree/sessions/"])
+        plan = self.plan(advertised)
+        updates = {ref: (advertised.get(ref), id) for ref, id in plan.updates.items()}
+        status = transport.push(updates, plan.missing, replace=True) if updates else {}
         refused = {ref: why for ref, why in status.items() if why is not None}
         if refused:
             listed = ", ".join(f"{ref.decode()}: {why}" for ref, why in sorted(refused.items()))
             raise RemoteFailed(self._remote.url, f"it refused {listed}")
         with self._access.locked() as opened:
             self._note(opened)
+        return self.describe()
+
+    def describe(self) -> Pushed:
+        """Tell what was pushed."""
         return Pushed(
             self._remote.name,
             self._remote.url,
@@ -91,7 +98,7 @@ class Push:
             self.notes,
         )
 
-    def _plan(self, advertised: Mapping[bytes, bytes]) -> PushPlan:
+    def plan(self, advertised: Mapping[bytes, bytes]) -> PushPlan:
         """Decide what to send to a remote that has these refs."""
         self._sent, self._updates, self.unknown = {}, {}, []
         with self._access.locked() as opened:
@@ -124,9 +131,9 @@ class Push:
             if name not in found:
                 raise UnknownName(name, f"no session named {name!r}")
         for session in sessions:
-            if wanted is None or session.name in wanted:
-                if session.is_own or session.wire.origin not in there:
-                    yield session
+            is_wanted = wanted is None or session.name in wanted
+            if is_wanted and (session.is_own or session.wire.origin not in there):
+                yield session
 
     def _encode(
         self, opened: OpenStore, session: LocalSession, advertised: Mapping[bytes, bytes], pack: ObjectSink
@@ -139,12 +146,15 @@ class Push:
         others = [
             id
             for ref, id in advertised.items()
-            if (each := read_rows_ref(ref)) is not None and each.origin == wire.origin and ref != wire.rows_ref
+            if (each := read_rows_ref(ref)) is not None
+            and each.origin == wire.origin
+            and ref != wire.rows_ref
         ]
         self._note_others(session, others, advertised)
         rows = self._read_rows(opened, session, pack)
-        known = next(filter(None, (_find_tree(opened, id) for id in (old, *others))), None)
-        parents = [] if self._options.replaces else [id for id in (old, *others[:1]) if id is not None][:1]
+        here = [id for id in (old, *others) if id is not None and _find_tree(opened, id) is not None]
+        known = _find_tree(opened, here[0]) if here else None
+        parents = [] if self._options.replaces else [old] if old is not None else here[:1]
         commits = encode_session(rows, objects, pack, lambda tree: parents)
         if old is not None and _find_tree(opened, old) == commits.tree and not self._options.replaces:
             updates = {wire.line_ref: commits.line}
@@ -171,7 +181,9 @@ class Push:
         """Note that other machines pushed something of a session that is not here."""
         known = set(self._remote.known.values())
         if any(id.hex() not in known for id in others):
-            self.notes.append(f"another machine has pushed to session {session.name!r}; run 'shadowtree fetch'")
+            self.notes.append(
+                f"another machine has pushed to session {session.name!r}; run 'shadowtree fetch'"
+            )
 
     def _drop_gone(self, sessions: Iterable[LocalSession], advertised: Mapping[bytes, bytes]) -> None:
         """Remove what this store pushed of sessions that are dropped here, if nothing old is to stay."""
@@ -212,7 +224,9 @@ class Push:
 
 def track_refs(opened: OpenStore, remote: str, refs: Mapping[bytes, bytes | None]) -> None:
     """Let refs of this store lead to what a remote has, so that it is here when only the rest is sent."""
-    tracked = {wire.tracked_ref(remote): id for ref, id in refs.items() if (wire := read_rows_ref(ref)) is not None}
+    tracked = {
+        wire.tracked_ref(remote): id for ref, id in refs.items() if (wire := read_rows_ref(ref)) is not None
+    }
     ShadowRefs(opened.layout.store).update(tracked)
 
 
@@ -233,7 +247,7 @@ def _find_tree(opened: OpenStore, commit: bytes | None) -> bytes | None:
 
 
 def preview_push(access: Access, remote: RemoteState, options: PushOptions) -> PushPreview:
-    """Count what a push makes readable for others: the files that are recorded now, and which of them are new.
+    """Count what a push makes readable for others: the files that are recorded now.
 
     What your own git tracks is probably there already; what it does not track may be private.
     """
@@ -277,4 +291,3 @@ def list_tracked(worktree: str) -> set[bytes]:
     place = os.path.relpath(root, repository.top)
     start = b"" if place == b"." else place + b"/"
     return {name[len(start) :] for name in read_tracked(repository).names if name.startswith(start)}
-

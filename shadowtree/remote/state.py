@@ -80,7 +80,9 @@ def add_remote(database: Database, name: str, url: str) -> RemoteState:
     check_name(name, "remote")
     if name.startswith("-") or "/" in name or any(remote.name == name for remote in list_remotes(database)):
         is_there = any(remote.name == name for remote in list_remotes(database))
-        raise InvalidInput(f"a remote named {name!r} already exists" if is_there else f"invalid name {name!r}")
+        raise InvalidInput(
+            f"a remote named {name!r} already exists" if is_there else f"invalid name {name!r}"
+        )
     number = database.add(REMOTES, name, url, b"{}")
     return RemoteState(number, name, url)
 

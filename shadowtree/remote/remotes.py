@@ -1,0 +1,256 @@
+"""The remotes of a directory: what `Shadow.remotes` hands out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from shadowtree.access.access import Access
+from shadowtree.base.errors import RemoteFailed, ShadowError
+from shadowtree.base.interrupts import Cancellation
+from shadowtree.conversation.ref_names import Wire, read_rows_ref
+from shadowtree.remote.bundle import read_bundle, write_bundle
+from shadowtree.remote.fetch import choose_session, fetch_sessions, resume_session, take_in, wrap_first
+from shadowtree.remote.push import Push, PushOptions, require_confirmed
+from shadowtree.remote.state import (
+    RemoteState,
+    add_remote,
+    find_remote,
+    list_remotes,
+    remove_remote,
+    save_remote,
+)
+from shadowtree.remote.transport import Transport, TransportOptions, check_url, open_transport
+from shadowtree.results.remotes import Fetched, Pushed, PushPreview, Remote, Resumed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.base.arguments import StrPath
+
+Progress = Callable[[str, int, int | None], None]
+"""Called with what is going on, how much of it is done, and of how much."""
+_FIRST_RETRY_S = 30.0
+_LAST_RETRY_S = 3600.0
+_TRIES = 3
+
+
+class Remotes:
+    """Git repositories elsewhere, to which the sessions of one directory are pushed, or from which they come.
+
+    A remote is kept in the store. Its password is not: it comes from netrc, the environment, an SSH agent or,
+    if your settings say so, git's credential helper.
+    """
+
+    def __init__(
+        self, access: Access, environ: Mapping[str, str], cancellation: Cancellation | None = None
+    ) -> None:
+        self._access = access
+        self._environ = environ
+        self._cancellation = cancellation or Cancellation()
+
+    def all(self) -> list[Remote]:
+        """List the remotes by their names."""
+        found: list[RemoteState] = self._access.read_or(
+            [], lambda opened, site: list_remotes(opened.journal.database)
+        )
+        return [remote.to_remote() for remote in found]
+
+    def add(self, name: str, url: str) -> Remote:
+        """Add a remote. Raises InvalidInput if the name is taken, or the URL has a password in it."""
+        address = self._absolute(check_url(url))
+        wrap_first(self._access)
+        with self._access.locked() as opened:
+            return add_remote(opened.journal.database, name, address).to_remote()
+
+    def remove(self, name: str) -> Remote:
+        """Remove a remote from the list; what was pushed stays there. Raises UnknownName."""
+        with self._access.locked() as opened:
+            found = find_remote(opened.journal.database, name)
+            remove_remote(opened.journal.database, found)
+        return found.to_remote()
+
+    def push(
+        self,
+        name: str | None = None,
+        *,
+        sessions: tuple[str, ...] | None = None,
+        text: bool | None = None,
+        replaces: bool = False,
+        confirm: Callable[[PushPreview], bool] | None = None,
+        progress: Progress | None = None,
+    ) -> Pushed:
+        """Push the sessions recorded here, or some. Raises UnknownName, RemoteFailed or NotConfirmed.
+
+        Texts of messages are pushed only with `text`, or if your settings say so. If it `replaces`, the
+        remote keeps nothing that is forgotten or purged here. `confirm` is asked before the first push.
+        """
+        remote, options = self._find(name), self._push_options(sessions, text, replaces=replaces)
+        require_confirmed(self._access, remote, options, confirm)
+        with self._open(remote.url, progress) as transport:
+            for _ in range(_TRIES):
+                push = Push(self._access, self._find(remote.name), options)
+                pushed = push.run(transport)
+                if not push.unknown:
+                    return pushed
+                # Somebody else has this store's name there: a copy of it, or what it was before a restore.
+                for session in push.unknown:
+                    fetch_sessions(self._access, self._find(remote.name), transport, session.wire.session)
+        raise RemoteFailed(remote.url, "others keep pushing the same session; try again later")
+
+    def fetch(
+        self, name: str | None = None, *, session: str | None = None, progress: Progress | None = None
+    ) -> Fetched:
+        """Fetch what other machines pushed, and add it to the timeline. Touches no file.
+
+        Raises UnknownName or RemoteFailed. What cannot be trusted is listed as refused.
+        """
+        remote = self._find(name)
+        with self._open(remote.url, progress) as transport:
+            return fetch_sessions(self._access, remote, transport, session)
+
+    def resume(
+        self,
+        url: str,
+        *,
+        session: str | None = None,
+        at: str | None = None,
+        overwrite: bool = False,
+        progress: Progress | None = None,
+    ) -> Resumed:
+        """Let a session go on in this directory, which must be empty or the same as its head, or as `at`.
+
+        `url` may be the name of a remote; otherwise it becomes one. Without `session`, it is the one in which
+        something happened last. Raises UnknownName, RemoteFailed or Conflict.
+        """
+        address = self._find_url(url)
+        wrap_first(self._access)
+        remote = self._remember(address)
+        with self._open(address, progress) as transport:
+            name = None if session is None else session.partition("@")[0]
+            fetched = fetch_sessions(self._access, remote, transport, name)
+        wires = self._known_wires(remote.name)
+        here = choose_session(self._access, fetched, wires, session)
+        done, head = resume_session(self._access, here, at, self._cancellation, overwrites=overwrite)
+        return Resumed(
+            self._access.worktree, self._access.store, here, head, len(done.restored), remote.name, address
+        )
+
+    def export_file(self, file: StrPath, *, text: bool | None = None) -> Pushed:
+        """Write all sessions into a git bundle. Raises StoreFailed if the file cannot be written."""
+        path, options = os.fspath(file), self._push_options(None, text, replaces=True)
+        push = Push(self._access, RemoteState(0, path, path), options)
+        plan = push.plan({})
+        with self._access.open_objects() as repo, open(path, "wb") as stream:
+            refs = {ref: id for ref, id in plan.updates.items() if id is not None}
+            write_bundle(stream, repo, refs, (), plan.missing)
+        return push.describe()
+
+    def import_file(self, file: StrPath) -> Fetched:
+        """Add the sessions in a git bundle to the timeline. Touches no file. Raises RemoteFailed."""
+        path = os.fspath(file)
+        wrap_first(self._access)
+        with self._access.open_objects() as repo, open(path, "rb") as stream:
+            refs = read_bundle(stream, repo, name=path)
+        rows = {ref: id for ref, id in refs.items() if read_rows_ref(ref) is not None}
+        return take_in(self._access, RemoteState(0, path, path), rows)
+
+    # In idle time
+
+    def push_if_due(self) -> bool:
+        """Push to the remote of the setting `auto_push`, unless a push failed a short time ago.
+
+        What goes wrong is noted with the remote: `status` and `doctor` show it. Return whether something was
+        pushed.
+        """
+        name = self._access.settings.auto_push
+        if not name or not self._access.is_wrapped:
+            return False
+        try:
+            remote = self._find(name)
+        except ShadowError:
+            return False
+        if not remote.is_confirmed or remote.retry_ms > self._access.now_ms:
+            return False
+        try:
+            return bool(self.push(name).refs)
+        except ShadowError as error:
+            self._note_failure(remote, str(error))
+            return False
+
+    def _note_failure(self, remote: RemoteState, why: str) -> None:
+        wait_s = min(_LAST_RETRY_S, _FIRST_RETRY_S * 2**remote.failures)
+        retry_ms = self._access.now_ms + int(wait_s * 1000)
+        with self._access.locked() as opened:
+            database = opened.journal.database
+            save_remote(database, remote, failures=remote.failures + 1, why=why[:500], retry_ms=retry_ms)
+
+    # What several of them need
+
+    def _find(self, name: str | None) -> RemoteState:
+        return self._access.read(lambda opened, site: find_remote(opened.journal.database, name))
+
+    def _find_url(self, url: str) -> str:
+        """Give the address of a remote, by its name or its URL."""
+        for remote in self.all():
+            if remote.name == url:
+                return remote.url
+        return self._absolute(check_url(url))
+
+    def _absolute(self, url: str) -> str:
+        """Give the address of a directory from the root on: commands run anywhere."""
+        is_path = "://" not in url and (url.startswith((".", "/", "~")) or os.path.isdir(url))
+        return os.path.abspath(url) if is_path else url
+
+    def _remember(self, url: str) -> RemoteState:
+        """Find the remote with an address, or add it as `origin`."""
+        with self._access.locked() as opened:
+            database = opened.journal.database
+            remotes = list_remotes(database)
+            found = next((remote for remote in remotes if remote.url == url), None)
+            if found is not None:
+                return found
+            names = {remote.name for remote in remotes}
+            name = next(
+                each for each in ("origin", *(f"origin-{n}" for n in range(2, 1000))) if each not in names
+            )
+            return add_remote(database, name, url)
+
+    def _known_wires(self, remote: str) -> list[Wire]:
+        known = self._find(remote).known
+        return [wire for ref in known if (wire := read_rows_ref(ref.encode())) is not None]
+
+    def _push_options(
+        self, sessions: tuple[str, ...] | None, text: bool | None, *, replaces: bool
+    ) -> PushOptions:
+        settings = self._access.config.read()
+        with_text = settings.push_text if text is None else text
+        return PushOptions(sessions, with_text, settings.push_exclude, replaces)
+
+    def _options(self, progress: Progress | None) -> TransportOptions:
+        settings = self._access.config.read()
+        return TransportOptions(
+            self._environ,
+            credential_helper=settings.credential_helper or None,
+            ssh_command=settings.ssh_command or None,
+            timeout_s=settings.remote_timeout,
+            progress=self._heed(progress),
+        )
+
+    def _heed(self, progress: Progress | None) -> Progress:
+        """Stop between two pieces if somebody wants to."""
+
+        def heed(what: str, done: int, total: int | None) -> None:
+            self._cancellation.check()
+            if progress is not None:
+                progress(what, done, total)
+
+        return heed
+
+    @contextmanager
+    def _open(self, url: str, progress: Progress | None) -> Iterator[Transport]:
+        with (
+            self._access.open_objects() as repo,
+            open_transport(url, repo, self._options(progress)) as transport,
+        ):
+            yield transport
