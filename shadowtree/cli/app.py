@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from functools import partial, wraps
 from importlib import import_module
+from keyword import iskeyword
 from typing import Any
 
 import click
@@ -35,6 +36,7 @@ MODULES = {
     "mcp": ("mcp",),
     "help": ("help",),
     "hooks": ("hooks", "doctor"),
+    "remote": ("remote", "push", "fetch", "clone", "resume", "export", "import"),
 }
 """The modules of `commands/` and the commands that stand in each."""
 COMMANDS = {name: module for module, names in MODULES.items() for name in names}
@@ -46,13 +48,14 @@ GROUPS = {
     "Look": ("status", "log", "show", "diff", "cat", "blame", "branches", "sessions", "patch"),
     "Go back": ("undo", "redo", "revert", "unrevert", "switch", "restore"),
     "Keep": ("stats", "du", "pin", "unpin", "forget", "gc", "purge", "check", "destroy"),
+    "Share": ("remote", "push", "fetch", "clone", "resume", "export", "import"),
     "Connect": ("hooks", "doctor", "mcp"),
     "Settings": ("config", "help", "uninstall"),
 }
 """What people do, and the commands for it, in the order of the help."""
 _ANSWERS = {*GROUPS["Look"], "track", "stats", "du", "check", "config", "help"}
 _ANSWERS |= {"config list", "config get", "watch status", "doctor", "hooks", "hooks status", "hooks print"}
-_ANSWERS |= {"hooks slash"}
+_ANSWERS |= {"hooks slash", "remote", "remote list"}
 """The commands whose result is what was asked for: --quiet leaves it, and a pager shows it."""
 
 SETTINGS: tuple[str, ...] = shadowtree.Settings.__match_args__
@@ -273,7 +276,8 @@ class LazyGroup(Group):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"shadowtree.cli.commands.{COMMANDS[cmd_name]}")
-        found: click.Command = getattr(module, cmd_name)
+        # A word of Python cannot be the name of a function.
+        found: click.Command = getattr(module, f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name)
         return found
 
     def invoke(self, ctx: click.Context) -> Any:  # Any: what the command returns

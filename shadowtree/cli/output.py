@@ -173,11 +173,14 @@ class ProgressBar:
         if self._is_drawn:
             self._draw("\r\x1b[K")
 
-    def __call__(self, done: int, total: int) -> None:
-        """Show that `done` of `total` is done, if it is time to."""
-        if not self._is_shown or total <= 0 or self._clock_s() < self._next_draw_s:
+    def __call__(self, done: int, total: int | None) -> None:
+        """Show that `done` of `total` is done, if it is time to; None: nobody knows how much there is."""
+        if not self._is_shown or total == 0 or self._clock_s() < self._next_draw_s:
             return
         self._next_draw_s = self._clock_s() + _REDRAW_S
+        if total is None:
+            self._draw(f"\r{self._label} {done:,}\x1b[K")
+            return
         filled = _BAR_WIDTH * min(done, total) // total
         bar = "#" * filled + "-" * (_BAR_WIDTH - filled)
         self._draw(f"\r{self._label} [{bar}] {done:,} of {total:,}\x1b[K")

@@ -151,13 +151,23 @@ def _renumber_branches(content: bytes | None, numbers: Mapping[str, Mapping[int,
 # What may be told
 
 
-def withhold_texts(rows: Rows) -> Rows:
-    """Leave out what people and programs said, and the names of branches, which are made of it."""
+def withhold_texts(rows: Rows, after: int) -> Rows:
+    """Leave out what was said in messages after a number, and the names of branches, which are made of it."""
+    silent = {row["number"] for row in rows["messages"] if row["number"] > after}
     return {
         **rows,
-        "messages": [{**row, "text": b"", "meta": _keep_told(row["meta"])} for row in rows["messages"]],
-        "events": [{**row, "meta": _keep_told(row["meta"])} for row in rows["events"]],
-        "branches": [{**row, "name": b"branch-%d" % row["number"]} for row in rows["branches"]],
+        "messages": [
+            {**row, "text": b"", "meta": _keep_told(row["meta"])} if row["number"] in silent else row
+            for row in rows["messages"]
+        ],
+        "events": [
+            {**row, "meta": _keep_told(row["meta"])} if row["message"] in silent else row
+            for row in rows["events"]
+        ],
+        "branches": [
+            {**row, "name": b"branch-%d" % row["number"]} if row["tip"] in silent else row
+            for row in rows["branches"]
+        ],
     }
 
 

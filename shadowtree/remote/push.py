@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     Confirm = Callable[[PushPreview], bool]
 
 _EXAMPLES = 10
+_LINES = b"refs/heads/sessions/"
 
 
 @frozen
@@ -68,24 +69,40 @@ class Push:
         self._options = options
         self._sent: dict[str, SentSession] = {}
         self._updates: dict[bytes, bytes | None] = {}
+        self._told = dict(remote.told)
         self.unknown: list[LocalSession] = []
         """Sessions of which the remote has what this store did not push: that has to be fetched first."""
         self.notes: list[str] = []
+        self._has_lines = True
         self.objects = 0
 
     def run(self, transport: Transport) -> Pushed:
-        """Push, and note what the remote has then; RemoteFailed if it refused anything."""
-        advertised = transport.list_refs([b"refs/heads/sessions/", b"refs/shadowtree/sessions/"])
-        plan = self.plan(advertised)
-        updates = {ref: (advertised.get(ref), id) for ref, id in plan.updates.items()}
-        status = transport.push(updates, plan.missing, replace=True) if updates else {}
-        refused = {ref: why for ref, why in status.items() if why is not None}
+        """Push, and note what the remote has then; RemoteFailed if it refused anything that is needed.
+
+        The lines of commits are for people. A server may protect its branches, or never let them go back:
+        then the rows are pushed without them.
+        """
+        refused = self._send(transport)
+        if refused and any(ref.startswith(_LINES) for ref in self._updates):
+            self._has_lines = False
+            first, refused = refused, self._send(transport)
+            if not refused:
+                why = next(iter(first.values()))
+                self.notes.append(f"the branches on the server were not updated: {why}")
         if refused:
             listed = ", ".join(f"{ref.decode()}: {why}" for ref, why in sorted(refused.items()))
             raise RemoteFailed(self._remote.url, f"it refused {listed}")
         with self._access.locked() as opened:
             self._note(opened)
         return self.describe()
+
+    def _send(self, transport: Transport) -> dict[bytes, str]:
+        """Push once, and give what was refused, with the reasons."""
+        advertised = transport.list_refs([_LINES, b"refs/shadowtree/sessions/"])
+        plan = self.plan(advertised)
+        updates = {ref: (advertised.get(ref), id) for ref, id in plan.updates.items()}
+        status = transport.push(updates, plan.missing, replace=True) if updates else {}
+        return {ref: why for ref, why in status.items() if why is not None}
 
     def describe(self) -> Pushed:
         """Tell what was pushed."""
@@ -100,7 +117,7 @@ class Push:
 
     def plan(self, advertised: Mapping[bytes, bytes]) -> PushPlan:
         """Decide what to send to a remote that has these refs."""
-        self._sent, self._updates, self.unknown = {}, {}, []
+        self._sent, self._updates, self.unknown, self.objects = {}, {}, [], 0
         with self._access.locked() as opened:
             opened.journal.require_sound()
             sessions = list_sessions(opened.journal.database)
@@ -160,6 +177,8 @@ class Push:
             updates = {wire.line_ref: commits.line}
         else:
             updates = {wire.line_ref: commits.line, wire.rows_ref: commits.rows}
+        if not self._has_lines:
+            updates.pop(wire.line_ref)
         updates = {ref: id for ref, id in updates.items() if id is not None and advertised.get(ref) != id}
         if updates:
             self._updates |= updates
@@ -169,8 +188,9 @@ class Push:
 
     def _read_rows(self, opened: OpenStore, session: LocalSession, pack: ObjectSink) -> Rows:
         rows = withhold_local_paths(read_session_rows(opened.journal.database, session.number))
-        if not self._options.text:
-            rows = withhold_texts(rows)
+        ref = session.wire.rows_ref.decode()
+        told = len(rows["messages"]) if self._options.text else self._remote.told.get(ref, 0)
+        rows, self._told[ref] = withhold_texts(rows, told), told
         if self._options.exclude:
             rows = exclude_paths(rows, self._options.exclude, opened.objects, pack)
         return rows
@@ -216,7 +236,15 @@ class Push:
         known = note_refs(remote.known, self._updates)
         now_ms = self._access.now_ms
         save_remote(
-            database, remote, known=known, pushed_ms=now_ms, failures=0, why="", retry_ms=0, is_confirmed=True
+            database,
+            remote,
+            known=known,
+            told=self._told,
+            pushed_ms=now_ms,
+            failures=0,
+            why="",
+            retry_ms=0,
+            is_confirmed=True,
         )
         track_refs(opened, self._remote.name, self._updates)
         opened.rest()

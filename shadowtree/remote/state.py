@@ -32,6 +32,8 @@ class RemoteState:
     """Somebody agreed that this project is pushed there."""
     known: dict[str, str] = field(default_factory=dict)
     """What each of its refs named when it was last asked."""
+    told: dict[str, int] = field(default_factory=dict)
+    """By the refs of sessions, up to which message their texts were pushed."""
     pushed_ms: int | None = None
     failures: int = 0
     why: str = ""
@@ -95,7 +97,7 @@ def remove_remote(database: Database, remote: RemoteState) -> None:
 def save_remote(database: Database, remote: RemoteState, **changes: object) -> RemoteState:
     """Change what is known of a remote."""
     changed: RemoteState = replace(remote, **changes)
-    names = ("is_confirmed", "known", "pushed_ms", "failures", "why", "retry_ms")
+    names = ("is_confirmed", "known", "told", "pushed_ms", "failures", "why", "retry_ms")
     content = json.dumps({name: getattr(changed, name) for name in names})
     database.change(REMOTES, remote.number, url=encode_text(changed.url), state=content.encode())
     return changed

@@ -1,4 +1,4 @@
-"""Machines for the stories of remotes: each has a directory and a store of its own, and all know one server."""
+"""Machines for the stories of remotes: each has a directory and a store, and all know one server."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ class Machine:
         """All that the log tells, as the command prints it."""
         with self.open(session or "default") as shadow:
             messages = shadow.messages(all_sessions=session is None)
-            return json.loads(json.dumps([message.to_dict() for message in messages]))
+            found: list[dict[str, Any]] = json.loads(json.dumps([message.to_dict() for message in messages]))
+            return found
 
     def ids(self, session: str = "default", state: str | None = None) -> list[str]:
         return [each["id"] for each in self.log(session) if state in (None, each["state"])]

@@ -337,7 +337,9 @@ def test_texts_stay_here_unless_you_ask(laptop: Machine, desktop: Machine, serve
 
 def test_paths_are_left_out_by_pattern(laptop: Machine, desktop: Machine, server: Path) -> None:
     laptop.settings = {"push_exclude": ".env,secret/"}
-    laptop.tell("m1", {"a": "a\n", ".env": "KEY=hunter2\n", "secret/key": "hunter3\n", "sub/.env": "hunter4\n"})
+    laptop.tell(
+        "m1", {"a": "a\n", ".env": "KEY=hunter2\n", "secret/key": "hunter3\n", "sub/.env": "hunter4\n"}
+    )
     laptop.tell("m2", {"a": "b\n", ".env": "KEY=hunter5\n"})
     laptop.push()
 
@@ -381,3 +383,14 @@ def test_a_store_that_was_copied_loses_nothing(laptop: Machine, tmp_path: Path, 
     assert sorted(laptop.ids()) == ["by-copy", "by-laptop", "m1", "m2", "m3"]
     assert laptop.ids(state="active")[-1] == "by-laptop"
     laptop.check()
+
+
+def test_texts_that_were_pushed_stay_and_later_ones_do_not_follow(laptop: Machine, server: Path) -> None:
+    laptop.tell("m1", {"a": "1\n"})
+    laptop.push(text=True)
+    laptop.tell("m2", {"a": "2\n"})
+    laptop.push(text=None)
+
+    (line,) = list_refs(server, "refs/heads")
+    log = git("--git-dir", server, "log", "--reverse", "--format=%s", line).splitlines()
+    assert log[-2:] == ["text of m1", "message m2"]
