@@ -21,6 +21,7 @@ from shadowtree.shadow import Shadow
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
+    from shadowtree.remote.remotes import Remotes
     from shadowtree.results.messages import Update, Watching
     from shadowtree.store.repo import ShadowRepo
 
@@ -106,6 +107,11 @@ class AsyncShadow:
     def store(self) -> Path:
         """The directory of the store."""
         return self._shadow.store
+
+    @property
+    def remotes(self) -> Remotes:
+        """The remotes of this directory; its methods block."""
+        return self._shadow.remotes
 
     @property
     def repo(self) -> ShadowRepo:

@@ -316,7 +316,8 @@ class Shadow:
 
     def plan_revert(self, id: str, **how: Unpack[requests.RevertOptions]) -> Plan:
         """Return what `revert` would do, and change nothing. Raises UnknownMessage."""
-        return self._plan(*requests.read_revert(id, how, self._access.worktree))
+        request, options = requests.read_revert(id, how, self._access.worktree)
+        return upkeep.plan_act(self._access, self._session, request, options)
 
     def revert(self, id: str, **how: Unpack[requests.RevertOptions]) -> Outcome:
         """Go back to before a message. Raises UnknownMessage, Conflict, NotConfirmed or PlanOutdated.
@@ -480,24 +481,8 @@ class Shadow:
         lines: list[str] = self._access.keep_budget()
         return replace(recorded, warnings=[*recorded.warnings, *lines]) if recorded and lines else recorded
 
-    def _plan(self, request: requests.Request, options: requests.Options) -> Plan:
-        from shadowtree.revert.act import preview
-        from shadowtree.revert.outcome import plan_nothing
-
-        asked = self._session, request, options, self._access.now_ms
-        return self._access.read_or(plan_nothing(request), preview, *asked)
-
     def _act(self, request: requests.Request, options: requests.Options) -> Outcome:
-        """Do an act, or plan it; add what was recovered before it and freed after it."""
-        if options.dry_run or self._access.lacks_store:
-            return replace(self._plan(request, options).outcome, dry_run=options.dry_run)
-        from shadowtree.revert.act import run, start_act
-
-        access, known, now_ms = self._access, len(self._access.recovered), self._access.now_ms
-        with access.writing() as (opened, site, _):
-            done = run(start_act(opened, site, self._session, request, options, now_ms, self._cancellation))
-        notes = [*done.notes, *access.recovered[known:], *access.keep_budget()]
-        return replace(done, back=access.complete(done.back), notes=notes)
+        return upkeep.do_act(self._access, self._session, request, options, self._cancellation)
 
 
 def find_worktree(start: StrPath, *, store: StrPath | None = None) -> str | None:

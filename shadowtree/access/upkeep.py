@@ -13,17 +13,23 @@ from functools import partial
 from shadowtree.access.access import Access
 from shadowtree.base.arguments import parse_path
 from shadowtree.base.errors import ShadowError
+from shadowtree.base.frozen import replace
 from shadowtree.capture.open_store import tidy_in_turns
 from shadowtree.store import directory as stores
 from shadowtree.system import disk
+from shadowtree.timeline.schema import REMOTES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from shadowtree.base.arguments import StrPath
+    from shadowtree.base.interrupts import Cancellation
     from shadowtree.base.paths import RelPath
     from shadowtree.capture.read_files import Progress
     from shadowtree.purge.purge import PurgeOptions
     from shadowtree.results.messages import Snapshot, Status
+    from shadowtree.results.outcomes import Outcome, Plan
     from shadowtree.results.reports import (
         CheckReport,
         Forgotten,
@@ -36,6 +42,7 @@ if TYPE_CHECKING:
     )
     from shadowtree.retention.forget import ForgetOptions
     from shadowtree.retention.sessions import DropOptions
+    from shadowtree.revert.requests import Options, Request
     from shadowtree.watching.subscription import OnError, OnUpdate, Subscription
 
 
@@ -55,13 +62,54 @@ def read_status(access: Access, session: str) -> Status:
 
     warn = partial(warn_budgets, directory=access.stores)
     empty = Status(access.worktree, access.store, session, None, None, [], 0, 0, False, [])
-    return access.read_or(empty, read_status, session, warn)
+    status = access.read_or(empty, read_status, session, warn)
+    failed = [
+        f"the last push to {name} failed: {state['why']}"
+        for name, state in _read_remotes(access)
+        if state.get("failures")
+    ]
+    return replace(status, warnings=[*status.warnings, *failed]) if failed else status
+
+
+def _read_remotes(access: Access) -> list[tuple[str, dict[str, Any]]]:  # Any: JSON
+    """Give the name of each remote, and what is known of it."""
+    rows: list[list[Any]] = access.read_or(  # Any: what columns hold
+        [], lambda opened, site: opened.journal.database.read(REMOTES.decode, REMOTES.select)
+    )
+    if not rows:
+        return []
+    import json
+
+    return [(name, json.loads(state)) for _, name, _, state in rows]
 
 
 def tidy(access: Access, seconds: float) -> bool:
     """Repack for about so many seconds, others having the lock between two jobs; True: all is done."""
     access.has_idle_time = True
     return not access.is_wrapped or tidy_in_turns(partial(access.locked, timeout_s=0), access.limits, seconds)
+
+
+def plan_act(access: Access, session: str, request: Request, options: Options) -> Plan:
+    """Work out what an act would do."""
+    from shadowtree.revert.act import preview
+    from shadowtree.revert.outcome import plan_nothing
+
+    return access.read_or(plan_nothing(request), preview, session, request, options, access.now_ms)
+
+
+def do_act(
+    access: Access, session: str, request: Request, options: Options, cancellation: Cancellation
+) -> Outcome:
+    """Do an act, or plan it; add what was recovered before it and freed after it."""
+    if options.dry_run or access.lacks_store:
+        return replace(plan_act(access, session, request, options).outcome, dry_run=options.dry_run)
+    from shadowtree.revert.act import run, start_act
+
+    known, now_ms = len(access.recovered), access.now_ms
+    with access.writing() as (opened, site, _):
+        done = run(start_act(opened, site, session, request, options, now_ms, cancellation))
+    notes = [*done.notes, *access.recovered[known:], *access.keep_budget()]
+    return replace(done, back=access.complete(done.back), notes=notes)
 
 
 def protect(access: Access, paths: Collection[StrPath], *, dry_run: bool) -> list[Protected]:
@@ -177,7 +225,10 @@ def purge(access: Access, what: StrPath | None, text: str | None, how: PurgeOpti
     from shadowtree.purge.purge import purge, read_target
     from shadowtree.retention.gc import sweep_all
 
-    return purge(access.locked, read_target(what, access.worktree, text=text), sweep_all, how)
+    purged = purge(access.locked, read_target(what, access.worktree, text=text), sweep_all, how)
+    return replace(
+        purged, remotes=[name for name, state in _read_remotes(access) if state.get("pushed_ms") is not None]
+    )
 
 
 def allow(access: Access, what: StrPath) -> list[str]:

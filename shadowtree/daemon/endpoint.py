@@ -61,6 +61,8 @@ class Timing:
     """A worktree that nobody holds and no command used for so long is dropped."""
     tidy_after_s: float = 5.0
     """The store of a worktree that was not used for so long is tidied."""
+    push_after_s: float = 2.0
+    """What was recorded is pushed once nothing was wanted for so long, if the settings name a remote."""
     quiet_s: float = 120.0
     """A worktree that was not used for so long is looked over."""
     look_every_s: float = 600.0

@@ -18,6 +18,7 @@ from shadowtree.base.errors import DaemonFailed, ShadowError
 from shadowtree.base.frozen import frozen, replace
 from shadowtree.base.limits import DEFAULT_LIMITS
 from shadowtree.daemon import wire
+from shadowtree.daemon.auto_push import AutoPush
 from shadowtree.daemon.client import identify
 from shadowtree.daemon.endpoint import Timing
 from shadowtree.results.messages import Message, Snapshot
@@ -136,6 +137,7 @@ class Served:
         self.looked_s = time.monotonic()
         """When all of it was looked at last."""
         self.draining: asyncio.Task[None] | None = None
+        self.auto_push: AutoPush | None = None
         self._lock = asyncio.Lock()
 
     def warm_up(self, progress: Progress | None) -> Snapshot:
@@ -179,6 +181,8 @@ class Served:
         """Have the shadow alone for what somebody asked for, after which idle time begins anew."""
         async with self.alone(timeout_s):
             self.is_tidy = False
+            if self.auto_push is not None:
+                self.auto_push.note_use()
             try:
                 yield
             finally:
@@ -187,6 +191,8 @@ class Served:
     async def close(self) -> None:
         """Close it; if it is in use, whoever uses it does that."""
         self.is_dropped = True
+        if self.auto_push is not None:
+            self.auto_push.stop()
         self.auto_wishes.clear()
         await self.record_as_wished()
         if not self.is_in_use:
@@ -396,6 +402,9 @@ class Worktrees:
             return False
         for served in self.all():
             now, idle_since_s = time.monotonic(), served.idle_since_s
+            if served.auto_push is None:
+                served.auto_push = AutoPush(served.worktree, served.store, self._timing.push_after_s)
+            served.auto_push.consider(idle_since_s)
             is_to_tidy = not served.is_tidy and now >= idle_since_s + self._timing.tidy_after_s
             is_to_look = now >= max(
                 served.looked_s + self._timing.look_every_s, idle_since_s + self._timing.quiet_s

@@ -51,10 +51,7 @@ class Remotes:
 
     def all(self) -> list[Remote]:
         """List the remotes by their names."""
-        found: list[RemoteState] = self._access.read_or(
-            [], lambda opened, site: list_remotes(opened.journal.database)
-        )
-        return [remote.to_remote() for remote in found]
+        return [remote.to_remote() for remote in self._list()]
 
     def add(self, name: str, url: str) -> Remote:
         """Add a remote. Raises InvalidInput if the name is taken, or the URL has a password in it."""
@@ -157,35 +154,40 @@ class Remotes:
 
     # In idle time
 
-    def push_if_due(self) -> bool:
-        """Push to the remote of the setting `auto_push`, unless a push failed a short time ago.
+    def push_if_due(self) -> float | None:
+        """Push to the remote of the setting `auto_push`, between two turns.
 
-        What goes wrong is noted with the remote: `status` and `doctor` show it. Return whether something was
-        pushed.
+        What goes wrong is noted with the remote: `status` and `doctor` show it. Return after how many seconds
+        to try again; None if there is nothing to do until something is recorded.
         """
-        name = self._access.settings.auto_push
+        name = self._access.config.read().auto_push
         if not name or not self._access.is_wrapped:
-            return False
+            return None
+        opened = self._access.read(lambda opened, site: opened.journal.open_messages())
+        remote = next((each for each in self._list() if each.name == name), None)
+        if opened or remote is None or not remote.is_confirmed:
+            return None
+        if remote.retry_ms > self._access.now_ms:
+            return (remote.retry_ms - self._access.now_ms) / 1000
         try:
-            remote = self._find(name)
-        except ShadowError:
-            return False
-        if not remote.is_confirmed or remote.retry_ms > self._access.now_ms:
-            return False
-        try:
-            return bool(self.push(name).refs)
+            self.push(name)
         except ShadowError as error:
-            self._note_failure(remote, str(error))
-            return False
+            return self._note_failure(remote, str(error))
+        return None
 
-    def _note_failure(self, remote: RemoteState, why: str) -> None:
-        wait_s = min(_LAST_RETRY_S, _FIRST_RETRY_S * 2**remote.failures)
+    def _note_failure(self, remote: RemoteState, why: str) -> float:
+        """Note that a push failed, and give after how many seconds to try again."""
+        wait_s = min(_LAST_RETRY_S, _FIRST_RETRY_S * (1 << min(remote.failures, 10)))
         retry_ms = self._access.now_ms + int(wait_s * 1000)
         with self._access.locked() as opened:
             database = opened.journal.database
             save_remote(database, remote, failures=remote.failures + 1, why=why[:500], retry_ms=retry_ms)
+        return wait_s
 
     # What several of them need
+
+    def _list(self) -> list[RemoteState]:
+        return self._access.read_or([], lambda opened, site: list_remotes(opened.journal.database))
 
     def _find(self, name: str | None) -> RemoteState:
         return self._access.read(lambda opened, site: find_remote(opened.journal.database, name))

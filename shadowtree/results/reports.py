@@ -63,6 +63,8 @@ class Purged(Result):
     notes: list[str] = field(default_factory=list)
     """What you should know."""
     dry_run: bool = False
+    remotes: list[str] = field(default_factory=list)
+    """The remotes to which something was pushed, and that may still have it."""
 
     @property
     def complete(self) -> bool:
@@ -76,7 +78,7 @@ class Purged(Result):
             **pick(self, "blobs", "trees"),
             "messages": [{"id": id, "session": session} for session, id in self.messages],
             **pick(self, "also_at", "left", "unread", "names", "removed", "freed"),
-            **pick(self, "complete", "notes", "dry_run"),
+            **pick(self, "complete", "notes", "dry_run", *if_any(self, "remotes")),
         }
 
 

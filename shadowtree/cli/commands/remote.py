@@ -120,8 +120,9 @@ def remove(shared: Shared, name: str) -> None:
 @command()
 @click.argument("name", required=False)
 @flag("--text", help="Also push the texts of messages, such as prompts")
+@flag("--replace", "replaces", help="Remove from the remote what is forgotten or purged here")
 @flag("--yes", help="Do not ask before the first push")
-def push(shared: Shared, name: str | None, text: bool, yes: bool) -> None:
+def push(shared: Shared, name: str | None, text: bool, replaces: bool, yes: bool) -> None:
     """Push what was recorded here to the remote NAME
 
     Pushes all sessions, or the one you name with --session, and sends only what the remote does not have. On
@@ -129,6 +130,9 @@ def push(shared: Shared, name: str | None, text: bool, yes: bool) -> None:
 
     Texts stay here unless you add --text or set push_text. Paths that match push_exclude are never pushed.
     Before the first push, you are asked, and told how many files your own git does not track.
+
+    What is forgotten or purged here stays on the remote until you push with --replace. This changes only what
+    this machine pushed, and only if nobody changed it meanwhile.
 
     \b
     Examples:
@@ -146,7 +150,12 @@ def push(shared: Shared, name: str | None, text: bool, yes: bool) -> None:
     sessions = None if shared.session is None else (shared.session,)
     with open_shadow(shared, find_wrapped(shared)) as shadow, _Bars() as bars:
         done = shadow.remotes.push(
-            name, sessions=sessions, text=True if text else None, confirm=confirm, progress=bars
+            name,
+            sessions=sessions,
+            text=True if text else None,
+            replaces=replaces,
+            confirm=confirm,
+            progress=bars,
         )
     emit(done, [_describe_push(done)])
     for note in done.notes:

@@ -318,6 +318,7 @@ def unpin(shared: Shared, id: str) -> None:
 )
 @flag("--all-sessions", help="Forget in all sessions, not only in one")
 @flag("--no-gc", help="Do not free the space yet; a later gc does")
+@flag("--remote", "is_remote", help="Also replace what was pushed, so that your remotes forget it too")
 @flag("--dry-run", help="Show what would be forgotten, without forgetting it")
 def forget(
     shared: Shared,
@@ -326,6 +327,7 @@ def forget(
     keep_sessions: tuple[str, ...],
     all_sessions: bool,
     no_gc: bool,
+    is_remote: bool,
     dry_run: bool,
 ) -> None:
     """Forget old messages of a session, and free their space
@@ -356,6 +358,8 @@ def forget(
             dry_run=dry_run,
             gc=not no_gc,
         )
+    if is_remote and not dry_run:
+        _replace_pushed(shared)
     emit(found, view.render_forgotten(found), warnings=found.warnings)
 
 
@@ -364,6 +368,7 @@ def forget(
 @click.option("--text", "secret", metavar="SECRET", help="Remove SECRET from the text of messages")
 @flag("--everywhere", help="Remove the content of PATH from all other paths too")
 @flag("--allow", help="Record WHAT again, which was purged, from the next snapshot on")
+@flag("--remote", "is_remote", help="Also replace what was pushed to your remotes")
 @flag("--dry-run", help="Show what would be removed, without removing it")
 @flag("--yes", help="Do not ask for confirmation")
 def purge(
@@ -372,6 +377,7 @@ def purge(
     secret: str | None,
     everywhere: bool,
     allow: bool,
+    is_remote: bool,
     dry_run: bool,
     yes: bool,
 ) -> int:
@@ -384,6 +390,9 @@ def purge(
 
     Undo cannot bring it back. From then on, reverts leave the path alone, and it is not recorded until you
     --allow it.
+
+    What you pushed to a remote stays there unless you add --remote; other machines that have it have to purge
+    it too.
 
     If other paths have the same content, or files contain SECRET, they keep it and the exit code is 1, unless
     you add --everywhere. Message ids and session names that contain part of it are kept and listed, and the
@@ -415,11 +424,23 @@ def purge(
             dry_run=dry_run,
             confirm=lambda planned: yes or ask(f"{view.describe_purge(planned)}. Continue?"),
         )
+    if is_remote and not dry_run:
+        _replace_pushed(shared)
+        purged = replace(purged, remotes=[])
     emit(purged, view.render_purged(purged))
     if purged.complete or dry_run:
         return 0
     say("; ".join(view.list_left_of_purge(purged)))
     return 1
+
+
+def _replace_pushed(shared: Shared) -> None:
+    """Let the remotes keep nothing of what was pushed and is not here any more."""
+    with open_shadow(shared, find_wrapped(shared)) as shadow:
+        for remote in shadow.remotes.all():
+            if remote.pushed_ms is not None:
+                shadow.remotes.push(remote.name, replaces=True)
+                say(f"replaced what was pushed to {remote.name}")
 
 
 def _is_id(word: str) -> bool:

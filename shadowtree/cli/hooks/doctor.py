@@ -27,6 +27,7 @@ from shadowtree.cli.hooks.log import call_file, log_file
 from shadowtree.config.settings import read_config
 from shadowtree.daemon.endpoint import Endpoint
 from shadowtree.daemon.launch import find_to_oversee
+from shadowtree.results.remotes import Remote
 from shadowtree.results.result import Result
 from shadowtree.system.syscalls import IS_LINUX, free_lock, try_lock
 from shadowtree.system.user_dirs import Places
@@ -44,7 +45,7 @@ class Finding(Result):
     """What was found out about one thing."""
 
     check: str
-    """Its name: an agent, `errors`, `daemon`, `directory`, `lock`, `disk`, `watches`, `program`."""
+    """Its name: an agent, `errors`, `daemon`, `directory`, `remote`, `lock`, `disk`, `watches`, `program`."""
     level: str
     """`ok`, `note` or `problem`."""
     about: str
@@ -249,7 +250,9 @@ def _examine_directory(shared: Shared) -> Iterator[Finding]:
         return
     with shadowtree.Shadow(worktree, store=shared.store, settings=shared.settings) as shadow:
         yield from _examine_lock(str(shadow.store))
-        status = shadow.status()
+        status, remotes = shadow.status(), shadow.remotes.all()
+        wanted = shadow.settings.auto_push
+    yield from _examine_remotes(remotes, wanted)
     yield Finding("directory", OK, f"{worktree} is protected, by the store {status.store}")
     if status.ignored:
         left_out = f"{status.ignored:,} ignored files and directories are not protected"
@@ -259,6 +262,21 @@ def _examine_directory(shared: Shared) -> Iterator[Finding]:
         number = count(len(status.skipped), "path")
         about = f"{number} could not be recorded, such as {first.path}: {first.reason}"
         yield Finding("directory", NOTE, about, "see 'shadowtree status'")
+
+
+def _examine_remotes(remotes: Sequence[Remote], wanted: str) -> Iterator[Finding]:
+    """Check the remotes of this directory, and whether what is to be pushed by itself can be."""
+    for remote in remotes:
+        if remote.failures:
+            about = f"pushing to {remote.name} failed {count(remote.failures, 'time')} in a row: {remote.why}"
+            yield Finding("remote", PROBLEM, about, f"try 'shadowtree push {remote.name}'")
+    found = next((remote for remote in remotes if remote.name == wanted), None)
+    if wanted and found is None:
+        about = f"auto_push is {wanted}, but this directory has no remote of that name"
+        yield Finding("remote", NOTE, about, f"run 'shadowtree remote add {wanted} URL'")
+    elif found is not None and found.pushed_ms is None:
+        about = f"auto_push is {wanted}, but nothing was pushed there yet, so nobody agreed to it"
+        yield Finding("remote", NOTE, about, f"run 'shadowtree push {wanted}' once")
 
 
 def _examine_lock(store: str) -> Iterator[Finding]:

@@ -216,6 +216,9 @@ def render_purged(purged: reports.Purged) -> Iterator[str]:
     for blob in purged.left[:LISTED] if not purged.dry_run else ():
         yield f"To remove it everywhere: shadowtree purge {blob}"
     yield from map(escape, purged.notes)
+    for name in purged.remotes:
+        command = f"shadowtree push {quote(name)} --replace"
+        yield f"Remote {escape(name)} may still have it. To replace what you pushed there: {escape(command)}"
 
 
 def list_left_of_purge(purged: reports.Purged) -> Iterator[str]:
