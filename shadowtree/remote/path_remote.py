@@ -9,18 +9,27 @@ from __future__ import annotations
 
 import fcntl
 import os
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from hashlib import sha1
+from typing import BinaryIO
 
 from dulwich.config import ConfigFile
-from dulwich.errors import ObjectFormatException
 from dulwich.object_store import DiskObjectStore
 from dulwich.objects import ObjectID, RawObjectID, hex_to_sha, sha_to_hex
 from dulwich.refs import DiskRefsContainer, Ref
 
 from shadowtree.base.errors import RemoteFailed, describe
-from shadowtree.remote.thin_pack import ObjectSource, PackedObject, write_pack
-from shadowtree.store.git_format import KIND_NAMES
+from shadowtree.remote.thin_pack import ObjectSource, PackedObject, encode_entry
+from shadowtree.store.git_format import (
+    INDEX_SUFFIX,
+    KIND_NAMES,
+    PACK_SUFFIX,
+    PackEntry,
+    encode_pack_index,
+    pack_header,
+)
 
 _MARK = b"shadowtree\n"
 
@@ -56,7 +65,7 @@ class PathRemote:
         self._url = url
         self._directory = self._find(path)
         self._config = self._read_config()
-        self.objects = DiskObjectStore(os.path.join(self._directory, "objects"), fsync_object_files=True)
+        self.objects = DiskObjectStore(os.path.join(self._directory, "objects"))
         self.source = PathSource(self.objects)
 
     def close(self) -> None:
@@ -108,16 +117,32 @@ class PathRemote:
             return False
 
     def store(self, source: ObjectSource, objects: Sequence[PackedObject]) -> int:
-        """Write objects as a pack, durably; give how many bytes it has."""
+        """Write objects as a pack, durably; give how many bytes it has.
+
+        A pack on a disk has all that its deltas are made of. What a killed process leaves begins with
+        `tmp_`, which `git gc` removes.
+        """
         if not objects:
             return 0
-        reader = _Reader(write_pack(source, objects))
+        ids = {object.id for object in objects}
+        packs = os.path.join(self._directory, "objects", "pack")
+        names = [os.path.join(packs, f"tmp_{kind}_{os.urandom(6).hex()}") for kind in ("pack", "idx")]
+        entries: list[PackEntry] = []
         try:
-            self.objects.add_thin_pack(reader.read, None)
-        except ObjectFormatException as error:
-            raise RemoteFailed(self._url, "the objects cannot be written") from error
-        _sync_directory(os.path.join(self._directory, "objects", "pack"))
-        return reader.bytes
+            with _create(names[0]) as file:
+                size, checksum = _write_pack(file, source, objects, ids, entries)
+            with _create(names[1]) as file:
+                file.write(encode_pack_index(sorted(entries), checksum))
+            # Nobody looks at a pack without an index.
+            for name, suffix in zip(names, (PACK_SUFFIX, INDEX_SUFFIX), strict=True):
+                os.rename(name, os.path.join(packs, f"pack-{checksum.hex()}{suffix}"))
+        except OSError:
+            for name in names:
+                with suppress(OSError):
+                    os.unlink(name)
+            raise
+        _sync_directory(packs)
+        return size
 
     def update(self, updates: Mapping[bytes, tuple[bytes | None, bytes | None]]) -> set[bytes]:
         """Change all refs, or none; give those that are not what they should be."""
@@ -198,26 +223,36 @@ def _directories(ref: bytes) -> Iterator[bytes]:
         yield ref
 
 
-class _Reader:
-    """Pieces, read as from a file."""
+@contextmanager
+def _create(path: str) -> Iterator[BinaryIO]:
+    """Make a file that nobody writes again, as git's packs are, and make what the body writes durable."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)
+    with open(fd, "wb") as file:
+        yield file
+        file.flush()
+        os.fsync(fd)
 
-    def __init__(self, pieces: Iterator[bytes]) -> None:
-        self._pieces = pieces
-        self._rest = b""
-        self.bytes = 0
 
-    def read(self, size: int) -> bytes:
-        """Give as many bytes as are wanted, or all that are left."""
-        parts, left = [], size
-        while left > 0:
-            piece = self._rest or next(self._pieces, b"")
-            if not piece:
-                break
-            parts.append(piece[:left])
-            self._rest = piece[left:]
-            left -= len(parts[-1])
-        self.bytes += size - left
-        return b"".join(parts)
+def _write_pack(
+    file: BinaryIO,
+    source: ObjectSource,
+    objects: Sequence[PackedObject],
+    ids: set[bytes],
+    entries: list[PackEntry],
+) -> tuple[int, bytes]:
+    """Write a pack and note its entries; give its size and its checksum."""
+    head = pack_header(len(objects))
+    digest, offset = sha1(head, usedforsecurity=False), file.write(head)
+    for object in objects:
+        crc, start = 0, offset
+        base = object.base if object.base in ids else None
+        for piece in encode_entry(source, PackedObject(object.id, object.kind, base)):
+            crc = zlib.crc32(piece, crc)
+            digest.update(piece)
+            offset += file.write(piece)
+        entries.append((object.id, start, crc))
+    file.write(digest.digest())
+    return offset + 20, digest.digest()
 
 
 def _remove_stale(lock: bytes) -> bool:

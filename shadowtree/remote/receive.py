@@ -206,6 +206,8 @@ class _Contents:
 
     def _scan_entry(self, file: IncomingPack, offset: int, end: int) -> int:
         """Read an entry without keeping it; give where the next one begins."""
+        if offset >= end:
+            raise self._refuse("the pack has fewer objects than it says")
         try:
             raw = os.pread(file.fileno(), min(_LONGEST_HEAD, end - offset), offset)
             head = parse_entry_head(raw, offset, "the pack")
@@ -401,7 +403,7 @@ class _Contents:
             waiting.pop()
 
     def _links_of(self, id: bytes, kind: bytes) -> _Links:
-        links = self._links.get(id)
+        links = _Links(b"blob", (), ()) if id in self._blobs else self._links.get(id)
         if links is None:
             try:
                 found, content = self._store.objects.read_any(id)
@@ -456,7 +458,8 @@ class _Inflated:
             except zlib.error:
                 self.problem = "an object cannot be inflated"
                 return
-            used = len(raw) - len(inflater.unconsumed_tail) - len(inflater.unused_data)
+            # At the end both may hold the same bytes.
+            used = len(raw) - len(inflater.unused_data if inflater.eof else inflater.unconsumed_tail)
             self.crc = zlib.crc32(raw[:used], self.crc)
             position += used
             left -= len(piece)

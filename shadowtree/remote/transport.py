@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 from dulwich.client import GitClient, HTTPUnauthorized
@@ -73,6 +73,8 @@ class TransportOptions:
     progress: Progress | None = None
     progress_s: float = 0.1
     """How long nothing is told after something was."""
+    look_again_s: tuple[float, ...] = (0, 0.3, 1)
+    """After a push that was cut in the end: the pauses after which its refs are read again."""
 
 
 def check_url(text: str) -> str:
@@ -282,12 +284,15 @@ class Transport:
                 raise
             reason = self._translate(error)
         # It may have happened all the same.
-        try:
-            refs = self.list_refs(list(push.updates))
-        except RemoteFailed:
-            raise RemoteFailed(self.url, f"{reason.why}; the push may or may not have arrived") from None
-        if all(refs.get(ref) == new for ref, (_, new) in push.updates.items()):
-            return push.status
+        for pause_s in self._options.look_again_s if push.is_sent else (0,):
+            # The server may still be busy with what it got.
+            sleep(pause_s)
+            try:
+                refs = self.list_refs(list(push.updates))
+            except RemoteFailed:
+                raise RemoteFailed(self.url, f"{reason.why}; the push may or may not have arrived") from None
+            if all(refs.get(ref) == new for ref, (_, new) in push.updates.items()):
+                return push.status
         raise reason
 
     def _send(self, push: _Push, *, is_atomic: bool) -> Status:
@@ -299,7 +304,7 @@ class Transport:
             return {Ref(ref): _as_hex(new) if new else ZERO_SHA for ref, (_, new) in push.updates.items()}
 
         def generate(*args: object, **named: object) -> tuple[int, Iterator[UnpackedObject]]:
-            return len(push.objects), self._encode(push.objects)
+            return len(push.objects), self._encode(push)
 
         def ask(client: GitClient, path: bytes) -> Any:  # Any: SendPackResult, whose fields are not typed
             return client.send_pack(path, update_refs, generate, atomic=is_atomic)
@@ -319,13 +324,14 @@ class Transport:
             push.status[ref] = None if reason is None else as_line(self._hide(str(reason)))
         return push.status
 
-    def _encode(self, objects: Sequence[PackedObject]) -> Iterator[UnpackedObject]:
-        for number, object in enumerate(objects):
-            self._progress("send objects", number, len(objects))
+    def _encode(self, push: _Push) -> Iterator[UnpackedObject]:
+        for number, object in enumerate(push.objects):
+            self._progress("send objects", number, len(push.objects))
             unpacked = UnpackedObject(KIND_NUMBERS[b"blob"], sha=object.id, decomp_chunks=[])
             # dulwich sends these bytes as they are, head of the entry and all.
             unpacked.comp_chunks = encode_entry(self._source, object)  # type: ignore[assignment]  # it only iterates
             yield unpacked
+        push.is_sent = True
 
     # Connections
 
@@ -418,6 +424,8 @@ class _Push:
         self.objects: list[PackedObject] = []
         self.is_under_way = False
         """From here on the server may have changed its refs."""
+        self.is_sent = False
+        """The server may have all that it needs for that."""
 
     def decide(self, present: Mapping[bytes, bytes]) -> bool:
         """Compare with the refs that are there; tell whether there is something to do, and what to send."""

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,6 +63,8 @@ class Server:
     environ: dict[str, str] = field(default_factory=dict)
     """What a client that may push has in its environment."""
     make: Callable[[str], None] | None = None
+    pid: int = 0
+    """The leader of its processes."""
 
     def make_repository(self, name: str) -> Path:
         """Make an empty repository; give where it is."""
@@ -70,8 +72,11 @@ class Server:
         if self.make is not None:
             self.make(name)
         else:
-            git("init", "-q", "--bare", str(path), cwd=self.root)
-            git("config", "http.receivepack", "true", cwd=path)
+            template = self.root / "template"
+            if not template.exists():
+                git("init", "-q", "--bare", "--template=", str(template), cwd=self.root)
+                git("config", "http.receivepack", "true", cwd=template)
+            shutil.copytree(template, path)
         return path
 
 
@@ -140,7 +145,8 @@ def running(
         _wait_for(port, process, root)
         yield process
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
         process.wait(10)
 
 
@@ -181,8 +187,10 @@ def _daemon(root: Path) -> Iterator[Server]:
         *(require("git"), "daemon", "--listen=127.0.0.1", f"--port={port}", f"--base-path={root}"),
         *("--export-all", "--enable=receive-pack", "--reuseaddr", str(root)),
     ]
-    with running(arguments, root, port):
-        yield Server("daemon", port, root, lambda name, port: f"git://127.0.0.1:{port}/{name}.git")
+    with running(arguments, root, port) as process:
+        yield Server(
+            "daemon", port, root, lambda name, port: f"git://127.0.0.1:{port}/{name}.git", pid=process.pid
+        )
 
 
 @contextmanager

@@ -71,7 +71,8 @@ def test_a_second_push_and_a_second_fetch_carry_only_what_is_new(
         transport.fetch([second], [first])
         received = transport.received_bytes
 
-    assert sent < 4_000 < 100_000 < whole
+    # On a disk a pack has no deltas of what is in others; `git gc` makes them.
+    assert sent < (20_000 if remote.server.name == "path" else 4_000) < 100_000 < whole
     assert received < 8_000
     assert_clean(remote.path)
     assert elsewhere.object_store[repo[second.hex().encode()].tree]  # type: ignore[attr-defined]  # a commit
