@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ from shadowtree.remote.transport import Transport, TransportOptions, open_transp
 from shadowtree.store.repo import ShadowRepo
 from tests.remote import servers
 from tests.remote.servers import Server
+from tests.support.memory import make_place
 from tests.support.referee import assert_sound_store
 
 
@@ -48,14 +50,17 @@ class Remote:
 
 
 @pytest.fixture(scope="session")
-def running_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Server]]:
+def running_servers() -> Iterator[Callable[[str], Server]]:
     """Start servers when they are first asked for, and end them at last."""
     started: dict[str, Server] = {}
+    place = make_place()
     with ExitStack() as stack:
+        stack.callback(shutil.rmtree, place, ignore_errors=True)
 
         def get(name: str) -> Server:
             if name not in started:
-                root = tmp_path_factory.mktemp(name)
+                root = place / name
+                root.mkdir()
                 started[name] = stack.enter_context(
                     _path(root) if name == "path" else servers.start(name, root)
                 )
