@@ -9,13 +9,13 @@ ID refs/...           what it gets
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, BinaryIO
+from collections.abc import Callable, Mapping, Sequence
+from typing import BinaryIO
 
 from shadowtree.base.errors import RemoteDamaged
 from shadowtree.remote.receive import ReceiveLimits, Receiver
-from shadowtree.remote.thin_pack import PackedObject, plan_pack, write_pack
-from shadowtree.remote.transport import StoreSource, is_ref
+from shadowtree.remote.thin_pack import plan_pack, prepare, write_pack
+from shadowtree.remote.transport import ListMissing, StoreSource, is_ref
 from shadowtree.store.repo import ShadowObjectStore, ShadowRepo
 
 _SIGNATURES = (b"# v2 git bundle\n", b"# v3 git bundle\n")
@@ -30,7 +30,7 @@ def write_bundle(
     repo: ShadowRepo,
     refs: Mapping[bytes, bytes],
     prerequisites: Sequence[bytes] = (),
-    missing: Callable[[], Iterable[Any]] | None = None,  # Any: whatever has `id` and `base`
+    missing: ListMissing | None = None,
     *,
     limits: ReceiveLimits = ReceiveLimits(),  # noqa: B008  # a frozen value
 ) -> int:
@@ -40,7 +40,7 @@ def write_bundle(
     if missing is None:
         objects = plan_pack(source, refs.values(), prerequisites, most_bytes=limits.object_bytes)
     else:
-        objects = [PackedObject(each.id, source.read(each.id)[0], each.base) for each in missing()]
+        objects = prepare(source, missing(), most_bytes=limits.object_bytes)
     lines = [_SIGNATURES[0]]
     lines += [b"-%s \n" % id.hex().encode() for id in prerequisites]
     lines += [b"%s %s\n" % (id.hex().encode(), ref) for ref, id in sorted(refs.items())]

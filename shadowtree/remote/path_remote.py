@@ -49,9 +49,10 @@ class PathSource:
         """Tell whether an object is there."""
         return sha_to_hex(RawObjectID(id)) in self._objects
 
-    def size_of(self, id: bytes) -> int:
-        """Tell how large an object is."""
-        return len(self.read(id)[1])
+    def head_of(self, id: bytes) -> tuple[bytes, int]:
+        """Tell the kind of an object, and how large it is."""
+        kind, content = self.read(id)
+        return kind, len(content)
 
     def stream_blob(self, id: bytes) -> Iterator[bytes]:
         """Give the content of a blob."""

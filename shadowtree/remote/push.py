@@ -98,10 +98,7 @@ class Push:
 
     def _send(self, transport: Transport) -> dict[bytes, str]:
         """Push once, and give what was refused, with the reasons."""
-        advertised = transport.list_refs([_LINES, b"refs/shadowtree/sessions/"])
-        plan = self.plan(advertised)
-        updates = {ref: (advertised.get(ref), id) for ref, id in plan.updates.items()}
-        status = transport.push(updates, plan.missing, replace=True) if updates else {}
+        status = transport.push_planned(self.plan, [_LINES, b"refs/shadowtree/sessions/"], replace=True)
         return {ref: why for ref, why in status.items() if why is not None}
 
     def describe(self) -> Pushed:

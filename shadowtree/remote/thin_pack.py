@@ -20,6 +20,7 @@ from typing import Protocol
 
 from shadowtree.base.errors import InvalidInput, describe_size
 from shadowtree.base.frozen import frozen
+from shadowtree.remote.missing import Missing
 from shadowtree.store.git_format import (
     EMPTY_TREE,
     KIND_NUMBERS,
@@ -50,8 +51,8 @@ class ObjectSource(Protocol):
     def has(self, id: bytes) -> bool:
         """Tell whether an object is there."""
 
-    def size_of(self, id: bytes) -> int:
-        """Tell how large an object is."""
+    def head_of(self, id: bytes) -> tuple[bytes, int]:
+        """Tell the kind of an object, and how large it is."""
 
     def stream_blob(self, id: bytes) -> Iterator[bytes]:
         """Give the content of a blob piece by piece."""
@@ -252,17 +253,29 @@ class _Plan:
             return
         self._seen.add(id)
         if kind == b"blob":
-            size = self._source.size_of(id)
-            if size > self._most_bytes:
-                most = describe_size(self._most_bytes)
-                raise InvalidInput(
-                    f"file content {id.hex()} has {describe_size(size)}; at most {most} can be sent"
-                )
+            check_size(id, self._source.head_of(id)[1], self._most_bytes)
         depth = self._depths.get(base, 0) + 1 if base is not None and base != EMPTY_TREE else 0
         if depth > _LONGEST_CHAIN:
             depth = 0
         self._depths[id] = depth
         self.objects.append(PackedObject(id, kind, base if depth else None))
+
+
+def check_size(id: bytes, size: int, most_bytes: int) -> None:
+    """Refuse to send what the other side would not accept back."""
+    if size > most_bytes:
+        most = describe_size(most_bytes)
+        raise InvalidInput(f"object {id.hex()} has {describe_size(size)}; at most {most} can be sent")
+
+
+def prepare(source: ObjectSource, missing: Iterable[Missing], *, most_bytes: int) -> list[PackedObject]:
+    """Prepare a list of objects that somebody else found to be missing; InvalidInput if one is too large."""
+    objects = []
+    for each in missing:
+        kind, size = source.head_of(each.id)
+        check_size(each.id, size, most_bytes)
+        objects.append(PackedObject(each.id, kind, each.base))
+    return objects
 
 
 # The bytes
@@ -271,7 +284,7 @@ class _Plan:
 def encode_entry(source: ObjectSource, object: PackedObject) -> Iterator[bytes]:
     """Give the bytes of one entry of a pack."""
     if object.kind == b"blob":
-        size = source.size_of(object.id)
+        size = source.head_of(object.id)[1]
         if size > _STREAMED_BYTES:
             yield from _stream_entry(source, object.id, size)
             return

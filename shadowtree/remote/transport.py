@@ -19,7 +19,7 @@ from dulwich.objects import ZERO_SHA, ObjectID, RawObjectID, hex_to_sha, sha_to_
 from dulwich.pack import UnpackedObject
 from dulwich.refs import Ref, check_ref_format
 
-from shadowtree.base.errors import RemoteDamaged, RemoteFailed, RemoteRefused, ShadowError
+from shadowtree.base.errors import InvalidInput, RemoteDamaged, RemoteFailed, ShadowError
 from shadowtree.base.frozen import frozen
 from shadowtree.remote.credentials import (
     Credentials,
@@ -30,6 +30,7 @@ from shadowtree.remote.credentials import (
 )
 from shadowtree.remote.dulwich_client import DaemonClient, HttpClient, Meter, SshClient
 from shadowtree.remote.failures import OUTSIDE_ERRORS, as_line, translate
+from shadowtree.remote.missing import Missing, PushPlan
 from shadowtree.remote.path_remote import PathRemote
 from shadowtree.remote.receive import ReceiveLimits, Receiver
 from shadowtree.remote.thin_pack import (
@@ -38,6 +39,7 @@ from shadowtree.remote.thin_pack import (
     encode_entry,
     is_ancestor,
     plan_pack,
+    prepare,
     read_commit,
     write_pack,
 )
@@ -49,6 +51,8 @@ Update = tuple[bytes | None, bytes | None]
 """What a ref names, and what it shall name; None: there is no such ref."""
 Status = dict[bytes, str | None]
 """For each ref None, or why it was not changed."""
+ListMissing = Callable[[], Iterable[Missing]]
+"""Lists what the remote lacks, bases before what is made of them."""
 Progress = Callable[[str, int, int | None], None]
 """Called with what is done now, how much of it is done, and of how much."""
 
@@ -104,9 +108,9 @@ class StoreSource:
         self._objects.refresh()
         return self._objects.is_listed(id) or self._objects.pack_set.recall(id)
 
-    def size_of(self, id: bytes) -> int:
-        """Tell how large an object is."""
-        return self._objects.size_of(id)
+    def head_of(self, id: bytes) -> tuple[bytes, int]:
+        """Tell the kind of an object, and how large it is."""
+        return self._objects.head_of(id)
 
     def stream_blob(self, id: bytes) -> Iterator[bytes]:
         """Give the content of a blob piece by piece."""
@@ -120,6 +124,7 @@ class Transport:
         assert isinstance(repo.object_store, ShadowObjectStore)
         self._url = url
         self._options = options
+        self._limits = options.limits
         self._store = repo.object_store
         self._source = StoreSource(self._store)
         self._progress = _Throttled(options)
@@ -194,7 +199,7 @@ class Transport:
         missing = [id for id in dict.fromkeys(wanted) if not self._source.has(id)]
         if not missing:
             return
-        with self._errors(), Receiver(self._store, self.url, self._options.limits) as receiver:
+        with self._errors(), Receiver(self._store, self.url, self._limits) as receiver:
             known = [id for id in dict.fromkeys(haves) if self._source.has(id)]
             if self._url.scheme == "file":
                 self._fetch_from_path(missing, known, receiver)
@@ -210,7 +215,7 @@ class Transport:
         source = self._open_path().source
         if not all(map(source.has, wanted)):
             raise RemoteFailed(self.url, "what was asked for is not there any more")
-        objects = plan_pack(source, wanted, haves, most_bytes=self._options.limits.object_bytes)
+        objects = plan_pack(source, wanted, haves, most_bytes=self._limits.object_bytes)
         for piece in write_pack(source, objects):
             receiver.write(piece)
             self._meter.received += len(piece)
@@ -230,7 +235,7 @@ class Transport:
                 path, lambda refs, depth=None: wants, walker, take, ref_prefix=[b"refs/shadowtree-none/"]
             )
 
-        self._ask(ask, self._options.limits.pack_bytes + self._options.limits.pack_bytes // 8 + _LISTED_BYTES)
+        self._ask(ask, self._limits.pack_bytes + self._limits.pack_bytes // 8 + _LISTED_BYTES)
 
     def _parents(self, id: ObjectID) -> list[ObjectID]:
         commit = read_commit(self._source, bytes(hex_to_sha(id)))
@@ -241,7 +246,7 @@ class Transport:
     def push(
         self,
         updates: Mapping[bytes, Update],
-        missing: Callable[[], Iterable[Any]] | None = None,  # Any: whatever has `id` and `base`
+        missing: ListMissing | None = None,
         *,
         replace: bool = False,
     ) -> Status:
@@ -251,12 +256,29 @@ class Transport:
         its new value does not descend from the old one, and it is not to be replaced, `NOT_FORWARD`: then
         nothing was sent. Any other reason is the server's.
         """
-        for ref in updates:
-            if not is_ref(ref):
-                raise RemoteRefused(self.url, f"not the name of a ref: {ref!r}")
-        push = _Push(
-            self._source, updates, missing, replace=replace, most_bytes=self._options.limits.object_bytes
+        return self._push(
+            _Push(self._source, lambda present: (updates, missing), self._limits, replace=replace)
         )
+
+    def push_planned(
+        self,
+        plan: Callable[[dict[bytes, bytes]], PushPlan],
+        prefixes: Sequence[bytes],
+        *,
+        replace: bool = False,
+    ) -> Status:
+        """Do the same in one connection: `plan` is asked what to do about the refs that are there.
+
+        It is given those that begin so, and may be asked again if the server wants credentials.
+        """
+
+        def decide(present: dict[bytes, bytes]) -> tuple[Mapping[bytes, Update], ListMissing | None]:
+            planned = plan(self._check_refs(present, prefixes))
+            return {ref: (present.get(ref), new) for ref, new in planned.updates.items()}, planned.missing
+
+        return self._push(_Push(self._source, decide, self._limits, replace=replace))
+
+    def _push(self, push: _Push) -> Status:
         with self._errors():
             if self._url.scheme == "file":
                 return self._push_to_path(push)
@@ -278,7 +300,7 @@ class Transport:
 
     def _push_to_server(self, push: _Push) -> Status:
         try:
-            return self._send(push, is_atomic=len(push.updates) > 1)
+            return self._send(push, is_atomic=True)
         except OUTSIDE_ERRORS as error:
             if not push.is_under_way:
                 raise
@@ -409,46 +431,47 @@ class _Push:
     def __init__(
         self,
         source: ObjectSource,
-        updates: Mapping[bytes, Update],
-        missing: Callable[[], Iterable[Any]] | None,
+        plan: Callable[[dict[bytes, bytes]], tuple[Mapping[bytes, Update], ListMissing | None]],
+        limits: ReceiveLimits,
         *,
         replace: bool,
-        most_bytes: int,
     ) -> None:
         self._source = source
-        self._missing = missing
+        self._plan = plan
+        self._limits = limits
         self._replace = replace
-        self._most_bytes = most_bytes
-        self.updates = {ref: update for ref, update in updates.items() if update[0] != update[1]}
-        self.status: Status = dict.fromkeys(updates)
+        self.updates: dict[bytes, Update] = {}
+        self.status: Status = {}
         self.objects: list[PackedObject] = []
         self.is_under_way = False
         """From here on the server may have changed its refs."""
         self.is_sent = False
         """The server may have all that it needs for that."""
 
-    def decide(self, present: Mapping[bytes, bytes]) -> bool:
+    def decide(self, present: dict[bytes, bytes]) -> bool:
         """Compare with the refs that are there; tell whether there is something to do, and what to send."""
-        for ref, (old, new) in self.updates.items():
-            if present.get(ref) != old:
-                self.status[ref] = None if present.get(ref) == new else CHANGED
+        updates, missing = self._plan(present)
+        self.status = dict.fromkeys(updates)
+        for ref, (old, new) in updates.items():
+            there = present.get(ref)
+            if not is_ref(ref):
+                raise InvalidInput(f"not the name of a ref: {ref!r}")
+            if there == new:
+                continue
+            if there != old:
+                self.status[ref] = CHANGED
             elif old and new and not self._replace and not is_ancestor(self._source, old, new):
                 self.status[ref] = NOT_FORWARD
-        if any(self.status.values()):
-            return False
-        self.updates = {
-            ref: (old, new) for ref, (old, new) in self.updates.items() if present.get(ref) != new
-        }
-        if not self.updates:
+        self.updates = {ref: update for ref, update in updates.items() if present.get(ref) != update[1]}
+        if not self.updates or any(self.status.values()):
             return False
         wants = [new for _, new in self.updates.values() if new]
-        if self._missing is None:
+        most_bytes = self._limits.object_bytes
+        if missing is None:
             haves = dict.fromkeys(present.values())
-            self.objects = plan_pack(self._source, wants, haves, most_bytes=self._most_bytes)
+            self.objects = plan_pack(self._source, wants, haves, most_bytes=most_bytes)
         else:
-            self.objects = [
-                PackedObject(each.id, self._source.read(each.id)[0], each.base) for each in self._missing()
-            ]
+            self.objects = prepare(self._source, missing(), most_bytes=most_bytes)
         return True
 
 

@@ -256,11 +256,15 @@ class Objects:
 
     # Measuring, and copying as it stands
 
+    def head_of(self, wanted: bytes) -> tuple[bytes, int]:
+        """Tell the kind of an object, and how large it is."""
+        for kind, size, _ in self._copies(wanted):
+            return kind, size
+        raise self._as_lost(f"object {wanted.hex()} is missing")
+
     def size_of(self, wanted: bytes) -> int:
         """Tell how large an object is."""
-        for _, size, _ in self._copies(wanted):
-            return size
-        raise self._as_lost(f"object {wanted.hex()} is missing")
+        return self.head_of(wanted)[1]
 
     def stored_size(self, wanted: bytes) -> int:
         """Tell how many bytes an object takes where it is stored, deflated or as a delta."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from dulwich.objects import Blob, Commit, ShaFile, Tree
 
-from shadowtree.base.errors import RemoteDamaged, RemoteFailed
+from shadowtree.base.errors import InvalidInput, RemoteDamaged
 from shadowtree.remote.receive import ReceiveLimits, Receiver
 from shadowtree.store.repo import ShadowObjectStore, ShadowRepo
 from tests.remote.commits import Line
@@ -370,5 +370,5 @@ def test_names_of_refs_that_are_none(repo: ShadowRepo, make_remote: Callable[[st
             b"refs/heads/a b",
             b"refs//a",
         ):
-            with pytest.raises(RemoteFailed, match="not the name of a ref"):
+            with pytest.raises(InvalidInput, match="not the name of a ref"):
                 transport.push({ref: (None, tip)})
