@@ -40,7 +40,9 @@ from shadowtree.remote.url import RemoteUrl
 _MOST_KEPT = 1 << 16
 """How many bytes are read to keep a connection; if more come, a new one is cheaper."""
 _LAST_WORDS_S = 5.0
-"""How long a child has for its last words."""
+"""How long a child has for its last words..."""
+_END_S = 0.5
+"""...and how long to end by itself."""
 
 
 class Meter:
@@ -250,7 +252,8 @@ class _Child:
                 with suppress(OSError):
                     pipe.close()
         try:
-            self._process.wait(_LAST_WORDS_S)
+            # What was asked for is answered, or nobody waits for it any more.
+            self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

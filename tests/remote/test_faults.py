@@ -223,6 +223,35 @@ def test_a_client_that_is_killed(
     fresh.assert_whole()
 
 
+@pytest.mark.parametrize("kind", ["daemon", "http", "ssh"])
+def test_a_client_that_is_interrupted(
+    kind: str, make_remote: Callable[[str], Remote], repo: ShadowRepo
+) -> None:
+    """Ctrl-C ends a wait at once."""
+    scene = Scene(make_remote(kind), repo)
+    with FaultProxy(scene.remote.server.port, Fault("delay", "up", 40), 60) as proxy:
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            try:
+                scene.push(proxy.port)
+            except KeyboardInterrupt:
+                os._exit(7)
+            finally:
+                os._exit(1)
+        deadline = time.monotonic() + 20
+        while not proxy.has_struck and time.monotonic() < deadline:
+            time.sleep(0.005)
+        time.sleep(0.1)
+        os.kill(child, signal.SIGINT)
+        began = time.monotonic()
+        _, status = os.waitpid(child, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 7
+    assert time.monotonic() - began < 10
+    scene.assert_whole()
+
+
 @pytest.mark.parametrize("part", [0.3, 0.9])
 def test_a_server_that_is_killed(part: float, repo: ShadowRepo, tmp_path: Path) -> None:
     with servers.start("daemon", tmp_path / "repositories") as server:
