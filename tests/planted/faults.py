@@ -153,8 +153,8 @@ FAULTS = (
     ),
     Fault(
         "dry-run-acts",
-        "shadow.py",
-        "if options.dry_run or self._access.lacks_store:",
+        "access/upkeep.py",
+        "if options.dry_run or access.lacks_store:",
         "if False:",
         "tests/cli/test_cli_revert.py::test_a_dry_run_changes_nothing",
         "who only wants to see what an undo would do has done it",

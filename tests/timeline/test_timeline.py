@@ -35,6 +35,7 @@ from shadowtree.timeline.schema import (
     ACTS,
     BEGIN,
     END,
+    JOIN,
     REVERT,
     SNAPSHOT,
     STEP,
@@ -110,12 +111,18 @@ def test_steps_begin_and_end_in_the_open_message_and_move_nothing() -> None:
     assert fold(OPEN, event(STEP_END, 4, step="build")) == OPEN
 
 
-@pytest.mark.parametrize("kind", ACTS)
+@pytest.mark.parametrize("kind", [kind for kind in ACTS if kind != JOIN])
 @pytest.mark.parametrize("start", [Position(), OPEN, BACK], ids=["nothing", "open", "undone"])
 def test_an_act_says_itself_where_it_went_and_leaves_nothing_open(kind: str, start: Position) -> None:
     said = Position(head=1, tip=3, open=8)
 
     assert fold(start, event(kind, to=said)) == Position(head=1, tip=3)
+
+
+def test_a_join_leads_back_to_what_was_open() -> None:
+    said = Position(head=1, tip=3, open=8)
+
+    assert fold(BACK, event(JOIN, to=said)) == said
 
 
 @pytest.mark.parametrize("kind", [BEGIN, SNAPSHOT])
