@@ -115,11 +115,16 @@ def encode_session(
     for id, content in made:
         put = objects.put(sink, b"commit", content)
         assert put == id
-    tree = _put_folder(objects, sink, _make_folder(objects, sink, rows.__getitem__))
+    tree = encode_rows(rows, objects, sink)
     name, time_ms = _read_text(rows["sessions"][0]["name"]), max([0, *(e["time"] for e in rows["events"])])
     text = f"Session {_as_value(name)}\n".encode("utf-8", "replace")
     content = encode_commit(tree, parents(tree), time_ms // 1000, text)
     return SessionCommits(last, objects.put(sink, b"commit", content), tree, [id for id, _ in made])
+
+
+def encode_rows(rows: Rows, objects: Objects, sink: ObjectSink) -> bytes:
+    """Put rows into a tree, with all that they need."""
+    return _put_folder(objects, sink, _make_folder(objects, sink, rows.__getitem__))
 
 
 def _read_rows(database: Database, table: Table) -> Iterator[Row]:

@@ -21,7 +21,7 @@ from shadowtree.base.paths import Change
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import list_changes, open_recorded
 from shadowtree.config.settings import Settings
-from shadowtree.conversation.rebuild import check_objects
+from shadowtree.conversation.rebuild import check_objects, refusing
 from shadowtree.conversation.rows import TABLES
 from shadowtree.conversation.session_rows import renumber
 from shadowtree.timeline.append import SessionWriter
@@ -113,7 +113,7 @@ def join_session(
     joiner = _Joiner(opened, session, rows, source, settings, time_ms)
     check_objects(rows, opened.objects, joiner.has_tree)
     last = opened.journal.last_tree()
-    with opened.journal.transaction():
+    with refusing(f"session {source.name!r}"), opened.journal.transaction():
         came = None
         if session is None:
             came = joiner.take()

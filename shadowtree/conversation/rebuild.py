@@ -47,7 +47,7 @@ def rebuild_timeline(refs: Mapping[str, bytes], objects: Objects, database: Data
     """
     if any(database.rows(f"SELECT 1 FROM {table.name} LIMIT 1") for table in TABLES):
         raise InvalidInput("only an empty timeline can be rebuilt")
-    with _refusing(TIMELINE_REF):
+    with refusing(TIMELINE_REF):
         rows = _read_rows(refs[TIMELINE_REF], objects)
         _check_rows(rows)
         require(all(row["forgotten"] is None for row in rows["trees"][-1:]), "the last tree is forgotten")
@@ -62,7 +62,7 @@ def read_session(commit: bytes, objects: Objects) -> Rows:
 
     Raises StoreDamaged and StoreTooNew as above. What recorded trees need is for `check_objects`.
     """
-    with _refusing(f"session {commit.hex()}"):
+    with refusing(f"session {commit.hex()}"):
         head, _, _ = objects.read(b"commit", commit).partition(b"\n")
         require(head.startswith(b"tree ") and len(head) == 45, "it is no commit")
         rows = _read_rows(bytes.fromhex(head[5:].decode()), objects)
@@ -74,7 +74,7 @@ def read_session(commit: bytes, objects: Objects) -> Rows:
 
 
 @contextmanager
-def _refusing(what: str) -> Iterator[None]:
+def refusing(what: str) -> Iterator[None]:
     """Turn whatever malformed rows raise into StoreDamaged."""
     try:
         yield

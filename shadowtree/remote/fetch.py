@@ -88,9 +88,11 @@ def take_in(access: Access, remote: RemoteState, refs: Mapping[bytes, bytes]) ->
             if wire is None:
                 continue
             try:
-                by_origin.setdefault(wire.origin, []).append(View(wire, commit, _read(wire, commit, opened)))
+                view = View(wire, commit, _read(wire, commit, opened))
             except StoreDamaged as error:
                 refused.append(Refused(wire.session, error.what))
+            else:
+                by_origin.setdefault(wire.origin, []).append(view)
         done: dict[bytes, bytes | None] = {}
         for views in by_origin.values():
             try:

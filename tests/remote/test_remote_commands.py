@@ -1,0 +1,179 @@
+"""The commands about other machines, as people type them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.remote.machines import list_refs, make_server
+from tests.support.referee import git
+from tests.support.terminal import Terminal, run_on_terminal
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Path:
+    return make_server(tmp_path / "server.git")
+
+
+@pytest.fixture
+def told(project: Path, terminal: Terminal) -> Path:
+    """A directory with two messages, in which the commands run."""
+    for number in (1, 2):
+        terminal.run("begin", f"m{number}", "-m", f"do {number}")
+        (project / "a.txt").write_text(f"{number}\n")
+        terminal.run("end")
+    return project
+
+
+def test_the_first_push_asks_and_counts_what_git_does_not_track(
+    told: Path, server: Path, terminal: Terminal
+) -> None:
+    git("init", "--quiet", cwd=told)
+    git("add", "a.txt", "b.txt", cwd=told)
+    (told / "new.txt").write_text("new\n")
+    terminal.run("track")
+    terminal.run("remote", "add", "origin", str(server))
+
+    asked = terminal.run_json("push", exit_code=13)
+
+    assert asked["error"] == "NotConfirmed"
+    assert (asked["plan"]["files"], asked["plan"]["untracked"]) == (3, 1)
+    assert asked["plan"]["examples"] == ["new.txt"]
+    assert list_refs(server) == []
+    shown = run_on_terminal("push", answer="y\n").decode()
+    assert "Your own git does not track 1 of them" in shown
+    assert "The texts of messages are not pushed" in shown
+    assert len(list_refs(server)) == 2
+    assert terminal.run("push").startswith("Everything is at origin")
+
+
+def test_remotes_are_listed_and_removed(told: Path, server: Path, terminal: Terminal) -> None:
+    terminal.run("remote", "add", "origin", str(server))
+
+    assert terminal.run_json("remote", "list") == [
+        {"name": "origin", "url": str(server), "pushed": None, "failures": 0, "why": ""}
+    ]
+    assert "origin" in terminal.run("remote")
+    terminal.run("remote", "add", "origin", str(server), exit_code=2)
+    terminal.run("remote", "remove", "origin")
+    assert terminal.run("remote") == "No remotes yet\n"
+    terminal.run("push", exit_code=12)
+
+
+def test_a_url_with_a_password_is_refused(told: Path, terminal: Terminal) -> None:
+    terminal.run("remote", "add", "origin", "https://me:hunter2@example.com/x.git", exit_code=2)
+
+    assert "hunter2" not in terminal.err
+
+
+def test_a_clone_makes_the_directory_and_its_log(
+    told: Path, server: Path, terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal.run("remote", "add", "origin", str(server))
+    terminal.run("push", "--yes", "--text")
+    log = terminal.run("log", "--json")
+    monkeypatch.chdir(tmp_path)
+
+    cloned = terminal.run_json("clone", str(server), "copy")
+
+    assert (cloned["session"], cloned["head"], cloned["files"]) == ("default", "m2", 2)
+    assert (tmp_path / "copy" / "a.txt").read_text() == "2\n"
+    monkeypatch.chdir(tmp_path / "copy")
+    assert json.loads(terminal.run("log", "--json")) == json.loads(log)
+    terminal.run("undo")
+    assert (tmp_path / "copy" / "a.txt").read_text() == "1\n"
+
+
+def test_a_clone_that_fails_leaves_nothing(tmp_path: Path, server: Path, terminal: Terminal) -> None:
+    terminal.run("clone", str(server), str(tmp_path / "copy"), exit_code=12)
+
+    assert not (tmp_path / "copy").exists()
+    assert terminal.run_json("stats", "--all") == []
+
+
+def test_a_directory_that_differs_is_a_conflict(
+    told: Path, server: Path, terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal.run("remote", "add", "origin", str(server))
+    terminal.run("push", "--yes")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "a.txt").write_text("mine\n")
+    monkeypatch.chdir(other)
+
+    conflict = terminal.run_json("resume", str(server), "--session", "default", exit_code=13)
+
+    assert [each["path"] for each in conflict["conflicts"]] == ["a.txt"]
+    assert (other / "a.txt").read_text() == "mine\n"
+    terminal.run("resume", str(server), "--session", "default", "--on-conflict", "overwrite")
+    assert (other / "a.txt").read_text() == "2\n"
+
+
+def test_a_bundle_is_one_that_git_verifies_and_another_machine_imports(
+    told: Path, server: Path, terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal.run("export", "../history.bundle", "--text")
+    log = json.loads(terminal.run("log", "--json"))
+
+    git("--git-dir", server, "bundle", "verify", "--quiet", tmp_path / "history.bundle")
+    git("--git-dir", server, "fetch", "--quiet", tmp_path / "history.bundle", "refs/*:refs/*")
+    assert git("--git-dir", server, "fsck", "--full", "--strict", "--no-dangling") == ""
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    terminal.run("import", "../history.bundle")
+    assert json.loads(terminal.run("log", "--json")) == log
+    (tmp_path / "no.bundle").write_text("no")
+    terminal.run("import", "../no.bundle", exit_code=1)
+
+
+def test_forget_and_purge_replace_what_was_pushed(told: Path, server: Path, terminal: Terminal) -> None:
+    (told / ".env").write_text("KEY=hunter2\n")
+    terminal.run("snapshot", "m3")
+    terminal.run("remote", "add", "origin", str(server))
+    terminal.run("push", "--yes", "--text")
+    git("--git-dir", server, "config", "receive.denyNonFastForwards", "false")
+
+    purged = terminal.run_json("purge", ".env", "--yes")
+    assert purged["remotes"] == ["origin"]
+    terminal.run("push", "--replace")
+    terminal.run("forget", "--keep-last", "1", "--remote")
+
+    git("--git-dir", server, "reflog", "expire", "--expire=now", "--all")
+    git("--git-dir", server, "gc", "--quiet", "--prune=now")
+    everything = git("--git-dir", server, "cat-file", "--batch-all-objects", "--batch")
+    assert "hunter2" not in everything
+    assert "do 1" not in everything
+    assert git("--git-dir", server, "fsck", "--full", "--strict", "--no-dangling") == ""
+
+
+def test_a_project_cannot_name_a_remote(told: Path, terminal: Terminal) -> None:
+    (told / ".shadowtree.toml").write_text('auto_push = "evil"\npush_text = true\n')
+
+    settings = {each["key"]: each["value"] for each in terminal.run_json("config", "list")}
+
+    assert (settings["auto_push"], settings["push_text"]) == ("", False)
+
+
+def test_status_and_doctor_tell_of_a_push_that_failed(
+    told: Path, server: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from shadowtree import Shadow
+
+    terminal.run("remote", "add", "origin", str(server))
+    terminal.run("push", "--yes")
+    server.rename(server.with_suffix(".gone"))
+    with Shadow(told, settings={"auto_push": "origin"}) as shadow:
+        first = shadow.remotes.push_if_due()
+        again = shadow.remotes.push_if_due()
+
+    assert first is not None
+    assert again is not None
+    assert again <= first
+    assert any("the last push to origin failed" in line for line in terminal.run_json("status")["warnings"])
+    found = terminal.run_json("doctor", exit_code=1)
+    assert any(each["check"] == "remote" and each["level"] == "problem" for each in found)
+    server.with_suffix(".gone").rename(server)
+    terminal.run("push")
+    assert not terminal.run_json("status")["warnings"]
