@@ -60,6 +60,8 @@ ANSWERS: dict[type[BaseException], Answer] = {
     errors.DaemonFailed: Answer(1),
     errors.PerhapsDone: Answer(1, "run 'shadowtree log' and 'shadowtree status' to find out"),
     errors.RemoteFailed: Answer(1),
+    errors.RemoteRefused: Answer(1),
+    errors.RemoteDamaged: Answer(1),
     errors.MissingExtra: Answer(1, "run pip install 'shadowtree[{error.extra}]'"),
     errors.StoreTooNew: Answer(1, "upgrade shadowtree"),
     errors.StoreTooOld: Answer(1, "move it away and start again"),

@@ -15,8 +15,6 @@ from shadowtree.base.errors import ShadowError
 from shadowtree.shadow import Shadow
 
 LOG = logging.getLogger(__name__)
-_AGAIN_S = 60.0
-"""After how long another try is made if the store itself could not be read."""
 
 
 class AutoPush:
@@ -59,8 +57,8 @@ class AutoPush:
                 Shadow(self._worktree, store=self._store, allow_broad=True) as self._shadow,
                 suppress(KeyboardInterrupt),
             ):
-                return self._shadow.remotes.push_if_due()
+                # What talks to servers is loaded only if somebody wants it.
+                return self._shadow.remotes.push_if_due() if self._shadow.settings.auto_push else None
         except ShadowError as error:
             LOG.info("pushing %s failed: %s", self._worktree, error)
-            return _AGAIN_S
         return None
