@@ -132,7 +132,7 @@ class Push:
                 raise
             opened.rest()
             self._drop_gone(sessions, advertised)
-        return PushPlan(self._updates, self._list_missing)
+        return PushPlan(self._updates, self.list_missing)
 
     def _choose(
         self, sessions: Iterable[LocalSession], advertised: Mapping[bytes, bytes]
@@ -219,7 +219,8 @@ class Push:
         wire = read_rows_ref(ref)
         return wire is not None and wire.line_ref.decode() in self._remote.known
 
-    def _list_missing(self) -> Iterator[Missing]:
+    def list_missing(self) -> Iterator[Missing]:
+        """List what has to be sent of the sessions that were planned."""
         with self._access.mutex:
             opened = self._access.open()
             opened.objects.refresh()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from shadowtree.access.access import Access
-from shadowtree.base.errors import RemoteFailed, ShadowError
+from shadowtree.base.errors import InvalidInput, RemoteFailed, ShadowError, describe
 from shadowtree.base.interrupts import Cancellation
 from shadowtree.conversation.ref_names import Wire, read_rows_ref
 from shadowtree.remote.bundle import read_bundle, write_bundle
@@ -134,20 +134,31 @@ class Remotes:
         )
 
     def export_file(self, file: StrPath, *, text: bool | None = None) -> Pushed:
-        """Write all sessions into a git bundle. Raises StoreFailed if the file cannot be written."""
+        """Write all sessions into a git bundle. Raises RemoteFailed if the file cannot be written."""
         path, options = os.fspath(file), self._push_options(None, text, replaces=True)
         push = Push(self._access, RemoteState(0, path, path), options)
-        plan = push.plan({})
-        with self._access.open_objects() as repo, open(path, "wb") as stream:
-            refs = {ref: id for ref, id in plan.updates.items() if id is not None}
-            write_bundle(stream, repo, refs, (), plan.missing)
+        refs = {ref: id for ref, id in push.plan({}).updates.items() if id is not None}
+        if not refs:
+            raise InvalidInput("there is nothing to export: no message was recorded")
+        temporary = f"{path}.{os.getpid()}.tmp"
+        with _file_errors(path), self._access.open_objects() as repo:
+            try:
+                with open(temporary, "wb") as stream:
+                    write_bundle(stream, repo, refs, (), push.list_missing)
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                os.replace(temporary, path)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(temporary)
+                raise
         return push.describe()
 
     def import_file(self, file: StrPath) -> Fetched:
         """Add the sessions in a git bundle to the timeline. Touches no file. Raises RemoteFailed."""
         path = os.fspath(file)
         wrap_first(self._access)
-        with self._access.open_objects() as repo, open(path, "rb") as stream:
+        with _file_errors(path), self._access.open_objects() as repo, open(path, "rb") as stream:
             refs = read_bundle(stream, repo, name=path)
         rows = {ref: id for ref, id in refs.items() if read_rows_ref(ref) is not None}
         return take_in(self._access, RemoteState(0, path, path), rows)
@@ -256,3 +267,12 @@ class Remotes:
             open_transport(url, repo, self._options(progress)) as transport,
         ):
             yield transport
+
+
+@contextmanager
+def _file_errors(path: str) -> Iterator[None]:
+    """Turn what the operating system says of a bundle into an error of ours."""
+    try:
+        yield
+    except OSError as error:
+        raise RemoteFailed(path, describe(error)) from error

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from shadowtree import Conflict, ShadowError
+from tests.conversation.exports import ODD, tell_history
 from tests.remote.machines import Machine, fsck, list_refs, make_server
 from tests.support.referee import git
 
@@ -394,3 +395,105 @@ def test_texts_that_were_pushed_stay_and_later_ones_do_not_follow(laptop: Machin
     (line,) = list_refs(server, "refs/heads")
     log = git("--git-dir", server, "log", "--reverse", "--format=%s", line).splitlines()
     assert log[-2:] == ["text of m1", "message m2"]
+
+
+def test_everything_that_can_be_recorded_arrives_exactly(laptop: Machine, desktop: Machine) -> None:
+    """Modes, links, odd names, empty directories, steps, pins, branches, forgotten messages, odd sessions."""
+    laptop.worktree.mkdir(parents=True)
+    tell_history(laptop.worktree, laptop.store)
+    laptop.push()
+
+    desktop.fetch()
+
+    for session in ("default", ODD):
+        with laptop.open(session) as here, desktop.open(session) as there:
+            assert [m.to_dict() for m in there.messages()] == [m.to_dict() for m in here.messages()]
+            assert [b.to_dict() for b in there.branches()] == [b.to_dict() for b in here.branches()]
+            for message in here.messages():
+                mine, theirs = here.show(message.id)[0], there.show(message.id)[0]
+                assert mine.patch.to_dict() == theirs.patch.to_dict()
+                assert [s.to_dict() for s in mine.steps] == [s.to_dict() for s in theirs.steps]
+    desktop.check()
+    with desktop.open() as shadow:
+        shadow.restore("m1")
+    assert (desktop.worktree / "private").stat().st_mode & 0o777 == 0o600
+    assert (desktop.worktree / "ln").is_symlink()
+    assert (desktop.worktree / "empty").is_dir()
+
+
+def test_what_is_fetched_during_a_turn_is_in_nobodys_way(laptop: Machine, desktop: Machine) -> None:
+    tell_story(laptop)
+    laptop.push()
+    desktop.resume()
+    desktop.tell("there", {"a.txt": "by the desktop\n", "new.txt": "new\n"}, role="user")
+    desktop.push()
+    with laptop.open() as shadow:
+        shadow.begin("here", role="user")
+        (laptop.worktree / "a.txt").write_text("by the laptop\n")
+        shadow.remotes.fetch()
+        (laptop.worktree / "more.txt").write_text("more\n")
+        message = shadow.end("here")
+
+    assert [file.path for file in message.patch.files] == ["a.txt", "more.txt"]
+    assert laptop.ids(state="archived") == ["there"]
+    with laptop.open() as shadow:
+        assert shadow.undo().messages == ["here"]
+    assert laptop.files() == {"a.txt": "two\n", "src/c.py": "c = 1\n"}
+    laptop.check()
+
+
+def test_a_turn_that_goes_on_elsewhere_is_seen_and_followed(laptop: Machine, desktop: Machine) -> None:
+    tell_story(laptop)
+    with laptop.open() as shadow:
+        shadow.begin("long", role="user")
+        with shadow.step("first"):
+            (laptop.worktree / "a.txt").write_text("half\n")
+        laptop.push()
+        desktop.fetch()
+        assert desktop.ids(state="open") == ["long"]
+        shadow.end("long")
+    laptop.push()
+    desktop.fetch()
+
+    assert desktop.log() == laptop.log()
+    desktop.tell("mine", {"x": "x\n"}, session="mine")
+    with desktop.open("mine") as shadow:
+        shadow.undo()
+
+
+def test_after_forgetting_the_rest_still_travels(laptop: Machine, desktop: Machine, third: Machine) -> None:
+    for number in range(6):
+        laptop.tell(f"m{number}", {"a": f"{number}\n", f"f{number}": "x\n"})
+    laptop.push()
+    desktop.fetch()
+    with laptop.open() as shadow:
+        shadow.forget(keep_last=3)
+    laptop.tell("m6", {"a": "6\n"})
+    laptop.push()
+
+    desktop.fetch()
+    third.fetch()
+
+    assert third.log() == laptop.log()
+    assert desktop.ids()[-1] == "m6"
+    third.check()
+    desktop.check()
+
+
+def test_the_same_id_on_two_machines_is_two_messages(laptop: Machine, desktop: Machine) -> None:
+    tell_story(laptop)
+    laptop.push()
+    desktop.resume()
+    laptop.tell("next", {"a.txt": "by the laptop\n"})
+    desktop.tell("next", {"a.txt": "by the desktop\n"})
+    desktop.push()
+
+    laptop.fetch()
+    laptop.fetch()
+
+    ids = laptop.ids()
+    assert len(ids) == 5
+    assert ids[4].startswith("next~")
+    with laptop.open() as shadow:
+        shadow.switch(ids[4])
+    assert laptop.files() == desktop.files()
