@@ -14,6 +14,8 @@ timeline gives the same ids, and one that was forgotten or purged since gives ot
 
 For other machines one session is a single line of commits, in the order of time: what was undone stays on it,
 and the undo follows. So it only ever grows. Beside it is a commit whose tree holds the rows of the session.
+Each recorded tree is a commit too, after the one that was recorded before: git compares a commit with its
+parents, and sends what is new in it.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from shadowtree.base.errors import StoreDamaged
@@ -84,6 +86,9 @@ def encode_conversation(database: Database, objects: Objects, sink: ObjectSink) 
             sink,
             lambda name: rows[name] if name in rows else _read_rows(database, tables[name]),
         )
+        for row in rows["trees"]:
+            for name, mode, id in list_needed(row):
+                _enter(folder, ("kept", *split_number(row["number"]), name), mode, id)
         refs[TIMELINE_REF] = _put_folder(objects, sink, folder)
     return refs
 
@@ -98,33 +103,41 @@ class SessionCommits:
     """The commit that holds its rows."""
     tree: bytes
     """The tree of that."""
-    made: list[bytes]
-    """The commits of the line, newest first."""
 
 
 def encode_session(
-    rows: Rows, objects: Objects, sink: ObjectSink, parents: Callable[[bytes], list[bytes]]
+    rows: Rows, objects: Objects, sink: ObjectSink, parents: Sequence[bytes]
 ) -> SessionCommits:
-    """Put one session into commits, from rows with numbers of its own.
-
-    `parents` says, given the tree that holds the rows, which commits the new one follows.
-    """
+    """Put one session into commits, from rows with numbers of its own; `parents` held them before."""
     lines = _Lines(rows, is_in_order=True)
     last = lines.last_of(1)
-    made = list(lines.list_commits({} if last is None else {"": last}))
-    for id, content in made:
+    for id, content in lines.list_commits({} if last is None else {"": last}):
         put = objects.put(sink, b"commit", content)
         assert put == id
     tree = encode_rows(rows, objects, sink)
     name, time_ms = _read_text(rows["sessions"][0]["name"]), max([0, *(e["time"] for e in rows["events"])])
     text = f"Session {_as_value(name)}\n".encode("utf-8", "replace")
-    content = encode_commit(tree, parents(tree), time_ms // 1000, text)
-    return SessionCommits(last, objects.put(sink, b"commit", content), tree, [id for id, _ in made])
+    content = encode_commit(
+        tree, [*parents, *_put_states(rows["trees"], objects, sink)], time_ms // 1000, text
+    )
+    return SessionCommits(last, objects.put(sink, b"commit", content), tree)
 
 
 def encode_rows(rows: Rows, objects: Objects, sink: ObjectSink) -> bytes:
-    """Put rows into a tree, with all that they need."""
+    """Put rows into a tree."""
     return _put_folder(objects, sink, _make_folder(objects, sink, rows.__getitem__))
+
+
+def _put_states(trees: Iterable[Row], objects: Objects, sink: ObjectSink) -> list[bytes]:
+    """Put what recorded trees need into commits, one after the other; give the last one, if there is any."""
+    parents: list[bytes] = []
+    for row in trees:
+        needed = [TreeEntry(name.encode(), mode, id) for name, mode, id in list_needed(row)]
+        if needed:
+            tree = objects.put(sink, b"tree", encode_tree(needed))
+            content = encode_commit(tree, parents, row["time"], b"State %d\n" % row["number"])
+            parents = [objects.put(sink, b"commit", content)]
+    return parents
 
 
 def _read_rows(database: Database, table: Table) -> Iterator[Row]:
@@ -138,16 +151,13 @@ def _read_rows(database: Database, table: Table) -> Iterator[Row]:
 
 
 def _make_folder(objects: Objects, sink: ObjectSink, read: Callable[[str], Iterable[Row]]) -> Folder:
-    """Put all rows, as they are read by table, into blobs, and name all that they need."""
+    """Put all rows, as they are read by table, into blobs."""
     root: Folder = {}
     _enter(root, ("format",), MODE_FILE, objects.put(sink, b"blob", b"%d\n" % FORMAT))
     for table in TABLES:
         for place, group in itertools.groupby(read(table.name), partial(place_of, table)):
             blob = objects.put(sink, b"blob", b"".join([encode_row(table, row) for row in group]))
             _enter(root, place, MODE_FILE, blob)
-    for row in read("trees"):
-        for name, mode, id in list_needed(row):
-            _enter(root, ("kept", *split_number(row["number"]), name), mode, id)
     return root
 
 

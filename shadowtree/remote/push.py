@@ -19,7 +19,7 @@ from shadowtree.conversation.encode import encode_session
 from shadowtree.conversation.ref_names import read_rows_ref
 from shadowtree.conversation.session_rows import read_session_rows, withhold_local_paths, withhold_texts
 from shadowtree.purge.exclude import exclude_paths
-from shadowtree.remote.missing import Missing, PushPlan, SentSession, list_missing
+from shadowtree.remote.missing import PushPlan
 from shadowtree.remote.state import (
     LocalSession,
     RemoteState,
@@ -67,14 +67,14 @@ class Push:
         self._access = access
         self._remote = remote
         self._options = options
-        self._sent: dict[str, SentSession] = {}
+        self._sent: set[str] = set()
         self._updates: dict[bytes, bytes | None] = {}
         self._told = dict(remote.told)
         self.unknown: list[LocalSession] = []
         """Sessions of which the remote has what this store did not push: that has to be fetched first."""
         self.notes: list[str] = []
         self._has_lines = True
-        self.objects = 0
+        self.sent_bytes = 0
 
     def run(self, transport: Transport) -> Pushed:
         """Push, and note what the remote has then; RemoteFailed if it refused anything that is needed.
@@ -92,6 +92,7 @@ class Push:
         if refused:
             listed = ", ".join(f"{ref.decode()}: {why}" for ref, why in sorted(refused.items()))
             raise RemoteFailed(self._remote.url, f"it refused {listed}")
+        self.sent_bytes = transport.sent_bytes
         with self._access.locked() as opened:
             self._note(opened)
         return self.describe()
@@ -108,13 +109,13 @@ class Push:
             self._remote.url,
             sorted(self._sent),
             sorted(ref.decode() for ref in self._updates),
-            self.objects,
+            self.sent_bytes,
             self.notes,
         )
 
     def plan(self, advertised: Mapping[bytes, bytes]) -> PushPlan:
         """Decide what to send to a remote that has these refs."""
-        self._sent, self._updates, self.unknown, self.objects = {}, {}, [], 0
+        self._sent, self._updates, self.unknown = set(), {}, []
         with self._access.locked() as opened:
             opened.journal.require_sound()
             sessions = list_sessions(opened.journal.database)
@@ -132,7 +133,7 @@ class Push:
                 raise
             opened.rest()
             self._drop_gone(sessions, advertised)
-        return PushPlan(self._updates, self.list_missing)
+        return PushPlan(self._updates)
 
     def _choose(
         self, sessions: Iterable[LocalSession], advertised: Mapping[bytes, bytes]
@@ -166,10 +167,9 @@ class Push:
         ]
         self._note_others(session, others, advertised)
         rows = self._read_rows(opened, session, pack)
-        here = [id for id in (old, *others) if id is not None and _find_tree(opened, id) is not None]
-        known = _find_tree(opened, here[0]) if here else None
+        here = [id for id in others if _find_tree(opened, id) is not None]
         parents = [] if self._options.replaces else [old] if old is not None else here[:1]
-        commits = encode_session(rows, objects, pack, lambda tree: parents)
+        commits = encode_session(rows, objects, pack, parents)
         if old is not None and _find_tree(opened, old) == commits.tree and not self._options.replaces:
             updates = {wire.line_ref: commits.line}
         else:
@@ -179,9 +179,7 @@ class Push:
         updates = {ref: id for ref, id in updates.items() if id is not None and advertised.get(ref) != id}
         if updates:
             self._updates |= updates
-            self._sent[session.name] = SentSession(
-                commits, rows["trees"], known, frozenset(advertised.values())
-            )
+            self._sent.add(session.name)
 
     def _read_rows(self, opened: OpenStore, session: LocalSession, pack: ObjectSink) -> Rows:
         rows = withhold_local_paths(read_session_rows(opened.journal.database, session.number))
@@ -218,15 +216,6 @@ class Push:
         """Tell whether this store pushed a ref: then it knows the line of commits too."""
         wire = read_rows_ref(ref)
         return wire is not None and wire.line_ref.decode() in self._remote.known
-
-    def list_missing(self) -> Iterator[Missing]:
-        """List what has to be sent of the sessions that were planned."""
-        with self._access.mutex:
-            opened = self._access.open()
-            opened.objects.refresh()
-            for each in list_missing(opened.objects, self._sent.values()):
-                self.objects += 1
-                yield each
 
     def _note(self, opened: OpenStore) -> None:
         """Remember what the remote has now."""

@@ -144,7 +144,7 @@ class Remotes:
         with _file_errors(path), self._access.open_objects() as repo:
             try:
                 with open(temporary, "wb") as stream:
-                    write_bundle(stream, repo, refs, (), push.list_missing)
+                    write_bundle(stream, repo, refs)
                     stream.flush()
                     os.fsync(stream.fileno())
                 os.replace(temporary, path)

@@ -192,7 +192,7 @@ class _Plan:
     def __init__(self, source: ObjectSource, most_bytes: int, known: Iterable[bytes]) -> None:
         self._source = source
         self._most_bytes = most_bytes
-        self._seen = {EMPTY_TREE, *known}
+        self._seen = set(known)
         """What the other side has, or will get from this pack."""
         self._depths: dict[bytes, int] = {}
         self.objects: list[PackedObject] = []

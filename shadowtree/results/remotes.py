@@ -47,8 +47,8 @@ class Pushed(Result):
     """The sessions of which something was sent."""
     refs: list[str]
     """The refs that were changed there."""
-    objects: int = 0
-    """How many objects were sent."""
+    bytes: int = 0
+    """How many bytes were sent."""
     notes: list[str] = field(default_factory=list)
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 import click
 
-from shadowtree.base.errors import InvalidInput, ShadowError
+from shadowtree.base.errors import InvalidInput, ShadowError, describe_size
 from shadowtree.cli.app import DIRECTORY, PATH, command, flag, group
 from shadowtree.cli.find_shadow import (
     Shared,
@@ -296,7 +296,7 @@ def _describe_push(done: Pushed) -> str:
     where = f"{escape(done.remote)} ({escape(done.url)})"
     if not done.refs:
         return f"Everything is at {where} already"
-    return f"Pushed {_list_names(done.sessions)} to {where}: {count(done.objects, 'object')}"
+    return f"Pushed {_list_names(done.sessions)} to {where}: {describe_size(done.bytes)}"
 
 
 def _tell_fetched(done: Fetched) -> int:
