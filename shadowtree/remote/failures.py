@@ -8,14 +8,26 @@ from collections.abc import Callable
 
 import urllib3
 from dulwich.client import HTTPProxyUnauthorized, HTTPUnauthorized
-from dulwich.errors import GitProtocolError, HangupException, NotGitRepository, SendPackError
+from dulwich.errors import (
+    ApplyDeltaError,
+    ChecksumMismatch,
+    FileFormatException,
+    GitProtocolError,
+    HangupException,
+    NotGitRepository,
+    SendPackError,
+)
+from dulwich.pack import PackFileDisappeared, UnresolvedDeltas
 
 from shadowtree.base.errors import RemoteFailed, RemoteRefused, describe
 from shadowtree.remote.url import RemoteUrl
 
 OUTSIDE_ERRORS = (
+    ApplyDeltaError,
     AssertionError,
+    ChecksumMismatch,
     EOFError,
+    FileFormatException,
     GitProtocolError,
     HTTPProxyUnauthorized,
     HTTPUnauthorized,
@@ -24,8 +36,10 @@ OUTSIDE_ERRORS = (
     NotGitRepository,
     OSError,
     OverflowError,
+    PackFileDisappeared,
     SendPackError,
     TypeError,
+    UnresolvedDeltas,
     ValueError,
     struct.error,
     urllib3.exceptions.HTTPError,
@@ -68,6 +82,8 @@ def translate(
             is_timeout = isinstance(cause, TimeoutError | urllib3.exceptions.TimeoutError)
             is_refused = isinstance(cause, urllib3.exceptions.NewConnectionError)
             why = no_answer if is_timeout and not is_refused else as_line(hide(_words_of(cause)))
+        case _ if url.scheme == "file":
+            why = "the repository is damaged"
         case _:
             why = "it sent something that is not git's protocol"
     return RemoteFailed(url.text, why)

@@ -18,6 +18,8 @@ from hashlib import sha1
 from heapq import heappop, heappush
 from typing import Protocol
 
+from dulwich.pack import create_delta
+
 from shadowtree.base.errors import InvalidInput, describe_size
 from shadowtree.base.frozen import frozen
 from shadowtree.remote.missing import Missing
@@ -32,12 +34,15 @@ from shadowtree.store.git_format import (
     pack_header,
 )
 from shadowtree.store.repack import make_delta
+from shadowtree.store.repo import ShadowObjectStore
 
 _LINK_TO_COMMIT = b"160000"
 _LONGEST_CHAIN = 50
 """How many deltas one after the other make one object, at most; as in git."""
 _STREAMED_BYTES = 4 << 20
 """A blob of more bytes than this is sent piece by piece, and never as a delta."""
+_SMALL_BYTES = 4 << 10
+"""Up to this size any two versions are compared; above it only where they are much alike."""
 _HEAD = re.compile(rb"tree ([0-9a-f]{40})\n((?:parent [0-9a-f]{40}\n)*)")
 _TIME = re.compile(rb"^committer .* (\d+) [+-]\d{4}$", re.MULTILINE)
 
@@ -56,6 +61,32 @@ class ObjectSource(Protocol):
 
     def stream_blob(self, id: bytes) -> Iterator[bytes]:
         """Give the content of a blob piece by piece."""
+
+
+class StoreSource:
+    """The objects of a store, read checked."""
+
+    def __init__(self, store: ShadowObjectStore) -> None:
+        self._objects = store.objects
+
+    def read(self, id: bytes) -> tuple[bytes, bytes]:
+        """Give the kind and the content of an object."""
+        return self._objects.read_any(id)
+
+    def has(self, id: bytes) -> bool:
+        """Tell whether an object is there."""
+        if self._objects.is_listed(id):
+            return True
+        self._objects.refresh()
+        return self._objects.is_listed(id) or self._objects.pack_set.recall(id)
+
+    def head_of(self, id: bytes) -> tuple[bytes, int]:
+        """Tell the kind of an object, and how large it is."""
+        return self._objects.head_of(id)
+
+    def stream_blob(self, id: bytes) -> Iterator[bytes]:
+        """Give the content of a blob piece by piece."""
+        return self._objects.stream_blob(id)
 
 
 @frozen
@@ -269,12 +300,20 @@ def check_size(id: bytes, size: int, most_bytes: int) -> None:
 
 
 def prepare(source: ObjectSource, missing: Iterable[Missing], *, most_bytes: int) -> list[PackedObject]:
-    """Prepare a list of objects that somebody else found to be missing; InvalidInput if one is too large."""
-    objects = []
-    for each in missing:
-        kind, size = source.head_of(each.id)
-        check_size(each.id, size, most_bytes)
-        objects.append(PackedObject(each.id, kind, each.base))
+    """Prepare a list of objects that somebody else found to be missing; InvalidInput if one is too large.
+
+    A base that comes later in the list does not count: deltas could go around in a circle.
+    """
+    bases = {each.id: each.base for each in missing}
+    objects: list[PackedObject] = []
+    depths: dict[bytes, int] = {}
+    for id, base in bases.items():
+        kind, size = source.head_of(id)
+        check_size(id, size, most_bytes)
+        is_late = base in bases and base not in depths
+        depth = 0 if base is None or is_late else depths.get(base, 0) + 1
+        depths[id] = depth if depth <= _LONGEST_CHAIN else 0
+        objects.append(PackedObject(id, kind, base if depths[id] else None))
     return objects
 
 
@@ -290,13 +329,22 @@ def encode_entry(source: ObjectSource, object: PackedObject) -> Iterator[bytes]:
             return
     kind, content = source.read(object.id)
     whole = zlib.compress(content)
-    if object.base is not None and len(content) > 20:
+    if object.base is not None:
         base_kind, base = source.read(object.base)
-        delta = make_delta(kind, base, content, len(whole)) if base_kind == kind else None
+        delta = _make_delta(kind, base, content, len(whole)) if base_kind == kind else None
         if delta is not None and len(delta[1]) + 20 < len(whole):
             yield entry_header(REF_DELTA, delta[0]) + object.base + delta[1]
             return
     yield entry_header(KIND_NUMBERS[kind], len(content)) + whole
+
+
+def _make_delta(kind: bytes, base: bytes, content: bytes, whole_size: int) -> tuple[int, bytes] | None:
+    """Make a delta; give its size, and what it is deflated. Of a few bytes each that travels counts."""
+    if not base or not content or max(len(base), len(content)) > _SMALL_BYTES:
+        return make_delta(kind, base, content, whole_size)
+    delta = b"".join(create_delta(base, content))
+    # Real git takes a shorter one for damage.
+    return (len(delta), zlib.compress(delta, 9)) if len(delta) >= 4 else None
 
 
 def _stream_entry(source: ObjectSource, blob: bytes, size: int) -> Iterator[bytes]:

@@ -36,6 +36,7 @@ from shadowtree.remote.receive import ReceiveLimits, Receiver
 from shadowtree.remote.thin_pack import (
     ObjectSource,
     PackedObject,
+    StoreSource,
     encode_entry,
     is_ancestor,
     plan_pack,
@@ -91,32 +92,6 @@ def open_transport(url: str, repo: ShadowRepo, options: TransportOptions) -> Tra
     return Transport(parse_url(url), repo, options)
 
 
-class StoreSource:
-    """The objects of a store, read checked."""
-
-    def __init__(self, store: ShadowObjectStore) -> None:
-        self._objects = store.objects
-
-    def read(self, id: bytes) -> tuple[bytes, bytes]:
-        """Give the kind and the content of an object."""
-        return self._objects.read_any(id)
-
-    def has(self, id: bytes) -> bool:
-        """Tell whether an object is there."""
-        if self._objects.is_listed(id):
-            return True
-        self._objects.refresh()
-        return self._objects.is_listed(id) or self._objects.pack_set.recall(id)
-
-    def head_of(self, id: bytes) -> tuple[bytes, int]:
-        """Tell the kind of an object, and how large it is."""
-        return self._objects.head_of(id)
-
-    def stream_blob(self, id: bytes) -> Iterator[bytes]:
-        """Give the content of a blob piece by piece."""
-        return self._objects.stream_blob(id)
-
-
 class Transport:
     """A remote, as a store talks to it. A context manager."""
 
@@ -131,6 +106,7 @@ class Transport:
         self._meter = Meter(_LISTED_BYTES)
         self._credentials: Credentials | None = None
         self._client: GitClient | None = None
+        self._own_error: Exception | None = None
         self._path: PathRemote | None = None
 
     def __enter__(self) -> Transport:
@@ -225,8 +201,9 @@ class Transport:
         wants = [_as_hex(id) for id in wanted]
 
         def take(piece: bytes) -> int:
-            self._progress("receive bytes", receiver.bytes, None)
-            return receiver.write(piece)
+            with self._ours():
+                self._progress("receive bytes", receiver.bytes, None)
+                return receiver.write(piece)
 
         def ask(client: GitClient, path: bytes) -> object:
             walker = ObjectStoreGraphWalker([_as_hex(id) for id in haves], self._parents)
@@ -302,7 +279,7 @@ class Transport:
         try:
             return self._send(push, is_atomic=True)
         except OUTSIDE_ERRORS as error:
-            if not push.is_under_way:
+            if not push.is_under_way or error is self._own_error:
                 raise
             reason = self._translate(error)
         # It may have happened all the same.
@@ -320,8 +297,10 @@ class Transport:
     def _send(self, push: _Push, *, is_atomic: bool) -> Status:
         def update_refs(advertised: Mapping[Ref, ObjectID]) -> dict[Ref, ObjectID]:
             refs = {bytes(ref): bytes(id) for ref, id in advertised.items() if not ref.endswith(b"^{}")}
-            if not push.decide(self._as_raw(refs)):
-                return {}
+            present = self._as_raw(refs)
+            with self._ours():
+                if not push.decide(present):
+                    return {}
             push.is_under_way = True
             return {Ref(ref): _as_hex(new) if new else ZERO_SHA for ref, (_, new) in push.updates.items()}
 
@@ -351,9 +330,18 @@ class Transport:
             self._progress("send objects", number, len(push.objects))
             unpacked = UnpackedObject(KIND_NUMBERS[b"blob"], sha=object.id, decomp_chunks=[])
             # dulwich sends these bytes as they are, head of the entry and all.
-            unpacked.comp_chunks = encode_entry(self._source, object)  # type: ignore[assignment]  # it only iterates
+            unpacked.comp_chunks = self._pieces(object)  # type: ignore[assignment]  # it only iterates
             yield unpacked
         push.is_sent = True
+
+    def _pieces(self, object: PackedObject) -> Iterator[bytes]:
+        pieces = encode_entry(self._source, object)
+        while True:
+            with self._ours():
+                piece = next(pieces, None)
+            if piece is None:
+                return
+            yield piece
 
     # Connections
 
@@ -411,7 +399,18 @@ class Transport:
         except ShadowError:
             raise
         except OUTSIDE_ERRORS as error:
+            if error is self._own_error:
+                raise
             raise self._translate(error) from None
+
+    @contextmanager
+    def _ours(self) -> Iterator[None]:
+        """Mark what our own code raises while dulwich calls it: that is no fault of the remote."""
+        try:
+            yield
+        except Exception as error:
+            self._own_error = error
+            raise
 
     def _translate(self, error: Exception) -> RemoteFailed:
         timeout_s = self._options.timeout_s
