@@ -17,6 +17,7 @@ from benchmarks.history import measure_series, measure_thousandth
 from benchmarks.holding import measure_holding
 from benchmarks.later import FULL_SCAN, WATCHED, measure_messages, measure_reverts, measure_snapshots
 from benchmarks.measure import Effort, FirstSnapshot, measure_first, take_turns
+from benchmarks.pushing import measure_fleet, measure_push, measure_refs
 from benchmarks.report import BySize, Row, Targets, Unit, at_size
 from benchmarks.switching import measure_switch
 
@@ -158,6 +159,9 @@ WORKS = (
         "a process that watches: memory, idle processor time, what close leaves",
         measure_holding,
     ),
+    Work("push", "push of a message with 10 changed files: bytes, round trips, time", measure_push),
+    Work("refs", "the same to a repository with 10, 1,000 and 10,000 refs: bytes, time", measure_refs),
+    Work("fleet", "20 workers that push to one repository at once: time, room on the server", measure_fleet),
     Work("command", "`shadowtree track` as a one-shot command, nothing changed: time", measure_command),
     Work("daemon", "`shadowtree begin` and `end` while a daemon watches: time", measure_daemon_commands),
     Work("hook", "`shadowtree hook` around tool calls, alone and with the daemon: time", measure_hooks),

@@ -74,6 +74,12 @@ class FaultProxy:
         for each in self._open:
             each.close()
 
+    def take_counts(self) -> Counts:
+        """Give what went through since it was last asked."""
+        with self._lock:
+            taken, self.counts, self._last = self.counts, Counts(), ""
+        return taken
+
     def _start(self, target: object, *arguments: object) -> None:
         thread = threading.Thread(target=target, args=arguments, daemon=True)  # type: ignore[arg-type]
         self._threads.append(thread)

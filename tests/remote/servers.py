@@ -18,8 +18,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
-
 USER, PASSWORD = "worker", "pass-9f3c-word"
 NAMES = ("daemon", "http", "ssh", "gitolite")
 """Every kind of server."""
@@ -127,6 +125,8 @@ def require(program: str) -> str:
     """Find a program; without it the tests fail, and do not pass for something else."""
     found = shutil.which(program, path=os.environ["PATH"] + ":/usr/sbin:/usr/local/sbin")
     if found is None and sys.platform == "darwin":
+        import pytest  # the benchmarks do without it
+
         pytest.skip(f"there is no {program} on macOS")
     assert found, f"{program} is not installed; see CONTRIBUTING.md for what the tests need"
     return found
