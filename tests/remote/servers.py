@@ -187,9 +187,10 @@ def start(name: str, root: Path) -> Iterator[Server]:
 
 @contextmanager
 def _daemon(root: Path) -> Iterator[Server]:
-    port = free_port()
+    port, programs = free_port(), git("--exec-path", cwd=root).strip()
     arguments = [
-        *(require("git"), "daemon", "--listen=127.0.0.1", f"--port={port}", f"--base-path={root}"),
+        # Not by `git daemon`, which would be a process more.
+        *(f"{programs}/git-daemon", "--listen=127.0.0.1", f"--port={port}", f"--base-path={root}"),
         *("--export-all", "--enable=receive-pack", "--reuseaddr", str(root)),
     ]
     with running(arguments, root, port) as process:
