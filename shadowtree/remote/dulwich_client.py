@@ -39,6 +39,7 @@ from shadowtree.remote.url import RemoteUrl
 
 _MOST_KEPT = 1 << 16
 """How many bytes are read to keep a connection; if more come, a new one is cheaper."""
+_GATHERED_BYTES = 1 << 16
 _LAST_WORDS_S = 5.0
 """How long a child has for its last words..."""
 _END_S = 0.5
@@ -75,6 +76,37 @@ class Meter:
         return metered
 
 
+class _Gathered:
+    """What is written, sent in large pieces, and at the latest before an answer is read."""
+
+    def __init__(self, read: Callable[[int], bytes], write: Callable[[bytes], Any]) -> None:  # Any: as above
+        self._read, self._write = read, write
+        self._waiting = bytearray()
+
+    def read(self, size: int) -> bytes:
+        """Read, once all is sent."""
+        self.flush()
+        return self._read(size)
+
+    def write(self, piece: bytes) -> None:
+        """Send now or later."""
+        self._waiting += piece
+        if len(self._waiting) >= _GATHERED_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what waits."""
+        if self._waiting:
+            piece, self._waiting = bytes(self._waiting), bytearray()
+            self._write(piece)
+
+    def end(self) -> None:
+        """Say that nothing more is wanted, if just that waits: a push that was given up is not sent."""
+        if self._waiting == b"0000":
+            with suppress(OSError):
+                self.flush()
+
+
 # git://
 
 
@@ -100,16 +132,20 @@ class DaemonClient(TCPGitClient):
         reader = connection.makefile("rb")
 
         def close() -> None:
+            gathered.end()
             reader.close()
             connection.close()
 
+        gathered = _Gathered(self._meter.reading(reader.read), self._meter.writing(connection.sendall))
+
         def shutdown_write() -> None:
+            gathered.flush()
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_WR)
 
         proto = self._proto = Protocol(
-            self._meter.reading(reader.read),
-            self._meter.writing(connection.sendall),
+            gathered.read,
+            gathered.write,
             close,
             shutdown_write=shutdown_write,
         )
@@ -119,7 +155,12 @@ class DaemonClient(TCPGitClient):
         raw_path = path.encode() if isinstance(path, str) else path
         path = raw_path[1:] if raw_path.startswith(b"/~") else raw_path
         proto.send_cmd(b"git-" + cmd, path, host + extra)
-        return proto, lambda: bool(select.select([connection], [], [], 0)[0]), None
+
+        def can_read() -> bool:
+            gathered.flush()
+            return bool(select.select([connection], [], [], 0)[0])
+
+        return proto, can_read, None
 
 
 def _version(cmd: bytes, wanted: int | None) -> int:
@@ -227,10 +268,12 @@ class _Child:
         self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
         os.set_blocking(self._in, False)
         self._buffer = b""
-        self.read, self.write = meter.reading(self._read), meter.writing(self._write)
+        self._gathered = _Gathered(meter.reading(self._read), meter.writing(self._write))
+        self.read, self.write = self._gathered.read, self._gathered.write
 
     def can_read(self) -> bool:
         """Tell whether something has come."""
+        self._gathered.flush()
         return bool(self._buffer) or bool(select.select([self._out], [], [], 0)[0])
 
     @property
@@ -247,6 +290,7 @@ class _Child:
 
     def close(self) -> None:
         """End it."""
+        self._gathered.end()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with suppress(OSError):

@@ -23,6 +23,7 @@ from dulwich.refs import DiskRefsContainer, Ref
 from shadowtree.base.errors import RemoteFailed, describe
 from shadowtree.remote.thin_pack import ObjectSource, PackedObject, encode_entry
 from shadowtree.store.git_format import (
+    EMPTY_TREE,
     INDEX_SUFFIX,
     KIND_NAMES,
     PACK_SUFFIX,
@@ -42,12 +43,14 @@ class PathSource:
 
     def read(self, id: bytes) -> tuple[bytes, bytes]:
         """Give the kind and the content of an object."""
+        if id == EMPTY_TREE:
+            return b"tree", b""
         kind_number, content = self._objects.get_raw(RawObjectID(id))
         return KIND_NAMES[kind_number], content
 
     def has(self, id: bytes) -> bool:
         """Tell whether an object is there."""
-        return sha_to_hex(RawObjectID(id)) in self._objects
+        return id == EMPTY_TREE or sha_to_hex(RawObjectID(id)) in self._objects
 
     def head_of(self, id: bytes) -> tuple[bytes, int]:
         """Tell the kind of an object, and how large it is."""

@@ -71,18 +71,19 @@ class StoreSource:
 
     def read(self, id: bytes) -> tuple[bytes, bytes]:
         """Give the kind and the content of an object."""
-        return self._objects.read_any(id)
+        # It may be named without being stored.
+        return (b"tree", b"") if id == EMPTY_TREE else self._objects.read_any(id)
 
     def has(self, id: bytes) -> bool:
         """Tell whether an object is there."""
-        if self._objects.is_listed(id):
+        if id == EMPTY_TREE or self._objects.is_listed(id):
             return True
         self._objects.refresh()
         return self._objects.is_listed(id) or self._objects.pack_set.recall(id)
 
     def head_of(self, id: bytes) -> tuple[bytes, int]:
         """Tell the kind of an object, and how large it is."""
-        return self._objects.head_of(id)
+        return (b"tree", 0) if id == EMPTY_TREE else self._objects.head_of(id)
 
     def stream_blob(self, id: bytes) -> Iterator[bytes]:
         """Give the content of a blob piece by piece."""
@@ -240,7 +241,8 @@ class _Plan:
         ]
         self._seen.update(base.tree for base in bases)
         self.add_tree(commit.tree, [base.tree for base in bases])
-        self._add(id, b"commit", None)
+        # The same author, the same trailers.
+        self._add(id, b"commit", commit.parents[0] if bases else None)
 
     def add_any(self, id: bytes) -> None:
         """Add an object that a ref names directly."""

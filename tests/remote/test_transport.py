@@ -184,6 +184,20 @@ def test_a_push_takes_two_round_trips(
     assert (proxy.counts.turns, proxy.counts.connections) == (2, 1)
 
 
+def test_a_directory_without_files(
+    remote: Remote, repo: ShadowRepo, make_repo: Callable[[], ShadowRepo]
+) -> None:
+    """Real git wants to have the empty tree too."""
+    line, elsewhere = Line(repo), make_repo()
+    first, second, third = line.commit({}), line.commit({"a": b"1"}), line.commit({"a": None})
+    with remote.connect(repo) as transport:
+        for old, new in ((None, first), (first, second), (second, third)):
+            assert transport.push({SESSION: (old, new)}) == {SESSION: None}
+            assert_clean(remote.path)
+    with remote.connect(elsewhere) as transport:
+        transport.fetch([third], [])
+
+
 def test_a_list_of_what_is_missing_may_have_bases_in_a_circle(
     remote: Remote, repo: ShadowRepo, make_repo: Callable[[], ShadowRepo]
 ) -> None:
