@@ -18,7 +18,6 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from time import monotonic
 from typing import IO, Any
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # typeshed has it for macOS only
 
@@ -158,9 +157,16 @@ class DaemonClient(TCPGitClient):
 
         def can_read() -> bool:
             gathered.flush()
-            return bool(select.select([connection], [], [], 0)[0])
+            return _is_ready(connection.fileno(), select.POLLIN, 0)
 
         return proto, can_read, None
+
+
+def _is_ready(fd: int, event: int, timeout_s: float) -> bool:
+    """Wait until a descriptor can be read or written; unlike `select`, whatever its number is."""
+    poll = select.poll()
+    poll.register(fd, event)
+    return bool(poll.poll(timeout_s * 1000))
 
 
 def _version(cmd: bytes, wanted: int | None) -> int:
@@ -274,7 +280,7 @@ class _Child:
     def can_read(self) -> bool:
         """Tell whether something has come."""
         self._gathered.flush()
-        return bool(self._buffer) or bool(select.select([self._out], [], [], 0)[0])
+        return bool(self._buffer) or _is_ready(self._out, select.POLLIN, 0)
 
     @property
     def stderr(self) -> _Child:
@@ -308,7 +314,7 @@ class _Child:
         pieces, left = [self._buffer[:size]], size - len(self._buffer[:size])
         self._buffer = self._buffer[size:]
         while left > 0:
-            self._wait([self._out], [])
+            self._wait(self._out, select.POLLIN)
             piece = os.read(self._out, 1 << 16)
             if not piece:
                 break
@@ -320,13 +326,12 @@ class _Child:
     def _write(self, content: bytes) -> None:
         view = memoryview(content)
         while view:
-            self._wait([], [self._in])
+            self._wait(self._in, select.POLLOUT)
             with suppress(BlockingIOError):
                 view = view[os.write(self._in, view[: 1 << 16]) :]
 
-    def _wait(self, reads: list[int], writes: list[int]) -> None:
-        deadline = monotonic() + self._timeout_s
-        if not any(select.select(reads, writes, [], self._timeout_s)) or monotonic() > deadline + 60:
+    def _wait(self, fd: int, event: int) -> None:
+        if not _is_ready(fd, event, self._timeout_s):
             raise TimeoutError(f"no answer for {self._timeout_s:g} s")
 
 

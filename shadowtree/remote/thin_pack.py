@@ -242,7 +242,7 @@ class _Plan:
         self._seen.update(base.tree for base in bases)
         self.add_tree(commit.tree, [base.tree for base in bases])
         # The same author, the same trailers.
-        self._add(id, b"commit", commit.parents[0] if bases else None)
+        self._add(id, b"commit", next(filter(self._source.has, commit.parents), None))
 
     def add_any(self, id: bytes) -> None:
         """Add an object that a ref names directly."""
