@@ -23,13 +23,23 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
+from operator import itemgetter
 
 from shadowtree.base.errors import StoreDamaged
 from shadowtree.base.frozen import frozen
 from shadowtree.conversation.ref_names import TIMELINE_REF, branch_ref, session_ref, undone_ref
-from shadowtree.conversation.rows import FORMAT, TABLES, encode_row, place_of, split_number
+from shadowtree.conversation.rows import (
+    FORMAT,
+    ROWS_IN_BLOB,
+    ROWS_PREFIX,
+    TABLES,
+    encode_row,
+    encode_short,
+    place_of,
+    split_number,
+)
 from shadowtree.store.git_format import (
     EMPTY_TREE,
     MODE_FILE,
@@ -106,38 +116,115 @@ class SessionCommits:
 
 
 def encode_session(
-    rows: Rows, objects: Objects, sink: ObjectSink, parents: Sequence[bytes]
+    rows: Rows,
+    objects: Objects,
+    sink: ObjectSink,
+    parents: Sequence[bytes] = (),
+    known: Collection[tuple[bytes, ...]] = (),
 ) -> SessionCommits:
-    """Put one session into commits, from rows with numbers of its own; `parents` held them before."""
+    """Put one session into commits, from rows with numbers of its own.
+
+    The commit with the rows follows `parents`, which lead to what the trees need that are `known`.
+    """
     lines = _Lines(rows, is_in_order=True)
     last = lines.last_of(1)
     for id, content in lines.list_commits({} if last is None else {"": last}):
         put = objects.put(sink, b"commit", content)
         assert put == id
-    tree = encode_rows(rows, objects, sink)
+    tree, trees = encode_rows(rows, objects, sink), rows["trees"]
+    new = [row for row in trees if key_of(row) not in known]
+    states = _put_states(new, key_of(_find_last(trees)), parents, objects, sink)
     name, time_ms = _read_text(rows["sessions"][0]["name"]), max([0, *(e["time"] for e in rows["events"])])
     text = f"Session {_as_value(name)}\n".encode("utf-8", "replace")
-    content = encode_commit(
-        tree, [*parents, *_put_states(rows["trees"], objects, sink)], time_ms // 1000, text
-    )
+    content = encode_commit(tree, [*parents, *states], time_ms // 1000, text)
     return SessionCommits(last, objects.put(sink, b"commit", content), tree)
 
 
 def encode_rows(rows: Rows, objects: Objects, sink: ObjectSink) -> bytes:
-    """Put rows into a tree."""
-    return _put_folder(objects, sink, _make_folder(objects, sink, rows.__getitem__))
+    """Put the rows of a session into a tree, together with what was recorded last."""
+    last = _find_last(rows["trees"])
+    entries = [TreeEntry(name.encode(), mode, id) for name, mode, id in list_needed(last)] if last else []
+    entries.append(TreeEntry(b"format", MODE_FILE, objects.put(sink, b"blob", b"%d\n" % FORMAT)))
+    for name, content in _group_lines(rows).items():
+        entries.append(TreeEntry(name, MODE_FILE, objects.put(sink, b"blob", content)))
+    return objects.put(sink, b"tree", encode_tree(entries))
 
 
-def _put_states(trees: Iterable[Row], objects: Objects, sink: ObjectSink) -> list[bytes]:
-    """Put what recorded trees need into commits, one after the other; give the last one, if there is any."""
-    parents: list[bytes] = []
+def _group_lines(rows: Rows) -> dict[bytes, bytes]:
+    """Write rows into blobs, by name: what happened later comes later, so that one more message is appended.
+
+    Rows that are changed now and then stand in a blob of their own.
+    """
+    left_out, first, newest = list_derivable(rows), _find_events(rows), 0
+    groups: dict[int, int] = {}
+    for row in rows["events"]:
+        newest = max(newest, row["message"] or 0)
+        groups[row["number"]] = newest // ROWS_IN_BLOB
+    lines: list[tuple[int, bytes]] = []
+    for table in TABLES:
+        for row in rows[table.name]:
+            if table is not CHANGES or row["event"] not in left_out:
+                event = first[table.name].get(row[table.key], 0) if table.name in first else 0
+                lines.append((event, encode_short(table, row)))
+    found: dict[bytes, list[bytes]] = {}
+    for event, line in sorted(lines, key=itemgetter(0)):
+        name = ROWS_PREFIX + (b"%x" % groups[event] if event in groups else b"more")
+        found.setdefault(name, []).append(line)
+    return {name: b"".join(each) for name, each in found.items()}
+
+
+def _find_events(rows: Rows) -> dict[str, dict[int, int]]:
+    """Tell, by table and key, with which event a row comes."""
+    first: dict[str, dict[int, int]] = {name: {} for name in ("trees", "skips", "messages", "events")}
+    columns: dict[str, tuple[str, ...]] = {
+        "trees": ("before_tree", "after_tree"),
+        "skips": ("skips", "unprotected"),
+        "messages": ("message",),
+        "events": ("number",),
+    }
+    for event in rows["events"]:
+        for table, named in columns.items():
+            for column in named:
+                first[table].setdefault(event[column], event["number"])
+    return {**first, "changes": first["events"]}
+
+
+def list_derivable(rows: Rows) -> set[int]:
+    """List the events whose changes anybody can work out who has their trees."""
+    live = {row["number"] for row in rows["trees"] if row["forgotten"] is None}
+    return {
+        row["number"]
+        for row in rows["events"]
+        if row["whole"] and row["forgotten"] is None and {row["before_tree"], row["after_tree"]} <= live
+    }
+
+
+def key_of(row: Row | None) -> tuple[bytes, ...]:
+    """Tell what a recorded tree needs from what others need."""
+    return () if row is None else (row["tree"], row["facts"], row["also"])
+
+
+def _find_last(trees: Sequence[Row]) -> Row | None:
+    return next((row for row in reversed(trees) if row["forgotten"] is None), None)
+
+
+def _put_states(
+    trees: Iterable[Row],
+    last: tuple[bytes, ...],
+    parents: Sequence[bytes],
+    objects: Objects,
+    sink: ObjectSink,
+) -> list[bytes]:
+    """Put what trees need into commits, one after the other, but for the last one; give the last commit."""
+    made, seen = list[bytes](), {last}
     for row in trees:
         needed = [TreeEntry(name.encode(), mode, id) for name, mode, id in list_needed(row)]
-        if needed:
+        if needed and key_of(row) not in seen:
+            seen.add(key_of(row))
             tree = objects.put(sink, b"tree", encode_tree(needed))
-            content = encode_commit(tree, parents, row["time"], b"State %d\n" % row["number"])
-            parents = [objects.put(sink, b"commit", content)]
-    return parents
+            content = encode_commit(tree, made or parents, row["time"], b"State %d\n" % row["number"])
+            made = [objects.put(sink, b"commit", content)]
+    return made
 
 
 def _read_rows(database: Database, table: Table) -> Iterator[Row]:

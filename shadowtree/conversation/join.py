@@ -21,7 +21,8 @@ from shadowtree.base.paths import Change
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import list_changes, open_recorded
 from shadowtree.config.settings import Settings
-from shadowtree.conversation.rebuild import check_objects, refusing
+from shadowtree.conversation.encode import list_derivable
+from shadowtree.conversation.rebuild import check_objects, derive_changes, refusing
 from shadowtree.conversation.rows import TABLES
 from shadowtree.conversation.session_rows import renumber
 from shadowtree.timeline.append import SessionWriter
@@ -175,8 +176,9 @@ class _Joiner:
         for table in (TREES, MESSAGES, EVENTS, BRANCHES):
             self._number(table, self._rows[table.name])
         self._add_skips(self._rows["events"])
-        for table in (TREES, MESSAGES, EVENTS, CHANGES, BRANCHES, PINS):
+        for table in (TREES, MESSAGES, EVENTS, BRANCHES, PINS):
             self._insert(table, self._rows[table.name])
+        self._insert_changes(self._rows["events"])
         live = [row for row in self._rows["messages"] if row["forgotten"] is None]
         return Came(name, [decode_text(row["id"]) for row in live])
 
@@ -207,6 +209,17 @@ class _Joiner:
             new = [{**row, "elsewhere": 1} for row in new]
         sealed = [table.seal([row[column] for column in table.columns]) for row in new]
         self._database.execute_all(table.insert, sealed)
+
+    def _insert_changes(self, events: Sequence[Row]) -> None:
+        """Insert what events changed; what was left out is worked out from their trees."""
+        trees = {row["number"]: row for row in self._rows["trees"]}
+        numbers, derivable = {row["number"] for row in events}, list_derivable(self._rows)
+        given = [row for row in self._rows["changes"] if row["event"] in numbers]
+        derivable -= {row["event"] for row in given}
+        for event in events:
+            if event["number"] in derivable and event["change_count"]:
+                given += derive_changes(event, trees, self._objects)
+        self._insert(CHANGES, given)
 
     # A session of which nothing was recorded here
 
@@ -254,8 +267,7 @@ class _Joiner:
             self._number(table, rows)
         for table in (MESSAGES, EVENTS, BRANCHES):
             self._insert(table, tail[table])
-        events = {row["number"] for row in tail[EVENTS]}
-        self._insert(CHANGES, [row for row in self._rows["changes"] if row["event"] in events])
+        self._insert_changes(tail[EVENTS])
         for row in self._rows["branches"][: len(known[BRANCHES])]:
             now = renumber(BRANCHES, row, self._numbers)
             columns = {name: now[name] for name in ("name", "fork", "tip", "event", "dropped")}
@@ -278,8 +290,7 @@ class _Joiner:
         self._lead_to(name, here, events)
         self._number(EVENTS, events)
         self._insert(EVENTS, [{**row, "branches": None} for row in events])
-        chosen = {row["number"] for row in events}
-        self._insert(CHANGES, [row for row in self._rows["changes"] if row["event"] in chosen])
+        self._insert_changes(events)
         self._add_branches(session, new)
         if here is not None:
             self._lead_back(name, session, here)

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from operator import itemgetter
 
 from shadowtree.base.errors import InvalidInput, StoreDamaged, StoreTooNew
 from shadowtree.base.paths import Change, PathState, is_forbidden
-from shadowtree.conversation.encode import list_needed
+from shadowtree.capture.recorded_tree import list_changes, open_recorded
+from shadowtree.conversation.encode import key_of, list_derivable, list_needed
 from shadowtree.conversation.ref_names import TIMELINE_REF
-from shadowtree.conversation.rows import FORMAT, TABLES, decode_row
+from shadowtree.conversation.rows import FORMAT, ROWS_PREFIX, TABLES, decode_row, decode_short
 from shadowtree.conversation.session_check import check_session, check_skips, require
 from shadowtree.conversation.session_rows import REFERENCES
 from shadowtree.store.git_format import MODE_FILE, MODE_TREE
@@ -65,10 +66,10 @@ def read_session(commit: bytes, objects: Objects) -> Rows:
     with refusing(f"session {commit.hex()}"):
         head, _, _ = objects.read(b"commit", commit).partition(b"\n")
         require(head.startswith(b"tree ") and len(head) == 45, "it is no commit")
-        rows = _read_rows(bytes.fromhex(head[5:].decode()), objects)
+        rows = _read_session_rows(bytes.fromhex(head[5:].decode()), objects)
         for row in rows["skips"]:
             check_skips(row["content"])
-        _check_rows(rows)
+        _check_rows(rows, list_derivable(rows))
         check_session(rows)
     return rows
 
@@ -89,13 +90,45 @@ def _seal(table: Table, row: Row) -> list[object]:
 # Reading
 
 
-def _read_rows(tree: bytes, objects: Objects) -> Rows:
+def _read_root(tree: bytes, objects: Objects) -> dict[bytes, bytes]:
     root = {entry.name: entry.id for entry in objects.read_tree(tree)}
     version = int(objects.read(b"blob", root[b"format"]))
     if version > FORMAT:
         raise StoreTooNew(TIMELINE_REF, version, FORMAT)
     if version < 1:
         raise ValueError(f"format {version}")
+    return root
+
+
+def _read_session_rows(tree: bytes, objects: Objects) -> Rows:
+    rows: Rows = {table.name: [] for table in TABLES}
+    for name, blob in _read_root(tree, objects).items():
+        for line in objects.read(b"blob", blob).splitlines() if name.startswith(ROWS_PREFIX) else ():
+            table, row = decode_short(line)
+            rows[table.name].append(row)
+    return {table.name: sorted(rows[table.name], key=itemgetter(*table.columns[:2])) for table in TABLES}
+
+
+def list_kept(tree: bytes, objects: Objects) -> set[tuple[bytes, ...]]:
+    """List what the recorded trees of a session need that was pushed before, by the tree of its rows."""
+    with refusing("what was pushed before"):
+        return {key_of(row) for row in _read_session_rows(tree, objects)["trees"]}
+
+
+def derive_changes(event: Row, trees: Mapping[int, Row], objects: Objects) -> list[Row]:
+    """Work out what an event changed that is whole, from its trees."""
+    before, after = (
+        open_recorded(objects, trees[event[column]]["tree"], trees[event[column]]["facts"])
+        for column in ("before_tree", "after_tree")
+    )
+    changes = list_changes(before, after)
+    require(len(changes) == event["change_count"], f"changes of event {event['number']} are others")
+    rows = [schema.encode_change(event["number"], change) for change in changes]
+    return [dict(zip(CHANGES.columns, row[:-1], strict=True)) for row in rows]
+
+
+def _read_rows(tree: bytes, objects: Objects) -> Rows:
+    root = _read_root(tree, objects)
     folders = {entry.name: entry.id for entry in objects.read_tree(root[b"rows"])} if b"rows" in root else {}
     rows: Rows = {}
     for table in TABLES:
@@ -127,8 +160,11 @@ def _list_blobs(objects: Objects, tree: bytes, seen: set[bytes]) -> Iterator[byt
 # Checking
 
 
-def _check_rows(rows: Rows) -> None:
-    """Raise ValueError, or whatever reading them raises, if rows are no timeline."""
+def _check_rows(rows: Rows, derivable: Collection[int] = ()) -> None:
+    """Raise ValueError, or whatever reading them raises, if rows are no timeline.
+
+    The changes of events that are `derivable` may have been left out.
+    """
     numbers = {table.name: {row[table.key] for row in rows[table.name]} for table in TABLES}
     for table in TABLES:
         _check_table(table, rows[table.name], numbers)
@@ -144,6 +180,7 @@ def _check_rows(rows: Rows) -> None:
     for row in rows["events"]:
         require(row["kind"] in _KINDS, f"{row['kind']!r} is not a kind of event")
         is_whole = row["forgotten"] is not None or counts[row["number"]] == (row["change_count"] or 0)
+        is_whole |= row["number"] in derivable and not counts[row["number"]]
         require(is_whole, f"changes of event {row['number']} are missing")
 
 

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     """One row, as it is stored, by the names of its columns."""
 
 FORMAT = 1
+ROWS_PREFIX = b"rows-"
+ROWS_IN_BLOB = 16
+"""Of one session, rows of all tables stand together, by so many messages: a push adds to the last blob."""
 TABLES = (TREES, SESSIONS, MESSAGES, EVENTS, CHANGES, SKIPS, BRANCHES, PINS)
 """What travels. Packs, intents and stamps are of one machine. So are tombstones: the id of a secret would let
 anybody who can read the refs try whether a guess is right."""
@@ -54,6 +57,7 @@ _COLUMNS = {
 }
 """By table and column what a value is, and whether there must be one."""
 _MOST = 1 << 63
+_BY_NAME = {table.name.encode(): table for table in TABLES}
 
 
 def split_number(number: int) -> tuple[str, ...]:
@@ -70,15 +74,39 @@ def place_of(table: Table, row: Row) -> tuple[str, ...]:
 def encode_row(table: Table, row: Row) -> bytes:
     """Write a row as a line."""
     columns = {name: _encode_value(row[name]) for name in _COLUMNS[table.name] if row[name] is not None}
-    return json.dumps(columns, ensure_ascii=False).encode() + b"\n"
+    return json.dumps(columns, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def encode_short(table: Table, row: Row) -> bytes:
+    """Write a row as a short line, for a push: the values alone, in the order of the columns."""
+    values = [_encode_value(row[name]) for name in _COLUMNS[table.name]]
+    while values[-1] is None:
+        values.pop()
+    text = json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+    return b"%b %b\n" % (table.name.encode(), text.encode())
+
+
+def decode_short(line: bytes) -> tuple[Table, Row]:
+    """Read a short line, and which table the row is of; KeyError and as `decode_row`."""
+    name, _, text = line.partition(b" ")
+    table, values = _BY_NAME[name], json.loads(text)
+    columns = _COLUMNS[table.name]
+    if not isinstance(values, list) or len(values) > len(columns):
+        raise ValueError(f"{line[:80]!r} has other columns")
+    found = {name: value for name, value in zip(columns, values, strict=False) if value is not None}
+    return table, _decode_columns(table, found)
 
 
 def decode_row(table: Table, line: bytes) -> Row:
     """Read a line; ValueError or RecursionError if it cannot be a row of the table."""
     found = json.loads(line)
-    columns = _COLUMNS[table.name]
-    if not isinstance(found, dict) or not found.keys() <= columns.keys():
+    if not isinstance(found, dict) or not found.keys() <= _COLUMNS[table.name].keys():
         raise ValueError(f"{line[:80]!r} has other columns")
+    return _decode_columns(table, found)
+
+
+def _decode_columns(table: Table, found: dict[str, Any]) -> Row:  # Any: what JSON holds
+    columns = _COLUMNS[table.name]
     row: Row = dict.fromkeys(table.columns)
     for name, (kind, is_needed) in columns.items():
         if name in found:

@@ -165,7 +165,7 @@ class Recorder:
         since = self._session.last_event or self._journal.last_wrap()
         with self._take() as taken:
             ending = self.writer.prepare_ending(partial(self._changes_since, taken), is_inferred=True)
-            before, changes = None, []
+            before, changes, is_whole = None, [], False
             if ending is not None:
                 # What came after the last step of the open message is in this one, as after its end.
                 since = ending.last_step
@@ -176,8 +176,12 @@ class Recorder:
                     self.writer.warnings.append(forgotten)
                 else:
                     before = self._journal.tree(since.after)
-                    changes = self.writer.without_acts(self._changes_since(taken, before), since.number)
-            return self._record_snapshot(said, taken, before, since, changes, ending, is_inferred=is_inferred)
+                    every = self._changes_since(taken, before)
+                    changes = self.writer.without_acts(every, since.number)
+                    is_whole = len(changes) == len(every)
+            return self._record_snapshot(
+                said, taken, before, since, changes, ending, is_inferred=is_inferred, is_whole=is_whole
+            )
 
     def record_burst(self, said: Said) -> Message | None:
         """Record what nobody announced as a message: what is different from the last tree of all sessions.
@@ -195,7 +199,9 @@ class Recorder:
             if not any(change.is_known for change in changes):
                 taken.abandon()
                 return None
-            return self._record_snapshot(said, taken, last, latest, changes, None, is_inferred=True)
+            return self._record_snapshot(
+                said, taken, last, latest, changes, None, is_inferred=True, is_whole=True
+            )
 
     def _leave_fetched(self) -> None:
         self.writer.leave_fetched()
@@ -223,6 +229,7 @@ class Recorder:
         ending: Ending | None,
         *,
         is_inferred: bool,
+        is_whole: bool,
     ) -> Message:
         """Record a message that is over, after the `ending` of an open one; None before it: as now."""
         skipped, git_head = taken.scan.skipped(), find_head(self._site.worktree)
@@ -244,7 +251,7 @@ class Recorder:
                 git_head=git_head,
             )
             unprotected = self.writer.list_unprotected(changes)
-            self.writer.add(event, skipped, changes, unprotected=unprotected)
+            self.writer.add(event, skipped, changes, unprotected=unprotected, is_whole=is_whole)
             message = self._session.read_message(row)
         return self._with_warnings(message, taken)
 

@@ -52,8 +52,13 @@ def exclude_paths(rows: Rows, patterns: Sequence[str], objects: Objects, pack: O
             files = row["files"] - len(erased.hits)
             row = {**row, "tree": erased.tree, "facts": erased.facts, "also": kept, "files": max(0, files)}
         trees.append(row)
-    changes = [_veil(row) if is_among(RelPath(row["path"]), paths) else row for row in rows["changes"]]
-    return {**rows, "trees": trees, "changes": changes}
+    veiled = [is_among(RelPath(row["path"]), paths) for row in rows["changes"]]
+    changes = [
+        _veil(row) if is_veiled else row for row, is_veiled in zip(rows["changes"], veiled, strict=True)
+    ]
+    touched = {row["event"] for row, is_veiled in zip(rows["changes"], veiled, strict=True) if is_veiled}
+    events = [{**row, "whole": None} if row["number"] in touched else row for row in rows["events"]]
+    return {**rows, "trees": trees, "changes": changes, "events": events}
 
 
 def _veil(row: dict[str, Any]) -> dict[str, Any]:  # Any: what columns hold

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 
 from shadowtree.access.access import Access
 from shadowtree.base.errors import NotConfirmed, RemoteFailed, StoreDamaged, UnknownName
@@ -16,6 +17,7 @@ from shadowtree.base.paths import RelPath, join, to_text
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.rules.git_repository import find_around, read_tracked
 from shadowtree.conversation.encode import encode_session
+from shadowtree.conversation.rebuild import list_kept
 from shadowtree.conversation.ref_names import read_rows_ref
 from shadowtree.conversation.session_rows import read_session_rows, withhold_local_paths, withhold_texts
 from shadowtree.purge.exclude import exclude_paths
@@ -169,7 +171,8 @@ class Push:
         rows = self._read_rows(opened, session, pack)
         here = [id for id in others if _find_tree(opened, id) is not None]
         parents = [] if self._options.replaces else [old] if old is not None else here[:1]
-        commits = encode_session(rows, objects, pack, parents)
+        kept = _list_kept(opened, parents)
+        commits = encode_session(rows, objects, pack, parents, kept)
         if old is not None and _find_tree(opened, old) == commits.tree and not self._options.replaces:
             updates = {wire.line_ref: commits.line}
         else:
@@ -256,6 +259,14 @@ def _find_tree(opened: OpenStore, commit: bytes | None) -> bytes | None:
     except (StoreDamaged, ValueError):
         return None
     return tree
+
+
+def _list_kept(opened: OpenStore, parents: Iterable[bytes]) -> set[tuple[bytes, ...]]:
+    """List what is known to be there of what recorded trees need."""
+    trees = [tree for id in parents if (tree := _find_tree(opened, id)) is not None]
+    with suppress(StoreDamaged):
+        return set().union(*(list_kept(tree, opened.objects) for tree in trees))
+    return set()
 
 
 # The first push

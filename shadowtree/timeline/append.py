@@ -75,6 +75,8 @@ class Ending:
     """The end of its last step, if the message ends there; None: it ends now."""
     unprotected: Sequence[str] = ()
     """Files that no snapshot covers, and that changed since."""
+    is_whole: bool = True
+    """The changes are all that is different between the two trees."""
 
 
 class SessionWriter:
@@ -104,6 +106,7 @@ class SessionWriter:
         intent: int | None = None,
         *,
         unprotected: Sequence[str] = (),
+        is_whole: bool = False,
     ) -> Event:
         """Add what happened, what the snapshot left out, and what changed; the session stands elsewhere then.
 
@@ -121,7 +124,7 @@ class SessionWriter:
         added = self.journal.add_event(happened, intent=intent)
         if self.stamp_uncovered is not None and event.kind not in (STEP, STEP_END):
             self.journal.left_out.keep_stamps(added.session, self.stamp_uncovered())
-        self.journal.add_changes(added.number, changes)
+        self.journal.add_changes(added.number, changes, is_whole=is_whole)
         self.session.position, self.session.last_event = added.position, added
         return added
 
@@ -212,12 +215,12 @@ class SessionWriter:
         events = MessageEvents(self.journal.events_of([row.number]))
         begin, last_step = events.begins[row.number], events.last_step_of(row.number) if is_inferred else None
         until = None if last_step is None else self.journal.tree(last_step.after)
-        own = changes_since(self.journal.tree(begin.before), until)
-        own = own if paths is None else _attribute(own, paths)
+        every = changes_since(self.journal.tree(begin.before), until)
+        own = every if paths is None else _attribute(every, paths)
         unprotected = [*self.list_unprotected(own, paths), *_list_outside(events.steps.values())]
         own = self.without_acts(own, begin.number, BEYOND if last_step is None else last_step.number)
         steps = [self.prepare_step_ending(row, step, changes_since) for step in events.open_steps(row.number)]
-        return Ending(row, begin, own, steps, last_step, unprotected)
+        return Ending(row, begin, own, steps, last_step, unprotected, len(own) == len(every))
 
     def prepare_step_ending(self, row: MessageRow, begin: Event, changes_since: ChangesSince) -> Ending:
         """Work out what a step that is open changed."""
@@ -259,7 +262,8 @@ class SessionWriter:
             skips=None if last_step is None else last_step.skips,
         )
         own = () if last_step is not None else skipped
-        return self.add(end, own, ending.changes, unprotected=ending.unprotected)
+        is_whole = ending.is_whole
+        return self.add(end, own, ending.changes, unprotected=ending.unprotected, is_whole=is_whole)
 
     def warn_of_inferred(self, ending: Ending) -> None:
         """Warn that nobody said that a message was over."""

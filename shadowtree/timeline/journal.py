@@ -418,14 +418,14 @@ class Journal:
         rows = self._db.rows_of(select, paths, values=(after, *values, after))
         return self._db.decode(decode_change, rows, order=_event_and_path)
 
-    def add_changes(self, event: int, changes: Iterable[Change]) -> None:
-        """Add what an event changed, each path once."""
+    def add_changes(self, event: int, changes: Iterable[Change], *, is_whole: bool = False) -> None:
+        """Add what an event changed, each path once; if it `is_whole`, just what its trees differ in."""
         rows = [encode_change(event, change) for change in changes]
         if not rows:
             return
         with self._db.together():
             self._db.execute_all(CHANGES.insert, rows)
-            self._db.change(EVENTS, event, change_count=len(rows))
+            self._db.change(EVENTS, event, change_count=len(rows), whole=1 if is_whole else None)
 
     # Branches
 

@@ -264,10 +264,12 @@ class PurgeRows:
         found = {(event, change.path): change for event, change in self._db.decode(decode_change, rows)}
         return [(event, found[event, path]) for event, path in sorted(found)]
 
-    def veil_changes(self, changes: Iterable[tuple[int, Change]], tombstones: Tombstones) -> None:
+    def veil_changes(self, changes: Collection[tuple[int, Change]], tombstones: Tombstones) -> None:
         """Let nobody know what was at purged paths, or where purged contents were."""
         veiled = [encode_change(event, _veil_change(change, tombstones)) for event, change in changes]
         self._db.execute_all(_REPLACE_CHANGE, veiled)
+        for number in {event for event, _ in changes}:
+            self._db.change(EVENTS, number, whole=None)
 
     def messages_of_events(self, events: Collection[int]) -> set[int]:
         """Give the numbers of the messages that some events belong to."""

@@ -285,9 +285,10 @@ EVENTS = Table(
     "out bytes, message number, step text, before_tree number, after_tree number, "
     "since number, inferred flag!, git_head text, takes_back number, skips number, meta text, "
     "forgotten number, part_of number, branches bytes, unprotected number, intent number, "
-    "change_count number, elsewhere number",
+    "change_count number, elsewhere number, whole number",
 )
-"""What is `elsewhere` was recorded by another machine: it never happened in this worktree."""
+"""What is `elsewhere` was recorded by another machine: it never happened in this worktree. If it is `whole`,
+its changes are all that is different between its trees, and nothing else."""
 CHANGES = Table(
     "changes",
     "event number!, path bytes!, old_mode number, old_blob bytes, new_mode number, new_blob bytes, "
@@ -408,7 +409,7 @@ def event_values(event: Event, intent: int | None) -> list[object]:
 
 def decode_event(row: Any) -> Event:  # Any: a row of SQLite
     """Make an event of a row of `EVENTS`."""
-    *columns, branches, unprotected, _, _, elsewhere = EVENTS.decode(row)
+    *columns, branches, unprotected, _, _, elsewhere, _ = EVENTS.decode(row)
     number, session, kind, time_ms, head, tip, open_, out, *rest = columns
     pairs = () if out is None else (pair.split(b":") for pair in out.split(b","))
     taken = tuple(TakenOut(int(message), int(newest)) for message, newest in pairs)
