@@ -351,7 +351,7 @@ def set_setting(environ: Mapping[str, str], key: str, value: str) -> str:
 
     read = read_setting(key, value)
     text = value.strip()
-    written = read if isinstance(read, tuple | bool) else int(text) if text.isdecimal() else text
+    written = read if isinstance(read, tuple | bool | str) else int(text) if text.isdecimal() else text
     return _edit_user_file(environ, lambda before: put(before, key, written))
 
 

@@ -53,6 +53,8 @@ def _value_of(key: str, names: str) -> str:
     """Give a value that a setting may have: most are numbers, some are names, switches, or a choice."""
     if key == "watcher":
         return "watchfiles"
+    if isinstance(getattr(Settings(), key), str):
+        return "origin"
     if isinstance(getattr(Settings(), key), bool):
         return "false"
     return names if isinstance(getattr(Settings(), key), tuple) else "7"
