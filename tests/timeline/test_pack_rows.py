@@ -138,6 +138,8 @@ def test_versions_are_given_oldest_first(packs: PackRows) -> None:
     packs.add_journaled(PACK, "a", PAIRS[1:])
 
     assert list(packs.versions().items()) == [(OTHER_PACK.name, PAIRS[:1]), (PACK.name, PAIRS[1:])]
+    assert packs.versions([PACK.name, "nosuch"]) == {PACK.name: PAIRS[1:]}
+    assert packs.versions([]) == {}
 
 
 def test_a_pack_in_a_transaction_that_fails_is_not_journaled(path: Path) -> None:
