@@ -882,7 +882,7 @@ def test_an_act_is_done_once_at_whichever_write_the_daemon_dies(tmp_path: Path) 
             assert_sound_store(shadow.store)
         if has_survived:
             break
-    assert number > 20
+    assert number > 10
 
 
 def test_a_snapshot_that_may_have_been_recorded_is_not_recorded_again(worktree: Path) -> None:
