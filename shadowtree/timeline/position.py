@@ -112,6 +112,20 @@ def part_ways(
     return only_one[::-1], only_other[::-1]
 
 
+def compare_positions(
+    now: Position, then: Position, find: FindMessage
+) -> tuple[list[MessageRow], list[MessageRow]]:
+    """List the messages that are in force now and were not then, and those that were and are not."""
+    way_back, way_forward = part_ways(now.head, then.head, find)
+    on_way = {row.number for row in (*way_back, *way_forward)}
+    shared = {taken.message for taken in (*now.out, *then.out)} - on_way
+    undone = [row for row in way_back if not now.is_out(row.number)]
+    redone = [row for row in way_forward if not then.is_out(row.number)]
+    undone += [find(number) for number in sorted(shared) if not now.is_out(number)]
+    redone += [find(number) for number in sorted(shared) if not then.is_out(number)]
+    return undone, redone
+
+
 def undone_messages(position: Position, find: FindMessage) -> list[MessageRow]:
     """List the messages after the head, oldest first; those out of the line are among them."""
     return list(walk_back(position.tip, find, position.head))[::-1]
