@@ -46,7 +46,7 @@ from shadowtree.system.syscalls import has_no_room
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import last_finished, redoable_messages
 from shadowtree.timeline.resolve import resolve_message, resolve_tree
-from shadowtree.timeline.schema import HEAD_ONLY, REVERT, TreeRecord
+from shadowtree.timeline.schema import BEGIN, HEAD_ONLY, REVERT, TreeRecord
 from shadowtree.timeline.session import NOBODY, LastSession, Session
 
 TYPE_CHECKING = False
@@ -245,17 +245,19 @@ def _split_ref(session: Session, text: str) -> tuple[TreeRecord, str]:
 
 
 def list_updates(opened: OpenStore, site: Site, after: int | None) -> tuple[int, list[Update]]:
-    """Give the number of what happened last, and which messages began or ended, and which acts were done.
+    """List which messages began or ended, and which acts were done, in all sessions, after a number.
 
-    In all sessions, after another number; None: nothing but the number. If that one is beyond the last, a
-    message was dropped that had begun, or the store was made anew: what follows counts.
+    None: how the messages began that are open now. Beside it the number from which on to ask the next time.
     """
     journal = opened.journal
-    last = journal.last_number()
-    events = [] if after is None or after >= last else journal.updates_after(after)
+    if after is None:
+        open_ = list(journal.open_messages().values())
+        events = [event for event in journal.events_of(open_) if event.kind == BEGIN]
+    else:
+        events = journal.updates_after(after)
     names = journal.session_names() if events else {}
     rows = journal.messages_by_number([event.message for event in events if event.message is not None])
-    return last, [
+    return _find_settled(journal), [
         Update(
             event.number,
             REVERT if event.kind == HEAD_ONLY else event.kind,
@@ -265,6 +267,17 @@ def list_updates(opened: OpenStore, site: Site, after: int | None) -> tuple[int,
         )
         for event in events
     ]
+
+
+def _find_settled(journal: Journal) -> int:
+    """Find the number of the last event that stays: if a message is dropped, its numbers are used again."""
+    latest = journal.latest_event()
+    if latest is None:
+        return 0
+    if latest.message is None or latest.position.open != latest.message:
+        return latest.number
+    begin = journal.events_of([latest.message])[0]
+    return latest.number if len(journal.updates_after(begin.number - 1)) > 1 else begin.number - 1
 
 
 def find_last_session(opened: OpenStore, site: Site) -> LastSession:

@@ -317,7 +317,7 @@ class Update(Result):
     """Something recorded: a message began or ended, or an act was done."""
 
     number: int
-    """It grows with each update of a store, in any session."""
+    """It grows with each update of a store, in any session. Those of a dropped message come again."""
     kind: str
     """`begin`, `end` or `snapshot` of a message, or the name of the act: `undo`, `redo` and so on."""
     session: str
