@@ -31,8 +31,8 @@ from shadowtree.store.files import refuse_foreign
 from shadowtree.store.identity import Anchor, Identity, find_anchor, identify, read_anchor, read_identity
 from shadowtree.store.lock import Lock
 from shadowtree.system import disk
+from shadowtree.system.locations import Places
 from shadowtree.system.syscalls import directory_generation
-from shadowtree.system.user_dirs import Places
 from shadowtree.timeline.journal import Journal
 
 TYPE_CHECKING = False

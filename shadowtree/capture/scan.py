@@ -45,7 +45,7 @@ from shadowtree.capture.list_directory import (
     look_again,
     look_at_names,
 )
-from shadowtree.capture.rules.policy import Policy
+from shadowtree.capture.rules.coverage import Policy
 from shadowtree.capture.rules.sources import RuleFiles, Surroundings
 from shadowtree.capture.stat_cache import StatCache
 from shadowtree.config.settings import Settings

@@ -5,6 +5,8 @@ Nothing is recorded, so none of it needs the lock.
 
 from __future__ import annotations
 
+from functools import partial
+
 from shadowtree.base.arguments import StrPath, check_count, parse_path, parse_paths, refuse_unknown
 from shadowtree.base.errors import (
     AmbiguousMessage,
@@ -18,7 +20,6 @@ from shadowtree.base.errors import (
 )
 from shadowtree.base.frozen import replace
 from shadowtree.base.paths import DIRECTORY, ROOT, Change, RelPath, Unknown, is_file, to_text
-from shadowtree.base.stamps import list_stamped
 from shadowtree.capture.capture import Site, list_skipped, look, refuse_full, scan_site
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import (
@@ -47,7 +48,7 @@ from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import last_finished, redoable_messages
 from shadowtree.timeline.resolve import resolve_message, resolve_tree
 from shadowtree.timeline.schema import BEGIN, HEAD_ONLY, REVERT, TreeRecord
-from shadowtree.timeline.session import NOBODY, LastSession, Session
+from shadowtree.timeline.session import NOBODY, Session
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -114,8 +115,8 @@ def read_status(opened: OpenStore, site: Site, session_name: str, warn: Warn) ->
         with look(site, opened, scan) as (objects, after):
             changed = len(compare(_open(objects, last), after).files)
             outside = _list_outside(opened.journal, session, objects, after)
-            stamps = stamp_uncovered(scan, site.worktree)
-            unprotected = _list_unprotected(session, stamps, _open(objects, last), after)
+            stamp = partial(stamp_uncovered, scan, site.worktree)
+            unprotected = _list_unprotected(session, stamp, _open(objects, last), after)
     return Status(
         worktree=site.worktree,
         store=opened.layout.store,
@@ -280,12 +281,6 @@ def _find_settled(journal: Journal) -> int:
     return latest.number if len(journal.updates_after(begin.number - 1)) > 1 else begin.number - 1
 
 
-def find_last_session(opened: OpenStore, site: Site) -> LastSession:
-    """Name the session that recorded last; `default` if none did."""
-    last = opened.journal.last_recorded()
-    return LastSession("default" if last is None else opened.journal.session_names()[last.session])
-
-
 def list_sessions(opened: OpenStore, site: Site) -> list[SessionEntry]:
     """List the sessions of which a message is left, the one that recorded last at the end."""
     journal = opened.journal
@@ -346,10 +341,9 @@ def _list_outside(
     return make_patch("", found).files
 
 
-def _list_unprotected(session: Session, stamps: bytes, *trees: RecordedDirectory) -> list[str]:
+def _list_unprotected(session: Session, stamp: Callable[[], bytes], *trees: RecordedDirectory) -> list[str]:
     """List the files that changed since the session last looked at them, and that neither tree covers."""
-    before = None if session.number is None else session.journal.left_out.stamps(session.number)
-    changed = [] if before is None else list_stamped(before, stamps)
+    changed = session.journal.left_out.list_changed(session.number, stamp)
     return [to_text(path) for path in changed if not any(is_file(tree.find(path)) for tree in trees)]
 
 

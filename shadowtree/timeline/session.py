@@ -39,12 +39,6 @@ NOBODY = 0
 """The session of what belongs to none."""
 
 
-class LastSession(str):
-    """The name of the session that recorded last, which the caller did not give: acts make sure of it."""
-
-    __slots__ = ()
-
-
 class Session:
     """One session, read from the journal when it is asked; it may have recorded nothing yet."""
 

@@ -18,7 +18,7 @@ from shadowtree.cli.commands.watch import stop_hook_serving
 from shadowtree.cli.find_shadow import Shared, current_directory
 from shadowtree.cli.format import escape, join_rows
 from shadowtree.cli.output import emit, say, warn
-from shadowtree.system.user_dirs import Places
+from shadowtree.system.locations import Places
 
 _NOTES = {
     "codex": (

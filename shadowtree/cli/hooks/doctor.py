@@ -28,8 +28,8 @@ from shadowtree.config.settings import read_config
 from shadowtree.daemon.endpoint import Endpoint
 from shadowtree.daemon.launch import find_to_oversee
 from shadowtree.results.result import Result
+from shadowtree.system.locations import Places
 from shadowtree.system.syscalls import IS_LINUX, free_lock, try_lock
-from shadowtree.system.user_dirs import Places
 
 OK, NOTE, PROBLEM = "ok", "note", "problem"
 _RECENT_S = 24 * 3600

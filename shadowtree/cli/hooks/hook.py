@@ -29,7 +29,7 @@ from shadowtree.cli.hooks.payload import BadPayload, read_payload
 from shadowtree.daemon.endpoint import Endpoint
 from shadowtree.results import turns
 from shadowtree.results.turns import TurnEvent, TurnRecord
-from shadowtree.system.user_dirs import Places
+from shadowtree.system.locations import Places
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,9 +1,11 @@
-"""What snapshots leave out: the lists of skipped and unprotected paths, and how such files were last seen."""
+"""Files that no snapshot covers: which of them changed, as stamps tell, and the lists of those left out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from shadowtree.base.paths import RelPath
+from shadowtree.base.stamps import list_stamped
 from shadowtree.timeline.database import Database
 from shadowtree.timeline.schema import SKIPS, STAMPS, decode_skips, encode_skips
 
@@ -31,6 +33,11 @@ class LeftOutRows:
         """Give the numbers of the lists of unprotected changes that have a path."""
         lists = self._db.rows("SELECT DISTINCT unprotected FROM events WHERE unprotected IS NOT NULL")
         return [number for (number,) in lists if any(path == each for each, _ in self.skips(number))]
+
+    def list_changed(self, session: int | None, stamp: Callable[[], bytes] | None) -> list[RelPath]:
+        """List the files that changed since a session last looked; none, if it never did or nobody can."""
+        before = None if session is None else self.stamps(session)
+        return [] if before is None or stamp is None else list_stamped(before, stamp())
 
     def stamps(self, session: int) -> bytes | None:
         """Give the stamps of files that no snapshot covers, as a session last saw them."""
