@@ -6,7 +6,9 @@ import gc
 import os
 import shutil
 import signal
+import subprocess
 import sys
+import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,6 +94,16 @@ def worktree(tmp_path: Path) -> Path:
     path = tmp_path / "worktree"
     path.mkdir()
     return path
+
+
+@pytest.fixture
+def open_place() -> Iterator[Path]:
+    """A directory that another user can reach."""
+    place = Path(tempfile.mkdtemp())
+    place.chmod(0o755)
+    yield place
+    subprocess.run(["chmod", "-R", "u+rwX", place], check=True)
+    shutil.rmtree(place)
 
 
 @pytest.fixture
