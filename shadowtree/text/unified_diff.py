@@ -65,7 +65,6 @@ def diff_text(
     renamed_from: str | None = None,
     blobs: Blobs = (None, None),
     binary: bool = False,
-    max_steps: int = MAX_STEPS,
 ) -> TextDiff:
     """Compare two contents of `path`; None is an absent one, and has no mode.
 
@@ -94,7 +93,7 @@ def diff_text(
     names = _quote_names(old_path, path, old_mode, new_mode)
     if any(map(is_binary, contents)) or any(map(is_too_large, contents)):
         return _diff_whole(header, names, contents, blobs, binary=binary)
-    return _diff_lines(header, names, contents, max_steps)
+    return _diff_lines(header, names, contents)
 
 
 def _join_halves(gone: TextDiff, made: TextDiff) -> TextDiff:
@@ -122,10 +121,10 @@ def _diff_whole(
     return TextDiff(0, 0, binary=is_data, patch="", exact=exact)
 
 
-def _diff_lines(header: str, names: Names, contents: tuple[bytes, bytes], max_steps: int) -> TextDiff:
+def _diff_lines(header: str, names: Names, contents: tuple[bytes, bytes]) -> TextDiff:
     """Compare two texts line by line."""
     old, new = split_texts(*contents)
-    changes = list_changes(old, new, max_steps)
+    changes = list_changes(old, new)
     if changes:  # none: an empty file came or went
         header += _format_names(*names)
     hunks = b"".join(_format_hunks(changes, old.lines, new.lines))
