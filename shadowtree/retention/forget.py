@@ -7,7 +7,7 @@ because a sweep lets others have it between two steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 from shadowtree.base.errors import InvalidInput, ShadowError, StoreDamaged, UnknownName
 from shadowtree.base.frozen import field, frozen, replace
@@ -28,7 +28,7 @@ from shadowtree.retention.policy import (
 from shadowtree.store.directory import list_own_refs
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import compare_positions
-from shadowtree.timeline.schema import ACTS, Event, Position
+from shadowtree.timeline.schema import Event, Position
 
 TYPE_CHECKING = False
 
@@ -206,9 +206,9 @@ def read_remaining(journal: Journal) -> Remaining:
         if position.head is not None:
             line = journal.line(position.head, journal.retention.first_live(session))
             in_force |= {row.number for row in line if not position.is_out(row.number)}
-        if last.kind in ACTS and last.forgotten_ms is None:
-            last_acts.add(last.number)
-            passed |= _find_passed(journal, last)
+        for act in _list_last_acts(journal, session):
+            last_acts.add(act.number)
+            passed |= _find_passed(journal, act)
     rows = journal.retention
     return Remaining(
         rows.ages(),
@@ -220,6 +220,17 @@ def read_remaining(journal: Journal) -> Remaining:
         last_acts=frozenset(last_acts),
         passed=frozenset(passed),
     )
+
+
+def _list_last_acts(journal: Journal, session: int) -> Iterator[Event]:
+    """List the acts since the newest message, newest first, up to one that changed something."""
+    newest = journal.last_of_messages(session)
+    for act in journal.acts_of(session):
+        if act.forgotten_ms is not None or (newest is not None and act.number < newest.number):
+            return
+        yield act
+        if _find_passed(journal, act) or journal.changes_of([act.number])[act.number]:
+            return
 
 
 def _find_passed(journal: Journal, act: Event) -> set[int]:

@@ -45,7 +45,7 @@ class Remaining:
     out: Mapping[int, int] = field(default_factory=dict)
     """The messages that are out of their lines, each with the last one that was made with it in."""
     last_acts: frozenset[int] = frozenset()
-    """The acts, one a session, that `unrevert` would reverse first."""
+    """The last acts of each session, down to the one that `unrevert` would reverse."""
     passed: frozenset[int] = frozenset()
     """The messages that these undid or redid: without them nothing leads back to where the session was."""
 

@@ -393,8 +393,9 @@ def test_the_warnings_are_told_on_the_command_line(terminal: Terminal) -> None:
         (lambda shadow: shadow.revert("m4", only=True, on_conflict="overwrite"), "4"),
         (lambda shadow: (shadow.undo(5), shadow.redo(4))[1], "3456"),
         (lambda shadow: (shadow.undo(5), shadow.unrevert())[1], "34567"),
+        (lambda shadow: (shadow.undo(5), shadow.restore(shadow.track()))[0], "34567"),
     ],
-    ids=["undo", "switch", "only", "redo", "unrevert"],
+    ids=["undo", "switch", "only", "redo", "unrevert", "one that another act followed that changed nothing"],
 )
 def test_what_the_last_act_of_a_session_passed_stays_for_its_way_back(
     worktree: Path, act: Callable[[Shadow], Outcome], passed: str
