@@ -57,7 +57,7 @@ class Subscription:
         self._release = release
         self._error: BaseException | None = None
         settled, begun = self._read_if_there(None)
-        self._number = settled if after is None else after
+        self._number = settled if after is None else min(after, settled)
         self._begun = [update for update in begun if after is None or update.number <= after]
         """The begins that were told. They are listed again while they could be dropped."""
         self._closed = threading.Event()
