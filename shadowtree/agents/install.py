@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 from shadowtree.agents import targets
+from shadowtree.agents.agent_files import read_whole, remove_file, replace_file
 from shadowtree.agents.executable import is_there, make_line, read_line
 from shadowtree.agents.hook_settings import add_hooks, find_hooks, is_without_hooks, list_events, remove_hooks
-from shadowtree.agents.installed_files import InstalledFiles, read_whole, remove_file, replace_file
+from shadowtree.agents.installed_files import InstalledFiles
 from shadowtree.agents.json_text import BadJson
 from shadowtree.agents.table import AGENTS
 from shadowtree.agents.targets import Target
@@ -94,6 +96,10 @@ class Installer:
 
     def install(self, name: str, scope: str, executable: str, *, dry_run: bool = False) -> list[FileChange]:
         """Install the hooks and slash commands of an agent; raise InvalidInput before anything is written."""
+        with nullcontext() if dry_run else self._record.locked():
+            return self._install(name, scope, executable, dry_run=dry_run)
+
+    def _install(self, name: str, scope: str, executable: str, *, dry_run: bool) -> list[FileChange]:
         decided = [self._decide(name, target, executable) for target in self._list(name, scope, executable)]
         done = []
         for each in decided:
@@ -113,6 +119,10 @@ class Installer:
 
     def uninstall(self, name: str, scope: str, *, dry_run: bool = False) -> list[FileChange]:
         """Remove what `install` wrote; a file that nobody else changed gets its first bytes back."""
+        with nullcontext() if dry_run or not self._record.can_exist() else self._record.locked():
+            return self._uninstall(name, scope, dry_run=dry_run)
+
+    def _uninstall(self, name: str, scope: str, *, dry_run: bool) -> list[FileChange]:
         decided = []
         for target in self._list(name, scope, _ANY):
             removal = self._decide_removal(name, target)

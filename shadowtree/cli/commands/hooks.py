@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import click
 
 from shadowtree.agents import targets
-from shadowtree.agents.executable import find_executable
+from shadowtree.agents.executable import find_executable, require_lasting
 from shadowtree.agents.install import EDITED, KEPT, AgentStatus, FileChange, Installer, list_installed
 from shadowtree.agents.table import AGENTS
 from shadowtree.base.errors import DaemonFailed, InvalidInput, ShadowError
@@ -103,7 +103,9 @@ def install(
       shadowtree hooks install --all-detected --dry-run
       shadowtree hooks install claude-code --local
     """
-    program = find_executable(os.environ, given=executable)
+    program = find_executable(executable)
+    if executable is None:
+        _require_lasting(program, dry_run=dry_run)
     names = _choose(agents, all_detected=all_detected)
     where = scope or targets.USER
     if where != targets.USER and not dry_run:
@@ -177,7 +179,7 @@ def print_(shared: Shared, agent: str, executable: str | None) -> None:
     Examples:
       shadowtree hooks print claude-code
     """
-    program = find_executable(os.environ, given=executable)
+    program = find_executable(executable)
     text = targets.render_alone(agent, program)
     first = targets.list_targets(agent, targets.USER, os.environ, project="", executable=program)[0]
     emit({"agent": agent, "path": first.path, "content": text}, text.splitlines())
@@ -239,6 +241,16 @@ def _uninstall(
     return _for_each(
         names, lambda name: _open_installer().uninstall(name, scope or targets.USER, dry_run=dry_run)
     )
+
+
+def _require_lasting(program: str, *, dry_run: bool) -> None:
+    """Refuse a program that will not stay where it is; a dry run only says so."""
+    try:
+        require_lasting(program, os.environ)
+    except InvalidInput as error:
+        if not dry_run:
+            raise
+        say(f"an install would be refused: {error}")
 
 
 def _choose(agents: tuple[str, ...], *, all_detected: bool) -> list[str]:
