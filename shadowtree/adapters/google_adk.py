@@ -15,50 +15,50 @@ def make_plugin(shadow: ShadowLike) -> Foreign:
     """
     from google.adk.plugins.base_plugin import BasePlugin
 
-    class ShadowPlugin(BasePlugin):  # type: ignore[misc]  # its type is not known here
-        """Records invocations as turns, and tool calls as steps."""
+    class ShadowPlugin(_Plugin, BasePlugin):  # type: ignore[misc]  # its type is not known here
+        """The plugin, as a class that the kit takes."""
 
         def __init__(self) -> None:
             super().__init__(name="shadowtree")
             self.recorder = as_recorder(shadow)
 
-        async def before_run_callback(self, *, invocation_context: Foreign) -> None:
-            with self.recorder.keeping_failures("before_run_callback"):
-                await self.recorder.aside(
-                    _begin, _find(self.recorder, invocation_context), invocation_context
-                )
-
-        async def after_run_callback(self, *, invocation_context: Foreign) -> None:
-            with self.recorder.keeping_failures("after_run_callback"):
-                end = _find(self.recorder, invocation_context).end
-                await self.recorder.aside(end, invocation_context.invocation_id)
-
-        async def on_run_error_callback(self, *, invocation_context: Foreign, error: Foreign) -> None:
-            await self.after_run_callback(invocation_context=invocation_context)
-
-        async def before_tool_callback(
-            self, *, tool: Foreign, tool_args: Foreign, tool_context: Foreign
-        ) -> None:
-            with self.recorder.keeping_failures("before_tool_callback"):
-                turn, call = tool_context.invocation_id, tool_context.function_call_id
-                begin_step = _find(self.recorder, tool_context).begin_step
-                await self.recorder.aside(begin_step, turn, tool.name, call)
-
-        async def after_tool_callback(
-            self, *, tool: Foreign, tool_args: Foreign, tool_context: Foreign, result: Foreign
-        ) -> None:
-            with self.recorder.keeping_failures("after_tool_callback"):
-                name = self.recorder.name_step(tool.name, tool_context.function_call_id)
-                await self.recorder.aside(_find(self.recorder, tool_context).end_step, name)
-
-        async def on_tool_error_callback(
-            self, *, tool: Foreign, tool_args: Foreign, tool_context: Foreign, error: Foreign
-        ) -> None:
-            await self.after_tool_callback(
-                tool=tool, tool_args=tool_args, tool_context=tool_context, result=None
-            )
-
     return ShadowPlugin()
+
+
+class _Plugin:
+    """Records invocations as turns, and tool calls as steps."""
+
+    recorder: TurnRecorder
+
+    async def before_run_callback(self, *, invocation_context: Foreign) -> None:
+        with self.recorder.keeping_failures("before_run_callback"):
+            await self.recorder.aside(_begin, _find(self.recorder, invocation_context), invocation_context)
+
+    async def after_run_callback(self, *, invocation_context: Foreign) -> None:
+        with self.recorder.keeping_failures("after_run_callback"):
+            end = _find(self.recorder, invocation_context).end
+            await self.recorder.aside(end, invocation_context.invocation_id)
+
+    async def on_run_error_callback(self, *, invocation_context: Foreign, error: Foreign) -> None:
+        await self.after_run_callback(invocation_context=invocation_context)
+
+    async def before_tool_callback(self, *, tool: Foreign, tool_args: Foreign, tool_context: Foreign) -> None:
+        with self.recorder.keeping_failures("before_tool_callback"):
+            turn, call = tool_context.invocation_id, tool_context.function_call_id
+            begin_step = _find(self.recorder, tool_context).begin_step
+            await self.recorder.aside(begin_step, turn, tool.name, call)
+
+    async def after_tool_callback(
+        self, *, tool: Foreign, tool_args: Foreign, tool_context: Foreign, result: Foreign
+    ) -> None:
+        with self.recorder.keeping_failures("after_tool_callback"):
+            name = self.recorder.name_step(tool.name, tool_context.function_call_id)
+            await self.recorder.aside(_find(self.recorder, tool_context).end_step, name)
+
+    async def on_tool_error_callback(
+        self, *, tool: Foreign, tool_args: Foreign, tool_context: Foreign, error: Foreign
+    ) -> None:
+        await self.after_tool_callback(tool=tool, tool_args=tool_args, tool_context=tool_context, result=None)
 
 
 def _begin(recorder: TurnRecorder, context: Foreign) -> None:

@@ -25,8 +25,8 @@ def make_middleware(shadow: ShadowLike) -> Foreign:
 
         shadowtree_turn: NotRequired[Annotated[str, PrivateStateAttr]]  # type: ignore[valid-type]  # likewise
 
-    class ShadowMiddleware(AgentMiddleware):  # type: ignore[misc]  # likewise
-        """Records runs as turns, and tool calls as steps."""
+    class ShadowMiddleware(_Middleware, AgentMiddleware):  # type: ignore[misc]  # likewise
+        """The middleware, as a class that LangChain takes."""
 
         state_schema = TurnState
 
@@ -34,47 +34,53 @@ def make_middleware(shadow: ShadowLike) -> Foreign:
             super().__init__()
             self.recorder = as_recorder(shadow)
 
-        def before_agent(self, state: Foreign, runtime: Foreign) -> dict[str, str]:
-            turn = uuid4().hex
-            with self.recorder.keeping_failures("before_agent"):
-                _begin(_find(self.recorder, runtime), turn, state, runtime)
-            return {_TURN: turn}
-
-        async def abefore_agent(self, state: Foreign, runtime: Foreign) -> dict[str, str]:
-            turn = uuid4().hex
-            with self.recorder.keeping_failures("before_agent"):
-                await self.recorder.aside(_begin, _find(self.recorder, runtime), turn, state, runtime)
-            return {_TURN: turn}
-
-        def after_agent(self, state: Foreign, runtime: Foreign) -> None:
-            with self.recorder.keeping_failures("after_agent"):
-                _find(self.recorder, runtime).end(state[_TURN])
-
-        async def aafter_agent(self, state: Foreign, runtime: Foreign) -> None:
-            with self.recorder.keeping_failures("after_agent"):
-                await self.recorder.aside(_find(self.recorder, runtime).end, state[_TURN])
-
-        def wrap_tool_call(self, request: Foreign, handler: Callable[[Foreign], Foreign]) -> Foreign:
-            with self.recorder.keeping_failures("wrap_tool_call"):
-                _begin_step(self.recorder, request)
-            try:
-                return handler(request)
-            finally:
-                with self.recorder.keeping_failures("wrap_tool_call"):
-                    _end_step(self.recorder, request)
-
-        async def awrap_tool_call(
-            self, request: Foreign, handler: Callable[[Foreign], Awaitable[Foreign]]
-        ) -> Foreign:
-            try:
-                with self.recorder.keeping_failures("wrap_tool_call"):
-                    await self.recorder.aside(_begin_step, self.recorder, request)
-                return await handler(request)
-            finally:
-                with self.recorder.keeping_failures("wrap_tool_call"):
-                    await self.recorder.aside(_end_step, self.recorder, request)
-
     return ShadowMiddleware()
+
+
+class _Middleware:
+    """Records runs as turns, and tool calls as steps."""
+
+    recorder: TurnRecorder
+
+    def before_agent(self, state: Foreign, runtime: Foreign) -> dict[str, str]:
+        turn = uuid4().hex
+        with self.recorder.keeping_failures("before_agent"):
+            _begin(_find(self.recorder, runtime), turn, state, runtime)
+        return {_TURN: turn}
+
+    async def abefore_agent(self, state: Foreign, runtime: Foreign) -> dict[str, str]:
+        turn = uuid4().hex
+        with self.recorder.keeping_failures("before_agent"):
+            await self.recorder.aside(_begin, _find(self.recorder, runtime), turn, state, runtime)
+        return {_TURN: turn}
+
+    def after_agent(self, state: Foreign, runtime: Foreign) -> None:
+        with self.recorder.keeping_failures("after_agent"):
+            _find(self.recorder, runtime).end(state[_TURN])
+
+    async def aafter_agent(self, state: Foreign, runtime: Foreign) -> None:
+        with self.recorder.keeping_failures("after_agent"):
+            await self.recorder.aside(_find(self.recorder, runtime).end, state[_TURN])
+
+    def wrap_tool_call(self, request: Foreign, handler: Callable[[Foreign], Foreign]) -> Foreign:
+        with self.recorder.keeping_failures("wrap_tool_call"):
+            _begin_step(self.recorder, request)
+        try:
+            return handler(request)
+        finally:
+            with self.recorder.keeping_failures("wrap_tool_call"):
+                _end_step(self.recorder, request)
+
+    async def awrap_tool_call(
+        self, request: Foreign, handler: Callable[[Foreign], Awaitable[Foreign]]
+    ) -> Foreign:
+        try:
+            with self.recorder.keeping_failures("wrap_tool_call"):
+                await self.recorder.aside(_begin_step, self.recorder, request)
+            return await handler(request)
+        finally:
+            with self.recorder.keeping_failures("wrap_tool_call"):
+                await self.recorder.aside(_end_step, self.recorder, request)
 
 
 def _begin(recorder: TurnRecorder, turn: str, state: Foreign, runtime: Foreign) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from shadowtree.adapters.turn_recorder import Foreign, ShadowLike, as_recorder, read_text
+from shadowtree.adapters.turn_recorder import Foreign, ShadowLike, TurnRecorder, as_recorder, read_text
 
 _AGENT = "openai-agents"
 _MOST_RUNS = 100
@@ -18,53 +18,57 @@ def make_hooks(shadow: ShadowLike) -> Foreign:
     """
     from agents import RunHooks
 
-    class ShadowHooks(RunHooks):  # type: ignore[misc]  # its type is not known here
-        """Records runs as turns, and tool calls as steps."""
+    class ShadowHooks(_Hooks, RunHooks):  # type: ignore[misc]  # its type is not known here
+        """The hooks, as a class that the SDK takes."""
 
-        def __init__(self) -> None:
-            self.recorder = as_recorder(shadow)
-            self._runs: dict[int, _Run] = {}
-            """By the id of their usage."""
+    return ShadowHooks(as_recorder(shadow))
 
-        async def on_agent_start(self, context: Foreign, agent: Foreign) -> None:
-            with self.recorder.keeping_failures("on_agent_start"):
-                run = self._find_run(context)
-                if run.turns and not run.calls:
-                    return  # A handoff: the run continues with another agent.
-                run.turns.append(uuid4().hex)
-                begin, text, meta = self.recorder.begin, _read_prompt(context), {"agent": _AGENT}
-                await self.recorder.aside(begin, run.turns[-1], text=text, meta=meta, nests=bool(run.calls))
 
-        async def on_agent_end(self, context: Foreign, agent: Foreign, output: Foreign) -> None:
-            with self.recorder.keeping_failures("on_agent_end"):
-                run = self._find_run(context)
-                turn = run.turns.pop() if run.turns else None
-                if not run.turns:
-                    del self._runs[id(context.usage)]
-                if turn is not None:
-                    await self.recorder.aside(self.recorder.end, turn)
+class _Hooks:
+    """Records runs as turns, and tool calls as steps."""
 
-        async def on_tool_start(self, context: Foreign, agent: Foreign, tool: Foreign) -> None:
-            with self.recorder.keeping_failures("on_tool_start"):
-                run, call = self._find_run(context), _name_call(context, tool)
-                if not run.turns:
-                    run.turns.append(uuid4().hex)  # A resumed run is not reported as started.
-                run.calls.add(call)
-                await self.recorder.aside(self.recorder.begin_step, run.turns[-1], tool.name, call)
+    def __init__(self, recorder: TurnRecorder) -> None:
+        self.recorder = recorder
+        self._runs: dict[int, _Run] = {}
+        """By the id of their usage."""
 
-        async def on_tool_end(self, context: Foreign, agent: Foreign, tool: Foreign, result: Foreign) -> None:
-            with self.recorder.keeping_failures("on_tool_end"):
-                call = _name_call(context, tool)
-                self._find_run(context).calls.discard(call)
-                await self.recorder.aside(self.recorder.end_step, self.recorder.name_step(tool.name, call))
+    async def on_agent_start(self, context: Foreign, agent: Foreign) -> None:
+        with self.recorder.keeping_failures("on_agent_start"):
+            run = self._find_run(context)
+            if run.turns and not run.calls:
+                return  # A handoff: the run continues with another agent.
+            run.turns.append(uuid4().hex)
+            begin, text, meta = self.recorder.begin, _read_prompt(context), {"agent": _AGENT}
+            await self.recorder.aside(begin, run.turns[-1], text=text, meta=meta, nests=bool(run.calls))
 
-        def _find_run(self, context: Foreign) -> _Run:
-            run = self._runs.setdefault(id(context.usage), _Run(context.usage))
-            if len(self._runs) > _MOST_RUNS:
-                del self._runs[next(iter(self._runs))]
-            return run
+    async def on_agent_end(self, context: Foreign, agent: Foreign, output: Foreign) -> None:
+        with self.recorder.keeping_failures("on_agent_end"):
+            run = self._find_run(context)
+            turn = run.turns.pop() if run.turns else None
+            if not run.turns:
+                del self._runs[id(context.usage)]
+            if turn is not None:
+                await self.recorder.aside(self.recorder.end, turn)
 
-    return ShadowHooks()
+    async def on_tool_start(self, context: Foreign, agent: Foreign, tool: Foreign) -> None:
+        with self.recorder.keeping_failures("on_tool_start"):
+            run, call = self._find_run(context), _name_call(context, tool)
+            if not run.turns:
+                run.turns.append(uuid4().hex)  # A resumed run is not reported as started.
+            run.calls.add(call)
+            await self.recorder.aside(self.recorder.begin_step, run.turns[-1], tool.name, call)
+
+    async def on_tool_end(self, context: Foreign, agent: Foreign, tool: Foreign, result: Foreign) -> None:
+        with self.recorder.keeping_failures("on_tool_end"):
+            call = _name_call(context, tool)
+            self._find_run(context).calls.discard(call)
+            await self.recorder.aside(self.recorder.end_step, self.recorder.name_step(tool.name, call))
+
+    def _find_run(self, context: Foreign) -> _Run:
+        run = self._runs.setdefault(id(context.usage), _Run(context.usage))
+        if len(self._runs) > _MOST_RUNS:
+            del self._runs[next(iter(self._runs))]
+        return run
 
 
 class _Run:

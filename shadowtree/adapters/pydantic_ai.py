@@ -16,41 +16,47 @@ def make_capability(shadow: ShadowLike) -> Foreign:
     """
     from pydantic_ai.capabilities import AbstractCapability
 
-    class ShadowCapability(AbstractCapability):  # type: ignore[misc]  # its type is not known here
-        """Records runs as turns, and tool calls as steps."""
+    class ShadowCapability(_Capability, AbstractCapability):  # type: ignore[misc]  # its type is not known here
+        """The capability, as a class that Pydantic AI takes."""
 
         def __init__(self) -> None:
             self.recorder = as_recorder(shadow)
 
-        async def wrap_run(self, ctx: Foreign, *, handler: Callable[[], Awaitable[Foreign]]) -> Foreign:
-            try:
-                with self.recorder.keeping_failures("wrap_run"):
-                    await self.recorder.aside(_begin, _find(self.recorder, ctx), ctx)
-                return await handler()
-            finally:
-                with self.recorder.keeping_failures("wrap_run"):
-                    await self.recorder.aside(_find(self.recorder, ctx).end, ctx.run_id)
-
-        async def wrap_tool_execute(
-            self,
-            ctx: Foreign,
-            *,
-            call: Foreign,
-            tool_def: Foreign,
-            args: Foreign,
-            handler: Callable[[Foreign], Awaitable[Foreign]],
-        ) -> Foreign:
-            try:
-                with self.recorder.keeping_failures("wrap_tool_execute"):
-                    begin_step = _find(self.recorder, ctx).begin_step
-                    await self.recorder.aside(begin_step, ctx.run_id, call.tool_name, call.tool_call_id)
-                return await handler(args)
-            finally:
-                with self.recorder.keeping_failures("wrap_tool_execute"):
-                    name = self.recorder.name_step(call.tool_name, call.tool_call_id)
-                    await self.recorder.aside(_find(self.recorder, ctx).end_step, name)
-
     return ShadowCapability()
+
+
+class _Capability:
+    """Records runs as turns, and tool calls as steps."""
+
+    recorder: TurnRecorder
+
+    async def wrap_run(self, ctx: Foreign, *, handler: Callable[[], Awaitable[Foreign]]) -> Foreign:
+        try:
+            with self.recorder.keeping_failures("wrap_run"):
+                await self.recorder.aside(_begin, _find(self.recorder, ctx), ctx)
+            return await handler()
+        finally:
+            with self.recorder.keeping_failures("wrap_run"):
+                await self.recorder.aside(_find(self.recorder, ctx).end, ctx.run_id)
+
+    async def wrap_tool_execute(
+        self,
+        ctx: Foreign,
+        *,
+        call: Foreign,
+        tool_def: Foreign,
+        args: Foreign,
+        handler: Callable[[Foreign], Awaitable[Foreign]],
+    ) -> Foreign:
+        try:
+            with self.recorder.keeping_failures("wrap_tool_execute"):
+                begin_step = _find(self.recorder, ctx).begin_step
+                await self.recorder.aside(begin_step, ctx.run_id, call.tool_name, call.tool_call_id)
+            return await handler(args)
+        finally:
+            with self.recorder.keeping_failures("wrap_tool_execute"):
+                name = self.recorder.name_step(call.tool_name, call.tool_call_id)
+                await self.recorder.aside(_find(self.recorder, ctx).end_step, name)
 
 
 def _begin(recorder: TurnRecorder, ctx: Foreign) -> None:
