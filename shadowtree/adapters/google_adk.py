@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from shadowtree.adapters.turn_recorder import Foreign, ShadowLike, TurnRecorder, as_recorder, read_text
+from shadowtree.adapters.turn_recorder import (
+    Foreign,
+    ShadowLike,
+    TurnRecorder,
+    as_recorder,
+    insert_note,
+    read_text,
+)
 
 _AGENT = "google-adk"
 
@@ -21,6 +28,7 @@ def make_plugin(shadow: ShadowLike) -> Foreign:
         def __init__(self) -> None:
             super().__init__(name="shadowtree")
             self.recorder = as_recorder(shadow)
+            self.notes = {}
 
     return ShadowPlugin()
 
@@ -29,13 +37,25 @@ class _Plugin:
     """Records invocations as turns, and tool calls as steps."""
 
     recorder: TurnRecorder
+    notes: dict[str, str]
+    """What the model is told of what was undone, by invocation."""
 
     async def before_run_callback(self, *, invocation_context: Foreign) -> None:
         with self.recorder.keeping_failures("before_run_callback"):
-            await self.recorder.aside(_begin, _find(self.recorder, invocation_context), invocation_context)
+            recorder = _find(self.recorder, invocation_context)
+            note = await self.recorder.aside(_begin, recorder, invocation_context)
+            if note:
+                self.notes[invocation_context.invocation_id] = note
+
+    async def before_model_callback(self, *, callback_context: Foreign, llm_request: Foreign) -> None:
+        with self.recorder.keeping_failures("before_model_callback"):
+            note = self.notes.get(callback_context.invocation_id)
+            if note is not None:
+                llm_request.contents = insert_note(llm_request.contents, _write_note(note), _is_prompt)
 
     async def after_run_callback(self, *, invocation_context: Foreign) -> None:
         with self.recorder.keeping_failures("after_run_callback"):
+            self.notes.pop(invocation_context.invocation_id, None)
             end = _find(self.recorder, invocation_context).end
             await self.recorder.aside(end, invocation_context.invocation_id)
 
@@ -61,11 +81,21 @@ class _Plugin:
         await self.after_tool_callback(tool=tool, tool_args=tool_args, tool_context=tool_context, result=None)
 
 
-def _begin(recorder: TurnRecorder, context: Foreign) -> None:
+def _begin(recorder: TurnRecorder, context: Foreign) -> str:
     text = read_text(getattr(context.user_content, "parts", None))
     meta = {"agent": _AGENT, "session_id": context.session.id}
-    recorder.begin(context.invocation_id, text=text, meta=meta, nests=True)
+    return recorder.begin(context.invocation_id, text=text, meta=meta, nests=True)
 
 
 def _find(recorder: TurnRecorder, context: Foreign) -> TurnRecorder:
     return recorder.for_conversation(_AGENT, context.session.id)
+
+
+def _write_note(note: str) -> Foreign:
+    from google.genai import types
+
+    return types.Content(role="user", parts=[types.Part(text=note)])
+
+
+def _is_prompt(content: Foreign) -> bool:
+    return content.role == "user" and any(part.text for part in content.parts or ())

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from shadowtree.adapters.turn_recorder import Foreign, ShadowLike, TurnRecorder, as_recorder, read_text
+from shadowtree.adapters.turn_recorder import (
+    Foreign,
+    ShadowLike,
+    TurnRecorder,
+    as_recorder,
+    insert_note,
+    read_text,
+)
 
 _AGENT = "openai-agents"
 _MOST_RUNS = 100
@@ -39,7 +46,20 @@ class _Hooks:
                 return  # A handoff: the run continues with another agent.
             run.turns.append(uuid4().hex)
             begin, text, meta = self.recorder.begin, _read_prompt(context), {"agent": _AGENT}
-            await self.recorder.aside(begin, run.turns[-1], text=text, meta=meta, nests=bool(run.calls))
+            note = await self.recorder.aside(
+                begin, run.turns[-1], text=text, meta=meta, nests=bool(run.calls)
+            )
+            run.note = run.note or note
+
+    async def on_llm_start(
+        self, context: Foreign, agent: Foreign, system_prompt: Foreign, input_items: Foreign
+    ) -> None:
+        with self.recorder.keeping_failures("on_llm_start"):
+            run = self._find_run(context)
+            if run.note and len(run.turns) == 1:
+                # The list goes to the model as it is; there is no other way to add to it.
+                note = {"role": "user", "content": run.note}
+                input_items[:] = insert_note(input_items, note, _is_prompt)
 
     async def on_agent_end(self, context: Foreign, agent: Foreign, output: Foreign) -> None:
         with self.recorder.keeping_failures("on_agent_end"):
@@ -81,6 +101,8 @@ class _Run:
         """The open turns: more than one if an agent is a tool of another."""
         self.calls: set[str] = set()
         """The tool calls that are running."""
+        self.note = ""
+        """What the model is told of what was undone."""
 
 
 def _name_call(context: Foreign, tool: Foreign) -> str:
@@ -90,5 +112,9 @@ def _name_call(context: Foreign, tool: Foreign) -> str:
 
 def _read_prompt(context: Foreign) -> str:
     """Read what the user wrote last."""
-    written = [each for each in context.turn_input if isinstance(each, dict) and each.get("role") == "user"]
+    written = [each for each in context.turn_input if _is_prompt(each)]
     return read_text(written[-1].get("content")) if written else ""
+
+
+def _is_prompt(item: Foreign) -> bool:
+    return isinstance(item, dict) and item.get("role") == "user"

@@ -229,7 +229,7 @@ class Hook:
         if record.is_first:
             message = f"shadowtree protects {worktree} from now on: 'shadowtree undo' undoes a turn"
         if record.undone or record.paths:
-            from shadowtree.agents.answer import describe_undo
+            from shadowtree.results.undo_note import describe_undo
 
             context = describe_undo(record.undone, record.paths)
         if message or context:
