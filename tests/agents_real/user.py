@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +15,10 @@ from typing import Any
 import pytest
 
 from tests.agents_real import programs
-from tests.agents_real.model import Call, Model
+from tests.agents_real.model import Call, Model, serve
 from tests.agents_real.programs import PROGRAMS
-from tests.support.trees import Tree
+from tests.support.processes import PACKAGE_PLACE
+from tests.support.trees import Tree, make_tree
 
 BEFORE: Tree = {"edited": "0\n", "gone": "0\n", "kept": "0\n"}
 """What is in the directory."""
@@ -102,3 +107,19 @@ class User:
 
     def path(self, name: str) -> str:
         return str(self.worktree / name)
+
+
+@contextmanager
+def make_user(directory: Path) -> Iterator[User]:
+    """Have somebody while the body runs; what agents leave running for them is killed then."""
+    home, worktree = make_tree(directory / "person", {}), make_tree(directory / "worktree", BEFORE)
+    executable = directory / "bin" / "shadowtree"
+    executable.parent.mkdir()
+    start = shlex.join(["env", f"PYTHONPATH={PACKAGE_PLACE}", sys.executable, "-m", "shadowtree"])
+    executable.write_text(f'#!/bin/sh\nexec {start} "$@"\n')
+    executable.chmod(0o755)
+    with serve() as model:
+        user = User(home, worktree, model, executable)
+        yield user
+        user.shadowtree("watch", "stop", "--all")
+        programs.end_all(home)

@@ -20,16 +20,16 @@ from shadowtree.cli.format import escape, join_rows
 from shadowtree.cli.output import emit, say, warn
 from shadowtree.system.locations import Places
 
+_AT_ONCE = ("claude-code", "gemini", "copilot", "qwen", "cline")
 _NOTES = {
     "codex": (
         "Codex runs new hooks only after you trust them: start 'codex' and choose 'Trust all and continue'. "
         "Until then 'codex exec' skips them silently"
     ),
     "opencode": "Restart OpenCode. With a plugin, it downloads its own plugin library once (63 MB)",
-    "kilo": "Restart Kilo",
+    "kilo": "Restart Kilo CLI",
     "cursor": "The hooks for Cursor follow its documentation; they were not tried with the program",
-    "claude-code": "Claude Code uses the hooks in new sessions",
-    "gemini": "Gemini CLI uses the hooks in new sessions",
+    **{name: f"{AGENTS[name].title} uses the hooks in new sessions" for name in _AT_ONCE},
 }
 _PROJECT_NOTES = {
     "codex": "Codex also has to trust the project: answer yes when it asks",
