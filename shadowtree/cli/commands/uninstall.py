@@ -29,7 +29,7 @@ def _remove_hooks(*, dry_run: bool) -> list[str]:
     logs = [
         os.path.join(directory, name)
         for name in (sorted(os.listdir(directory)) if os.path.isdir(directory) else ())
-        if name.startswith(("log", "last-"))
+        if name.startswith(("log", "last-", "running-"))
     ]
     if not dry_run:
         for path in logs:

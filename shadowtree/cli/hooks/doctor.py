@@ -9,6 +9,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 
@@ -23,13 +24,13 @@ from shadowtree.base.frozen import frozen
 from shadowtree.base.limits import DEFAULT_LIMITS
 from shadowtree.cli.find_shadow import Shared, current_directory
 from shadowtree.cli.format import count, describe_age
-from shadowtree.cli.hooks.log import call_file, log_file
+from shadowtree.cli.hooks.log import RUNNING, call_file, log_file
 from shadowtree.config.settings import read_config
 from shadowtree.daemon.endpoint import Endpoint
 from shadowtree.daemon.launch import find_to_oversee
 from shadowtree.results.result import Result
 from shadowtree.system.locations import Places
-from shadowtree.system.syscalls import IS_LINUX, free_lock, try_lock
+from shadowtree.system.syscalls import IS_LINUX, free_lock, is_process_alive, try_lock
 
 OK, NOTE, PROBLEM = "ok", "note", "problem"
 _RECENT_S = 24 * 3600
@@ -58,6 +59,7 @@ def examine(shared: Shared, statuses: Sequence[AgentStatus]) -> list[Finding]:
     checks: tuple[Callable[[], Iterable[Finding]], ...] = (
         lambda: _examine_agents(statuses),
         _examine_log,
+        _examine_killed,
         _examine_daemon,
         lambda: _examine_directory(shared),
         lambda: _examine_disk(shared),
@@ -196,6 +198,24 @@ def _examine_log() -> Iterator[Finding]:
         yield Finding("errors", PROBLEM, about, f"see {path}")
     else:
         yield Finding("errors", OK, "hooks have reported no errors within a day")
+
+
+def _examine_killed() -> Iterator[Finding]:
+    """Find hooks that left a trace of their start, but none of their end; forget those of long ago."""
+    directory = os.path.dirname(log_file(Places(os.environ).stores or ""))
+    for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
+        agent, _, pid = name.removeprefix(RUNNING).rpartition("-")
+        if not name.startswith(RUNNING) or agent not in AGENTS or not pid.isdecimal():
+            continue
+        path = os.path.join(directory, name)
+        with suppress(FileNotFoundError):
+            age_s = time.time() - os.stat(path).st_mtime
+            if age_s > _RECENT_S:
+                os.unlink(path)
+            elif not is_process_alive(int(pid)):
+                title, age = AGENTS[agent].title, describe_age(int(age_s * 1000))
+                about = f"a hook of {title} was killed {age} ago, so its turn may not be recorded"
+                yield Finding("errors", PROBLEM, about, "run 'shadowtree log' to see what is")
 
 
 def _read_last_lines(path: str) -> list[str]:
