@@ -22,7 +22,7 @@ def find_executable(given: str | None = None) -> str:
         if os.path.basename(path) != NAME:
             raise InvalidInput(f"the program must be called {NAME}, not {os.path.basename(path)!r}")
         if not _can_run(path):
-            raise InvalidInput(f"{path} is no program that you can run")
+            raise InvalidInput(f"{path} is not a program that you can run")
         return path
     return _find_own()
 

@@ -299,7 +299,10 @@ UNREADABLE = {
 def test_a_file_that_cannot_be_understood_is_left_with_one_line(
     run: Run, home: Path, action: str, content: bytes
 ) -> None:
-    path = write(home / FILES["claude-code"], content)
+    """What names us may be our hooks; anything else is no concern of an uninstall."""
+    path = write(
+        home / FILES["claude-code"], content + b"  " * 8 + b'\n"shadowtree"' * (action == "uninstall")
+    )
     before = list_files(home)
     exit_code, document, told = run(action, "claude-code")
 
@@ -307,7 +310,36 @@ def test_a_file_that_cannot_be_understood_is_left_with_one_line(
     assert document["changes"] == []
     assert told.count("\n") == 1
     assert told.startswith(f"shadowtree: Claude Code: {path}")
+    assert ("'shadowtree hooks print claude-code' shows" in told) == (action == "install")
     assert list_files(home) == before
+
+
+@pytest.mark.parametrize("content", UNREADABLE.values(), ids=UNREADABLE)
+def test_a_file_that_was_never_ours_is_no_concern_of_an_uninstall(
+    run: Run, home: Path, content: bytes
+) -> None:
+    write(home / FILES["claude-code"], content)
+    run("install", "codex")
+    exit_code, document, told = run("uninstall", "--all")
+
+    assert (exit_code, told) == (0, "")
+    assert {change["agent"] for change in document["changes"]} == {"codex"}
+    assert list_files(home) == {FILES["claude-code"]: content}
+    _, (state, *_), _ = run("status", "claude-code")
+    assert (state["state"], state["problem"] is None) == ("no", False)
+
+
+def test_hooks_that_were_added_by_hand_between_comments_are_seen(run: Run, home: Path, program: Path) -> None:
+    """Gemini CLI reads comments, Claude Code does not."""
+    for agent in ("gemini", "claude-code"):
+        _, document, _ = run("print", agent)
+        write(home / FILES[agent], f'// "mine" */\n/* two\nlines */ {document["content"]} // the end')
+    _, gemini, _ = run("status", "gemini")
+    _, claude, _ = run("status", "claude-code")
+
+    assert (gemini[0]["problem"], gemini[0]["executable"]) == (None, str(program))
+    assert claude[0]["state"] == "unreadable"
+    assert "line 1: comments are not strict JSON" in claude[0]["problem"]
 
 
 def test_one_agent_that_fails_does_not_keep_the_others_from_it(run: Run, home: Path) -> None:

@@ -83,8 +83,9 @@ def _examine_agents(statuses: Sequence[AgentStatus]) -> Iterator[Finding]:
         if each.state != "no":
             yield from _examine_hooks(each, title)
         elif each.scope == targets.USER and each.is_detected and each.agent not in connected:
-            todo = f"run 'shadowtree hooks install {each.agent}'"
-            yield Finding(each.agent, NOTE, f"{title} is here, but not connected", todo)
+            todo = f"run 'shadowtree hooks {'print' if each.problem else 'install'} {each.agent}'"
+            why = f": {each.problem}" if each.problem else ""
+            yield Finding(each.agent, NOTE, f"{title} is here, but not connected{why}", todo)
     if not connected:
         todo = "run 'shadowtree hooks install --all-detected'"
         yield Finding("program", NOTE, "no agent is connected", todo)
@@ -264,7 +265,7 @@ def _examine_directory(shared: Shared) -> Iterator[Finding]:
     here = current_directory()
     worktree = shadowtree.find_worktree(here, store=shared.store)
     if worktree is None:
-        todo = "an agent's next turn, or 'shadowtree wrap', begins it"
+        todo = "an agent's next turn or 'shadowtree wrap' starts it"
         yield Finding("directory", NOTE, f"nothing is recorded yet in {here}", todo)
         return
     with shadowtree.Shadow(worktree, store=shared.store, settings=shared.settings) as shadow:
