@@ -264,7 +264,8 @@ def _inspect(name: str, target: Target) -> tuple[list[str], list[str]]:
         return [executable], [] if _is_as_written(target, content) else [f"this version of {target.path}"]
     text, _ = _decode(target.path, content)
     with _naming(target.path):
-        hooks = find_hooks((blank_comments(text) if name in _COMMENTED else text) or "{}", AGENTS[name])
+        hooks = find_hooks(blank_comments(text), AGENTS[name]) if text and name in _COMMENTED else []
+        hooks = hooks or find_hooks(text or "{}", AGENTS[name])
     there = {hook.event for hook in hooks}
     missing = [event for event in list_events(AGENTS[name]) if event not in there]
     return [hook.executable for hook in hooks], missing

@@ -314,18 +314,19 @@ def test_a_file_that_cannot_be_understood_is_left_with_one_line(
     assert list_files(home) == before
 
 
+@pytest.mark.parametrize("agent", ["claude-code", "gemini"])
 @pytest.mark.parametrize("content", UNREADABLE.values(), ids=UNREADABLE)
 def test_a_file_that_was_never_ours_is_no_concern_of_an_uninstall(
-    run: Run, home: Path, content: bytes
+    run: Run, home: Path, content: bytes, agent: str
 ) -> None:
-    write(home / FILES["claude-code"], content)
+    write(home / FILES[agent], content)
     run("install", "codex")
     exit_code, document, told = run("uninstall", "--all")
 
     assert (exit_code, told) == (0, "")
     assert {change["agent"] for change in document["changes"]} == {"codex"}
-    assert list_files(home) == {FILES["claude-code"]: content}
-    _, (state, *_), _ = run("status", "claude-code")
+    assert list_files(home) == {FILES[agent]: content}
+    _, (state, *_), _ = run("status", agent)
     assert (state["state"], state["problem"] is None) == ("no", False)
 
 
