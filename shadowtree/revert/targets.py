@@ -37,6 +37,7 @@ from shadowtree.timeline.position import (
     compare_positions,
     find_gone,
     in_force,
+    is_head_only,
     standing_acts,
 )
 from shadowtree.timeline.resolve import resolve_message, resolve_ref, resolve_tree
@@ -265,7 +266,7 @@ def _find_unrevert(history: History, *, is_undo: bool) -> Target:
     events = history.events_since(act.number)
     over = [e.number for e in events if not any(first <= e.number <= last for first, last in cancelled)]
     noted: list[Change] = []
-    if history.is_head_only(act):
+    if is_head_only(act, history.journal.event):
         # It touched no file, and so does reversing it.
         over = [number for number in over if number != act.number]
         moved = [change for e in events if e.number == act.number for change in e.changes]

@@ -18,6 +18,7 @@ from shadowtree.timeline.schema import (
     ACTS,
     BEGIN,
     END,
+    HEAD_ONLY,
     SNAPSHOT,
     UNREVERT,
     Event,
@@ -325,3 +326,10 @@ def state_of(row: MessageRow, position: Position, active: set[int], undone: set[
 def first_line(text: str) -> str:
     """Give the first line of a text that says anything."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+def is_head_only(act: Event, find: Callable[[int], Event]) -> bool:
+    """Return whether an act touched no file, or reversed one that did not; `find` gives an event."""
+    while act.kind == UNREVERT and act.takes_back is not None:
+        act = find(act.takes_back)
+    return act.kind == HEAD_ONLY
