@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from time import monotonic, time_ns
 
-from shadowtree.cli.format import escape
+from shadowtree.base.display import escape
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
