@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from shadowtree.base.errors import Conflict, PlanOutdated, ShadowError
+from shadowtree.base.errors import AmbiguousSession, PlanOutdated, ShadowError
 from shadowtree.base.frozen import replace
 from shadowtree.picker import model, previews
 from shadowtree.picker.model import State
@@ -21,7 +21,7 @@ from shadowtree.picker.requests import (
     ShowDiff,
     ShowFiles,
 )
-from shadowtree.picker.texts import describe_diffs, describe_files, describe_outside
+from shadowtree.picker.texts import describe_diffs, describe_files, describe_outside, make_text
 from shadowtree.results.messages import Message, join_renames
 from shadowtree.results.outcomes import Outcome
 
@@ -64,6 +64,8 @@ class Actions:
             assert isinstance(request, Carry)
             state = self._show_plan(state, request.act, outdated.plan.outcome, request.choices)
             return model.tell(state, _OUTDATED, is_error=True)
+        except AmbiguousSession as error:
+            return model.tell(state, f"{error}; leave, and choose one with --session", is_error=True)
         except ShadowError as error:
             return model.tell(state, str(error), is_error=True)
 
@@ -143,24 +145,19 @@ class Actions:
 
     def _carry(self, state: State, request: Carry) -> State:
         """Do what was shown; then the list is as it is now, and the cursor on now."""
-        try:
-            outcome = self._run(request.act, request.choices, expect=request.plan)
-        except Conflict as conflict:
-            if isinstance(conflict, PlanOutdated) or conflict.outcome is None:
-                raise
-            return self._show_plan(state, request.act, conflict.outcome, request.choices)
-        told = previews.describe_act(request.act, outcome, number_messages(state.messages))
-        told = f"{told}: {previews.describe_effect(outcome)}"
+        outcome = self._run(request.act, request.choices, expect=request.plan)
+        numbers = number_messages(state.messages)
+        told = f"{previews.describe_act(request.act, outcome, numbers)}: {previews.describe_effect(outcome)}"
         self.done.append(told)
         self.back = outcome.back
-        state = replace(model.close_pages(state), outside=None)
         messages = self._shadow.messages(last=None if state.has_all else FIRST)
-        state = model.load(state, messages, has_all=state.has_all)
-        state = model.tell(model.go_to_now(state), f"{told}. {_describe_way_back(request.act, outcome)}")
-        remarks = [((line, ""),) for line in previews.list_remarks(outcome)]
-        if remarks or not outcome.complete:
-            left = [((f"left alone: {each.path} ({each.reason})", ""),) for each in outcome.skipped]
-            state = model.open_page(state, TextPage(told, (*remarks, *left)))
+        page, way_back = state.page, _describe_way_back(request.act, outcome)
+        state = model.load(replace(model.close_pages(state), outside=None), messages, has_all=state.has_all)
+        state = model.tell(model.go_to_now(state), f"{told}. {way_back}")
+        known = previews.list_remarks(page.outcome) if isinstance(page, PlanPage) else []
+        news = [remark for remark in previews.list_remarks(outcome) if remark not in known]
+        if news:
+            state = model.open_page(state, make_text("Done", [told, *news, way_back], state.columns))
         return state
 
     def _run(self, act: Act, choices: Choices, **how: Any) -> Outcome:  # Any: options of acts

@@ -47,13 +47,13 @@ _LIST_KEYS = (
     "? help",
     "q quit",
 )
-_TEXT_KEYS = ("Up/Down scroll", "Esc back", "? help")
-_BRANCH_KEYS = ("Enter switch", "Right next branch", "d diff", "f files", "Esc back", "? help")
-_PLAN_KEYS = ("Enter confirm", "d diff", "Esc cancel")
+_TEXT_KEYS = ("Up/Down scroll", "? help", "Esc back")
+_BRANCH_KEYS = ("Right next branch", "d diff", "f files", "? help", "Enter switch", "Esc back")
+_PLAN_KEYS = ("d diff", "Enter confirm", "Esc cancel")
 _CONFLICT_KEYS = ("m merge", "k keep", "o overwrite", "M/K/O all", *_PLAN_KEYS)
 _NOTE_LINES = 3
 """How many lines a note takes at most."""
-_TEXT_ROOM = 24
+_TEXT_ROOM = 22
 """How many columns are left to the text of a message before others are given up."""
 _GAP = "  "
 _RIGHT = ("number", "age", "added", "removed")
@@ -72,10 +72,9 @@ def draw(state: State, counts: Counts, now_ms: int, *, fork_sign: str = "⑂") -
         body = _draw_plan(page, state)
     else:
         body = _draw_branches(page, state, now_ms)
-    body = body[: state.height]
+    body = [*body, *[()] * state.height][: state.height]
     if state.lines <= FRAME_LINES:
-        return [_fit(line, state.columns) for line in body][: max(0, state.lines)]
-    body += [()] * (state.height - len(body))
+        return [_fit(line, state.columns) for line in body]
     notes = _draw_notes(state, now_ms)
     # What takes more than one line covers the last rows.
     screen = [_draw_title(state), *body[: state.height + 1 - len(notes)], *notes, _draw_keys(state)]
@@ -147,7 +146,7 @@ def _draw_keys(state: State) -> Line:
 
 
 def _join_keys(keys: Sequence[str], columns: int) -> Line:
-    """Name the keys that fit; help and the way out always do, if anything does."""
+    """Name the keys that fit; the last two are the most important."""
     chosen = list(keys)
     while len(chosen) > 2 and len(_GAP.join(chosen)) + 1 > columns:
         del chosen[-3]
@@ -181,7 +180,7 @@ def draw_rows(
     """Draw the rows in sight; texts are as wide as the terminal leaves them."""
     shown = rows[state.top : state.top + state.height]
     widths: dict[str, int]
-    for width, has_agent in ((32, True), (20, True), (0, True), (0, False)):
+    for width, has_agent in ((32, True), (20, True), (20, False), (0, False)):
         cells = [_make_cells(row, counts, now_ms, fork_sign, width, has_agent) for row in shown]
         widths = {name: max(measure(getattr(each, name)) for each in cells) for name in _Cells.__match_args__}
         fixed = sum(len(_GAP) + width for name, width in widths.items() if name != "text" and width)
@@ -287,7 +286,8 @@ def describe_row(row: Row, now_ms: int) -> str:
     message = row.message
     if message is None:
         return "Choose a message with the arrow keys to go back to before it."
-    told = [f"#{message.number}, {describe_age(now_ms - message.time_ms)} ago"]
+    by = f", by {escape(row.agent)}" if row.agent else ""
+    told = [f"#{message.number}, {describe_age(now_ms - message.time_ms)} ago{by}"]
     if message.state == "open":
         told.append("still open")
     if message.state == "undone":
@@ -308,20 +308,21 @@ def describe_row(row: Row, now_ms: int) -> str:
 
 
 def _draw_plan(page: PlanPage, state: State) -> list[Line]:
-    header = page.make_header(state.columns)[: header_lines(page, state) - 1]
+    height = header_lines(page, state)
+    # The last of them is empty, unless there is one alone.
+    header = page.make_header(state.columns)[: max(min(1, height), height - 1)]
     lines: list[Line] = [((f" {text}", "bold" if place == 0 else ""),) for place, text in enumerate(header)]
-    lines.append(())
-    room = max(1, state.height - len(lines))
+    lines += [()] * (height - len(lines))
+    room = max(1, state.height - height)
     for place in range(page.top, min(len(page.entries), page.top + room)):
         lines.append(_draw_entry(page.entries[place], state, is_chosen=place == page.at))
     return lines
 
 
 def _draw_entry(entry: Entry, state: State, *, is_chosen: bool) -> Line:
-    own = "your edit" if entry.is_own else "left alone" if entry.deed == "leave" else ""
     spans = [(f"{_mark(is_chosen)}{entry.deed:9}  ", _DEEDS[entry.deed]), (escape(entry.path), "")]
-    if own:
-        spans.append((f"{_GAP}({own})", "yellow"))
+    if entry.label:
+        spans.append((f"{_GAP}({escape(entry.label)})", "yellow"))
     return _draw_chosen("".join(text for text, _ in spans), state.columns) if is_chosen else tuple(spans)
 
 

@@ -62,8 +62,8 @@ class State:
 
     @property
     def height(self) -> int:
-        """How many rows are in sight."""
-        return max(1, self.lines - FRAME_LINES)
+        """How many rows are in sight; a tiny screen shows nothing else."""
+        return self.lines - FRAME_LINES if self.lines > FRAME_LINES else max(1, self.lines)
 
     @property
     def page(self) -> Page | None:
@@ -150,8 +150,10 @@ def _page_height(state: State, page: Page) -> int:
 
 
 def header_lines(page: PlanPage, state: State) -> int:
-    """Count the lines above the files of a plan: on a small screen less than half of it."""
-    return min(len(page.make_header(state.columns)) + 1, max(1, state.height // 2))
+    """Count the lines above the files of a plan: at most half of the screen, on a tiny one the first."""
+    if state.height < 2 * FRAME_LINES:
+        return min(1, state.height - 1)
+    return min(len(page.make_header(state.columns)) + 1, state.height // 2)
 
 
 # Keys of the list

@@ -165,7 +165,10 @@ def list_branches(
     for branch in reversed(found):
         rows.append(BranchRow(branch))
         rows += [BranchRow(branch, by_id[id]) for id in branch.messages if id in by_id]
-    title = "All branches" if fork is None else f"Branches after #{fork.number}"
+    title = "All branches"
+    if fork is not None:
+        is_on_one = any(branch.state == "active" for branch in found)
+        title = f"{'Branches' if is_on_one else 'Other branches'} after #{fork.number}"
     return BranchPage(title, tuple(rows)) if rows else None
 
 

@@ -35,7 +35,8 @@ def list_lines(shadow: Shadow, *, columns: int, now_ms: int, fork_sign: str) -> 
     lines = to_text(draw_rows(state.rows, state, actions.counts, now_ms, fork_sign=fork_sign))
     if len(messages) > len(shown):
         lines.append("Earlier messages are not shown (run 'shadowtree log -n 0')")
-    return [*lines, "", *(hint.format(shown[-1].number) for hint in _HINT)] if shown else lines
+    in_force = [message.number for message in shown if message.state != "undone"]
+    return [*lines, "", *(hint.format(in_force[-1]) for hint in _HINT)] if in_force else lines
 
 
 def list_entries(shadow: Shadow) -> list[dict[str, Any]]:  # Any: JSON

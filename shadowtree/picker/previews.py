@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     """The numbers of messages, by id."""
 
 CONFLICT = "conflict"
+_CHANGED = "changed since"
+_UNCERTAIN = "it changed after the last recorded step of a message that was never ended"
+_UNPROTECTED = "it changed during these messages, but it is not protected, so it stays as it is"
 _NAMED = 8
 """How many messages a headline names."""
 _DONE = {
@@ -35,10 +38,10 @@ class Entry:
     deed: str
     """What happens to it: `restore`, `create`, `delete`, `merge`, `keep`, `overwrite`, `leave`,
     or `conflict`."""
+    label: str = ""
+    """What is special about it, in a few words."""
     why: str = ""
     """The reason, for people."""
-    is_own: bool = False
-    """It holds, or may hold, edits of your own."""
     is_conflict: bool = False
     """There is a choice: to merge, to keep or to overwrite."""
 
@@ -50,26 +53,28 @@ def list_entries(
 
     `choices` are what you chose for files in conflict, and `known` all conflicts that were seen so far.
     """
-    open_conflicts = {conflict.path for conflict in outcome.conflicts}
-    uncertain = set(outcome.uncertain)
-    entries = [Entry(each.path, CONFLICT, each.reason, True, True) for each in outcome.conflicts]
+    in_conflict = {conflict.path for conflict in outcome.conflicts}
+    own = [Entry(each.path, CONFLICT, _CHANGED, each.reason, True) for each in outcome.conflicts]
+    rest: list[Entry] = []
     for deed, paths in _list_deeds(outcome):
         for path in paths:
-            if path in open_conflicts:
+            if path in in_conflict:
                 continue
             if path in known:
-                told = choices.get(path, "") if deed not in ("merge", "keep") else deed
-                entries.append(Entry(path, told or deed, known[path].reason, True, True))
-            elif deed == "merge":
-                entries.append(Entry(path, deed, "with what changed since", True))
+                is_replaced = deed == "restore" and choices.get(path) == "overwrite"
+                told = "overwrite" if is_replaced else deed
+                own.append(Entry(path, told, _CHANGED, known[path].reason, True))
+            elif path in outcome.uncertain:
+                own.append(Entry(path, deed, "may be your own edit", _UNCERTAIN))
             else:
-                why = "may be your own edit" if path in uncertain else ""
-                entries.append(Entry(path, deed, why, path in uncertain))
-    own = sorted((entry for entry in entries if entry.is_own), key=lambda entry: entry.path)
-    rest = sorted((entry for entry in entries if not entry.is_own), key=lambda entry: entry.path)
+                rest.append(Entry(path, deed))
     left = [Entry(each.path, "leave", each.reason) for each in outcome.skipped]
-    left += [Entry(path, "leave", "it is not protected") for path in outcome.unprotected]
-    return (*own, *rest, *left)
+    left += [Entry(path, "leave", "not protected", _UNPROTECTED) for path in outcome.unprotected]
+    return (*sorted(own, key=_path_of), *sorted(rest, key=_path_of), *left)
+
+
+def _path_of(entry: Entry) -> str:
+    return entry.path
 
 
 def describe_act(act: Act, outcome: Outcome, numbers: Numbers) -> str:
@@ -77,19 +82,18 @@ def describe_act(act: Act, outcome: Outcome, numbers: Numbers) -> str:
     is_plan = outcome.dry_run
     redone = outcome.redone
     undone = outcome.messages[: len(outcome.messages) - len(redone)]
-    undo, redo = ("Undo", "redo") if is_plan else ("Undid", "redid")
+    undo, redo = ("undo", "redo") if is_plan else ("undid", "redid")
     if act.kind == "only":
-        return f"{undo} only {_name(outcome.messages or [act.target], numbers)}; later messages stay"
+        return f"{undo.title()} only {_name(outcome.messages or [act.target], numbers)}; later messages stay"
     parts = [f"{undo} {_list_messages(undone, numbers, is_plan=is_plan)}"] if undone else []
     parts += [f"{redo} {_list_messages(redone, numbers, is_plan=is_plan)}"] if redone else []
-    what = ", ".join(parts) or ("No message changes" if is_plan else "No message changed")
-    what = what[:1].upper() + what[1:]
+    what = ", ".join(parts) or ("no message changes" if is_plan else "no message changed")
     if act.kind == "unrevert":
         return f"{'Reverse' if is_plan else 'Reversed'} the last {outcome.reverses or 'act'}: {what}"
     if act.kind == "switch":
         to = f"#{numbers[act.target]}" if act.target in numbers else f"branch {escape(act.target)}"
         return f"{'Switch' if is_plan else 'Switched'} to {to}: {what}"
-    return what
+    return what[:1].upper() + what[1:]
 
 
 def describe_effect(outcome: Outcome) -> str:

@@ -129,6 +129,10 @@ def _opened(*, has_colours: bool) -> Iterator[Screen]:
         sys.exit(128 + number)
 
     before = signal.signal(signal.SIGTERM, leave)
+    if all(os.get_terminal_size(sys.stdout.fileno())):
+        # An exported size would count more for curses than that of the window, also after a resize.
+        for name in ("LINES", "COLUMNS"):
+            os.environ.pop(name, None)
     window = curses.initscr()
     try:
         yield Screen(window, has_colours=has_colours)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from textwrap import wrap
 
 from shadowtree.base.display import count, escape, escape_line
 from shadowtree.picker.pages import TextPage
@@ -44,6 +45,12 @@ Marks:  ~    files changed since the message before, outside this session's work
         ⑂ 2  so many lines of work go on from here (press b)
 """
 HELP = TextPage("Help", tuple(((line, ""),) for line in _HELP.splitlines()))
+
+
+def make_text(title: str, sentences: Sequence[str], columns: int) -> TextPage:
+    """Make a page of sentences, which are wrapped."""
+    lines = (line for sentence in sentences for line in wrap(escape(sentence), max(10, columns - 1)))
+    return TextPage(title, tuple(((line, ""),) for line in lines))
 
 
 def describe_steps(steps: Sequence[Step]) -> Iterator[Line]:

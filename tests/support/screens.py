@@ -18,6 +18,7 @@ import pyte
 
 from tests.support.processes import COMMAND, surroundings
 
+_SOON_S = 0.03
 KEYS = {
     "up": "\x1bOA",
     "down": "\x1bOB",
@@ -68,6 +69,11 @@ class Screen:
         return "\n".join(self.lines)
 
     @property
+    def flat(self) -> str:
+        """What the screen shows as one line, with single blanks."""
+        return " ".join(self.text.split())
+
+    @property
     def chosen(self) -> str:
         """The line under the cursor."""
         found = [line for line in self.lines[1:-1] if line.startswith("> ")]
@@ -87,13 +93,16 @@ class Screen:
             os.write(self._terminal, KEYS.get(key, key).encode())
 
     def wait(self, wanted: str | Callable[[Screen], bool], timeout_s: float = 30) -> None:
-        """Read until a text is on the screen, or something holds."""
-        is_there = (lambda screen: wanted in screen.text) if isinstance(wanted, str) else wanted
+        """Read until a text is on the screen, apart from blanks and line breaks, or something holds."""
+        is_there = (lambda screen: wanted in screen.flat) if isinstance(wanted, str) else wanted
         deadline = monotonic() + timeout_s
         while not is_there(self):
             ready, _, _ = select.select([self._terminal], [], [], max(0, deadline - monotonic()))
             assert ready, f"{wanted!r} does not appear:\n{self.text}"
             assert self._read(), f"it ended without {wanted!r}:\n{self.text}"
+        # The rest of the same picture.
+        while select.select([self._terminal], [], [], _SOON_S)[0] and self._read():
+            pass
 
     def wait_for_line(self, sign: str) -> None:
         """Wait until the line under the cursor has a text."""
@@ -105,10 +114,14 @@ class Screen:
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         os.kill(self.pid, signal.SIGWINCH)
 
-    def end(self) -> int:
+    def end(self, timeout_s: float = 30) -> int:
         """Wait for the end, and give the exit code."""
-        while self._read():
-            pass
+        deadline = monotonic() + timeout_s
+        while True:
+            ready, _, _ = select.select([self._terminal], [], [], max(0, deadline - monotonic()))
+            assert ready, f"it does not end:\n{self.text}"
+            if not self._read():
+                break
         _, status = os.waitpid(self.pid, 0)
         os.close(self._terminal)
         self.pid = 0
