@@ -13,7 +13,6 @@ from shadowtree.picker.pages import Page, PlanPage, TextPage, list_branches, ren
 from shadowtree.picker.requests import (
     Act,
     Carry,
-    LoadAll,
     Preview,
     PreviewDiff,
     Request,
@@ -94,8 +93,6 @@ class Actions:
             return self._show_plan(state, request.act, outcome, request.choices)
         if isinstance(request, Carry):
             return self._carry(state, request)
-        if isinstance(request, LoadAll):
-            return model.load(state, self._shadow.messages(), has_all=True)
         page = self._make_page(state, request)
         if page is None:
             return model.tell(

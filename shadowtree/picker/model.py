@@ -9,7 +9,6 @@ from shadowtree.picker import scrolling
 from shadowtree.picker.pages import Page, PlanPage, TextPage
 from shadowtree.picker.requests import (
     Act,
-    LoadAll,
     Preview,
     Quit,
     Request,
@@ -38,6 +37,8 @@ class State:
     every_row: tuple[Row, ...] = (NOW,)
     rows: tuple[Row, ...] = (NOW,)
     """Those that the filter leaves."""
+    wants_end: bool = False
+    """Whether the cursor goes to the last row as soon as there are all of them."""
     at: int = 0
     """The row under the cursor."""
     top: int = 0
@@ -80,7 +81,10 @@ def load(state: State, messages: Sequence[Message], *, has_all: bool) -> State:
     """Take over messages as they are now; the cursor stays on its message."""
     rows = make_rows(messages)
     state = replace(state, messages=tuple(messages), has_all=has_all, every_row=rows)
-    return _choose_rows(state, state.query)
+    state = _choose_rows(state, state.query)
+    if state.wants_end and has_all:
+        return replace(_go(state, len(state.rows) - 1), wants_end=False)
+    return state
 
 
 def resize(state: State, lines: int, columns: int) -> State:
@@ -127,9 +131,7 @@ def press(state: State, key: str) -> tuple[State, Request | None]:
     move = scrolling.LETTERS.get(key, key)
     if move in scrolling.MOVES:
         to = scrolling.move(move, state.at, total=len(state.rows), height=state.height)
-        state = _go(state, to)
-        is_short = not state.has_all and to >= len(state.rows) - state.height
-        return state, LoadAll() if is_short else None
+        return replace(_go(state, to), wants_end=move == "end" and not state.has_all), None
     return _KEYS[key](state) if key in _KEYS else (state, None)
 
 
@@ -188,10 +190,6 @@ def _show_branches(state: State) -> tuple[State, Request | None]:
     return state, ShowBranches(state.row.message if state.row.lines_on > 1 else None)
 
 
-def _start_typing(state: State) -> tuple[State, Request | None]:
-    return replace(state, is_typing=True), None if state.has_all else LoadAll()
-
-
 def _show_help(state: State) -> tuple[State, Request | None]:
     return open_page(state, HELP), None
 
@@ -201,7 +199,7 @@ _KEYS: dict[str, Callable[[State], tuple[State, Request | None]]] = {
     "d": lambda state: (state, ShowDiff(state.row.message)),
     "f": lambda state: (state, ShowFiles(state.row.message)),
     "s": _show_steps,
-    "/": _start_typing,
+    "/": lambda state: (replace(state, is_typing=True), None),
     "b": _show_branches,
     "u": lambda state: (state, Preview(Act("undo"))),
     "r": lambda state: (state, Preview(Act("redo"))),
@@ -225,13 +223,15 @@ def _type(state: State, key: str) -> tuple[State, Request | None]:
     if key in ("up", "down", "page_up", "page_down"):
         return press(replace(state, is_typing=False), key)
     if len(key) == 1 and key.isprintable():
-        return _choose_rows(state, state.query + key), None
+        # A longer filter finds nothing that the shorter one did not find.
+        return _choose_rows(state, state.query + key, state.rows), None
     return state, None
 
 
-def _choose_rows(state: State, query: str) -> State:
+def _choose_rows(state: State, query: str, among: Sequence[Row] | None = None) -> State:
     """Filter the rows. The cursor stays on its message; if that is gone, on what was next below it."""
-    rows = filter_rows(state.every_row, query) if query.strip() else state.every_row
+    every = state.every_row if among is None else among
+    rows = filter_rows(every, query) if query.strip() else tuple(every)
     places = {row.id: place for place, row in enumerate(rows)}
     wanted = (row.id for row in state.rows[state.at :])
     at = next((places[id] for id in wanted if id in places), places[None])

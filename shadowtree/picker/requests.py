@@ -76,13 +76,8 @@ class ShowBranches:
 
 
 @frozen
-class LoadAll:
-    """Read the messages that are not listed yet."""
-
-
-@frozen
 class Quit:
     """Leave."""
 
 
-Request = Preview | Carry | PreviewDiff | ShowDiff | ShowFiles | ShowBranches | LoadAll | Quit
+Request = Preview | Carry | PreviewDiff | ShowDiff | ShowFiles | ShowBranches | Quit

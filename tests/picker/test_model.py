@@ -10,7 +10,6 @@ from shadowtree.picker.pages import PlanPage, TextPage, list_branches, show_plan
 from shadowtree.picker.requests import (
     Act,
     Carry,
-    LoadAll,
     Preview,
     PreviewDiff,
     Quit,
@@ -144,12 +143,13 @@ def test_steps_open_a_page_and_a_message_without_them_says_so() -> None:
     assert "No steps" in press(make_state(1), "down", "s")[0].note
 
 
-def test_the_other_messages_are_read_when_the_end_of_the_list_comes_near() -> None:
-    state = model.load(make_state(lines=10), [make_message(n) for n in range(1, 50)], has_all=False)
+def test_the_end_is_that_of_all_messages_also_if_some_are_still_being_read() -> None:
+    messages = [make_message(number) for number in range(1, 50)]
+    state, _ = press(model.load(make_state(lines=10), messages[20:], has_all=False), "end")
+    assert state.row.id == "msg_21"
 
-    assert press(state, "down")[1] is None
-    assert press(state, "end")[1] == LoadAll()
-    assert press(state, "/")[1] == LoadAll()
+    assert model.load(state, messages, has_all=True).row.id == "msg_1"
+    assert model.load(press(state, "up")[0], messages, has_all=True).row.id == "msg_22"
 
 
 # Filter
