@@ -210,7 +210,7 @@ def test_the_headline_says_what_is_undone_and_redone(
     act: Act, fields: dict[str, object], wanted: str
 ) -> None:
     numbers = {f"msg_{number}": number for number in range(1, 21)}
-    outcome = make_outcome(dry_run=True, restored=["a"], **fields)
+    outcome = make_outcome("revert", dry_run=True, restored=["a"], **fields)
 
     assert show(model.open_page(make_state(), show_plan(act, outcome, numbers, {})))[1] == f" {wanted}"
 

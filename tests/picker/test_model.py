@@ -22,6 +22,10 @@ from shadowtree.results.messages import Branch, Step
 from shadowtree.results.outcomes import ConflictingPath
 from tests.support.values import AFTER, BEFORE, make_message, make_outcome
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.base.arguments import OnConflict
+
 BACK = Act("back", "msg_1")
 NUMBERS = {"msg_1": 1, "msg_2": 2}
 
@@ -254,7 +258,7 @@ def test_nothing_is_done_while_a_conflict_is_open() -> None:
 
 
 @pytest.mark.parametrize(("key", "how"), [("m", "merge"), ("k", "keep"), ("o", "overwrite")])
-def test_a_choice_is_for_the_file_under_the_cursor(key: str, how: str) -> None:
+def test_a_choice_is_for_the_file_under_the_cursor(key: str, how: OnConflict) -> None:
     state = preview(conflicts=[conflict("a"), conflict("b")])
 
     assert press(state, "down", key)[1] == Preview(BACK, {"b": how})

@@ -11,7 +11,7 @@ import pytest
 
 from shadowtree import Shadow
 from tests.support.screens import Screen
-from tests.support.trees import assert_tree
+from tests.support.trees import Tree, assert_tree
 
 Open = Callable[..., Screen]
 
@@ -40,17 +40,17 @@ def rewind(project: Path) -> Iterator[Open]:
         screen.close()
 
 
-def record(shadow: Shadow, number: int, **said: str) -> None:
-    with shadow.message(f"m{number}", **{"text": f"prompt {number}", **said}):
+def record(shadow: Shadow, number: int, text: str = "") -> None:
+    with shadow.message(f"m{number}", text=text or f"prompt {number}"):
         Path(shadow.worktree, f"{number}.txt").write_text(f"{number}\n")
         Path(shadow.worktree, "shared.txt").write_text("".join(f"{each}\n" for each in range(1, number + 1)))
 
 
-def tree(*numbers: int, **others: str) -> dict[str, str]:
+def tree(*numbers: int) -> Tree:
     """Give the files of the project after some messages."""
     shared = {"shared.txt": "".join(f"{each}\n" for each in numbers)} if numbers else {}
     own = {f"{number}.txt": f"{number}\n" for number in numbers}
-    return {"a.txt": "one\n", "b.txt": "two\n"} | shared | own | others
+    return {"a.txt": "one\n", "b.txt": "two\n", **shared, **own}
 
 
 def drop_ages(line: str) -> str:
