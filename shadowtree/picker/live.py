@@ -7,6 +7,7 @@ start, and again whenever any process records or undoes something.
 from __future__ import annotations
 
 import threading
+from collections import deque
 
 from shadowtree.base.errors import ShadowError
 from shadowtree.base.frozen import frozen
@@ -21,7 +22,7 @@ class News:
     messages: list[Message]
     """All of them, oldest first."""
     outside: int | None
-    """How many files changed since the last message; None: that could not be read."""
+    """How many files changed since the last message; None: not known yet."""
 
 
 class Live:
@@ -37,7 +38,7 @@ class Live:
         ).only_look()
         self._wanted = threading.Event()
         self._is_closed = False
-        self._news: News | None = None
+        self._news: deque[News] = deque(maxlen=1)
         self._subscription = shadow.subscribe(lambda update: self.ask(), on_error=lambda error: None)
         self._thread = threading.Thread(target=self._read_on, name="shadowtree-picker", daemon=True)
         self.ask()
@@ -55,8 +56,7 @@ class Live:
 
     def take_news(self) -> News | None:
         """Return what was read since the last call."""
-        news, self._news = self._news, None
-        return news
+        return self._news.pop() if self._news else None
 
     def close(self) -> None:
         """End it; a scan of a large worktree that is under way is not waited for."""
@@ -69,9 +69,8 @@ class Live:
             self._wanted.clear()
             try:
                 messages = self._shadow.messages()
-                self._news = News(messages, None)
-                outside = len(self._shadow.status().outside)
-                self._news = News(messages, outside)
+                self._news.append(News(messages, None))
+                self._news.append(News(messages, len(self._shadow.status().outside)))
             except ShadowError:
                 # Locked, forgotten or gone meanwhile: what is shown stays, and what is asked for is told.
                 continue

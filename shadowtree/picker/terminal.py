@@ -118,7 +118,8 @@ def take_news(state: State, news: News | None) -> State:
     """Show what other processes recorded."""
     if news is None:
         return state
-    return replace(model.load(state, news.messages, has_all=True), outside=news.outside)
+    outside = state.outside if news.outside is None else news.outside
+    return replace(model.load(state, news.messages, has_all=True), outside=outside)
 
 
 @contextmanager

@@ -44,6 +44,7 @@ OUTSIDE_LIBRARIES = {
     "agents": {"adapters"},
     "claude_agent_sdk": {"adapters"},
     "click": {"cli"},
+    "curses": {"picker"},
     "dulwich": {"store"},
     "google": {"adapters"},
     "isal": {"store"},

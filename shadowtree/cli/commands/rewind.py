@@ -5,7 +5,7 @@ from __future__ import annotations
 import shadowtree
 from shadowtree.cli.app import command
 from shadowtree.cli.find_shadow import Shared, find_wrapped, open_shadow
-from shadowtree.cli.output import can_show, emit, find_width, now_ms, uses_colours, writes_json
+from shadowtree.cli.output import can_show, emit, find_width, now_ms, uses_colours, write_lines, writes_json
 
 _WIDTH = 100
 """How wide lines are that go to no terminal."""
@@ -45,7 +45,7 @@ def _show(shadow: shadowtree.Shadow) -> bool:
         return False
     actions = terminal.run(shadow, has_colours=uses_colours(), now_ms=now_ms)
     back = [] if actions.back is None else [f"To get back: {actions.back}"]
-    emit(None, [*actions.done, *back])
+    write_lines([*actions.done, *back])
     return True
 
 
