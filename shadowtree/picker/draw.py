@@ -76,9 +76,14 @@ def draw(state: State, counts: Counts, now_ms: int, *, fork_sign: str = "⑂") -
     if state.lines <= FRAME_LINES:
         return [_fit(line, state.columns) for line in body]
     notes = _draw_notes(state, now_ms)
-    # What takes more than one line covers the last rows.
-    screen = [_draw_title(state), *body[: state.height + 1 - len(notes)], *notes, _draw_keys(state)]
+    screen = [_draw_title(state), *_make_room(body, len(notes) - 1), *notes, _draw_keys(state)]
     return [_fit(line, state.columns) for line in screen]
+
+
+def _make_room(body: list[Line], covered: int) -> list[Line]:
+    """Leave out as many lines as a long note covers: the last ones, unless the cursor is on one of them."""
+    chosen = next((place for place, line in enumerate(body) if line and line[0][1] == "reverse"), 0)
+    return body[covered:] if chosen >= len(body) - covered else body[: len(body) - covered]
 
 
 # The frame

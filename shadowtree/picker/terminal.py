@@ -158,6 +158,7 @@ class Screen:
             curses.curs_set(0)
         self._styles = _make_styles(has_colours=has_colours)
         self._encoding = window.encoding
+        self._shown: Sequence[Line] = ()
 
     @property
     def size(self) -> tuple[int, int]:
@@ -171,6 +172,7 @@ class Screen:
     def clear(self) -> None:
         """Draw everything anew the next time."""
         self._window.clear()
+        self._shown = ()
 
     def drop_keys(self) -> None:
         """Forget what was typed and not read yet."""
@@ -178,6 +180,9 @@ class Screen:
 
     def paint(self, lines: Sequence[Line]) -> None:
         """Show lines from the top left corner on."""
+        if lines == self._shown:
+            return
+        self._shown = lines
         self._window.erase()
         for place, line in enumerate(lines):
             column = 0

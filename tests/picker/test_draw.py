@@ -136,6 +136,16 @@ def test_the_marks_of_the_row_under_the_cursor_are_told_in_words() -> None:
     ]
 
 
+def test_a_long_note_never_covers_the_row_under_the_cursor() -> None:
+    state = make_state(*(make_message(number) for number in range(1, 30)), lines=10)
+    for key in ("home", *["down"] * 8, "end", "up"):
+        state, _ = model.press(state, key)
+        lines = show(model.tell(state, "word " * 30))
+
+        assert len(lines) == 10
+        assert sum(line.startswith("> ") for line in lines) == 1
+
+
 def test_a_narrow_terminal_counts_files_and_leaves_out_the_agent() -> None:
     state = make_state(
         make_message(1, text="set up the project", files=3, meta={"agent": "claude"}), columns=46

@@ -123,6 +123,18 @@ def test_escape_in_the_preview_changes_nothing(project: Path, opened: Shadow, re
     assert_tree(project, tree(1, 2, 3))
 
 
+def test_what_is_typed_ahead_of_a_preview_confirms_nothing(
+    project: Path, opened: Shadow, rewind: Open
+) -> None:
+    screen = rewind()
+    screen.press("u\r\ry")
+    screen.wait("Enter confirm")
+    screen.press("n")
+    screen.wait("shadowtree rewind")
+
+    assert_tree(project, tree(1, 2, 3))
+
+
 def test_undo_redo_and_reverse(project: Path, opened: Shadow, rewind: Open) -> None:
     screen = rewind()
     for key, headline, after in (
