@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from shadowtree.picker.requests import Choices
     from shadowtree.shadow import Shadow
 
+Complete = Callable[[str | None], str | None]
+"""Adds to a command what it needs where the user types."""
 FIRST = 200
 """How many messages are read before the first screen; the others follow."""
 _COUNTED_FILES = 200
@@ -41,8 +43,9 @@ _OUTDATED = "Something changed meanwhile. This is what would happen now; nothing
 class Actions:
     """Carries out what the model asks for, and keeps what was done to tell it in the end."""
 
-    def __init__(self, shadow: Shadow) -> None:
+    def __init__(self, shadow: Shadow, complete: Complete = lambda back: back) -> None:
         self._shadow = shadow
+        self._complete = complete
         self.done: list[str] = []
         """What was done, one line each."""
         self.back: str | None = None
@@ -143,6 +146,7 @@ class Actions:
     def _carry(self, state: State, request: Carry) -> State:
         """Do what was shown; then the list is as it is now, and the cursor on now."""
         outcome = self._run(request.act, request.choices, expect=request.plan)
+        outcome = replace(outcome, back=self._complete(outcome.back))
         numbers = number_messages(state.messages)
         told = f"{previews.describe_act(request.act, outcome, numbers)}: {previews.describe_effect(outcome)}"
         self.done.append(told)

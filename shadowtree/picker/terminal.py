@@ -22,6 +22,7 @@ from shadowtree.picker.requests import Carry, Preview, Quit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from shadowtree.picker.actions import Complete
     from shadowtree.picker.pages import Line
     from shadowtree.shadow import Shadow
 
@@ -73,10 +74,10 @@ def is_usable() -> bool:
         return False
 
 
-def run(shadow: Shadow, *, has_colours: bool, now_ms: Callable[[], int]) -> Actions:
+def run(shadow: Shadow, complete: Complete, *, has_colours: bool, now_ms: Callable[[], int]) -> Actions:
     """Show the picker until the user leaves it; return what was done. The terminal is left as it was."""
     locale.setlocale(locale.LC_ALL, "")
-    actions = Actions(shadow)
+    actions = Actions(shadow, complete)
     state = actions.read_first(model.start(shadow.session, os.fspath(shadow.worktree)))
     with _opened(has_colours=has_colours) as screen:
         _loop(screen, model.resize(state, *screen.size), actions, shadow, now_ms)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from shadowtree import Shadow
+from tests.support.processes import PACKAGE_PLACE
 from tests.support.screens import Screen
 from tests.support.trees import Tree, assert_tree
 
@@ -325,6 +326,21 @@ def test_what_another_process_records_appears_and_the_cursor_stays(
     assert "#2" in screen.chosen
 
 
+def test_the_way_back_names_the_session_that_was_chosen(project: Path, opened: Shadow, rewind: Open) -> None:
+    record(opened.for_session("other"), 9)
+    with opened.message("m4"):
+        pass
+    screen = rewind("--session", "other")
+    screen.press("u")
+    screen.wait("Enter confirm")
+    screen.press("enter")
+    screen.wait("Undid #1")
+    screen.press("q")
+
+    assert screen.end() == 0
+    assert "To get back: shadowtree unrevert --session other" in screen.text
+
+
 def test_a_session_can_be_chosen_and_the_last_one_is_the_default(
     project: Path, opened: Shadow, rewind: Open
 ) -> None:
@@ -456,6 +472,19 @@ def test_sigterm_leaves_the_terminal_clean(project: Path, opened: Shadow, rewind
 
     assert screen.end() == 128 + signal.SIGTERM
     assert b"\x1b[?1049l" in screen.raw
+
+
+def test_a_crash_leaves_the_terminal_clean(
+    project: Path, opened: Shadow, rewind: Open, tmp_path: Path
+) -> None:
+    fault = "from shadowtree.picker.actions import Actions\nActions.count_lines = lambda *_: 1 / 0\n"
+    (tmp_path / "sitecustomize.py").write_text(fault)
+    screen = rewind(variables={"PYTHONPATH": f"{tmp_path}:{PACKAGE_PLACE}"})
+
+    assert screen.end() == 1
+    assert b"\x1b[?1049l" in screen.raw
+    assert "internal error: ZeroDivisionError" in screen.flat
+    assert "Traceback" not in screen.text
 
 
 def test_an_error_of_the_library_is_a_line(project: Path, opened: Shadow, rewind: Open) -> None:

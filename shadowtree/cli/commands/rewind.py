@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import shadowtree
 from shadowtree.cli.app import command
+from shadowtree.cli.commands.act import complete_back
 from shadowtree.cli.find_shadow import Shared, find_wrapped, open_shadow
 from shadowtree.cli.output import can_show, emit, find_width, now_ms, uses_colours, write_lines, writes_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.picker.actions import Complete
 
 _WIDTH = 100
 """How wide lines are that go to no terminal."""
@@ -31,11 +38,11 @@ def rewind(shared: Shared) -> None:
         shadow = opened.only_wrapped()
         if shared.session is None:
             shadow = shadow.for_last_session()
-        if writes_json() or not _show(shadow):
+        if writes_json() or not _show(shadow, partial(complete_back, shared)):
             _list(shadow)
 
 
-def _show(shadow: shadowtree.Shadow) -> bool:
+def _show(shadow: shadowtree.Shadow, complete: Complete) -> bool:
     """Show the picker, and tell what was done in it; return False if there is no screen to show it on."""
     try:
         from shadowtree.picker import terminal
@@ -43,7 +50,7 @@ def _show(shadow: shadowtree.Shadow) -> bool:
         return False
     if not terminal.is_usable():
         return False
-    actions = terminal.run(shadow, has_colours=uses_colours(), now_ms=now_ms)
+    actions = terminal.run(shadow, complete, has_colours=uses_colours(), now_ms=now_ms)
     back = [] if actions.back is None else [f"To get back: {actions.back}"]
     write_lines([*actions.done, *back])
     return True
