@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from shadowtree.base.errors import AmbiguousSession, PlanOutdated, ShadowError
 from shadowtree.base.frozen import replace
@@ -151,10 +152,12 @@ class Actions:
         told = f"{previews.describe_act(request.act, outcome, numbers)}: {previews.describe_effect(outcome)}"
         self.done.append(told)
         self.back = outcome.back
-        messages = self._shadow.messages(last=None if state.has_all else FIRST)
         page, way_back = state.page, _describe_way_back(request.act, outcome)
-        state = model.load(replace(model.close_pages(state), outside=None), messages, has_all=state.has_all)
-        state = model.tell(model.go_to_now(state), f"{told}. {way_back}")
+        with suppress(ShadowError):  # It is done, and has to be told; the list follows with the news.
+            messages = self._shadow.messages(last=None if state.has_all else FIRST)
+            state = model.load(state, messages, has_all=state.has_all)
+        state = replace(model.go_to_now(model.close_pages(state)), outside=None)
+        state = model.tell(state, f"{told}. {way_back}")
         known = previews.list_remarks(page.outcome) if isinstance(page, PlanPage) else []
         news = [remark for remark in previews.list_remarks(outcome) if remark not in known]
         if news:

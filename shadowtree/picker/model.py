@@ -138,7 +138,7 @@ def press(state: State, key: str) -> tuple[State, Request | None]:
 def _press_page(state: State, page: Page, key: str) -> tuple[State, Request | None]:
     if key in ("q", "escape") or (key == "n" and isinstance(page, PlanPage)):
         return replace(state, pages=state.pages[:-1]), None
-    if key == "?" and page != HELP:
+    if key == "?" and not (isinstance(page, TextPage) and page.title == HELP.title):
         return _show_help(state)
     changed, request = page.press(key, _page_height(state, page))
     return replace(state, pages=(*state.pages[:-1], changed)), request

@@ -61,6 +61,8 @@ class PlanPage:
 
     def press(self, key: str, height: int) -> tuple[PlanPage, Request | None]:
         """Move, choose what happens to a file in conflict, or say yes."""
+        if not self.has_conflicts:
+            key = scrolling.LETTERS.get(key, key)
         if key in scrolling.MOVES:
             return self._move(key, height), None
         if key.lower() in _CHOICES and self.has_conflicts:
@@ -138,8 +140,11 @@ class BranchPage:
         if key in ("left", "right", "tab"):
             return self._go(self._find_branch(-1 if key == "left" else 1), height), None
         row = self.rows[self.at]
+        if key == "enter" and row.message is not None:
+            return self, Preview(Act("switch", row.message.id))
         if key == "enter":
-            return self, Preview(Act("switch", row.branch.name if row.message is None else row.message.id))
+            # By its last message: the name of a branch may also be the id of a message.
+            return self, Preview(Act("switch", row.branch.messages[-1], row.branch.name))
         if key in ("d", "f") and row.message is not None:
             return self, ShowDiff(row.message) if key == "d" else ShowFiles(row.message)
         return self, None
@@ -159,7 +164,8 @@ def list_branches(
     branches: Sequence[Branch], messages: Sequence[Message], fork: Message | None
 ) -> BranchPage | None:
     """Make the page of the branches that fork after a message; None: all. No page if there are none."""
-    found = [branch for branch in branches if fork is None or branch.fork == fork.id]
+    listed = [branch for branch in branches if branch.messages]
+    found = [branch for branch in listed if fork is None or branch.fork == fork.id]
     by_id = {message.id: message for message in messages}
     rows: list[BranchRow] = []
     for branch in reversed(found):

@@ -53,6 +53,7 @@ def list_entries(
 
     `choices` are what you chose for files in conflict, and `known` all conflicts that were seen so far.
     """
+    uncertain = set(outcome.uncertain)
     in_conflict = {conflict.path for conflict in outcome.conflicts}
     own = [Entry(each.path, CONFLICT, _CHANGED, each.reason, True) for each in outcome.conflicts]
     rest: list[Entry] = []
@@ -64,7 +65,7 @@ def list_entries(
                 is_replaced = deed == "restore" and choices.get(path) == "overwrite"
                 told = "overwrite" if is_replaced else deed
                 own.append(Entry(path, told, _CHANGED, known[path].reason, True))
-            elif path in outcome.uncertain:
+            elif path in uncertain:
                 own.append(Entry(path, deed, "may be your own edit", _UNCERTAIN))
             else:
                 rest.append(Entry(path, deed))
@@ -91,7 +92,7 @@ def describe_act(act: Act, outcome: Outcome, numbers: Numbers) -> str:
     if act.kind == "unrevert":
         return f"{'Reverse' if is_plan else 'Reversed'} the last {outcome.reverses or 'act'}: {what}"
     if act.kind == "switch":
-        to = f"#{numbers[act.target]}" if act.target in numbers else f"branch {escape(act.target)}"
+        to = f"branch {escape(act.branch)}" if act.branch else _name([act.target], numbers)
         return f"{'Switch' if is_plan else 'Switched'} to {to}: {what}"
     return what[:1].upper() + what[1:]
 
@@ -104,7 +105,8 @@ def describe_effect(outcome: Outcome) -> str:
             number = f"{len(paths):,}" if told else count(len(paths), "file")
             told.append(f"{number} to {deed}" if outcome.dry_run else f"{number} {_DONE[deed]}")
     if outcome.conflicts:
-        told.append(f"{count(len(outcome.conflicts), 'file')} in conflict")
+        number = f"{len(outcome.conflicts):,}" if told else count(len(outcome.conflicts), "file")
+        told.append(f"{number} in conflict")
     return ", ".join(told) or ("no files to change" if outcome.dry_run else "no files changed")
 
 

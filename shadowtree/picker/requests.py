@@ -25,7 +25,9 @@ class Act:
     kind: ActKind
     """`back`: to before a message; `only`: undo it alone; `redo_to`: redo up to it."""
     target: str = ""
-    """The id of a message, or the name of a branch."""
+    """The id of a message."""
+    branch: str = ""
+    """The name of the branch that ends with it, if that was chosen."""
 
 
 @frozen

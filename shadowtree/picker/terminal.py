@@ -76,7 +76,8 @@ def is_usable() -> bool:
 
 def run(shadow: Shadow, complete: Complete, *, has_colours: bool, now_ms: Callable[[], int]) -> Actions:
     """Show the picker until the user leaves it; return what was done. The terminal is left as it was."""
-    locale.setlocale(locale.LC_ALL, "")
+    with suppress(locale.Error):  # one that is not installed
+        locale.setlocale(locale.LC_ALL, "")
     actions = Actions(shadow, complete)
     state = actions.read_first(model.start(shadow.session, os.fspath(shadow.worktree)))
     with _opened(has_colours=has_colours) as screen:
@@ -200,7 +201,8 @@ class Screen:
         try:
             key = self._window.get_wch()
         except curses.error:
-            return "hangup" if self._is_at_end() else None
+            # Nothing came, or bytes that are no character, or nobody can type any more.
+            return "hangup" if _has_hung_up() else None
         if key == "\x1b":
             return "unknown" if self._skip_sequence() else "escape"
         if isinstance(key, str) and key.isprintable():
@@ -217,20 +219,15 @@ class Screen:
                 is_longer = True
         return is_longer
 
-    def _is_at_end(self) -> bool:
-        """Check whether nobody can type any more: there is something to read, but it is nothing."""
-        ready, _, _ = select.select([sys.stdin], [], [], 0)
-        if not ready:
-            return False
-        self._window.timeout(0)
-        try:
-            curses.unget_wch(self._window.get_wch())
-        except curses.error:
-            return True
-        return False
-
     def _encode(self, text: str) -> str:
         return text.encode(self._encoding, "backslashreplace").decode(self._encoding)
+
+
+def _has_hung_up() -> bool:
+    """Check whether the terminal is gone; curses tells the same as if no key was pressed."""
+    poll = select.poll()
+    poll.register(sys.stdin, 0)
+    return any(events & select.POLLHUP for _, events in poll.poll(0))
 
 
 def _make_styles(*, has_colours: bool) -> dict[str, int]:

@@ -89,7 +89,7 @@ def test_control_and_bidi_characters_are_escaped_everywhere() -> None:
     assert branches is not None
     pages = (
         show_plan(Act("undo"), outcome, {}, {}),
-        show_plan(Act("switch", HOSTILE), outcome, {}, {}),
+        show_plan(Act("switch", HOSTILE, HOSTILE), outcome, {}, {}),
         branches,
         TextPage("", tuple(describe_diffs([diff]))),
         TextPage("", tuple(describe_files(replace(message, unprotected=[HOSTILE]), [diff]))),
@@ -176,7 +176,7 @@ def test_a_preview_lists_your_own_edits_first_and_says_what_happens() -> None:
         " Preview: nothing has changed yet                               session default",
         " Undo 3 messages: #1, #2, #3",
         " Files go back to before #1. 2 files to restore, 1 to create, 1 to merge, 1 to",
-        " delete, 1 file in conflict.",
+        " delete, 1 in conflict.",
         "",
         "> conflict   m  (changed since)",
         "  restore    z  (may be your own edit)",
@@ -199,7 +199,7 @@ def test_a_preview_lists_your_own_edits_first_and_says_what_happens() -> None:
         (Act("undo"), {"messages": ["msg_2"]}, "Undo #2"),
         (Act("redo"), {"messages": ["msg_2"], "redone": ["msg_2"]}, "Redo #2"),
         (
-            Act("switch", "b"),
+            Act("switch", "msg_2", "b"),
             {"messages": ["msg_1", "msg_2"], "redone": ["msg_2"]},
             "Switch to branch b: undo #1, redo #2",
         ),

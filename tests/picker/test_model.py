@@ -265,8 +265,12 @@ def test_a_choice_is_for_the_file_under_the_cursor(key: str, how: OnConflict) ->
     assert press(state, key.upper())[1] == Preview(BACK, {"a": how, "b": how})
 
 
-def test_without_conflicts_there_is_nothing_to_choose() -> None:
-    assert press(preview(restored=["a"]), "o")[1] is None
+def test_without_conflicts_there_is_nothing_to_choose_and_letters_move() -> None:
+    state, request = press(preview(restored=["a", "b"]), "o", "j")
+
+    assert request is None
+    assert isinstance(state.page, PlanPage)
+    assert state.page.at == 1
 
 
 def test_a_choice_is_kept_when_another_is_made_and_the_cursor_stays_on_its_file() -> None:
@@ -305,20 +309,22 @@ def test_help_lies_over_any_page_and_escape_goes_back_to_it() -> None:
 
 
 def test_a_branch_or_one_of_its_messages_can_be_switched_to() -> None:
-    branches = [Branch(name, "msg_1", ids, 0, "", "archived") for name, ids in (("a", ["msg_2"]), ("b", []))]
+    branches = [
+        Branch(name, "msg_1", ids, 0, "", "archived") for name, ids in (("a", ["msg_2"]), ("b", ["msg_3"]))
+    ]
     page = list_branches(branches, [make_message(2, state="archived")], make_message(1))
     assert page is not None
     state = model.open_page(make_state(), page)
 
     assert page.title == "Other branches after #1"
-    assert press(state, "enter")[1] == Preview(Act("switch", "b"))
-    assert press(state, "right", "enter")[1] == Preview(Act("switch", "a"))
+    assert press(state, "enter")[1] == Preview(Act("switch", "msg_3", "b"))
+    assert press(state, "right", "enter")[1] == Preview(Act("switch", "msg_2", "a"))
     assert press(state, "right", "down", "enter")[1] == Preview(Act("switch", "msg_2"))
-    assert press(state, "right", "left", "enter")[1] == Preview(Act("switch", "b"))
+    assert press(state, "right", "left", "enter")[1] == Preview(Act("switch", "msg_3", "b"))
 
 
 def test_branches_of_another_fork_are_not_listed() -> None:
-    branches = [Branch("a", "msg_1", [], 0, "", "archived")]
+    branches = [Branch("a", "msg_1", ["msg_2"], 0, "", "archived")]
 
     assert list_branches(branches, [], make_message(2)) is None
     assert list_branches(branches, [], None) is not None

@@ -374,6 +374,22 @@ def test_help(project: Path, opened: Shadow, rewind: Open) -> None:
 # Terminals
 
 
+def test_bytes_that_are_no_keys_do_nothing(project: Path, opened: Shadow, rewind: Open) -> None:
+    screen = rewind()
+    screen.type(bytes(range(0x80, 0x100)) + b"\xff" * 100 + b"\x1b[200~\x1b[1;5A\x1b[<0;1;1M\x00\x01")
+    screen.press("down")
+    screen.wait_for_line("#3")
+    screen.press("q")
+
+    assert screen.end() == 0
+    assert_tree(project, tree(1, 2, 3))
+
+
+def test_it_ends_when_the_terminal_is_gone(project: Path, opened: Shadow, rewind: Open) -> None:
+    screen = rewind()
+    screen.hang_up()
+
+
 @pytest.mark.parametrize(("lines", "columns"), [(50, 200), (10, 40), (5, 20), (3, 10), (2, 2), (1, 5)])
 def test_any_size_of_terminal_will_do(
     project: Path, opened: Shadow, rewind: Open, lines: int, columns: int

@@ -90,7 +90,11 @@ class Screen:
     def press(self, *keys: str) -> None:
         """Press keys: their names, or texts."""
         for key in keys:
-            os.write(self._terminal, KEYS.get(key, key).encode())
+            self.type(KEYS.get(key, key).encode())
+
+    def type(self, content: bytes) -> None:
+        """Send bytes as they are."""
+        os.write(self._terminal, content)
 
     def wait(self, wanted: str | Callable[[Screen], bool], timeout_s: float = 30) -> None:
         """Read until a text is on the screen, apart from blanks and line breaks, or something holds."""
@@ -126,6 +130,12 @@ class Screen:
         os.close(self._terminal)
         self.pid = 0
         return os.waitstatus_to_exitcode(status)
+
+    def hang_up(self) -> None:
+        """Take the terminal away, and wait for the end."""
+        os.close(self._terminal)
+        pid, self.pid = self.pid, 0
+        os.waitpid(pid, 0)
 
     def close(self) -> None:
         """Kill it, if it is still there."""
