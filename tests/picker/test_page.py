@@ -22,7 +22,9 @@ def _message(number: int, minutes: int, text: str, *paths: str, **fields: object
     patch = Patch("", [make_change(path) for path in paths])
     time_ms, parent = NOW_MS - 60_000 * minutes, f"msg_{number - 1}"
     values = {"before": str(number) * 40, "after": str(number + 1) * 40, "time_ms": time_ms, "parent": parent}
-    return make_message(number, **{**values, "text": text, "patch": patch, "meta": {"agent": "claude"}, **fields})
+    return make_message(
+        number, **{**values, "text": text, "patch": patch, "meta": {"agent": "claude"}, **fields}
+    )
 
 
 def draw_screens() -> list[str]:
