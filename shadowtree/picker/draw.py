@@ -14,6 +14,7 @@ from shadowtree.picker.model import FRAME_LINES, State, header_lines
 from shadowtree.picker.pages import BranchPage, BranchRow, PlanPage, TextPage
 from shadowtree.picker.previews import CONFLICT, Entry
 from shadowtree.picker.rows import Row, find_agent
+from shadowtree.picker.scrolling import keep_in_sight
 from shadowtree.results.messages import Message
 
 TYPE_CHECKING = False
@@ -319,8 +320,10 @@ def _draw_plan(page: PlanPage, state: State) -> list[Line]:
     lines: list[Line] = [((f" {text}", "bold" if place == 0 else ""),) for place, text in enumerate(header)]
     lines += [()] * (height - len(lines))
     room = max(1, state.height - height)
-    for place in range(page.top, min(len(page.entries), page.top + room)):
-        lines.append(_draw_entry(page.entries[place], state, is_chosen=place == page.at))
+    # The window may have become smaller, or the header longer.
+    top = keep_in_sight(page.top, page.at, total=len(page.entries), height=room)
+    for place, entry in enumerate(page.entries[top : top + room], start=top):
+        lines.append(_draw_entry(entry, state, is_chosen=place == page.at))
     return lines
 
 
@@ -332,9 +335,9 @@ def _draw_entry(entry: Entry, state: State, *, is_chosen: bool) -> Line:
 
 
 def _draw_branches(page: BranchPage, state: State, now_ms: int) -> list[Line]:
-    shown = enumerate(page.rows[page.top : page.top + state.height], start=page.top)
+    top = keep_in_sight(page.top, page.at, total=len(page.rows), height=state.height)
     lines: list[Line] = []
-    for place, row in shown:
+    for place, row in enumerate(page.rows[top : top + state.height], start=top):
         spans = _describe_branch_row(row, now_ms)
         if place == page.at:
             lines.append(_draw_chosen("> " + "".join(text for text, _ in spans), state.columns))

@@ -225,6 +225,16 @@ def test_the_headline_says_what_is_undone_and_redone(
     assert show(model.open_page(make_state(), show_plan(act, outcome, numbers, {})))[1] == f" {wanted}"
 
 
+def test_the_file_under_the_cursor_is_in_sight_after_the_window_became_smaller() -> None:
+    page = show_plan(Act("undo"), make_outcome(dry_run=True, deleted=[f"{n:02}" for n in range(40)]), {}, {})
+    state = model.open_page(make_state(lines=40), page)
+    for _ in range(30):
+        state, _ = model.press(state, "down")
+
+    assert "> delete     30" in show(state)
+    assert "> delete     30" in show(model.resize(state, 12, 80))
+
+
 def test_what_was_chosen_for_a_conflict_is_shown_with_the_file() -> None:
     first = show_plan(
         Act("undo"), make_outcome(dry_run=True, conflicts=[_conflict("a"), _conflict("b")]), {}, {}
