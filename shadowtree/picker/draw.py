@@ -54,6 +54,8 @@ _PLAN_KEYS = ("d diff", "Enter confirm", "Esc cancel")
 _CONFLICT_KEYS = ("m merge", "k keep", "o overwrite", "M/K/O all", *_PLAN_KEYS)
 _NOTE_LINES = 3
 """How many lines a note takes at most."""
+_READ = 2000
+"""In how many characters of a text its first line is looked for: prompts may be long."""
 _TEXT_ROOM = 22
 """How many columns are left to the text of a message before others are given up."""
 _GAP = "  "
@@ -66,7 +68,7 @@ def draw(state: State, counts: Counts, now_ms: int, *, fork_sign: str = "⑂") -
     """Give the lines of the whole screen."""
     page = state.page
     if page is None:
-        body = draw_rows(state.rows, state, counts, now_ms, fork_sign=fork_sign)
+        body = draw_rows(state, counts, now_ms, fork_sign=fork_sign)
     elif isinstance(page, TextPage):
         body = list(page.lines[page.top : page.top + state.height])
     elif isinstance(page, PlanPage):
@@ -180,11 +182,9 @@ class _Cells:
     removed: str
 
 
-def draw_rows(
-    rows: Sequence[Row], state: State, counts: Counts, now_ms: int, *, fork_sign: str = "⑂"
-) -> list[Line]:
+def draw_rows(state: State, counts: Counts, now_ms: int, *, fork_sign: str = "⑂") -> list[Line]:
     """Draw the rows in sight; texts are as wide as the terminal leaves them."""
-    shown = rows[state.top : state.top + state.height]
+    shown = state.rows[state.top : state.top + state.height]
     widths: dict[str, int]
     for width, has_agent in ((32, True), (20, True), (20, False), (0, False)):
         cells = [_make_cells(row, counts, now_ms, fork_sign, width, has_agent) for row in shown]
@@ -201,7 +201,7 @@ def draw_rows(
             lines.append(_draw_now(state, widths, is_chosen=is_chosen))
         else:
             lines.append(_join_cells(row, each, widths, is_chosen=is_chosen, columns=state.columns))
-    if len(rows) == 1 and not state.query:
+    if len(state.rows) == 1 and not state.query:
         lines.append(((f"{_GAP}No messages yet", "dim"),))
     return lines
 
@@ -217,7 +217,7 @@ def _make_cells(
         f"#{message.number}",
         describe_age(now_ms - message.time_ms),
         _list_marks(row, fork_sign),
-        first_line(message.text) or escape(message.id),
+        first_line(message.text[:_READ]) or escape(message.id),
         cut(escape(row.agent), 12) if has_agent else "",
         name_files(message, file_width),
         f"+{counted[0]}" if counted else "",
@@ -298,6 +298,8 @@ def describe_row(row: Row, now_ms: int) -> str:
         told.append("still open")
     if message.state == "undone":
         told.append("undone on its own" if message.is_out else "undone (Enter or r redoes it)")
+    if message.is_partly_reverted:
+        told.append("partly reverted")
     if row.is_edited:
         told.append("files changed before it, outside any message")
     if message.inferred:
@@ -351,7 +353,7 @@ def _describe_branch_row(row: BranchRow, now_ms: int) -> Line:
     if message is not None:
         agent = f"{_GAP}{escape(find_agent(message))}" if find_agent(message) else ""
         age = describe_age(now_ms - message.time_ms)
-        text = first_line(message.text) or escape(message.id)
+        text = first_line(message.text[:_READ]) or escape(message.id)
         return (
             (f"    #{message.number}{_GAP}{age}{_GAP}", "dim"),
             (f"{text}{agent}{_GAP}{name_files(message, 32)}", ""),

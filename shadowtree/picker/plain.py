@@ -32,7 +32,7 @@ def list_lines(shadow: Shadow, *, columns: int, now_ms: int, fork_sign: str) -> 
     state = model.resize(state, len(state.rows) + FRAME_LINES, columns)
     while actions.count_lines(state):
         pass
-    lines = to_text(draw_rows(state.rows, state, actions.counts, now_ms, fork_sign=fork_sign))
+    lines = to_text(draw_rows(state, actions.counts, now_ms, fork_sign=fork_sign))
     if len(messages) > len(shown):
         lines.append("Earlier messages are not shown (run 'shadowtree log -n 0')")
     in_force = [message.number for message in shown if message.state != "undone"]
