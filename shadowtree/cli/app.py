@@ -34,6 +34,7 @@ MODULES = {
     "protect": ("protect",),
     "watch": ("watch",),
     "mcp": ("mcp",),
+    "rewind": ("rewind",),
     "help": ("help",),
     "hooks": ("hooks", "doctor"),
 }
@@ -45,7 +46,7 @@ EVERYDAY = ("wrap", "begin", "end", "run", "status", "log", "show", "diff", "und
 GROUPS = {
     "Record": ("wrap", "begin", "end", "run", "snapshot", "step", "track", "watch", "protect", "hook"),
     "Look": ("status", "log", "show", "diff", "cat", "blame", "branches", "sessions", "patch"),
-    "Go back": ("undo", "redo", "revert", "unrevert", "switch", "restore"),
+    "Go back": ("undo", "redo", "rewind", "revert", "unrevert", "switch", "restore"),
     "Keep": ("stats", "du", "pin", "unpin", "forget", "gc", "purge", "check", "destroy"),
     "Connect": ("hooks", "doctor", "mcp"),
     "Settings": ("config", "help", "uninstall"),
@@ -53,7 +54,7 @@ GROUPS = {
 """What people do, and the commands for it, in the order of the help."""
 _ANSWERS = {*GROUPS["Look"], "track", "stats", "du", "check", "config", "help"}
 _ANSWERS |= {"config list", "config get", "watch status", "doctor", "hooks", "hooks status", "hooks print"}
-_ANSWERS |= {"hooks slash"}
+_ANSWERS |= {"hooks slash", "rewind"}
 """The commands whose result is what was asked for: --quiet leaves it, and a pager shows it."""
 
 SETTINGS: tuple[str, ...] = shadowtree.Settings.__match_args__

@@ -36,13 +36,12 @@ from shadowtree.cli.views.log import (
     render_message,
 )
 from shadowtree.cli.views.status import (
-    join_renames,
     render_diff,
     render_patch,
     render_status,
     summarise_skipped,
 )
-from shadowtree.results.messages import FileDiff, Message
+from shadowtree.results.messages import FileDiff, Message, join_renames
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -23,12 +23,11 @@ from shadowtree.cli.views.status import (
     LETTERS,
     advise_protecting,
     describe_diff,
-    join_renames,
     list_skipped,
     list_unprotected,
     render_diff,
 )
-from shadowtree.results.messages import BlameEntry, Branch, FileDiff, Message, Step
+from shadowtree.results.messages import BlameEntry, Branch, FileDiff, Message, Step, join_renames
 
 LineCount = tuple[int, int] | None
 """How many lines a message added and removed; None: not counted."""
