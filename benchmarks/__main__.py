@@ -28,6 +28,7 @@ rivals:
   10 messages     shadowtree itself after a short history, for the switch
   track           shadowtree's scan of the unchanged worktree, which every act begins with
   early message   shadowtree itself at the beginning of its history
+  shadowtree log  the list without the screen, for the picker
 
 The ratio is the rival's median divided by shadowtree's: above 1, shadowtree needs less time, memory or
 room. A target is the ratio that should be reached, or what the worst of shadowtree's own figures should

@@ -17,6 +17,7 @@ from benchmarks.history import measure_series, measure_thousandth
 from benchmarks.holding import measure_holding
 from benchmarks.later import FULL_SCAN, WATCHED, measure_messages, measure_reverts, measure_snapshots
 from benchmarks.measure import Effort, FirstSnapshot, measure_first, take_turns
+from benchmarks.picking import measure_picker
 from benchmarks.pushing import measure_fleet, measure_push, measure_refs
 from benchmarks.report import BySize, Row, Targets, Unit, at_size
 from benchmarks.switching import measure_switch
@@ -164,5 +165,6 @@ WORKS = (
     Work("fleet", "20 workers that push to one repository at once: time, room on the server", measure_fleet),
     Work("command", "`shadowtree track` as a one-shot command, nothing changed: time", measure_command),
     Work("daemon", "`shadowtree begin` and `end` while a daemon watches: time", measure_daemon_commands),
+    Work("picker", "first screen of `shadowtree rewind` after a long history: time", measure_picker),
     Work("hook", "`shadowtree hook` around tool calls, alone and with the daemon: time", measure_hooks),
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 
 from shadowtree.base.errors import (
     InvalidInput,
@@ -18,8 +18,6 @@ from shadowtree.base.errors import (
     ShadowError,
     StoreDamaged,
     StoreFailed,
-    StoreTooNew,
-    StoreTooOld,
     UnsafePath,
 )
 from shadowtree.base.frozen import frozen, replace
@@ -31,8 +29,8 @@ from shadowtree.store.files import refuse_foreign
 from shadowtree.store.identity import Anchor, Identity, find_anchor, identify, read_anchor, read_identity
 from shadowtree.store.lock import Lock
 from shadowtree.system import disk
+from shadowtree.system.locations import Places
 from shadowtree.system.syscalls import directory_generation
-from shadowtree.system.user_dirs import Places
 from shadowtree.timeline.journal import Journal
 
 TYPE_CHECKING = False
@@ -71,16 +69,9 @@ def _describe_listed(store: str) -> KnownStore | None:
         return KnownStore(store, None, "unknown", 0, 0, None, str(error), is_trusted=False)
 
 
-def describe_store(store: str | os.PathLike[str], *, worktree: str | None = None) -> KnownStore:
-    """Tell whose a store is, what it takes, and whether its worktree is there; raise if it is no store.
-
-    If a `worktree` is given, raise WorktreeReplaced if the store says that it belongs to another directory.
-    """
+def describe_store(store: str | os.PathLike[str]) -> KnownStore:
+    """Tell whose a store is, what it takes, and whether its worktree is there; raise if it is no store."""
     path = _require_store(store)
-    if worktree is not None:
-        # What cannot be read does not say so.
-        with suppress(StoreTooNew, StoreTooOld):
-            stores.refuse_another(path, worktree)
     try:
         identity, timeline = read_identity(path), _read_timeline(path)
         state = _find_state(identity)

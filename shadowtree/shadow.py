@@ -20,8 +20,7 @@ from shadowtree.messages.record import Recorder, read_said
 from shadowtree.results.messages import Message, MessageHandle, Snapshot, Status, Step, StepHandle
 from shadowtree.revert import requests
 from shadowtree.store import directory as stores
-from shadowtree.system.user_dirs import Places
-from shadowtree.timeline.session import LastSession
+from shadowtree.system.locations import Places
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ class Shadow:
 
     def for_last_session(self) -> Self:
         """Return a shadow for the session that recorded last; acts refuse if others have an open message."""
-        return self.for_session(self._access.glance(LastSession(self._session), read.find_last_session))
+        return self.for_session(upkeep.find_last_session(self._access, self._session))
 
     def only_wrapped(self) -> Self:
         """From now on raise NotWrapped where there is no store, instead of returning empty results."""

@@ -6,7 +6,9 @@ import gc
 import os
 import shutil
 import signal
+import subprocess
 import sys
+import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +25,14 @@ from tests.support.trees import make_tree
 from tests.support.turns import this_turn
 from tests.support.watching import BASE, Watched, forget_youth
 
+GIT_HOOKS = [
+    "post-checkout",
+    "post-index-change",
+    "post-merge",
+    "pre-auto-gc",
+    "pre-commit",
+    "reference-transaction",
+]
 BYTECODE = Path(PACKAGE_PLACE, ".pytest_cache", "bytecode")
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -84,6 +94,16 @@ def worktree(tmp_path: Path) -> Path:
     path = tmp_path / "worktree"
     path.mkdir()
     return path
+
+
+@pytest.fixture
+def open_place() -> Iterator[Path]:
+    """A directory that another user can reach."""
+    place = Path(tempfile.mkdtemp())
+    place.chmod(0o755)
+    yield place
+    subprocess.run(["chmod", "-R", "u+rwX", place], check=True)
+    shutil.rmtree(place)
 
 
 @pytest.fixture
@@ -170,6 +190,30 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def terminal(project: Path) -> Terminal:
     """Where command lines are typed, in the project."""
     return Terminal()
+
+
+@pytest.fixture
+def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A file that every hook, filter and helper of the user would make; it must not be there at the end."""
+    path = tmp_path / "canary"
+    script = tmp_path / "helper"
+    script.write_text(f'#!/bin/sh\necho ran "$0" "$@" >>\'{path}\'\ntr a-z A-Z\n')
+    script.chmod(0o755)
+    hooks = tmp_path / "hooks"
+    hooks.mkdir()
+    for name in GIT_HOOKS:
+        (hooks / name).symlink_to(script)
+    config = tmp_path / "gitconfig"
+    config.write_text(
+        f"[core]\nhooksPath = {hooks}\nfsmonitor = {script}\nautocrlf = true\npager = {script}\n"
+        f'[filter "upper"]\nclean = {script}\nsmudge = {script}\nprocess = {script}\nrequired = true\n'
+        f'[diff]\nexternal = {script}\n[diff "upper"]\ntextconv = {script}\ncommand = {script}\n'
+        f"[gc]\nauto = 1\n[credential]\nhelper = {script}\n"
+    )
+    shutil.copy(config, Path(os.environ["HOME"], ".gitconfig"))
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
+    yield path
+    assert not path.exists(), path.read_text()
 
 
 def pytest_xdist_auto_num_workers() -> int:

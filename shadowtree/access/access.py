@@ -25,8 +25,8 @@ from shadowtree.base.errors import (
 )
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from shadowtree.capture.capture import Site, refuse_full, refuse_too_big, scan_site
+from shadowtree.capture.moved_worktree import StorePlace
 from shadowtree.capture.open_store import OpenStore
-from shadowtree.capture.place import Place
 from shadowtree.capture.rules.sources import Surroundings, find_inodes
 from shadowtree.capture.scan import Scan
 from shadowtree.config.settings import Config, Given
@@ -34,7 +34,7 @@ from shadowtree.store import directory as stores
 from shadowtree.store.directory import StoreLayout, find_broadness, is_inside
 from shadowtree.store.lock import Lock
 from shadowtree.system import disk
-from shadowtree.system.user_dirs import Places
+from shadowtree.system.locations import Places
 from shadowtree.timeline.database import create_journal
 
 TYPE_CHECKING = False
@@ -78,7 +78,7 @@ class Access:
         self.worktree = real_directory(worktree)
         self.recovered: list[str] = []
         """What was made good or noticed on the way, a sentence each."""
-        self.place = Place(self.worktree, store, places, self.recovered)
+        self.place = StorePlace(self.worktree, store, places, self.recovered)
         self.needs_store = False
         """Whoever reads where nothing is recorded gets an error, and no empty answer."""
         around = stores.find_around(self.worktree)

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from shadowtree.retention.forget import ForgetOptions
     from shadowtree.retention.sessions import DropOptions
     from shadowtree.revert.requests import Options, Request
+    from shadowtree.timeline.resolve import LastSession
     from shadowtree.watching.subscription import OnError, OnUpdate, Subscription
 
 
@@ -52,6 +53,13 @@ def last_number(access: Access) -> int:
         return 0
     with access.locked() as opened:
         return opened.journal.last_number()
+
+
+def find_last_session(access: Access, session: str) -> LastSession:
+    """Name the session that recorded last; where nothing is recorded, the one given."""
+    from shadowtree.timeline.resolve import LastSession, find_last_session
+
+    return access.glance(LastSession(session), lambda opened, _: find_last_session(opened.journal))
 
 
 def read_status(access: Access, session: str) -> Status:

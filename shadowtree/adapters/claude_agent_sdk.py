@@ -26,7 +26,10 @@ def add_hooks(options: Foreign, shadow: ShadowLike) -> Foreign:
     async def hook(event: Foreign, call: str | None, context: Foreign) -> dict[str, object]:
         with recorder.keeping_failures("a hook of the Claude Agent SDK"):
             session = recorder.for_conversation(_AGENT, event["session_id"])
-            await session.aside(_record, session, event, prompts)
+            note = await session.aside(_record, session, event, prompts)
+            if note:
+                told = {"hookEventName": event["hook_event_name"], "additionalContext": note}
+                return {"hookSpecificOutput": told}
         return {}
 
     for name in _EVENTS:
@@ -34,16 +37,19 @@ def add_hooks(options: Foreign, shadow: ShadowLike) -> Foreign:
     return dataclasses.replace(options, hooks=hooks)
 
 
-def _record(recorder: TurnRecorder, event: Foreign, prompts: dict[str, str]) -> None:
-    """Record what a hook reports; `prompts` has the last typed prompt of each session."""
+def _record(recorder: TurnRecorder, event: Foreign, prompts: dict[str, str]) -> str:
+    """Record what a hook reports, and return what the model is to be told.
+
+    `prompts` has the last typed prompt of each session.
+    """
     name, session = event["hook_event_name"], event["session_id"]
     turn = event.get("prompt_id") or session
     if name == "UserPromptSubmit":
         text = event["prompt"]
         if session not in prompts or not text.lstrip().startswith(_REPORT):
             prompts[session] = turn
-            recorder.begin(turn, text=text, meta={"agent": _AGENT, "session_id": session})
-        return
+            return recorder.begin(turn, text=text, meta={"agent": _AGENT, "session_id": session})
+        return ""
     # What follows a report belongs to the turn that started the task.
     turn = prompts.get(session, turn)
     if name == "Stop":
@@ -53,6 +59,7 @@ def _record(recorder: TurnRecorder, event: Foreign, prompts: dict[str, str]) -> 
         recorder.begin_step(turn, event["tool_name"], event["tool_use_id"])
     elif not _is_left_running(event):
         recorder.end_step(recorder.name_step(event["tool_name"], event["tool_use_id"]))
+    return ""
 
 
 def _is_left_running(event: Foreign) -> bool:

@@ -38,9 +38,9 @@ class _Turns:
 
         @wraps(run)
         def wrapped(task: str, *args: Foreign, **named: Foreign) -> Foreign:
-            self._begin(task)
+            note = self._begin(task)
             try:
-                result = run(task, *args, **named)
+                result = run(f"{task}\n\n{note}" if note else task, *args, **named)
             except BaseException:
                 self._end()
                 raise
@@ -57,10 +57,12 @@ class _Turns:
         if not getattr(step, "is_final_answer", False):
             self._step = self.recorder.begin_step(self._turn, _STEP)
 
-    def _begin(self, task: str) -> None:
+    def _begin(self, task: str) -> str:
+        """Begin a turn, and return what the model is to be told."""
         self._turn = uuid4().hex
-        self.recorder.begin(self._turn, text=str(task), meta={"agent": _AGENT}, nests=True)
+        note = self.recorder.begin(self._turn, text=str(task), meta={"agent": _AGENT}, nests=True)
         self._step = self.recorder.begin_step(self._turn, _STEP)
+        return note
 
     def _end(self) -> None:
         self.recorder.end_step(self._step)

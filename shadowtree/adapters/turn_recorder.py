@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from threading import Lock
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
 from shadowtree.aio import AsyncShadow, finish_in_thread
 from shadowtree.base.arguments import StrPath
-from shadowtree.base.errors import DuplicateMessage, NotWrapped, UnknownMessage
+from shadowtree.base.errors import NotWrapped, UnknownMessage
+from shadowtree.results.turns import BEGIN, TurnEvent
+from shadowtree.results.undo_note import describe_undo
 from shadowtree.shadow import Shadow
 
 P = ParamSpec("P")
+Result = TypeVar("Result")
 
 Foreign = Any
 """A value of an SDK. Its type is known only where the SDK is installed, and may differ between versions."""
@@ -83,13 +86,16 @@ class TurnRecorder:
 
     def begin(
         self, turn: str, *, text: str = "", meta: Mapping[str, object] | None = None, nests: bool = False
-    ) -> None:
+    ) -> str:
         """Begin a turn; its message gets the id `turn`. A turn that is open already continues.
+
+        Return what the model is to be told: which turns and files were undone since its last turn. Empty:
+        nothing was, or the setting `tell_model` is off.
 
         With `nests`, a turn that begins while a tool is running is a sub-agent's: it becomes part of the open
         turn, which ends with the last of them. Otherwise the open turn is ended, because its end was missed.
         """
-        self._keep(f"begin of turn {turn}", self._begin, turn, text, meta, nests)
+        return self._keep(f"begin of turn {turn}", self._begin, turn, text, meta, nests) or ""
 
     def begin_step(self, turn: str, tool: str, call: object = None) -> str:
         """Begin a step: a tool call. Return its name, for `end_step`; a call without an id is numbered."""
@@ -105,14 +111,13 @@ class TurnRecorder:
         """End a turn. An unknown one is ignored."""
         self._keep(f"end of turn {turn}", self._end, turn)
 
-    async def aside(self, call: Callable[P, object], *args: P.args, **named: P.kwargs) -> None:
+    async def aside(self, call: Callable[P, Result], *args: P.args, **named: P.kwargs) -> Result:
         """Make one of these calls in a thread, so the loop is not blocked; it completes even if cancelled."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:  # another kind of loop
-            call(*args, **named)
-        else:
-            await finish_in_thread(call, *args, **named)
+            return call(*args, **named)
+        return await finish_in_thread(call, *args, **named)
 
     @contextmanager
     def keeping_failures(self, what: str) -> Iterator[None]:
@@ -120,32 +125,39 @@ class TurnRecorder:
         try:
             yield
         except Exception as error:  # noqa: BLE001  # whatever happened, the agent continues
-            error.add_note(what)
-            self._failures.append(error)
+            self._add_failure(what, error)
 
-    def _keep(self, what: str, call: Callable[P, None], *args: P.args, **named: P.kwargs) -> None:
-        with self.keeping_failures(what), self._session.lock:
-            call(*args, **named)
+    def _keep(self, what: str, call: Callable[P, Result], *args: P.args, **named: P.kwargs) -> Result | None:
+        """Make a call of this recorder; None if it fails."""
+        try:
+            with self._session.lock:
+                return call(*args, **named)
+        except Exception as error:  # noqa: BLE001  # likewise
+            self._add_failure(what, error)
+            return None
 
-    def _begin(self, turn: str, text: str, meta: Mapping[str, object] | None, nests: bool) -> None:
+    def _add_failure(self, what: str, error: Exception) -> None:
+        error.add_note(what)
+        self._failures.append(error)
+
+    def _begin(self, turn: str, text: str, meta: Mapping[str, object] | None, nests: bool) -> str:
         session = self._session
         if turn in session.turns:
-            return
+            return ""
         if nests and session.turns and session.steps:
             session.turns.append(turn)
-            return
+            return ""
         # Until it is recorded there is no message: if that fails, the whole turn is left out.
         session.restart(turn)
         text = text[:_MOST_CHARACTERS] if self._stores_prompts else ""
-        session.message = self._begin_message(turn, text.encode("utf-8", "replace").decode(), meta)
+        return self._begin_message(turn, text.encode("utf-8", "replace").decode(), meta)
 
     def _begin_message(self, turn: str, text: str, meta: Mapping[str, object] | None) -> str:
         """Begin the message of a turn; if that has ended already, another message of the same turn."""
-        for number in count(1):
-            id, role = (turn, "user") if number == 1 else (f"{turn}+{number}", "assistant")
-            with suppress(DuplicateMessage):
-                return self.shadow.begin(id, text=text, role=role, meta=meta).id
-        raise AssertionError("there is always another number")
+        event = TurnEvent(BEGIN, turn, text, None if meta is None else dict(meta))
+        record = self.shadow.record_turn(event)
+        self._session.message = record.message
+        return describe_undo(record.undone, record.paths)
 
     def _begin_step(self, turn: str, name: str, meta: Mapping[str, object]) -> None:
         session = self._session
@@ -161,7 +173,7 @@ class TurnRecorder:
                 self.shadow.begin_step(name, meta=meta)
             except UnknownMessage:
                 # Something else ended the message, such as an undo; the turn continues in another one.
-                session.message = self._begin_message(session.turns[0], "", None)
+                self._begin_message(session.turns[0], "", None)
                 self.shadow.begin_step(name, meta=meta)
             session.recorded.add(name)
 
@@ -230,6 +242,14 @@ ShadowLike = Shadow | AsyncShadow | StrPath | TurnRecorder
 def as_recorder(shadow: ShadowLike) -> TurnRecorder:
     """Make a recorder, unless it is one."""
     return shadow if isinstance(shadow, TurnRecorder) else TurnRecorder(shadow)
+
+
+def insert_note(
+    conversation: Sequence[Foreign], note: Foreign, is_prompt: Callable[[Foreign], bool]
+) -> list[Foreign]:
+    """Return a conversation with a note to the model before what the user wrote last."""
+    at = max((place for place, each in enumerate(conversation) if is_prompt(each)), default=None)
+    return list(conversation) if at is None else [*conversation[:at], note, *conversation[at:]]
 
 
 def read_text(content: object) -> str:

@@ -15,20 +15,23 @@ _CACHES = (".cache", "Caches", "archive-v0", "environments-v2")
 """Directories in which tools such as `uvx` and `pipx run` put programs that they remove again."""
 
 
-def find_executable(environ: Mapping[str, str], *, given: str | None = None) -> str:
-    """Name the program to install; raise InvalidInput if it will not stay where it is."""
+def find_executable(given: str | None = None) -> str:
+    """Name the program that hooks run: the one that is given, else the one that runs now."""
     if given is not None:
         path = os.path.abspath(given)
         if os.path.basename(path) != NAME:
             raise InvalidInput(f"the program must be called {NAME}, not {os.path.basename(path)!r}")
         if not _can_run(path):
-            raise InvalidInput(f"{path} is no program that you can run")
+            raise InvalidInput(f"{path} is not a program that you can run")
         return path
-    path = _find_own()
+    return _find_own()
+
+
+def require_lasting(path: str, environ: Mapping[str, str]) -> None:
+    """Raise InvalidInput if a program will not stay where it is."""
     why = _find_doubt(path, environ)
     if why is not None:
         raise InvalidInput(f"{path} {why}; install shadowtree where it stays first")
-    return path
 
 
 def make_line(executable: str, agent: str) -> str:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 from shadowtree.agents import targets
+from shadowtree.agents.agent_files import read_whole, remove_file, replace_file
 from shadowtree.agents.executable import is_there, make_line, read_line
 from shadowtree.agents.hook_settings import add_hooks, find_hooks, is_without_hooks, list_events, remove_hooks
-from shadowtree.agents.installed_files import InstalledFiles, read_whole, remove_file, replace_file
-from shadowtree.agents.json_text import BadJson
+from shadowtree.agents.installed_files import InstalledFiles
+from shadowtree.agents.json_text import BadJson, blank_comments
 from shadowtree.agents.table import AGENTS
 from shadowtree.agents.targets import Target
 from shadowtree.base.errors import InvalidInput
@@ -23,6 +25,8 @@ from shadowtree.results.result import Result
 
 _BOM = "\ufeff"
 _MARK = b"shadowtree"
+_COMMENTED = frozenset({"gemini", "qwen"})
+"""Agents that allow comments in their settings, where hooks may have been added by hand."""
 _PROGRAM = re.compile(
     rb"""(?:exec |!`|!\{|PROGRAM = "|"command": ")('[^']*/shadowtree'|[^\s'"]*/shadowtree)"""
 )
@@ -56,7 +60,7 @@ class AgentStatus(Result):
     is_detected: bool
     """The agent itself seems to be installed."""
     state: str
-    """`installed`, `partly`, `no`, or `unreadable`."""
+    """`installed`, `partly`, `no`, or `unreadable`: nobody can say, but shadowtree is named there."""
     path: str
     """The settings, or the first file of ours."""
     executable: str | None
@@ -65,7 +69,7 @@ class AgentStatus(Result):
     missing: list[str] = field(default_factory=list)
     """Events without a hook, and files that are not there."""
     problem: str | None = None
-    """Why nothing more can be said."""
+    """Why the settings cannot be read, or changed."""
 
 
 @frozen
@@ -94,6 +98,10 @@ class Installer:
 
     def install(self, name: str, scope: str, executable: str, *, dry_run: bool = False) -> list[FileChange]:
         """Install the hooks and slash commands of an agent; raise InvalidInput before anything is written."""
+        with nullcontext() if dry_run else self._record.locked():
+            return self._install(name, scope, executable, dry_run=dry_run)
+
+    def _install(self, name: str, scope: str, executable: str, *, dry_run: bool) -> list[FileChange]:
         decided = [self._decide(name, target, executable) for target in self._list(name, scope, executable)]
         done = []
         for each in decided:
@@ -113,6 +121,10 @@ class Installer:
 
     def uninstall(self, name: str, scope: str, *, dry_run: bool = False) -> list[FileChange]:
         """Remove what `install` wrote; a file that nobody else changed gets its first bytes back."""
+        with nullcontext() if dry_run or not self._record.can_exist() else self._record.locked():
+            return self._uninstall(name, scope, dry_run=dry_run)
+
+    def _uninstall(self, name: str, scope: str, *, dry_run: bool) -> list[FileChange]:
         decided = []
         for target in self._list(name, scope, _ANY):
             removal = self._decide_removal(name, target)
@@ -138,7 +150,7 @@ class Installer:
         hooks = [target for target in listed if not target.is_command]
         found: list[str] = []
         missing: list[str] = []
-        problem = None
+        problem, is_ours = None, False
         try:
             for target in hooks:
                 executables, absent = _inspect(name, target)
@@ -146,9 +158,9 @@ class Installer:
                 missing += absent
             missing += [each.path for each in listed if each.is_command and not os.path.isfile(each.path)]
         except InvalidInput as error:
-            problem = str(error)
+            problem, is_ours = str(error), _mentions_us(hooks[0].path)
         gone = [executable for executable in found if not is_there(executable)]
-        state = "unreadable" if problem else "no" if not found else "partly" if missing else "installed"
+        state = "unreadable" if is_ours else "no" if not found else "partly" if missing else "installed"
         return AgentStatus(
             name,
             scope,
@@ -200,6 +212,8 @@ class Installer:
                 return None
             is_ours = path not in self._record.files and _is_as_written(target, before)
             return _Decided(target, path, before, None, REMOVED if is_ours else EDITED)
+        if _MARK not in before:
+            return None
         text, bom = _decode(path, before)
         with _naming(target.path):
             if not text or not find_hooks(text, AGENTS[name]):
@@ -222,9 +236,9 @@ class _naming:  # in lower case, as it is used like a function
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, BadJson):
             where = f"{self._path}, line {error.line}"
-            raise InvalidInput(f"{where}: {error.why}; nothing was changed") from error
+            raise InvalidInput(f"{where}: {error.why}") from error
         if isinstance(error, InvalidInput):
-            raise InvalidInput(f"{self._path}: {error}; nothing was changed") from error
+            raise InvalidInput(f"{self._path}: {error}") from error
 
 
 def _decode(path: str, content: bytes | None) -> tuple[str, str]:
@@ -232,7 +246,7 @@ def _decode(path: str, content: bytes | None) -> tuple[str, str]:
     try:
         text = (content or b"").decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"{path} is not UTF-8; nothing was changed") from error
+        raise InvalidInput(f"{path} is not UTF-8") from error
     bom = _BOM if text.startswith(_BOM) else ""
     text = text.removeprefix(_BOM)
     return (text if text.strip() else ""), bom
@@ -250,10 +264,19 @@ def _inspect(name: str, target: Target) -> tuple[list[str], list[str]]:
         return [executable], [] if _is_as_written(target, content) else [f"this version of {target.path}"]
     text, _ = _decode(target.path, content)
     with _naming(target.path):
-        hooks = find_hooks(text or "{}", AGENTS[name])
+        hooks = find_hooks(blank_comments(text), AGENTS[name]) if text and name in _COMMENTED else []
+        hooks = hooks or find_hooks(text or "{}", AGENTS[name])
     there = {hook.event for hook in hooks}
     missing = [event for event in list_events(AGENTS[name]) if event not in there]
     return [hook.executable for hook in hooks], missing
+
+
+def _mentions_us(path: str) -> bool:
+    """Tell whether settings that cannot be understood may have hooks of ours."""
+    try:
+        return _MARK in (read_whole(os.path.realpath(path)) or b"")
+    except InvalidInput:
+        return False
 
 
 def _find_executable(name: str, content: bytes) -> str | None:

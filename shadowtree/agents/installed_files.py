@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import json
 import os
-import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 
+from shadowtree.agents.agent_files import replace_file
 from shadowtree.base.errors import InvalidInput, StoreFailed, describe
 from shadowtree.base.frozen import frozen
 from shadowtree.system import disk
+from shadowtree.system.syscalls import try_lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,9 +29,9 @@ if TYPE_CHECKING:
 _DIRECTORY = "hooks"
 _RECORD = "installed.json"
 _BACKUPS = "backups"
-_MOST_BYTES = 8 << 20
-_MODE = 0o666
-_PROGRAM_MODE = 0o777
+_PATIENCE_S = 10.0
+"""How long one installation waits for another one."""
+_PAUSE_S = 0.02
 
 
 @frozen
@@ -50,12 +54,32 @@ class InstalledFiles:
     """The record of what was written for agents."""
 
     def __init__(self, stores: str) -> None:
+        self._stores = stores
         self._directory = os.path.join(stores, _DIRECTORY)
         self._record = os.path.join(self._directory, _RECORD)
         self._backups = os.path.join(self._directory, _BACKUPS)
         self._made: list[str] = []
         """The directories that were made for files."""
         self.files = {entry.path: entry for entry in self._read()}
+
+    def can_exist(self) -> bool:
+        """Tell whether there is a directory that the record could be in."""
+        return os.path.isdir(self._stores)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Read the record again and keep others from changing it, so that two installations take turns.
+
+        The directory of stores itself is locked: a file for it would be one more to remove.
+        """
+        disk.make_directories(self._stores)
+        fd = os.open(self._stores, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _wait_for_lock(fd)
+            self.files = {entry.path: entry for entry in self._read()}
+            yield
+        finally:
+            os.close(fd)
 
     def _read(self) -> list[Installed]:
         content = disk.read_if_there(self._record)
@@ -144,60 +168,16 @@ class InstalledFiles:
         self.save()
 
 
-def read_whole(path: str) -> bytes | None:
-    """Read a file of an agent's; None if there is none. Raise InvalidInput if it is not for us to change."""
+def _wait_for_lock(fd: int) -> None:
+    deadline_s = time.monotonic() + _PATIENCE_S
     try:
-        status = os.stat(path)
-        if not stat.S_ISREG(status.st_mode):
-            raise InvalidInput(f"{path} is not a regular file")
-        if status.st_size > _MOST_BYTES:
-            raise InvalidInput(f"{path} is too big to be an agent's settings")
-        with open(path, "rb") as file:
-            return file.read()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be read: {describe(error)}") from error
-
-
-def replace_file(path: str, content: bytes, before: bytes | None, *, is_program: bool = False) -> None:
-    """Write a file whole or not at all, with the mode that it had; refuse if it changed since it was read."""
-    temporary = f"{path}.{disk.TEMPORARY_PREFIX}{os.getpid()}"
-    try:
-        mode = stat.S_IMODE(os.stat(path).st_mode) if before is not None else None
-        usual = _PROGRAM_MODE if is_program else _MODE
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, usual)
-        try:
-            with os.fdopen(fd, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-                if mode is not None:
-                    os.fchmod(file.fileno(), mode)
-            _require_same(path, before)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written: {describe(error)}") from error
-
-
-def remove_file(path: str, before: bytes | None) -> None:
-    """Remove a file; refuse if it changed since it was read."""
-    _require_same(path, before)
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
+        while not try_lock(fd):
+            if time.monotonic() > deadline_s:
+                raise InvalidInput("another 'shadowtree hooks' is still running; try again when it is done")
+            time.sleep(_PAUSE_S)
+    except OSError:
+        # Not every file system locks directories; files are still compared before they are replaced.
         return
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be removed: {describe(error)}") from error
-
-
-def _require_same(path: str, before: bytes | None) -> None:
-    """Refuse a file that somebody, such as the agent itself, has changed since it was read."""
-    if read_whole(path) != before:
-        raise InvalidInput(f"{path} has just been changed by another program; try again")
 
 
 def _make_parents(path: str) -> list[str]:

@@ -38,6 +38,8 @@ _MOST_PATH_CHARACTERS = 4096
 _SHORT_ID = 8
 _LONGEST_OWN_ID = 32
 _ID_TAIL = 12
+_TIME_DIGITS = 15
+"""A date without its century, to the millisecond: short enough to be shown whole."""
 _PATH_KEYS = ("file_path", "filePath", "path", "notebook_path", "absolute_path")
 _PATCH_KEYS = ("command", "input", "patch", "patchText")
 _PATCH_LINES = ("*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: ")
@@ -238,7 +240,7 @@ def _time_id(content: dict[str, object], agent: Agent, now_ms: int) -> str:
     """Make an id of the time at which a turn began, as the agent says, else as the clock says."""
     given = _find(content, agent.time)
     digits = "".join(c for c in str(given) if c in "0123456789") if isinstance(given, str | int) else ""
-    return digits[:20] or str(now_ms)
+    return digits[-_TIME_DIGITS:] or str(now_ms)
 
 
 def _directory(content: dict[str, object], agent: Agent) -> str:

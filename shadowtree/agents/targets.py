@@ -92,7 +92,6 @@ def list_targets(
 def find_root(name: str, scope: str, environ: Mapping[str, str], *, project: str) -> str:
     """Name the directory of an agent's things. Raise InvalidInput if it has none for this scope."""
     home = _HOMES[name]
-    title = AGENTS[name].title
     if scope == USER:
         given = environ.get(home.variable or "") or ""
         if os.path.isabs(given):
@@ -101,9 +100,9 @@ def find_root(name: str, scope: str, environ: Mapping[str, str], *, project: str
             raise InvalidInput("there is no home directory to find an agent's settings in")
         return os.path.join(environ["HOME"], home.user)
     if home.project is None:
-        raise InvalidInput(f"{title} has no settings for one project; try --user")
+        raise InvalidInput("it has no settings for one project; try --user")
     if scope == LOCAL and name != "claude-code":
-        raise InvalidInput(f"{title} has no settings for you alone in one project; try --user or --project")
+        raise InvalidInput("it has no settings for you alone in one project; try --user or --project")
     return os.path.join(project, home.project)
 
 

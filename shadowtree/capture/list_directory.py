@@ -26,7 +26,7 @@ from shadowtree.capture.directories import (
     DirectoryStamp,
     leaves_out,
 )
-from shadowtree.capture.rules.policy import BROUGHT_BACK, COVERED, LEFT_OUT, TRACKED, Policy
+from shadowtree.capture.rules.coverage import BROUGHT_BACK, COVERED, LEFT_OUT, TRACKED, Policy
 from shadowtree.capture.rules.sources import RuleFiles, stamp_gitignore
 from shadowtree.config.settings import Settings
 from shadowtree.system.files import INODE_MASK, Cursor, Unreadable, Vanished, stamp_of, why_unreadable

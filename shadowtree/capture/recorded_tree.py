@@ -39,7 +39,7 @@ from shadowtree.capture.facts import (
     decode_directory,
     decode_rules,
 )
-from shadowtree.capture.rules.policy import LEFT_OUT, Policy
+from shadowtree.capture.rules.coverage import LEFT_OUT, Policy
 from shadowtree.results.messages import ChangedPath, FileDiff, Patch, make_patch
 from shadowtree.store.git_format import EMPTY_TREE, MODE_EXEC, MODE_LINK, MODE_TREE, TreeEntry
 from shadowtree.store.objects import Objects, TooLarge

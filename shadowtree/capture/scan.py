@@ -34,7 +34,6 @@ from shadowtree.base.paths import (
     parent_of,
     to_text,
 )
-from shadowtree.base.stamps import MOST_FILES, encode_stamps
 from shadowtree.capture.directories import NORMAL, STAMP_SIZE, Census, Directory, RulesKey, leaves_out
 from shadowtree.capture.list_directory import (
     Lister,
@@ -45,11 +44,12 @@ from shadowtree.capture.list_directory import (
     look_again,
     look_at_names,
 )
-from shadowtree.capture.rules.policy import Policy
+from shadowtree.capture.rules.coverage import Policy
 from shadowtree.capture.rules.sources import RuleFiles, Surroundings
 from shadowtree.capture.stat_cache import StatCache
 from shadowtree.config.settings import Settings
 from shadowtree.system.files import CHANGED_TYPE, Cursor, Unreadable, Vanished, why_unreadable
+from shadowtree.timeline.unprotected import MOST_FILES, encode_stamps
 
 Arm = Callable[[RelPath, int], bool]
 """Lets a watcher watch a directory, given by its path and an open descriptor, before it is looked at."""

@@ -37,9 +37,6 @@ _ROWS = "journaled"
 _LARGEST = 64 << 20
 """A larger file of the worktree is not compared with lost content: it would be read whole."""
 
-Made = list[tuple[bytes, bytes]]
-"""The kind and the content of objects."""
-
 
 def repair_store(
     subject: Subject,

@@ -31,9 +31,11 @@ MODULES = {
     "sessions": ("sessions",),
     "store": ("stats", "du", "pin", "unpin", "forget", "gc", "purge", "check", "destroy"),
     "uninstall": ("uninstall",),
-    "config": ("config", "protect"),
+    "config": ("config",),
+    "protect": ("protect",),
     "watch": ("watch",),
     "mcp": ("mcp",),
+    "rewind": ("rewind",),
     "help": ("help",),
     "hooks": ("hooks", "doctor"),
     "remote": ("remote", "push", "fetch", "clone", "resume", "export", "import"),
@@ -46,7 +48,7 @@ EVERYDAY = ("wrap", "begin", "end", "run", "status", "log", "show", "diff", "und
 GROUPS = {
     "Record": ("wrap", "begin", "end", "run", "snapshot", "step", "track", "watch", "protect", "hook"),
     "Look": ("status", "log", "show", "diff", "cat", "blame", "branches", "sessions", "patch"),
-    "Go back": ("undo", "redo", "revert", "unrevert", "switch", "restore"),
+    "Go back": ("undo", "redo", "rewind", "revert", "unrevert", "switch", "restore"),
     "Keep": ("stats", "du", "pin", "unpin", "forget", "gc", "purge", "check", "destroy"),
     "Share": ("remote", "push", "fetch", "clone", "resume", "export", "import"),
     "Connect": ("hooks", "doctor", "mcp"),
@@ -55,7 +57,7 @@ GROUPS = {
 """What people do, and the commands for it, in the order of the help."""
 _ANSWERS = {*GROUPS["Look"], "track", "stats", "du", "check", "config", "help"}
 _ANSWERS |= {"config list", "config get", "watch status", "doctor", "hooks", "hooks status", "hooks print"}
-_ANSWERS |= {"hooks slash", "remote", "remote list"}
+_ANSWERS |= {"hooks slash", "remote", "remote list", "rewind"}
 """The commands whose result is what was asked for: --quiet leaves it, and a pager shows it."""
 
 SETTINGS: tuple[str, ...] = shadowtree.Settings.__match_args__

@@ -83,9 +83,9 @@ def run(call: Call) -> int:
     if call.command == "run":
         from shadowtree.cli.run import run as act
     else:
-        from shadowtree.cli import record
+        from shadowtree.cli import fast_commands
 
-        act = getattr(record, call.command)
+        act = getattr(fast_commands, call.command)
     return act(shared, **call.values) or 0
 
 

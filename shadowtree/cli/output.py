@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from time import monotonic, time_ns
 
-from shadowtree.cli.format import escape
+from shadowtree.base.display import escape
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -245,13 +245,16 @@ def _make_encodable(stream: TextIO) -> None:
         reconfigure(errors="backslashreplace")
 
 
+def uses_colours() -> bool:
+    """Check whether colours are wanted."""
+    if _colour == "auto":
+        return not os.environ.get("NO_COLOR") and can_steer(sys.stdout)
+    return _colour == "always"
+
+
 def paint(colour: str, text: str) -> str:
     """Colour a text of the result, if that is wanted."""
-    if _colour == "never":
-        return text
-    if _colour == "auto" and (os.environ.get("NO_COLOR") or not can_steer(sys.stdout)):
-        return text
-    return f"\x1b[{COLOURS[colour]}m{text}\x1b[0m"
+    return f"\x1b[{COLOURS[colour]}m{text}\x1b[0m" if uses_colours() else text
 
 
 def now_ms() -> int:

@@ -13,9 +13,15 @@ from shadowtree.base.errors import Conflict, DuplicateMessage, InvalidInput, Sha
 from shadowtree.base.frozen import frozen, replace
 from shadowtree.cli.child_process import CannotRun, Relay, die_of, find_program
 from shadowtree.cli.errors import to_document
+from shadowtree.cli.fast_commands import (
+    describe_patch,
+    list_warnings,
+    read_description,
+    step_to_json,
+    to_json,
+)
 from shadowtree.cli.find_shadow import Shared, find_to_record, open_shadow
 from shadowtree.cli.output import ProgressBar, drop_output, is_quiet, say, talk, warn, write_json, writes_json
-from shadowtree.cli.record import describe_patch, list_warnings, read_description, step_to_json, to_json
 from shadowtree.results.messages import Message, Skipped, Step
 from shadowtree.results.outcomes import Outcome
 

@@ -19,7 +19,7 @@ from shadowtree.base.frozen import frozen
 from shadowtree.base.paths import ROOT
 from shadowtree.system import disk
 from shadowtree.system.files import Cursor, Unreadable, is_racy, read_small_file, stamp_of
-from shadowtree.system.user_dirs import VARIABLE_PREFIX, Places
+from shadowtree.system.locations import VARIABLE_PREFIX, Places
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from contextlib import ExitStack, contextmanager
 from shadowtree.base.errors import InvalidInput, ShadowError
 from shadowtree.base.frozen import frozen
 from shadowtree.system import disk
+from shadowtree.system.locations import VARIABLE_PREFIX, Places
 from shadowtree.system.syscalls import file_system_view, free_lock, peer_user, short_path, try_lock
-from shadowtree.system.user_dirs import VARIABLE_PREFIX, Places
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -72,7 +72,8 @@ class Server:
         self._ending = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self.end)
-        listener = await asyncio.start_unix_server(self._accept, sock=self._listening.listener)
+        # Not `start_unix_server`: from Python 3.13 on it removes the socket's path, which is the endpoint's.
+        listener = await asyncio.start_server(self._accept, sock=self._listening.listener)
         try:
             while not self._ending.is_set():
                 has_more = await self.worktrees.use_idle_time()

@@ -5,6 +5,8 @@ Nothing is recorded, so none of it needs the lock.
 
 from __future__ import annotations
 
+from functools import partial
+
 from shadowtree.base.arguments import StrPath, check_count, parse_path, parse_paths, refuse_unknown
 from shadowtree.base.errors import (
     AmbiguousMessage,
@@ -18,7 +20,6 @@ from shadowtree.base.errors import (
 )
 from shadowtree.base.frozen import replace
 from shadowtree.base.paths import DIRECTORY, ROOT, Change, RelPath, Unknown, is_file, to_text
-from shadowtree.base.stamps import list_stamped
 from shadowtree.capture.capture import Site, list_skipped, look, refuse_full, scan_site
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import (
@@ -46,8 +47,8 @@ from shadowtree.system.syscalls import has_no_room
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import last_finished, redoable_messages
 from shadowtree.timeline.resolve import resolve_message, resolve_tree
-from shadowtree.timeline.schema import HEAD_ONLY, REVERT, TreeRecord
-from shadowtree.timeline.session import NOBODY, LastSession, Session
+from shadowtree.timeline.schema import BEGIN, HEAD_ONLY, REVERT, TreeRecord
+from shadowtree.timeline.session import NOBODY, Session
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -114,8 +115,8 @@ def read_status(opened: OpenStore, site: Site, session_name: str, warn: Warn) ->
         with look(site, opened, scan) as (objects, after):
             changed = len(compare(_open(objects, last), after).files)
             outside = _list_outside(opened.journal, session, objects, after)
-            stamps = stamp_uncovered(scan, site.worktree)
-            unprotected = _list_unprotected(session, stamps, _open(objects, last), after)
+            stamp = partial(stamp_uncovered, scan, site.worktree)
+            unprotected = _list_unprotected(session, stamp, _open(objects, last), after)
     return Status(
         worktree=site.worktree,
         store=opened.layout.store,
@@ -245,17 +246,19 @@ def _split_ref(session: Session, text: str) -> tuple[TreeRecord, str]:
 
 
 def list_updates(opened: OpenStore, site: Site, after: int | None) -> tuple[int, list[Update]]:
-    """Give the number of what happened last, and which messages began or ended, and which acts were done.
+    """List which messages began or ended, and which acts were done, in all sessions, after a number.
 
-    In all sessions, after another number; None: nothing but the number. If that one is beyond the last, a
-    message was dropped that had begun, or the store was made anew: what follows counts.
+    None: how the messages began that are open now. Beside it the number from which on to ask the next time.
     """
     journal = opened.journal
-    last = journal.last_number()
-    events = [] if after is None or after >= last else journal.updates_after(after)
+    if after is None:
+        open_ = list(journal.open_messages().values())
+        events = [event for event in journal.events_of(open_) if event.kind == BEGIN]
+    else:
+        events = journal.updates_after(after)
     names = journal.session_names() if events else {}
     rows = journal.messages_by_number([event.message for event in events if event.message is not None])
-    return last, [
+    return _find_settled(journal), [
         Update(
             event.number,
             REVERT if event.kind == HEAD_ONLY else event.kind,
@@ -267,10 +270,15 @@ def list_updates(opened: OpenStore, site: Site, after: int | None) -> tuple[int,
     ]
 
 
-def find_last_session(opened: OpenStore, site: Site) -> LastSession:
-    """Name the session that recorded last; `default` if none did."""
-    last = opened.journal.last_recorded()
-    return LastSession("default" if last is None else opened.journal.session_names()[last.session])
+def _find_settled(journal: Journal) -> int:
+    """Find the number of the last event that stays: if a message is dropped, its numbers are used again."""
+    latest = journal.latest_event()
+    if latest is None:
+        return 0
+    if latest.message is None or latest.position.open != latest.message:
+        return latest.number
+    begin = journal.events_of([latest.message])[0]
+    return latest.number if len(journal.updates_after(begin.number - 1)) > 1 else begin.number - 1
 
 
 def list_sessions(opened: OpenStore, site: Site) -> list[SessionEntry]:
@@ -333,10 +341,9 @@ def _list_outside(
     return make_patch("", found).files
 
 
-def _list_unprotected(session: Session, stamps: bytes, *trees: RecordedDirectory) -> list[str]:
+def _list_unprotected(session: Session, stamp: Callable[[], bytes], *trees: RecordedDirectory) -> list[str]:
     """List the files that changed since the session last looked at them, and that neither tree covers."""
-    before = None if session.number is None else session.journal.left_out.stamps(session.number)
-    changed = [] if before is None else list_stamped(before, stamps)
+    changed = session.journal.left_out.list_changed(session.number, stamp)
     return [to_text(path) for path in changed if not any(is_file(tree.find(path)) for tree in trees)]
 
 

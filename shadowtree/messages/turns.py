@@ -19,8 +19,8 @@ from shadowtree.base.arguments import encode_meta
 from shadowtree.base.paths import PathState, RelPath, Unknown, to_text
 from shadowtree.messages.record import Recorder, read_said
 from shadowtree.results.turns import BEGIN, CLOSE, END, MISSED, STEP, STEP_END, TurnEvent, TurnRecord
-from shadowtree.timeline.position import first_line, undone_messages
-from shadowtree.timeline.schema import ACTS, HEAD_ONLY, JOIN, MessageRow
+from shadowtree.timeline.position import first_line, is_head_only, undone_messages
+from shadowtree.timeline.schema import ACTS, MessageRow
 from shadowtree.timeline.session import MessageEvents, Session
 
 _USER = "user"
@@ -187,10 +187,10 @@ def _list_undone(session: Session) -> tuple[list[tuple[int, str]], list[str]]:
     last = None if session.number is None else journal.last_of_messages(session.number)
     if last is None:
         return [], []
-    since = journal.events_after(last.number, last.session)
-    acts = [act for act in since if act.kind in ACTS and act.kind != JOIN]
-    if all(act.kind == HEAD_ONLY for act in acts):
-        # No file was touched: the agent has undone them itself.
+    acts = [act for act in journal.events_after(last.number, last.session) if act.kind in ACTS]
+    # Where no file was touched, the agent has undone them itself.
+    acts = [act for act in acts if not is_head_only(act, journal.event)]
+    if not acts:
         return [], []
     changes = journal.changes_of([act.number for act in acts])
     first: dict[RelPath, PathState | Unknown | None] = {}

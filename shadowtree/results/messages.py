@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from shadowtree.base.frozen import field, frozen
 from shadowtree.base.paths import DIRECTORY, Change, PathState, Unknown, is_file, to_text
@@ -317,7 +317,7 @@ class Update(Result):
     """Something recorded: a message began or ended, or an act was done."""
 
     number: int
-    """It grows with each update of a store, in any session."""
+    """It grows with each update of a store, in any session. Those of a dropped message come again."""
     kind: str
     """`begin`, `end` or `snapshot` of a message, or the name of the act: `undo`, `redo` and so on."""
     session: str
@@ -407,6 +407,12 @@ class StepHandle(_Handle):
     after: str | None
     patch: Patch
     to_dict: Callable[[], dict[str, Any]]  # Any: JSON
+
+
+def join_renames(diffs: Sequence[FileDiff]) -> list[FileDiff]:
+    """Let one entry stand for the two paths of a rename."""
+    gone = {file_diff.renamed_from for file_diff in diffs}
+    return [file_diff.rename or file_diff for file_diff in diffs if file_diff.path not in gone]
 
 
 def make_patch(tree: str, changes: Iterable[Change]) -> Patch:

@@ -7,7 +7,7 @@ because a sweep lets others have it between two steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 from shadowtree.base.errors import InvalidInput, ShadowError, StoreDamaged, UnknownName
 from shadowtree.base.frozen import field, frozen, replace
@@ -27,6 +27,8 @@ from shadowtree.retention.policy import (
 )
 from shadowtree.store.directory import list_own_refs
 from shadowtree.timeline.journal import Journal
+from shadowtree.timeline.position import compare_positions
+from shadowtree.timeline.schema import Event, Position
 
 TYPE_CHECKING = False
 
@@ -191,20 +193,52 @@ def read_remaining(journal: Journal) -> Remaining:
     open_: set[int] = set()
     in_force: set[int] = set()
     out: dict[int, int] = {}
+    last_acts: set[int] = set()
+    passed: set[int] = set()
     for session in journal.session_names():
         last = journal.last_event(session)
-        position = None if last is None else last.position
-        if position is None:
+        if last is None:
             continue
+        position = last.position
         if position.open is not None:
             open_.add(position.open)
         out.update((taken.message, taken.newest) for taken in position.out)
         if position.head is not None:
             line = journal.line(position.head, journal.retention.first_live(session))
             in_force |= {row.number for row in line if not position.is_out(row.number)}
+        for act in _list_last_acts(journal, session):
+            last_acts.add(act.number)
+            passed |= _find_passed(journal, act)
     rows = journal.retention
-    ages, acts, bare = rows.ages(), rows.live_acts(), rows.bare_trees()
-    return Remaining(ages, acts, bare, frozenset(open_), frozenset(in_force), out)
+    return Remaining(
+        rows.ages(),
+        rows.live_acts(),
+        rows.bare_trees(),
+        open=frozenset(open_),
+        in_force=frozenset(in_force),
+        out=out,
+        last_acts=frozenset(last_acts),
+        passed=frozenset(passed),
+    )
+
+
+def _list_last_acts(journal: Journal, session: int) -> Iterator[Event]:
+    """List the acts since the newest message, newest first, up to one that changed something."""
+    newest = journal.last_of_messages(session)
+    for act in journal.acts_of(session):
+        if act.forgotten_ms is not None or (newest is not None and act.number < newest.number):
+            return
+        yield act
+        if _find_passed(journal, act) or journal.changes_of([act.number])[act.number]:
+            return
+
+
+def _find_passed(journal: Journal, act: Event) -> set[int]:
+    """Find the messages that an act undid or redid."""
+    before = journal.last_event(act.session, before=act.number)
+    then = Position() if before is None else before.position
+    undone, redone = compare_positions(act.position, then, journal.message)
+    return {row.number for row in (*undone, *redone)}
 
 
 def find_needed(journal: Journal, choice: Choice) -> set[int]:

@@ -44,6 +44,10 @@ class Remaining:
     """The messages in force that the sessions would undo first."""
     out: Mapping[int, int] = field(default_factory=dict)
     """The messages that are out of their lines, each with the last one that was made with it in."""
+    last_acts: frozenset[int] = frozenset()
+    """The last acts of each session, down to the one that `unrevert` would reverse."""
+    passed: frozenset[int] = frozenset()
+    """The messages that these undid or redid: without them nothing leads back to where the session was."""
 
     def of_session(self, session: int) -> Remaining:
         """Give what is left of one session; trees that nobody named are no session's."""
@@ -116,12 +120,17 @@ def find_surplus(remaining: Remaining, most: int) -> list[int]:
 
 
 def choose_up_to(remaining: Remaining, turns: int, named: Sequence[Named], last: int) -> Choice:
-    """Choose all that began when no more trees than `last` were recorded, where that may be forgotten."""
+    """Choose all that began when no more trees than `last` were recorded, where a budget may forget that.
+
+    What leads back from the last act of each session stays: it may be done, and its way back named, a
+    moment before the budget is looked at.
+    """
     old = {each for each, place in _find_places(named).items() if place <= last}
-    numbers = {number for number, _ in old} - find_protected(remaining, turns)
+    numbers = {number for number, _ in old} - find_protected(remaining, turns) - remaining.passed
     going = _without_needed(remaining, [each for each in remaining.messages if each.number in numbers])
     old_acts = {event for message, event in old if message is None and event is not None}
-    acts = sorted(old_acts - protected_acts(remaining, turns) | _find_acts(remaining, going))
+    old_acts -= protected_acts(remaining, turns) | remaining.last_acts
+    acts = sorted(old_acts | _find_acts(remaining, going))
     bare = [number for number, _ in remaining.bare[: max(0, len(remaining.bare) - turns)] if number <= last]
     return Choice([each.number for each in going], acts, bare)
 

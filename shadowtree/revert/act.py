@@ -16,9 +16,7 @@ import os
 from functools import cache, partial
 
 from shadowtree.base.errors import (
-    AmbiguousSession,
     Conflict,
-    NotConfirmed,
     PlanOutdated,
     ShadowError,
     WorktreeFailed,
@@ -56,6 +54,7 @@ from shadowtree.capture.scan import Scan, stamp_uncovered
 from shadowtree.results.messages import make_patch
 from shadowtree.results.outcomes import Outcome, Plan
 from shadowtree.revert.attribution import Attribution
+from shadowtree.revert.confirmation import require_confirmation
 from shadowtree.revert.contents import Contents, DiskState
 from shadowtree.revert.history import History, is_same_place
 from shadowtree.revert.moves import (
@@ -75,12 +74,8 @@ from shadowtree.revert.targets import Target, find_target
 from shadowtree.revert.writer import Writer
 from shadowtree.store.objects import Objects, Scratch
 from shadowtree.timeline.append import Ending, SessionWriter
-from shadowtree.timeline.journal import Journal
+from shadowtree.timeline.resolve import LastSession, refuse_open_elsewhere
 from shadowtree.timeline.schema import HEAD_ONLY, RESTORE, Event, TreeRecord
-from shadowtree.timeline.session import LastSession
-
-_MANY = 20
-"""So many files may go because of messages with an inferred end before somebody has to agree."""
 
 
 def start_act(
@@ -94,22 +89,10 @@ def start_act(
 ) -> Act:
     """Gather what an act of a session needs. It may use the room that `min_free` keeps."""
     if isinstance(session, LastSession):
-        _refuse_open_elsewhere(opened.journal, session)
+        refuse_open_elsewhere(opened.journal, session)
     session_writer = SessionWriter(opened.journal, session, site.settings, time_ms)
     git_head, site = find_head(site.worktree), without_reserve(site)
     return Act(request, options, opened, site, session_writer, git_head, cancellation)
-
-
-def _refuse_open_elsewhere(journal: Journal, session: str) -> None:
-    """Refuse an act of a session that nobody named while a message of another one is open."""
-    own, names = journal.session_number(session), journal.session_names()
-    others = {
-        names[number]: journal.message(message).id
-        for number, message in journal.open_messages().items()
-        if number != own
-    }
-    if others:
-        raise AmbiguousSession(session, others)
 
 
 def run(act: Act) -> Outcome:
@@ -124,7 +107,9 @@ def run(act: Act) -> Outcome:
         if prepared.target.is_nothing:
             taken.abandon()
             return replace(prepared.outcome, dry_run=False)
-        _refuse(act, prepared)
+        if prepared.outcome.conflicts:
+            raise Conflict(prepared.outcome.conflicts, as_untouched(act, prepared.outcome))
+        require_confirmation(act, prepared)
         act.cancellation.check()
         moves = order_moves(prepared.plan.changes, os.urandom(6).hex())
         merged = prepared.contents.verify(moves, taken)
@@ -249,18 +234,6 @@ def _list_unprotected(act: Act, target: Target, ending: Ending | None) -> list[s
     if isinstance(request, Revert) and request.paths is not None:
         return sorted(path for path in found if is_among(from_text(path), request.paths))
     return sorted(found)
-
-
-def _refuse(act: Act, prepared: Prepared) -> None:
-    """Stop an act with conflicts, or one that somebody has to confirm and nobody does."""
-    outcome, confirm = prepared.outcome, act.options.confirm
-    if outcome.conflicts:
-        raise Conflict(outcome.conflicts, as_untouched(act, outcome))
-    target, changes = prepared.target, prepared.plan.changes
-    doubtful = [c for c in changes if c.path in target.inferred and is_file(c.old) and not is_file(c.new)]
-    needs_consent = len(doubtful) > _MANY if target.kind != RESTORE else bool(changes)
-    if needs_consent and confirm is not None and not confirm(prepared.to_plan()):
-        raise NotConfirmed(as_untouched(act, outcome), plan=prepared.to_plan())
 
 
 def _add_intent(

@@ -20,7 +20,6 @@ from shadowtree.timeline.schema import (
     RESTORE,
     REVERT,
     SNAPSHOT,
-    UNREVERT,
     Event,
     MessageRow,
     Position,
@@ -251,12 +250,6 @@ class History:
     def name_act(self, act: Event) -> str:
         """Return what the user calls an act."""
         return REVERT if act.kind == HEAD_ONLY else act.kind
-
-    def is_head_only(self, act: Event) -> bool:
-        """Return whether an act touched no file, or reversed one that did not."""
-        while act.kind == UNREVERT and act.takes_back is not None:
-            act = self.journal.event(act.takes_back)
-        return act.kind == HEAD_ONLY
 
     def position_before(self, act: Event) -> Position:
         """Return where the session stood before an act."""

@@ -6,7 +6,6 @@ An `Act` is what is requested and all that it needs; `Prepared` is one worked ou
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import sha256
 
 from shadowtree.base.frozen import frozen, replace
 from shadowtree.base.interrupts import Cancellation
@@ -18,7 +17,7 @@ from shadowtree.capture.scan import Scan
 from shadowtree.results.outcomes import Outcome, Plan, PlannedChange
 from shadowtree.revert.contents import Contents
 from shadowtree.revert.moves import Move
-from shadowtree.revert.plan import PathPlan
+from shadowtree.revert.plan import PathPlan, identify_plan
 from shadowtree.revert.requests import Options, Redo, Request, Revert, Undo, Unrevert
 from shadowtree.revert.targets import Target
 from shadowtree.store.git_format import EMPTY_TREE
@@ -29,8 +28,6 @@ from shadowtree.timeline.schema import UNREVERT, Position
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-    from shadowtree.base.paths import Answer
 
 
 @frozen
@@ -83,7 +80,7 @@ def foresee(
     assert root.tree is not None
     tree, changes = root.tree.hex(), plan.changes
     return Outcome(
-        id=_identify(act, target, plan),
+        id=identify_plan(plan, target, act.session_writer.session.name),
         act=target.kind,
         messages=[row.id for row in target.messages],
         redone=[row.id for row in target.redone],
@@ -107,23 +104,6 @@ def foresee(
         unprotected=unprotected,
         **_describe_position(act, None if target.is_nothing else target.position),
     )
-
-
-def _identify(act: Act, target: Target, plan: PathPlan) -> str:
-    """Return the id of a plan: the hash of what it would do to paths and to the session."""
-    lists = plan.changes, plan.agreed, target.noted
-    changes = [[(c.path, *_split(c.old), *_split(c.new)) for c in each] for each in lists]
-    conflicts = [(conflict.path, conflict.reason) for conflict in plan.conflicts]
-    numbers = [row.number for row in (*target.messages, *target.redone)]
-    where = act.session_writer.session.name, target.position, target.takes_back, target.part_of
-    left = conflicts, plan.skipped, plan.kept, plan.marked
-    content = target.kind, changes, left, numbers, where
-    return sha256(ascii(content).encode()).hexdigest()[:40]
-
-
-def _split(state: Answer) -> tuple[object, object]:
-    """Return what tells a state from others; a fast `repr` for plans of many files."""
-    return (state.mode, state.blob) if isinstance(state, PathState) else (None, state)
 
 
 def _describe_position(

@@ -1,5 +1,7 @@
 """Decide what an act does to each path, before anything is done: from what is wanted and present to a plan.
 
+A plan has an id (`identify_plan`), by which an act can be bound to it.
+
 A path whose present state is not what the timeline last recorded for it is a conflict, unless it already is
 what is wanted, or what somebody else made of it can be merged. Then the shape is checked: what has to become
 a file must hold nothing foreign, and what holds a file must be a directory.
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from types import MappingProxyType
 
 from shadowtree.base.frozen import field, frozen, replace
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
     from shadowtree.base.arguments import OnConflict
     from shadowtree.base.paths import Answer
     from shadowtree.revert.contents import Contents, DiskState
+    from shadowtree.revert.targets import Target
 
     Value = TypeVar("Value", int, bytes)
 
@@ -102,6 +106,23 @@ def make_plan(
     `chosen` says what else is done with conflicts at some paths, and below them; the nearest one counts.
     """
     return _Planner(present, merger, on_conflict, chosen).run(wanted)
+
+
+def identify_plan(plan: PathPlan, target: Target, session: str) -> str:
+    """Return the id of a plan: the hash of what it would do to paths and to the session."""
+    lists = plan.changes, plan.agreed, target.noted
+    changes = [[(c.path, *_split(c.old), *_split(c.new)) for c in each] for each in lists]
+    conflicts = [(conflict.path, conflict.reason) for conflict in plan.conflicts]
+    numbers = [row.number for row in (*target.messages, *target.redone)]
+    where = session, target.position, target.takes_back, target.part_of
+    left = conflicts, plan.skipped, plan.kept, plan.marked
+    content = target.kind, changes, left, numbers, where
+    return sha256(ascii(content).encode()).hexdigest()[:40]
+
+
+def _split(state: Answer) -> tuple[object, object]:
+    """Return what tells a state from others; a fast `repr` for plans of many files."""
+    return (state.mode, state.blob) if isinstance(state, PathState) else (None, state)
 
 
 class _Planner:

@@ -34,9 +34,10 @@ from shadowtree.timeline.position import (
     choose_revert,
     choose_switch,
     choose_undo,
+    compare_positions,
     find_gone,
     in_force,
-    part_ways,
+    is_head_only,
     standing_acts,
 )
 from shadowtree.timeline.resolve import resolve_message, resolve_ref, resolve_tree
@@ -266,13 +267,13 @@ def _find_unrevert(history: History, *, is_undo: bool) -> Target:
     events = history.events_since(act.number)
     over = [e.number for e in events if not any(first <= e.number <= last for first, last in cancelled)]
     noted: list[Change] = []
-    if history.is_head_only(act):
+    if is_head_only(act, history.journal.event):
         # It touched no file, and so does reversing it.
         over = [number for number in over if number != act.number]
         moved = [change for e in events if e.number == act.number for change in e.changes]
         later = {change.path for e in events if e.number > act.number for change in e.changes}
         noted = [Change(c.path, c.new, c.old) for c in moved if c.path not in later]
-    undone, redone = _compare_positions(history, position)
+    undone, redone = compare_positions(history.position, position, history.session.find)
     return Target(
         UNREVERT,
         want_back(over, Past(events, history.find_others(events, dict.fromkeys(over, act.number)))),
@@ -315,19 +316,6 @@ def _note_newer(history: History, act: Event, newest: Event) -> Iterator[str]:
         tree = history.journal.tree(act.before).tree.hex()
         yield "to undo that message: shadowtree undo"
         yield f"to restore all files to before the {kind}: shadowtree restore {tree}"
-
-
-def _compare_positions(history: History, then: Position) -> tuple[list[MessageRow], list[MessageRow]]:
-    """List the messages that are in force now and were not then, and those that were."""
-    find, now = history.session.find, history.position
-    way_back, way_forward = part_ways(now.head, then.head, find)
-    on_way = {row.number for row in (*way_back, *way_forward)}
-    shared = {taken.message for taken in (*now.out, *then.out)} - on_way
-    undone = [row for row in way_back if not now.is_out(row.number)]
-    redone = [row for row in way_forward if not then.is_out(row.number)]
-    undone += [find(number) for number in sorted(shared) if not now.is_out(number)]
-    redone += [find(number) for number in sorted(shared) if not then.is_out(number)]
-    return undone, redone
 
 
 # Following a way over messages

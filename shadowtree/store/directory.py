@@ -37,8 +37,8 @@ from shadowtree.store.identity import (
 from shadowtree.store.lock import Lock
 from shadowtree.store.pack_writer import PackWriter, name_pack
 from shadowtree.system import disk
+from shadowtree.system.locations import Places
 from shadowtree.system.syscalls import host_name, is_process_alive
-from shadowtree.system.user_dirs import Places
 
 HEAD_REF = "refs/heads/shadowtree"
 """What HEAD names: an empty commit, until the conversation is made into commits. Without any ref, git would

@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence, Set
+from itertools import pairwise
 from time import monotonic
 
 from shadowtree.base.errors import StoreDamaged, StoreFailed
@@ -41,8 +42,10 @@ _LARGE_ENTRY = 4 << 20
 
 _LARGEST_DELTA = 256 << 10
 """An object above this many bytes is never a delta, nor the base of one."""
-_MOST_WORK = 1 << 29
-"""How many bytes times how many that differ dulwich may look at: some 50 ms."""
+_MOST_SECONDS = 0.05
+"""How long one delta may take..."""
+_WORK_A_SECOND = 10 << 30
+"""...if dulwich looks at so many bytes times bytes that differ in a second."""
 _SHORTEST_DELTA = 4
 """Real git takes a shorter delta for damage: what is empty is made of nothing."""
 _WORTH = 0.8
@@ -232,11 +235,11 @@ def make_deltas(
     pairs = [(old, new) for new, old in versions.items() if old in pack_of and new in pack_of]
     sizes = {old: pack_of[old].stored_size(old) or 0 for old, _ in pairs}
     for old, new in sorted(pairs, key=lambda pair: sizes[pair[0]], reverse=True):
-        if monotonic() > deadline:
+        if (left := deadline - monotonic()) <= 0:
             break
         if old not in made and not _is_made_of(new, old, made):
             (kind, content), (base_kind, base) = objects.read_any(old), objects.read_any(new)
-            delta = make_delta(kind, base, content, sizes[old]) if kind == base_kind else None
+            delta = make_delta(kind, base, content, sizes[old], left) if kind == base_kind else None
             if delta is not None:
                 made[old] = (new, *delta)
     return made
@@ -405,15 +408,18 @@ def verify(packs: Iterable[Pack], writers: Sequence[PackWriter]) -> None:
             raise StoreDamaged(f"{pack.path} was not written correctly")
 
 
-def make_delta(kind: bytes, base: bytes, wanted: bytes, deflated_size: int) -> tuple[int, bytes] | None:
+def make_delta(
+    kind: bytes, base: bytes, wanted: bytes, deflated_size: int, seconds: float = _MOST_SECONDS
+) -> tuple[int, bytes] | None:
     """Make a delta by which `wanted` comes of `base`; give its size, and what it is deflated.
 
     dulwich makes it, in time that grows with the sizes times what differs: so it is asked only where the two
-    are much alike. None if they are not, or if that is no smaller than `wanted` deflated by itself.
+    are much alike. None if they are not, if it would take longer than `seconds`, or if that is no smaller
+    than `wanted` deflated by itself.
     """
     from dulwich.pack import create_delta
 
-    if not _are_alike(kind, base, wanted):
+    if not _are_alike(kind, base, wanted, seconds):
         return None
     delta = b"".join(create_delta(base, wanted))
     deflated = deflate(delta)
@@ -422,19 +428,24 @@ def make_delta(kind: bytes, base: bytes, wanted: bytes, deflated_size: int) -> t
     return len(delta), deflated
 
 
-def _are_alike(kind: bytes, one: bytes, other: bytes) -> bool:
-    """Tell whether at least half of the pieces, lines or entries, of one version are in the other.
+def _are_alike(kind: bytes, one: bytes, other: bytes, seconds: float) -> bool:
+    """Tell whether at least half of the pieces of one version are in the other, and a delta takes no longer.
 
     a b c d      a b x d       three of four: alike
     """
     if not one or not other or max(len(one), len(other)) > _LARGEST_DELTA:
         return False
-    of_one, of_other = _split(kind, one), _split(kind, other)
-    known = set(of_one)
-    shared = sum(len(piece) for piece in of_other if piece in known)
+    known = set(_split(kind, one))
+    shared = sum(len(piece) for before, piece in _split(kind, other) if (before, piece) in known)
     differing = len(one) + len(other) - 2 * min(shared, len(one))
-    return 2 * shared >= len(other) and differing * (len(one) + len(other)) <= _MOST_WORK
+    return 2 * shared >= len(other) and differing * (len(one) + len(other)) <= seconds * _WORK_A_SECOND
 
 
-def _split(kind: bytes, content: bytes) -> list[bytes]:
-    return _TREE_ENTRY.findall(content) if kind == b"tree" else content.splitlines(keepends=True)
+def _split(kind: bytes, content: bytes) -> Iterable[tuple[bytes, bytes]]:
+    """Split a tree into its entries; a text into lines, each with the one before it.
+
+    The same lines in another order are not alike: dulwich takes long for them and gains nothing.
+    """
+    if kind == b"tree":
+        return ((b"", entry) for entry in _TREE_ENTRY.findall(content))
+    return pairwise([b"", *content.splitlines(keepends=True)])

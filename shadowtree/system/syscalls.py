@@ -23,6 +23,9 @@ _FS_IOC_GETVERSION = 0x80087601
 _FS_IOC_GETFLAGS = 0x80086601
 """Linux: ask it for the attributes of one, of which this is one."""
 _FS_CASEFOLD = 0x40000000
+_MAX_HANDLE_BYTES = 128
+_AT_EMPTY_PATH = 0x1000
+"""Linux: the largest handle of a file, and that the open file itself is meant."""
 
 _RENAME = "renameatx_np" if IS_MAC else "renameat2"
 _EXCHANGE = 2
@@ -41,7 +44,8 @@ _START_WRITING = 2
 """Linux: the flag of `sync_file_range` by which it does not wait."""
 _FIRST_HONEST_SYNCFS = (5, 17)
 """Linux: before 5.8 `syncfs` told of no error, before 5.17 of none in what the file system itself keeps."""
-_SYNCED_AS_A_WHOLE = {0xEF53, 0x58465342, 0x9123683E, 0x794C7630, 0x01021994}
+_TMPFS = 0x01021994
+_SYNCED_AS_A_WHOLE = {0xEF53, 0x58465342, 0x9123683E, 0x794C7630, _TMPFS}
 """Linux: ext4, XFS, btrfs, overlayfs, tmpfs. Others may do less in `syncfs` than in `fsync`, as FUSE does."""
 
 
@@ -263,9 +267,29 @@ def directory_generation(path: str) -> int | None:
     except OSError:
         return None
     try:
-        return _ask_file_system(fd, _FS_IOC_GETVERSION)
+        generation = _ask_file_system(fd, _FS_IOC_GETVERSION)
+        if generation is None and _file_system_kind(fd) == _TMPFS:
+            return _digest_handle(fd)
+        return generation
     finally:
         os.close(fd)
+
+
+def _digest_handle(fd: int) -> int | None:
+    """Give a number for the handle of an open directory; None where there are no handles.
+
+    A handle is what an NFS server names a file by. That of a tmpfs holds the generation, of which nobody is
+    told otherwise; inodes are counted from the same number whenever one is mounted.
+    """
+    from array import array
+    from binascii import crc32
+
+    # Its size, its type, and room for the largest one.
+    handle, mount = array("I", [_MAX_HANDLE_BYTES, 0, *[0] * (_MAX_HANDLE_BYTES // 4)]), array("i", [0])
+    places = handle.buffer_info()[0], mount.buffer_info()[0]
+    if _call_c("name_to_handle_at", fd, b"", *places, _AT_EMPTY_PATH):
+        return None
+    return crc32(handle.tobytes())
 
 
 def folds_names(fd: int) -> bool:
@@ -369,6 +393,7 @@ def file_system_view() -> str:
 
 _C_ARGUMENTS = {
     "fstatfs": ["c_int", "c_void_p"],
+    "name_to_handle_at": ["c_int", "c_char_p", "c_void_p", "c_void_p", "c_int"],
     "renameat2": ["c_int", "c_char_p", "c_int", "c_char_p", "c_uint"],
     "renameatx_np": ["c_int", "c_char_p", "c_int", "c_char_p", "c_uint"],
     "sync_file_range": ["c_int", "c_int64", "c_int64", "c_uint"],

@@ -27,6 +27,11 @@ from shadowtree.text.linediff import (
     trim,
 )
 
+Blobs = tuple[str | None, str | None]
+"""The ids of both contents, if they are known."""
+Names = tuple[str, str]
+"""How a patch names both: quoted, and `/dev/null` where there is none."""
+
 _CONTEXT_LINES = 3
 _SHORT_ID = 7
 
@@ -58,9 +63,8 @@ def diff_text(
     old_mode: int | None,
     new_mode: int | None,
     renamed_from: str | None = None,
-    blobs: tuple[str | None, str | None] = (None, None),
+    blobs: Blobs = (None, None),
     binary: bool = False,
-    max_steps: int = MAX_STEPS,
 ) -> TextDiff:
     """Compare two contents of `path`; None is an absent one, and has no mode.
 
@@ -74,36 +78,56 @@ def diff_text(
     if (old, old_mode) == (new, new_mode) and renamed_from is None:
         return TextDiff(0, 0, binary=False, patch="")
     if old_mode is not None and new_mode is not None and stat.S_IFMT(old_mode) != stat.S_IFMT(new_mode):
-        halves = (blobs[0], None), (None, blobs[1])
-        gone = diff_text(path, old, None, old_mode=old_mode, new_mode=None, blobs=halves[0], binary=binary)
-        made = diff_text(path, None, new, old_mode=None, new_mode=new_mode, blobs=halves[1], binary=binary)
-        is_binary_change = gone.binary or made.binary
-        exact = gone.applicable + made.applicable
-        if not (gone.patch and made.patch):
-            return TextDiff(0, 0, binary=is_binary_change, patch="", exact=exact)
-        patch = gone.patch + made.patch
-        exact = exact if exact != patch else ""
-        return TextDiff(made.additions, gone.deletions, binary=is_binary_change, patch=patch, exact=exact)
+        gone = diff_text(
+            path, old, None, old_mode=old_mode, new_mode=None, blobs=(blobs[0], None), binary=binary
+        )
+        made = diff_text(
+            path, None, new, old_mode=None, new_mode=new_mode, blobs=(None, blobs[1]), binary=binary
+        )
+        return _join_halves(gone, made)
     old_path = path if renamed_from is None else renamed_from
     header = _format_header(old_path, path, old_mode, new_mode)
     if old == new:
         return TextDiff(0, 0, binary=False, patch=header)
     contents = (old or b"", new or b"")
-    is_data = any(map(is_binary, contents))
-    if is_data or any(map(is_too_large, contents)):
-        if binary:
-            from shadowtree.text.binary_patch import format_binary
+    names = _quote_names(old_path, path, old_mode, new_mode)
+    if any(map(is_binary, contents)) or any(map(is_too_large, contents)):
+        return _diff_whole(header, names, contents, blobs, binary=binary)
+    return _diff_lines(header, names, contents)
 
-            patch = header + _format_index(blobs) + format_binary(*contents)
-            return TextDiff(0, 0, binary=is_data, patch=patch)
-        names = _quote_names(old_path, path, old_mode, new_mode)
-        exact = header + _format_index(blobs, _SHORT_ID) + _tell_difference(*names, is_data)
-        return TextDiff(0, 0, binary=is_data, patch="", exact=exact)
-    old_text, new_text = split_texts(*contents)
-    changes = list_changes(old_text, new_text, max_steps)
+
+def _join_halves(gone: TextDiff, made: TextDiff) -> TextDiff:
+    """Put together that a content is deleted and another one made."""
+    is_binary_change = gone.binary or made.binary
+    exact = gone.applicable + made.applicable
+    if not (gone.patch and made.patch):
+        return TextDiff(0, 0, binary=is_binary_change, patch="", exact=exact)
+    patch = gone.patch + made.patch
+    exact = exact if exact != patch else ""
+    return TextDiff(made.additions, gone.deletions, binary=is_binary_change, patch=patch, exact=exact)
+
+
+def _diff_whole(
+    header: str, names: Names, contents: tuple[bytes, bytes], blobs: Blobs, *, binary: bool
+) -> TextDiff:
+    """Replace one content by the other, or only say that they differ."""
+    is_data = any(map(is_binary, contents))
+    if binary:
+        from shadowtree.text.binary_patch import format_binary
+
+        patch = header + _format_index(blobs) + format_binary(*contents)
+        return TextDiff(0, 0, binary=is_data, patch=patch)
+    exact = header + _format_index(blobs, _SHORT_ID) + _tell_difference(*names, is_data)
+    return TextDiff(0, 0, binary=is_data, patch="", exact=exact)
+
+
+def _diff_lines(header: str, names: Names, contents: tuple[bytes, bytes]) -> TextDiff:
+    """Compare two texts line by line."""
+    old, new = split_texts(*contents)
+    changes = list_changes(old, new)
     if changes:  # none: an empty file came or went
-        header += _format_names(old_path, path, old_mode, new_mode)
-    hunks = b"".join(_format_hunks(changes, old_text.lines, new_text.lines))
+        header += _format_names(*names)
+    hunks = b"".join(_format_hunks(changes, old.lines, new.lines))
     patch = header + hunks.decode("utf-8", "replace")
     exact = header + hunks.decode("utf-8", "surrogateescape")
     return TextDiff(
@@ -115,9 +139,7 @@ def diff_text(
     )
 
 
-def diff_unread(
-    path: str, *, old_mode: int | None, new_mode: int | None, blobs: tuple[str | None, str | None]
-) -> TextDiff:
+def diff_unread(path: str, *, old_mode: int | None, new_mode: int | None, blobs: Blobs) -> TextDiff:
     """Say of contents that are too large to be read that they differ."""
     header = _format_header(path, path, old_mode, new_mode) + _format_index(blobs, _SHORT_ID)
     names = _quote_names(path, path, old_mode, new_mode)
@@ -146,19 +168,18 @@ def _format_header(old_path: str, path: str, old_mode: int | None, new_mode: int
     return header
 
 
-def _format_index(blobs: tuple[str | None, str | None], length: int = 40) -> str:
+def _format_index(blobs: Blobs, length: int = 40) -> str:
     """Name both contents. Git takes binary contents after full ids alone, and refuses after short ones."""
     old, new = ((blob or "0" * 40)[:length] for blob in blobs)
     return f"index {old}..{new}\n"
 
 
-def _quote_names(old_path: str, path: str, old_mode: int | None, new_mode: int | None) -> tuple[str, str]:
+def _quote_names(old_path: str, path: str, old_mode: int | None, new_mode: int | None) -> Names:
     old_name = "/dev/null" if old_mode is None else _quote("a/" + old_path)
     return old_name, "/dev/null" if new_mode is None else _quote("b/" + path)
 
 
-def _format_names(old_path: str, path: str, old_mode: int | None, new_mode: int | None) -> str:
-    old_name, new_name = _quote_names(old_path, path, old_mode, new_mode)
+def _format_names(old_name: str, new_name: str) -> str:
     return f"--- {_end_name(old_name)}\n+++ {_end_name(new_name)}\n"
 
 

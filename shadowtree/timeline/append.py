@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from shadowtree.base.errors import InvalidInput
 from shadowtree.base.frozen import field, frozen, replace
 from shadowtree.base.paths import Change, RelPath, ancestors, is_among, is_file, to_text
-from shadowtree.base.stamps import list_stamped
 from shadowtree.config.settings import Settings
 from shadowtree.results.messages import Branch, Message
 from shadowtree.timeline.branch_changes import BranchChange
@@ -280,13 +279,11 @@ class SessionWriter:
 
         What other rules cover by now, or covered then, is among the `changes`: it did not change by itself.
         """
-        before = None if self.session.number is None else self.journal.left_out.stamps(self.session.number)
-        if before is None or self.stamp_uncovered is None:
-            return []
+        found = self.journal.left_out.list_changed(self.session.number, self.stamp_uncovered)
         covered = {change.path for change in changes if is_file(change.old) or is_file(change.new)}
         return [
             to_text(path)
-            for path in list_stamped(before, self.stamp_uncovered())
+            for path in found
             if path not in covered and (paths is None or is_among(path, paths))
         ]
 

@@ -218,7 +218,7 @@ class Database:
             raise _as_store_error(self.path, error) from error
 
     def rows_of(
-        self, statement: str, keys: Collection[object], end: str = "", *, values: Sequence[object] = ()
+        self, statement: str, keys: Collection[object], *, values: Sequence[object] = ()
     ) -> list[Any]:  # Any: rows of SQLite
         """Read the rows of many keys: `statement` ends where their list is to come."""
         found = []
@@ -226,7 +226,7 @@ class Database:
         for start in range(0, len(distinct), _CHUNK):
             chunk = distinct[start : start + _CHUNK]
             marks = ", ".join("?" * len(chunk))
-            found += self.rows(f"{statement} ({marks}) {end}", *values, *chunk)
+            found += self.rows(f"{statement} ({marks})", *values, *chunk)
         return found
 
     def decode(

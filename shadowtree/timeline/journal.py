@@ -16,7 +16,6 @@ from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from shadowtree.base.paths import Change
 from shadowtree.timeline.branch_changes import BranchChange, encode_branch_changes
 from shadowtree.timeline.database import BEYOND, Database, RowsStamp
-from shadowtree.timeline.left_out import LeftOutRows
 from shadowtree.timeline.pack_rows import PackRows
 from shadowtree.timeline.removal import PurgeRows, RetentionRows
 from shadowtree.timeline.schema import (
@@ -53,6 +52,7 @@ from shadowtree.timeline.schema import (
     encode_text,
     event_values,
 )
+from shadowtree.timeline.unprotected import LeftOutRows
 
 _PAGE = 20
 _CANDIDATES = 11

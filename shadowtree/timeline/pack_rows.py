@@ -87,10 +87,11 @@ class PackRows:
         found = (self.read(row) for row in reversed(self.rows(JOURNALED)))
         return (content for content in found if content is not None)
 
-    def versions(self) -> dict[str, list[tuple[bytes, bytes]]]:
-        """Give for each fresh pack, by name, oldest first, which objects came in place of which."""
-        select = "SELECT name, versions FROM packs WHERE state <> ? ORDER BY number"
-        return dict(self._db.read(decode_versions, select, REMOVING))
+    def versions(self, names: Collection[str] | None = None) -> dict[str, list[tuple[bytes, bytes]]]:
+        """Give for fresh packs, all or some, oldest first, which objects came in place of which."""
+        wanted = "" if names is None else f"AND name IN ({', '.join('?' * len(names))})"
+        select = f"SELECT name, versions FROM packs WHERE state <> ? {wanted} ORDER BY number"
+        return dict(self._db.read(decode_versions, select, REMOVING, *(names or ())))
 
     # Within a transaction
 

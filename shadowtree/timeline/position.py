@@ -18,6 +18,7 @@ from shadowtree.timeline.schema import (
     ACTS,
     BEGIN,
     END,
+    HEAD_ONLY,
     JOIN,
     SNAPSHOT,
     UNREVERT,
@@ -113,6 +114,20 @@ def part_ways(
             only_other.append(find(other))
             other = only_other[-1].parent
     return only_one[::-1], only_other[::-1]
+
+
+def compare_positions(
+    now: Position, then: Position, find: FindMessage
+) -> tuple[list[MessageRow], list[MessageRow]]:
+    """List the messages that are in force now and were not then, and those that were and are not."""
+    way_back, way_forward = part_ways(now.head, then.head, find)
+    on_way = {row.number for row in (*way_back, *way_forward)}
+    shared = {taken.message for taken in (*now.out, *then.out)} - on_way
+    undone = [row for row in way_back if not now.is_out(row.number)]
+    redone = [row for row in way_forward if not then.is_out(row.number)]
+    undone += [find(number) for number in sorted(shared) if not now.is_out(number)]
+    redone += [find(number) for number in sorted(shared) if not then.is_out(number)]
+    return undone, redone
 
 
 def undone_messages(position: Position, find: FindMessage) -> list[MessageRow]:
@@ -314,3 +329,10 @@ def state_of(row: MessageRow, position: Position, active: set[int], undone: set[
 def first_line(text: str) -> str:
     """Give the first line of a text that says anything."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+def is_head_only(act: Event, find: Callable[[int], Event]) -> bool:
+    """Return whether an act touched no file, or reversed one that did not; `find` gives an event."""
+    while act.kind == UNREVERT and act.takes_back is not None:
+        act = find(act.takes_back)
+    return act.kind in (HEAD_ONLY, JOIN)

@@ -275,7 +275,7 @@ class Publisher:
         With `deltas` for some of them, into a pack that has files alone. False if nothing is left to join.
         """
         into = self._objects.start_pack()
-        known, joined = self._journal.packs.versions(), []
+        known, joined = self._journal.packs.versions([pack.name for pack in packs]), []
         try:
             for pack in packs:
                 try:

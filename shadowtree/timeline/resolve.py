@@ -8,12 +8,16 @@ An exact name comes before the beginning of one, and a message before a branch, 
     msg_01^       the one before it; as a tree, the state before it
     msg_          the beginning of one id, or of one branch: four characters or more, not all digits
     3f2a91c       the beginning of one tree's id: seven digits or more
+
+And which session is meant where none is named: the one that recorded last. An act is refused then while a
+message of another one is open.
 """
 
 from __future__ import annotations
 
 from shadowtree.base.errors import (
     AmbiguousMessage,
+    AmbiguousSession,
     ForgottenTree,
     InvalidInput,
     UnknownMessage,
@@ -22,6 +26,10 @@ from shadowtree.base.errors import (
 from shadowtree.timeline.position import in_force, walk_back
 from shadowtree.timeline.schema import BranchRow, MessageRow, TreeRecord
 from shadowtree.timeline.session import MessageEvents, Session, require_live
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.timeline.journal import Journal
 
 SHORTEST_BEGINNING = 4
 """Of an id or a branch: with less, a slip of the finger would mean another message."""
@@ -205,3 +213,30 @@ def _is_tree(name: str) -> bool:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 10
+
+
+# Sessions
+
+
+class LastSession(str):
+    """The name of the session that recorded last, which the caller did not give: acts make sure of it."""
+
+    __slots__ = ()
+
+
+def find_last_session(journal: Journal) -> LastSession:
+    """Name the session that recorded last; `default` if none did."""
+    last = journal.last_recorded()
+    return LastSession("default" if last is None else journal.session_names()[last.session])
+
+
+def refuse_open_elsewhere(journal: Journal, session: LastSession) -> None:
+    """Refuse an act of a session that nobody named while a message of another one is open."""
+    own, names = journal.session_number(session), journal.session_names()
+    others = {
+        names[number]: journal.message(message).id
+        for number, message in journal.open_messages().items()
+        if number != own
+    }
+    if others:
+        raise AmbiguousSession(session, others)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 from shadowtree.base.errors import ForgottenMessage, StoreDamaged, UnknownBranch
 from shadowtree.base.frozen import replace
 from shadowtree.base.paths import Change
-from shadowtree.results.messages import Branch, Message, Patch, Skipped, Step, make_patch
+from shadowtree.results.messages import (
+    Branch,
+    Message,
+    Patch,
+    Skipped,
+    Step,
+    make_patch,
+)
 from shadowtree.timeline.branches import find_branches, find_own, find_owners
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.position import first_line, part_ways, standing_acts, state_of, walk_back
@@ -24,14 +31,12 @@ from shadowtree.timeline.schema import (
     Position,
 )
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.results.messages import MessageState
+
 NOBODY = 0
 """The session of what belongs to none."""
-
-
-class LastSession(str):
-    """The name of the session that recorded last, which the caller did not give: acts make sure of it."""
-
-    __slots__ = ()
 
 
 class Session:
@@ -168,51 +173,66 @@ class Session:
         if not rows:
             return []
         self._rows.update((row.number, row) for row in rows)
-        pins, first = self.journal.pins(), min(row.number for row in rows)
         events = MessageEvents(self.journal.events_of([row.number for row in rows]))
         ends = [*events.ends.values(), *events.step_ends.values()]
         changes = self.journal.changes_of([event.number for event in ends])
         self._load_trees([*events.begins.values(), *events.steps.values(), *ends])
+        pins, first = self.journal.pins(), min(row.number for row in rows)
         on_line = {row.number for row in self._walk_to(self.position.tip, first)}
         active = {row.number for row in self._walk_to(self.position.head, first)}
         undone = on_line - active
         archived = [row for row in rows if row.number not in on_line]
         branches = find_branches(archived, self.branch_rows(), self.find) if archived else {}
-        found = []
-        for row in rows:
-            begin, end = events.begins[row.number], events.ends.get(row.number)
-            before = self.tree_id(begin.before)
-            patch = make_patch(before, changes.get(end.number, ()) if end else ())
-            message = Message(
-                id=row.id,
-                session=self.name,
-                role=row.role,
-                text=row.text,
-                meta=_read_meta(row.meta),
-                time_ms=begin.time_ms,
-                before=before,
-                after=self.tree_id(end.after) if end else None,
+        return [
+            self._make_message(
+                row,
+                events,
+                changes,
                 state=state_of(row, self.position, active, undone),
                 branch=branches.get(row.number),
-                skipped=self._read_skipped(end or begin, patch),
-                patch=patch,
-                number=row.ordinal,
-                turn=row.turn,
-                inferred=end is not None and end.is_inferred,
-                steps=[
-                    self._make_step(row, step, ended, changes[ended.number] if ended else ())
-                    for step, ended in events.steps_of(row.number)
-                ],
-                is_burst=end is not None and end.is_inferred and end.kind == SNAPSHOT,
-                git_head=begin.git_head,
-                git_head_after=None if end is None else end.git_head,
-                parent=None if row.parent is None else self.find(row.parent).id,
-                is_out=self.position.is_out(row.number),
                 is_pinned=row.number in pins,
-                unprotected=self._read_unprotected(end),
             )
-            found.append(message)
-        return found
+            for row in rows
+        ]
+
+    def _make_message(
+        self,
+        row: MessageRow,
+        events: MessageEvents,
+        changes: Mapping[int, Sequence[Change]],
+        *,
+        state: MessageState,
+        branch: str | None,
+        is_pinned: bool,
+    ) -> Message:
+        begin, end = events.begins[row.number], events.ends.get(row.number)
+        before = self.tree_id(begin.before)
+        patch = make_patch(before, changes.get(end.number, ()) if end else ())
+        return Message(
+            id=row.id,
+            session=self.name,
+            role=row.role,
+            text=row.text,
+            meta=_read_meta(row.meta),
+            time_ms=begin.time_ms,
+            before=before,
+            after=self.tree_id(end.after) if end else None,
+            state=state,
+            branch=branch,
+            skipped=self._read_skipped(end or begin, patch),
+            patch=patch,
+            number=row.ordinal,
+            turn=row.turn,
+            inferred=end is not None and end.is_inferred,
+            steps=[self._make_step(row, *step, changes) for step in events.steps_of(row.number)],
+            is_burst=end is not None and end.is_inferred and end.kind == SNAPSHOT,
+            git_head=begin.git_head,
+            git_head_after=None if end is None else end.git_head,
+            parent=None if row.parent is None else self.find(row.parent).id,
+            is_out=self.position.is_out(row.number),
+            is_pinned=is_pinned,
+            unprotected=self._read_unprotected(end),
+        )
 
     def mark_reverted(self, messages: list[Message]) -> list[Message]:
         """Mark those of some messages of which a part is reverted."""
@@ -249,13 +269,14 @@ class Session:
 
     def read_step(self, row: MessageRow, begin: Event, end: Event | None) -> Step:
         """Make the value of a step."""
-        changes = self.journal.changes_of([end.number])[end.number] if end else ()
-        return self._make_step(row, begin, end, changes)
+        return self._make_step(row, begin, end, self.journal.changes_of([end.number] if end else []))
 
-    def _make_step(self, row: MessageRow, begin: Event, end: Event | None, changes: Iterable[Change]) -> Step:
+    def _make_step(
+        self, row: MessageRow, begin: Event, end: Event | None, changes: Mapping[int, Sequence[Change]]
+    ) -> Step:
         assert begin.step is not None
         before = self.tree_id(begin.before)
-        patch = make_patch(before, changes)
+        patch = make_patch(before, changes[end.number] if end else ())
         return Step(
             name=begin.step,
             message=row.id,

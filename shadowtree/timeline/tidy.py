@@ -68,13 +68,13 @@ def drain_rows(
     publisher.make_good()
     by_name = {pack.name: pack for pack in objects.packs()}
     packs: list[Pack] = []
+    weight = 0
     for row in journal.packs.rows(JOURNALED):
-        if row.name in by_name:
+        if row.name in by_name and weight <= limits.drained_weight:
             packs.append(by_name[row.name])
-        if sum(map(weigh, packs)) > limits.drained_weight:
-            break
-    versions = journal.packs.versions()
-    before = {new: old for pack in packs for new, old in versions[pack.name]}
+            weight += weigh(packs[-1])
+    versions = journal.packs.versions([pack.name for pack in packs])
+    before = {new: old for pairs in versions.values() for new, old in pairs}
     return publisher.join(packs, make_deltas(objects, packs, before, limits.drain_s))
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     OnUpdate = Callable[[Update], object]
     OnError = Callable[[BaseException], object]
     ReadUpdates = Callable[[int | None], tuple[int, list[Update]]]
-    """Gives the number of what happened last, and what happened after another one; None: nothing."""
+    """Lists what happened after a number, and gives the next one; None: how open messages began."""
 
 _POLL_S = 0.5
 """How often a timeline is looked at of which nothing is told."""
@@ -32,6 +32,8 @@ _SOON_S = 0.01
 """How soon it is looked at again after a change of which nothing is to be seen yet."""
 _LONGEST_S = 5.0
 """How long nothing is looked at, though nothing is told: another machine may have written."""
+_KNOWN = 100
+"""How many begins are known to be told."""
 _PASSING = (Locked, OutOfSpace, StoreFailed)
 """What may be over when the timeline is looked at the next time."""
 
@@ -54,7 +56,10 @@ class Subscription:
         self._on_error = on_error
         self._release = release
         self._error: BaseException | None = None
-        self._number = self._read_passing(None)[0] if after is None else after
+        settled, begun = self._read_if_there(None)
+        self._number = settled if after is None else min(after, settled)
+        self._begun = [update for update in begun if after is None or update.number <= after]
+        """The begins that were told. They are listed again while they could be dropped."""
         self._closed = threading.Event()
         self._wake, self._waker = os.pipe()
         self._inotify: Inotify | None = None
@@ -109,24 +114,29 @@ class Subscription:
         while not self._closed.is_set():
             # Watched before it is read, so that nothing comes in between.
             longest_s = _LONGEST_S if self._watch() else _POLL_S
-            last, updates = self._read_passing(self._number)
+            updates = self._read_new()
             for update in updates:
                 if self._closed.is_set():
                     return
-                self._number = update.number
                 self._callback(update)
-            self._number = last
             pause_s = _SOON_S if self._wait(pause_s) or updates else min(3 * pause_s, longest_s)
 
-    def _read_passing(self, after: int | None) -> tuple[int, list[Update]]:
+    def _read_new(self) -> list[Update]:
+        """Read what was not told yet."""
+        try:
+            self._number, listed = self._read_if_there(self._number)
+        except _PASSING:
+            return []
+        updates = [update for update in listed if update not in self._begun]
+        self._begun += [update for update in updates if update.kind == "begin"]
+        del self._begun[:-_KNOWN]
+        return updates
+
+    def _read_if_there(self, after: int | None) -> tuple[int, list[Update]]:
         try:
             return self._read(after)
         except NotWrapped:
             return 0, []
-        except _PASSING:
-            if after is None:
-                raise
-            return after, []
 
     # Waiting
 

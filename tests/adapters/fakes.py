@@ -24,7 +24,7 @@ from shadowtree.adapters import (
     pydantic_ai,
     smolagents,
 )
-from shadowtree.adapters.turn_recorder import ShadowLike
+from shadowtree.adapters.turn_recorder import ShadowLike, read_text
 
 Tool = Callable[[], object]
 """What a tool does when the agent calls it."""
@@ -67,12 +67,19 @@ class Claude:
         )
         self.options = claude_agent_sdk.add_hooks(None, shadow)
         self.session = "c1af0fcb"
+        self.asked: list[list[str]] = []
 
     def call(self, event: str, turn: str, **more: object) -> None:
         payload = {"session_id": self.session, "prompt_id": turn, "hook_event_name": event, **more}
+        texts = [str(more.get("prompt"))]
         for matcher in self.options.hooks[event]:
             for hook in matcher.hooks:
-                assert asyncio.run(hook(payload, more.get("tool_use_id"), {"signal": None})) == {}
+                answer = asyncio.run(hook(payload, more.get("tool_use_id"), {"signal": None}))
+                if answer:
+                    texts.append(answer["hookSpecificOutput"].pop("additionalContext"))
+                    assert answer == {"hookSpecificOutput": {"hookEventName": event}}
+        if event == "UserPromptSubmit":
+            self.asked.append(texts)
 
     def run(self, prompt: str, *tools: Tool) -> None:
         number = next(_numbers)
@@ -106,6 +113,7 @@ class OpenAI:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, shadow: ShadowLike) -> None:
         install(monkeypatch, "agents", RunHooks=type("RunHooks", (), {}))
         self.hooks = openai_agents.make_hooks(shadow)
+        self.asked: list[list[str]] = []
 
     def run(self, prompt: str, *tools: Tool) -> None:
         asyncio.run(self.run_with(SimpleNamespace(), prompt, *tools))
@@ -115,6 +123,8 @@ class OpenAI:
         # Each hook gets a context of its own.
         said = [{"role": "user", "content": prompt}]
         await self.hooks.on_agent_start(SimpleNamespace(usage=usage, turn_input=said), None)
+        await self.hooks.on_llm_start(SimpleNamespace(usage=usage), None, "", items := list(said))
+        self.asked.append([item["content"] for item in items])
         for tool in tools:
             call = f"call_{next(_numbers):06}_0"
             named = SimpleNamespace(name="bash")
@@ -133,6 +143,15 @@ class AgentMiddleware:
     pass
 
 
+class ModelRequest:
+    def __init__(self, state: dict[str, Any], messages: list[Any] | None = None) -> None:
+        self.state = state
+        self.messages = state["messages"] if messages is None else messages
+
+    def override(self, *, messages: list[Any]) -> ModelRequest:
+        return ModelRequest(self.state, messages)
+
+
 class LangChain:
     """Calls middleware: `before_agent, wrap_tool_call, ..., after_agent`, with a state that it keeps."""
 
@@ -145,6 +164,9 @@ class LangChain:
         install(monkeypatch, "langchain.agents.middleware.types", PrivateStateAttr="private")
         names = {"AgentMiddleware": AgentMiddleware, "AgentState": dict}
         vars(sys.modules["langchain.agents.middleware"]).update(names)
+        monkeypatch.setitem(sys.modules, "langchain.messages", messages := ModuleType("langchain.messages"))
+        vars(messages)["HumanMessage"] = lambda content: SimpleNamespace(type="human", content=content)
+        self.asked: list[list[str]] = []
         self.middleware = langchain.make_middleware(shadow)
         self.runtime = SimpleNamespace(
             execution_info=SimpleNamespace(thread_id=thread, run_id=None, checkpoint_id="1f1e2bab")
@@ -152,9 +174,13 @@ class LangChain:
 
     def run(self, prompt: str, *tools: Tool) -> None:
         state = self.begin(prompt)
+        self.middleware.wrap_model_call(ModelRequest(state), self._ask)
         for tool in tools:
             self.call(state, tool)
         self.middleware.after_agent(state, self.runtime)
+
+    def _ask(self, request: ModelRequest) -> None:
+        self.asked.append([read_text(each.content) for each in request.messages])
 
     def begin(self, prompt: str) -> dict[str, Any]:
         state = {"messages": [SimpleNamespace(type="human", content=[{"type": "text", "text": prompt}])]}
@@ -175,6 +201,11 @@ class AsyncLangChain(LangChain):
     async def _run(self, prompt: str, tools: tuple[Tool, ...]) -> None:
         state: dict[str, Any] = {"messages": [SimpleNamespace(type="human", content=prompt)]}
         state |= await self.middleware.abefore_agent(state, self.runtime)
+
+        async def ask(request: ModelRequest) -> None:
+            self._ask(request)
+
+        await self.middleware.awrap_model_call(ModelRequest(state), ask)
         for tool in tools:
             call = {"name": "bash", "args": {}, "id": f"call_{next(_numbers):06}_0"}
             request = SimpleNamespace(tool_call=call, state=state, runtime=self.runtime)
@@ -200,7 +231,14 @@ class PydanticAI:
         install(
             monkeypatch, "pydantic_ai.capabilities", AbstractCapability=type("AbstractCapability", (), {})
         )
+        install(
+            monkeypatch,
+            "pydantic_ai.messages",
+            ModelRequest=lambda parts: SimpleNamespace(parts=parts),
+            UserPromptPart=lambda content: SimpleNamespace(part_kind="user-prompt", content=content),
+        )
         self.capability = pydantic_ai.make_capability(shadow)
+        self.asked: list[list[str]] = []
 
     def run(self, prompt: str, *tools: Tool) -> None:
         asyncio.run(self.run_in_loop(prompt, *tools))
@@ -212,6 +250,10 @@ class PydanticAI:
         )
 
         async def work() -> str:
+            said = SimpleNamespace(parts=[SimpleNamespace(part_kind="user-prompt", content=prompt)])
+            asking = SimpleNamespace(messages=[said])
+            asking = await self.capability.before_model_request(context, asking)
+            self.asked.append([part.content for message in asking.messages for part in message.parts])
             for at, tool in enumerate(tools):
                 call = SimpleNamespace(tool_name="bash", tool_call_id=f"call_{number}_{at}")
 
@@ -250,18 +292,26 @@ class GoogleADK:
         install(monkeypatch, "google.adk.plugins.base_plugin", BasePlugin=BasePlugin)
         self.plugin = google_adk.make_plugin(shadow)
         self.session = session
+        self.asked: list[list[str]] = []
+        genai = ModuleType("google.genai")
+        vars(genai)["types"] = SimpleNamespace(Content=SimpleNamespace, Part=SimpleNamespace)
+        monkeypatch.setitem(sys.modules, "google.genai", genai)
 
     def run(self, prompt: str, *tools: Tool) -> None:
         asyncio.run(self.run_in_loop(prompt, *tools))
 
     async def run_in_loop(self, prompt: str, *tools: Tool) -> None:
-        content = SimpleNamespace(parts=[SimpleNamespace(text=prompt), SimpleNamespace(text=None)])
+        parts = [SimpleNamespace(text=prompt), SimpleNamespace(text=None)]
+        content = SimpleNamespace(role="user", parts=parts)
         context = SimpleNamespace(
             invocation_id=f"e-526530f1-{next(_numbers)}",
             session=SimpleNamespace(id=self.session),
             user_content=content,
         )
         assert await self.plugin.before_run_callback(invocation_context=context) is None
+        asking = SimpleNamespace(contents=[content])
+        await self.plugin.before_model_callback(callback_context=context, llm_request=asking)
+        self.asked.append([part.text for each in asking.contents for part in each.parts if part.text])
         try:
             for tool in tools:
                 await self._call(context, tool)
@@ -304,8 +354,10 @@ class SmolAgent:
         self.callbacks: list[Callable[[ActionStep], None]] = []
         self.step_callbacks = SimpleNamespace(register=lambda _, callback: self.callbacks.append(callback))
         self.tools: tuple[Tool, ...] = ()
+        self.asked: list[list[str]] = []
 
     def run(self, task: str, stream: bool = False) -> Any:
+        self.asked.append(task.split("\n\n"))
         steps = self._steps()
         return steps if stream else list(steps)[-1]
 
@@ -334,6 +386,7 @@ class Smolagents:
         install(monkeypatch, "smolagents", ActionStep=ActionStep)
         self.smol = SmolAgent()
         assert smolagents.add_callbacks(self.smol, shadow) is self.smol
+        self.asked = self.smol.asked
 
     def run(self, prompt: str, *tools: Tool) -> None:
         self.smol.tools = tools

@@ -1,4 +1,6 @@
-"""Agents of real SDKs with a tool `bash`, as short as can be: `real_agents SDK ADDRESS WORKTREE PROMPT...`.
+"""Agents of real SDKs with a tool `bash`, as short as can be.
+
+    python -m tests.adapters.real_agents SDK ADDRESS WORKTREE SESSION PROMPT...
 
 Each line that names the adapter is the one that docs/adapters.md shows. Prints the answers, and fails if the
 adapter kept a failure.
@@ -7,12 +9,15 @@ adapter kept a failure.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
 import warnings
 from typing import Any
+from urllib.request import urlopen
 
+from shadowtree import Shadow
 from shadowtree.adapters.turn_recorder import TurnRecorder
 from tests.adapters.scripted_model import DONE, next_command
 
@@ -149,8 +154,13 @@ async def pydantic_ai(address: str, recorder: TurnRecorder, prompts: list[str]) 
         answer((await agent.run(prompt)).output)
 
 
+def _report(address: str, texts: list[str]) -> None:
+    with urlopen(f"{address}/asked", json.dumps(texts).encode()) as answer:
+        answer.read()
+
+
 async def google_adk(address: str, recorder: TurnRecorder, prompts: list[str]) -> None:
-    """Run with a model in this process, in one session."""
+    """Run with a model in this process, in one session; what it is asked is reported to the server."""
     from google.adk.agents import LlmAgent
     from google.adk.apps import App
     from google.adk.models.base_llm import BaseLlm
@@ -166,6 +176,7 @@ async def google_adk(address: str, recorder: TurnRecorder, prompts: list[str]) -
             history = [
                 ("result" if part.function_response else role, part.text or "") for role, part in parts
             ]
+            _report(address, [text for _, text in history])
             command = next_command(history)
             part = types.Part(text=DONE)
             if command is not None:
@@ -202,8 +213,8 @@ async def smolagents(address: str, recorder: TurnRecorder, prompts: list[str]) -
 def main() -> None:
     """Run what the command line names."""
     warnings.simplefilter("ignore")
-    name, address, worktree, *prompts = sys.argv[1:]
-    recorder = TurnRecorder(worktree)
+    name, address, worktree, session, *prompts = sys.argv[1:]
+    recorder = TurnRecorder(Shadow(worktree, session=session))
     asyncio.run(globals()[name.replace("-", "_")](address, recorder, prompts))
     for failure in recorder.failures:
         raise failure

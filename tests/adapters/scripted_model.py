@@ -1,7 +1,7 @@
 """A model's server on loopback that does what the prompt says: each line `run: COMMAND` is a call of `bash`.
 
-It speaks OpenAI's Chat Completions and Anthropic's Messages, as far as the tests need them. It keeps no
-state: how many results of tools follow the last prompt says which line is next.
+It speaks OpenAI's Chat Completions and Anthropic's Messages, as far as the tests need them. It needs no
+state: how many results of tools follow the last prompt says which line is next. It keeps what it was asked.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from threading import Thread
@@ -98,13 +99,17 @@ def _answer_messages(body: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]
 
 
 class _Handler(BaseHTTPRequestHandler):
+    asked: list[str]
+
     def do_GET(self) -> None:
         self._reply("application/json", b"{}")
 
     do_HEAD = do_GET
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"{}")
+        text = self.rfile.read(int(self.headers["Content-Length"])) or b"{}"
+        self.asked.append(text.decode())
+        body = json.loads(text)
         if self.path.partition("?")[0].endswith("/chat/completions"):
             self._reply("application/json", json.dumps(_answer_chat(body)).encode())
         elif self.path.partition("?")[0].endswith("/messages") and body.get("stream"):
@@ -127,12 +132,23 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
 
+@dataclass
+class Model:
+    """The server, while it runs."""
+
+    address: str
+    asked: list[str]
+    """The requests, as they came."""
+
+
 @contextmanager
-def serve() -> Iterator[str]:
-    """Serve while the body runs; give the address."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
+def serve() -> Iterator[Model]:
+    """Serve while the body runs."""
+    asked: list[str] = []
+    handler = type("Handler", (_Handler,), {"asked": asked})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield Model(f"http://127.0.0.1:{server.server_port}", asked)
         server.shutdown()
         thread.join()

@@ -96,6 +96,38 @@ def test_each_run_can_be_undone_and_what_you_did_in_between_stays(
 
 
 @every_sdk
+def test_the_model_is_told_once_what_was_undone(
+    sdk: Any, shadow: Shadow, worktree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = sdk(monkeypatch, shadow)
+    agent.run("one", write(worktree / "a", "1"))
+    shadow.undo()
+    agent.run("two", write(worktree / "b", "2"))
+    agent.run("three")
+
+    (one,), told, (three,) = agent.asked
+    assert (one, three) == ("one", "three")
+    assert sorted(told)[-1] == "two"
+    (note,) = (text for text in told if text != "two")
+    assert 'Undone turns: 1 "one".' in note
+    assert 'Changed files: "a".' in note
+    assert [each.text for each in shadow.messages()][-2:] == ["two", "three"]
+
+
+@every_sdk
+def test_the_model_is_not_told_if_you_say_so(
+    sdk: Any, worktree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Shadow(worktree, settings={"min_free": 0, "tell_model": False}) as shadow:
+        agent = sdk(monkeypatch, shadow)
+        agent.run("one", write(worktree / "a", "1"))
+        shadow.undo()
+        agent.run("two")
+
+    assert agent.asked == [["one"], ["two"]]
+
+
+@every_sdk
 def test_a_directory_is_enough(sdk: Any, worktree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sdk(monkeypatch, worktree).run("one", write(worktree / "a", "1"))
 

@@ -1,7 +1,7 @@
 """The real SDKs, offline, with a scripted model: what one line of user code records.
 
-`tox -e adapters` installs and runs all of them; elsewhere, those that happen to be installed. Each runs in a
-process of its own, because they set up whole worlds when they are imported.
+`tox -e adapters` and `tox -e agents` install and run all of them; elsewhere, those that happen to be
+installed. Each runs in a process of its own, because they set up whole worlds when they are imported.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from pathlib import Path
 import pytest
 
 from shadowtree import Shadow
-from tests.adapters.scripted_model import DONE, serve
+from tests.adapters.scripted_model import DONE, Model, serve
 from tests.support.processes import surroundings
 from tests.support.trees import assert_tree, make_tree
 
 PATIENCE_S = 180
+TOLD = "the user changed files back with shadowtree"
 MODULES = {
     "claude-agent-sdk": "claude_agent_sdk",
     "openai-agents": "agents",
@@ -34,10 +35,10 @@ MODULES = {
 """What is imported of each; OpenAI's library is there wherever it is needed."""
 
 
-@pytest.fixture(scope="module")
-def model() -> Iterator[str]:
-    with serve() as address:
-        yield address
+@pytest.fixture
+def model() -> Iterator[Model]:
+    with serve() as model:
+        yield model
 
 
 @pytest.fixture(params=MODULES)
@@ -52,9 +53,10 @@ def sdk(request: pytest.FixtureRequest) -> str:
     return name
 
 
-def run(sdk: str, model: str, worktree: Path, *prompts: str) -> None:
+def run(sdk: str, model: Model, worktree: Path, *prompts: str, session: str = "default") -> None:
     """Run an agent in the worktree, once for each prompt, in one conversation where the SDK has one."""
-    command = [sys.executable, "-m", "tests.adapters.real_agents", sdk, model, str(worktree), *prompts]
+    words = [sdk, model.address, str(worktree), session, *prompts]
+    command = [sys.executable, "-m", "tests.adapters.real_agents", *words]
     # The bundled program refuses to be run inside itself, and SDKs would report to their makers.
     hidden = ("CLAUDE", "ANTHROPIC", "OPENAI", "GOOGLE", "GEMINI", "LANGSMITH", "LANGCHAIN", "AI_AGENT")
     clean = {name: value for name, value in surroundings().items() if not name.startswith(hidden)}
@@ -65,7 +67,7 @@ def run(sdk: str, model: str, worktree: Path, *prompts: str) -> None:
     assert done.stdout.split("\n")[:-1] == [DONE] * len(prompts), done.stdout + done.stderr
 
 
-def test_a_real_agent_is_recorded_and_undone(sdk: str, model: str, worktree: Path) -> None:
+def test_a_real_agent_is_recorded_and_undone(sdk: str, model: Model, worktree: Path) -> None:
     make_tree(worktree, {"kept": "0\n", "gone": "0\n"})
     run(
         sdk,
@@ -99,8 +101,41 @@ def test_a_real_agent_is_recorded_and_undone(sdk: str, model: str, worktree: Pat
         assert_tree(worktree, {"kept": "2\n", "d": {"new": "1\n"}})
 
 
+def test_the_model_of_a_real_agent_is_told_once_what_was_undone(
+    sdk: str, model: Model, worktree: Path
+) -> None:
+    run(sdk, model, worktree, "run: echo 1 > kept")
+    with Shadow(worktree) as shadow:
+        shadow.undo()
+    model.asked.clear()
+    run(sdk, model, worktree, "run: echo 2 > other\nrun: echo 3 > other")
+    told = [request for request in model.asked if TOLD in request]
+    assert any('\\"kept\\"' in request for request in told), model.asked
+    model.asked.clear()
+    run(sdk, model, worktree, "run: echo 4 > other")
+
+    assert not any(TOLD in request for request in model.asked)
+    with Shadow(worktree) as shadow:
+        assert [each.text for each in shadow.messages()][-1] == "run: echo 4 > other"
+
+
+def test_a_second_agent_in_the_same_directory_keeps_its_own_timeline(
+    sdk: str, model: Model, worktree: Path
+) -> None:
+    make_tree(worktree, {"kept": "0\n"})
+    run(sdk, model, worktree, "run: echo 1 > ours", session="ours")
+    with Shadow(worktree, session="theirs") as theirs, theirs.message("one of theirs"):
+        make_tree(worktree, {"theirs": "1\n"})
+    run(sdk, model, worktree, "run: echo 2 > kept", session="ours")
+
+    with Shadow(worktree, session="ours") as ours:
+        assert [each.text for each in ours.messages()] == ["run: echo 1 > ours", "run: echo 2 > kept"]
+        ours.undo(2)
+    assert_tree(worktree, {"kept": "0\n", "theirs": "1\n"})
+
+
 @pytest.mark.parametrize("sdk", ["deepagents"], indirect=True)
-def test_a_real_sub_agent_belongs_to_the_turn_of_its_caller(sdk: str, model: str, worktree: Path) -> None:
+def test_a_real_sub_agent_belongs_to_the_turn_of_its_caller(sdk: str, model: Model, worktree: Path) -> None:
     """Its middleware is its own."""
     run(f"{sdk}-sub-agent", model, worktree, "run: echo 1 > before\nrun: SUB-AGENT\nrun: echo 1 > after")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import stat
+import subprocess
 import sys
 from collections.abc import Callable
 from hashlib import sha256
@@ -18,6 +20,7 @@ from shadowtree.cli.main import main
 from shadowtree.daemon.endpoint import Endpoint
 from shadowtree.daemon.launch import reach_daemon
 from tests.support.daemons import end_daemon, list_served
+from tests.support.processes import COMMAND, surroundings
 from tests.support.referee import init
 
 FILES = {
@@ -296,7 +299,10 @@ UNREADABLE = {
 def test_a_file_that_cannot_be_understood_is_left_with_one_line(
     run: Run, home: Path, action: str, content: bytes
 ) -> None:
-    path = write(home / FILES["claude-code"], content)
+    """What names us may be our hooks; anything else is no concern of an uninstall."""
+    path = write(
+        home / FILES["claude-code"], content + b"  " * 8 + b'\n"shadowtree"' * (action == "uninstall")
+    )
     before = list_files(home)
     exit_code, document, told = run(action, "claude-code")
 
@@ -304,7 +310,37 @@ def test_a_file_that_cannot_be_understood_is_left_with_one_line(
     assert document["changes"] == []
     assert told.count("\n") == 1
     assert told.startswith(f"shadowtree: Claude Code: {path}")
+    assert ("'shadowtree hooks print claude-code' shows" in told) == (action == "install")
     assert list_files(home) == before
+
+
+@pytest.mark.parametrize("agent", ["claude-code", "gemini"])
+@pytest.mark.parametrize("content", UNREADABLE.values(), ids=UNREADABLE)
+def test_a_file_that_was_never_ours_is_no_concern_of_an_uninstall(
+    run: Run, home: Path, content: bytes, agent: str
+) -> None:
+    write(home / FILES[agent], content)
+    run("install", "codex")
+    exit_code, document, told = run("uninstall", "--all")
+
+    assert (exit_code, told) == (0, "")
+    assert {change["agent"] for change in document["changes"]} == {"codex"}
+    assert list_files(home) == {FILES[agent]: content}
+    _, (state, *_), _ = run("status", agent)
+    assert (state["state"], state["problem"] is None) == ("no", False)
+
+
+def test_hooks_that_were_added_by_hand_between_comments_are_seen(run: Run, home: Path, program: Path) -> None:
+    """Gemini CLI reads comments, Claude Code does not."""
+    for agent in ("gemini", "claude-code"):
+        _, document, _ = run("print", agent)
+        write(home / FILES[agent], f'// "mine" */\n/* two\nlines */ {document["content"]} // the end')
+    _, gemini, _ = run("status", "gemini")
+    _, claude, _ = run("status", "claude-code")
+
+    assert (gemini[0]["problem"], gemini[0]["executable"]) == (None, str(program))
+    assert claude[0]["state"] == "unreadable"
+    assert "line 1: comments are not strict JSON" in claude[0]["problem"]
 
 
 def test_one_agent_that_fails_does_not_keep_the_others_from_it(run: Run, home: Path) -> None:
@@ -355,6 +391,22 @@ def test_a_program_that_will_not_stay_is_refused_with_the_reason(
 
     assert exit_code == 2
     assert why in capsys.readouterr().err
+    assert list_files(home) == {}
+
+
+@pytest.mark.parametrize("words", [["install", "--dry-run"], ["print"]], ids=["dry run", "print"])
+def test_what_writes_nothing_works_with_a_program_that_will_not_stay(
+    words: list[str], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    program = make_program(tmp_path / "bin")
+    monkeypatch.setattr(sys, "argv", [str(program)])
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    exit_code = main(["hooks", *words, "codex"])
+
+    told = capsys.readouterr()
+    assert exit_code == 0
+    assert ("an install would be refused" in told.err) == ("--dry-run" in words)
+    assert (f"{program} hook codex" in told.out) == (words == ["print"])
     assert list_files(home) == {}
 
 
@@ -673,20 +725,67 @@ def digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()
 
 
+@pytest.mark.parametrize("moment", ["os.fsync", "shadowtree.agents.agent_files.exchange"])
 def test_a_file_that_the_agent_writes_meanwhile_is_not_replaced(
-    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     path = write(home / FILES["claude-code"], "{}")
-    fsync = os.fsync
-
-    def write_and_sync(fd: int) -> None:
-        fsync(fd)
-        path.write_text('{"theme": "dark"}')
-
-    monkeypatch.setattr(os, "fsync", write_and_sync)
+    _write_before(monkeypatch, moment, path, '{"theme": "dark"}')
     exit_code, _, told = run("install", "claude-code")
 
     assert exit_code == 1
     assert "changed by another program" in told
     assert path.read_text() == '{"theme": "dark"}'
     assert [each.name for each in path.parent.iterdir()] == ["settings.json"]
+
+
+@pytest.mark.parametrize("action", ["install", "uninstall"])
+def test_a_file_that_the_agent_makes_meanwhile_is_not_replaced_or_removed(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    path = home / FILES["codex"]
+    if action == "uninstall":
+        run("install", "codex")
+    _write_before(monkeypatch, "shadowtree.agents.agent_files.move", path, '{"theme": "dark"}')
+    exit_code, _, told = run(action, "codex")
+
+    assert exit_code == 1
+    assert "changed by another program" in told
+    assert path.read_text() == '{"theme": "dark"}'
+    assert [each.name for each in path.parent.iterdir()] == ["hooks.json"]
+
+
+def _write_before(monkeypatch: pytest.MonkeyPatch, moment: str, path: Path, text: str) -> None:
+    """Let somebody else write a file, once, right before a function is called."""
+    module, _, name = moment.rpartition(".")
+    plain = getattr(importlib.import_module(module), name)
+
+    def write_first(*arguments: Any) -> Any:  # Any: whatever it takes and gives
+        monkeypatch.setattr(moment, plain)
+        path.write_text(text)
+        return plain(*arguments)
+
+    monkeypatch.setattr(moment, write_first)
+
+
+def test_installations_at_the_same_moment_take_turns(
+    run: Run, home: Path, stores: Path, program: Path, worktree: Path
+) -> None:
+    """Each would otherwise write a record without what the others had just installed."""
+    for agent in MERGED:
+        write(home / FILES[agent], json.dumps(FOREIGN, indent=3))
+    before = list_files(home)
+    command = [*COMMAND, "hooks", "install", "--executable", str(program)]
+    started = [
+        subprocess.Popen([*command, agent], cwd=worktree, env=surroundings(), stdout=subprocess.DEVNULL)
+        for agent in [*FILES, "claude-code", "codex"]
+    ]
+
+    assert [each.wait(60) for each in started] == [0] * len(started)
+    record = json.loads((stores / "hooks" / "installed.json").read_text())
+    assert {entry["agent"] for entry in record["files"]} == set(FILES)
+    settings = json.loads((home / FILES["claude-code"]).read_text())
+    assert lines_of(settings).count(f"{program} hook claude-code") == len(settings["hooks"]) - 1
+    exit_code, _, _ = run("uninstall", "--all")
+    assert exit_code == 0
+    assert list_files(home) == before

@@ -121,7 +121,7 @@ def test_a_session_of_a_sub_agent_in_opencode_begins_no_turn() -> None:
 def test_an_agent_without_turn_ids_gets_them_from_the_time() -> None:
     begun = read("gemini", load("gemini/BeforeAgent"))
 
-    assert begun.turn == "turn-20261117183104618"
+    assert begun.turn == "turn-261117183104618"
     assert begun.is_dated
     assert read("gemini", load("gemini/AfterAgent")).turn is None
 

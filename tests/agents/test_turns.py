@@ -380,6 +380,8 @@ def test_an_undo_that_the_agent_did_itself_is_not_told(claude: Replay) -> None:
     _write_turn(claude, 1, "one.txt")
     with claude.open() as shadow:
         shadow.revert("turn-000000000001", files=False)
+        shadow.unrevert()
+        shadow.revert("turn-000000000001", files=False)
 
     assert _begin_next(claude, 2) == ([], [])
 

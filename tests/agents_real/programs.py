@@ -1,6 +1,6 @@
 """The real agents: how to install each, point it at the stand-in for its model and run it, and its tools.
 
-SHADOWTREE_AGENTS_CACHE   where the programs are kept, about 1.5 GB; without it ~/.cache/shadowtree-agents
+SHADOWTREE_AGENTS_CACHE   where the programs are kept, about 2 GB; without it ~/.cache/shadowtree-agents
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.agents_real.model import Call, Json
@@ -40,8 +41,8 @@ class Program:
     binary: str
     arguments: Callable[[str, str], list[str]]
     """From the address of the model and the prompt."""
-    resume: Callable[[list[str]], list[str]]
-    """From the arguments to those that go on with the last conversation."""
+    resume: Callable[[list[str]], list[str]] | None
+    """From the arguments to those that go on with the last conversation; None: it cannot without a person."""
     variables: Callable[[str, Path], dict[str, str]]
     """From the address of the model and the home."""
     shell: Callable[[str], Call]
@@ -58,6 +59,8 @@ class Program:
     library: str = ""
     """A package that it would otherwise fetch into its settings' directory at each start."""
     library_goes_to: str = ""
+    log_in: Callable[[str], list[str]] | None = None
+    """The arguments that tell it once which model there is, from the address of the model."""
 
     @property
     def has_others_hook(self) -> bool:
@@ -104,24 +107,45 @@ def prepare(name: str, home: Path, address: str) -> None:
         place = home / program.library_goes_to
         for part in ("node_modules", "package.json", "package-lock.json"):
             (place / part).symlink_to(CACHE / f"{name}-library" / part)
+    if program.log_in is not None:
+        execute(name, home, home, address, program.log_in(address))
 
 
 def run(name: str, home: Path, worktree: Path, address: str, prompt: str, *, goes_on: bool = False) -> str:
     """Run one turn without a person, and give what it prints. Whatever it leaves running is killed."""
     program = PROGRAMS[name]
     arguments = program.arguments(address, prompt)
-    binaries = CACHE / name / "node_modules" / ".bin"
-    command = [str(binaries / program.binary), *(program.resume(arguments) if goes_on else arguments)]
-    variables = {**surroundings(home), "NO_COLOR": "1", **program.variables(address, home)}
-    variables["PATH"] = f"{CACHE / 'node' / 'node_modules' / '.bin'}:{variables['PATH']}"
+    if goes_on:
+        assert program.resume is not None
+        arguments = program.resume(arguments)
     typed = prompt.partition(" ")[2] if prompt.startswith("/") else prompt
+    given = typed.encode() if program.reads_prompt else b""
+    return execute(name, home, worktree, address, arguments, given)
+
+
+def make_command(name: str, arguments: list[str]) -> list[str]:
+    """Give the command line of a program."""
+    return [str(CACHE / name / "node_modules" / ".bin" / PROGRAMS[name].binary), *arguments]
+
+
+def make_environment(name: str, home: Path, address: str) -> dict[str, str]:
+    """Give the variables that a program runs with."""
+    variables = {**surroundings(home), "NO_COLOR": "1", **PROGRAMS[name].variables(address, home)}
+    variables["PATH"] = f"{CACHE / 'node' / 'node_modules' / '.bin'}:{variables['PATH']}"
+    return variables
+
+
+def execute(
+    name: str, home: Path, place: Path, address: str, arguments: list[str], typed: bytes = b""
+) -> str:
+    """Run a program with these arguments, and give what it prints."""
     printed = home / "printed.txt"
     with (
         printed.open("wb") as output,
         subprocess.Popen(
-            command,
-            cwd=worktree,
-            env=variables,
+            make_command(name, arguments),
+            cwd=place,
+            env=make_environment(name, home, address),
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -129,15 +153,25 @@ def run(name: str, home: Path, worktree: Path, address: str, prompt: str, *, goe
         ) as process,
     ):
         try:
-            process.communicate(typed.encode() if program.reads_prompt else b"", timeout=PATIENCE_S)
+            process.communicate(typed, timeout=PATIENCE_S)
         finally:
-            try:
+            with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                pass
     text = printed.read_text("utf-8", "replace")
     assert process.returncode == 0, f"{name} exited with {process.returncode}:\n{text[-4000:]}"
     return text
+
+
+def end_all(home: Path) -> None:
+    """Kill what programs have left running for a person with this home, as Cline does."""
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            variables = entry.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"HOME=" + os.fsencode(home) in variables:
+            with suppress(ProcessLookupError):
+                os.kill(int(entry.parent.name), signal.SIGKILL)
 
 
 def surroundings(home: Path) -> dict[str, str]:
@@ -177,7 +211,8 @@ CLAUDE_CODE = Program(
 )
 
 
-def _codex_arguments(address: str, prompt: str) -> list[str]:
+def codex_settings(address: str) -> list[str]:
+    """Give the arguments that say which model Codex uses; alone, they start it full-screen."""
     provider = f'{{name = "s", base_url = "{address}/v1", wire_api = "responses", env_key = "STAND_IN_KEY"}}'
     settings = {
         "model": '"gpt-5.5"',  # one that it knows: to others it offers no apply_patch
@@ -187,9 +222,13 @@ def _codex_arguments(address: str, prompt: str) -> list[str]:
         "analytics.enabled": "false",
     }
     words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-    # Nobody is there to review the hooks.
-    free = ["--dangerously-bypass-approvals-and-sandbox", "--dangerously-bypass-hook-trust"]
-    return ["exec", *words, "--skip-git-repo-check", *free, prompt]
+    return [*words, "--dangerously-bypass-approvals-and-sandbox"]
+
+
+def codex_arguments(address: str, prompt: str, *, trusts_hooks: bool = True) -> list[str]:
+    """Give the arguments of one turn; nobody is there to review the hooks, unless they were before."""
+    trust = ["--dangerously-bypass-hook-trust"] if trusts_hooks else []
+    return ["exec", *codex_settings(address), "--skip-git-repo-check", *trust, prompt]
 
 
 def _patch(kind: str, path: str, *lines: str) -> Call:
@@ -201,7 +240,7 @@ CODEX = Program(
     package="@openai/codex@0.169.0",
     binary="codex",
     variables=lambda address, home: {"STAND_IN_KEY": KEY},
-    arguments=_codex_arguments,
+    arguments=codex_arguments,
     resume=lambda arguments: [*arguments[:-1], "resume", "--last", arguments[-1]],
     settings=lambda address: {".codex/hooks.json": _others_hook("Stop")},
     shell=lambda command: Call("exec_command", {"cmd": command}),
@@ -244,7 +283,7 @@ GEMINI = Program(
 )
 
 
-def _opencode_settings(address: str) -> dict[str, Json]:
+def _opencode_settings(address: str, name: str = "opencode") -> dict[str, Json]:
     model = {"name": "s", "tool_call": True, "limit": {"context": 100_000, "output": 8_000}}
     provider = {
         "npm": "@ai-sdk/openai-compatible",
@@ -259,19 +298,22 @@ def _opencode_settings(address: str) -> dict[str, Json]:
         "permission": "allow",
         "provider": {"s": provider},
     }
-    return {".config/opencode/opencode.json": settings}
+    return {f".config/{name}/{name}.json": settings}
 
 
 def _command_option(prompt: str) -> list[str]:
     return ["--command", prompt.partition(" ")[0][1:]] if prompt.startswith("/") else []
 
 
+def _opencode_variables(name: str) -> dict[str, str]:
+    parts = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "SHARE")
+    return {f"{name}_DISABLE_{part}": "1" for part in parts}
+
+
 OPENCODE = Program(
     package="opencode-ai@1.18.33",
     binary="opencode",
-    variables=lambda address, home: {
-        f"OPENCODE_DISABLE_{what}": "1" for what in ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "SHARE")
-    },
+    variables=lambda address, home: _opencode_variables("OPENCODE"),
     arguments=lambda address, prompt: ["run", *_command_option(prompt)],
     resume=lambda arguments: [*arguments, "-c"],
     reads_prompt=True,  # it would put quotes around arguments; of a slash command it reads what follows
@@ -284,6 +326,16 @@ OPENCODE = Program(
         Call("read", {"filePath": path}),
         Call("edit", {"filePath": path, "oldString": old, "newString": new}),
     ],
+)
+
+KILO = replace(
+    OPENCODE,
+    package="@kilocode/cli@7.7.7",  # of some later ones, a half is missing in the registry
+    binary="kilo",
+    is_required=False,
+    variables=lambda address, home: _opencode_variables("KILO"),
+    settings=lambda address: _opencode_settings(address, "kilo"),
+    library="",
 )
 
 COPILOT = Program(
@@ -330,6 +382,21 @@ QWEN = Program(
     ],
 )
 
+CLINE = Program(
+    package="cline@3.0.65",
+    binary="cline",
+    is_required=False,
+    variables=lambda address, home: {"CLINE_NO_AUTO_UPDATE": "1"},
+    log_in=lambda address: [
+        *("auth", "-p", "openai-compatible", "-k", KEY, "-m", "s", "-b", f"{address}/v1"),
+    ],
+    arguments=lambda address, prompt: ["-P", "openai-compatible", "-m", "s", prompt],
+    resume=None,
+    shell=lambda command: Call("run_commands", {"commands": [command]}),
+    create=lambda path, text: [Call("editor", {"path": path, "new_text": text})],
+    edit=lambda path, old, new: [Call("editor", {"path": path, "old_text": old, "new_text": new})],
+)
+
 PROGRAMS = {
     "claude-code": CLAUDE_CODE,
     "codex": CODEX,
@@ -337,5 +404,9 @@ PROGRAMS = {
     "opencode": OPENCODE,
     "copilot": COPILOT,
     "qwen": QWEN,
+    "kilo": KILO,
+    "cline": CLINE,
 }
 """By the name that `shadowtree hooks install` takes."""
+RESUMING = [name for name, program in PROGRAMS.items() if program.resume is not None]
+"""Those that can go on with a conversation without a person."""

@@ -69,6 +69,13 @@ def text_of(*changed: tuple[int, str]) -> str:
     return "".join(f"{line}\n" for line in lines.values())
 
 
+def record_text(shadow: Shadow, worktree: Path) -> None:
+    """Record a text, and as m1 that its third line changed."""
+    make_tree(worktree, {"t": text_of()})
+    shadow.wrap()
+    record(shadow, "m1", {"t": text_of((3, "one"))})
+
+
 @pytest.fixture
 def forked(shadow: Shadow, worktree: Path) -> Shadow:
     """m1, then m2 and m3, which are archived, and m4 in force.
@@ -1145,9 +1152,7 @@ def test_a_switch_keeps_an_edit_made_before_the_message_that_was_taken_out(
     shadow: Shadow, worktree: Path, is_brought_back: bool, on_conflict: OnConflict
 ) -> None:
     """The tree after m1 lacks the edit; the state before m2 has it."""
-    make_tree(worktree, {"t": text_of()})
-    shadow.wrap()
-    record(shadow, "m1", {"t": text_of((3, "one"))})
+    record_text(shadow, worktree)
     make_tree(worktree, {"t": text_of((3, "one"), (9, "mine"))})
     record(shadow, "m2", {"t": text_of((3, "one"), (9, "mine"), (15, "two"))})
     if is_brought_back:
@@ -1165,9 +1170,7 @@ def test_a_switch_keeps_an_edit_made_before_the_message_that_was_taken_out(
 def test_a_switch_keeps_an_edit_made_before_a_revert_of_some_paths(
     shadow: Shadow, worktree: Path, on_conflict: OnConflict
 ) -> None:
-    make_tree(worktree, {"t": text_of()})
-    shadow.wrap()
-    record(shadow, "m1", {"t": text_of((3, "one"))})
+    record_text(shadow, worktree)
     make_tree(worktree, {"t": text_of((3, "one"), (9, "mine"))})
     shadow.revert("m1", paths=["t"], on_conflict="merge")
     assert_tree(worktree, {"t": text_of((9, "mine"))})
@@ -1180,9 +1183,7 @@ def test_a_switch_keeps_an_edit_made_before_a_revert_of_some_paths(
 def test_a_switch_to_another_branch_keeps_an_edit_made_before_a_revert_of_some_paths(
     shadow: Shadow, worktree: Path
 ) -> None:
-    make_tree(worktree, {"t": text_of()})
-    shadow.wrap()
-    record(shadow, "m1", {"t": text_of((3, "one"))})
+    record_text(shadow, worktree)
     record(shadow, "m2", {"f2": "2"})
     shadow.undo()
     make_tree(worktree, {"t": text_of((3, "one"), (9, "mine"))})
@@ -1196,9 +1197,7 @@ def test_a_switch_to_another_branch_keeps_an_edit_made_before_a_revert_of_some_p
 def test_a_switch_merges_under_an_edit_what_leads_back_past_a_revert_of_some_paths(
     shadow: Shadow, worktree: Path
 ) -> None:
-    make_tree(worktree, {"t": text_of()})
-    shadow.wrap()
-    record(shadow, "m1", {"t": text_of((3, "one"))})
+    record_text(shadow, worktree)
     shadow.revert("m1", paths=["t"])
     make_tree(worktree, {"t": text_of((9, "mine"))})
     with pytest.raises(Conflict):
@@ -1212,9 +1211,7 @@ def test_a_switch_merges_under_an_edit_what_leads_back_past_a_revert_of_some_pat
 def test_a_switch_merges_away_under_an_edit_what_was_brought_back_of_a_message_taken_out(
     shadow: Shadow, worktree: Path
 ) -> None:
-    make_tree(worktree, {"t": text_of()})
-    shadow.wrap()
-    record(shadow, "m1", {"t": text_of((3, "one"))})
+    record_text(shadow, worktree)
     record(shadow, "m2", {"t": text_of((3, "one"), (15, "two"))})
     record(shadow, "m3", {"t": text_of((3, "one"))})
     shadow.revert("m2", only=True)
@@ -1230,9 +1227,7 @@ def test_a_switch_merges_away_under_an_edit_what_was_brought_back_of_a_message_t
 
 def test_a_switch_does_not_merge_in_again_what_was_taken_out(shadow: Shadow, worktree: Path) -> None:
     """An edit between m2 and m3 makes the switch a merge; m2 is out before it and after it."""
-    make_tree(worktree, {"t": text_of()})
-    shadow.wrap()
-    record(shadow, "m1", {"t": text_of((3, "one"))})
+    record_text(shadow, worktree)
     record(shadow, "m2", {"t": text_of((3, "one"), (15, "two"))})
     make_tree(worktree, {"t": text_of((3, "one"), (9, "mine"), (15, "two"))})
     record(shadow, "m3", {"t": text_of((3, "one"), (9, "mine"), (15, "two"), (19, "three"))})
@@ -1250,9 +1245,7 @@ def test_a_switch_leaves_alone_what_the_session_did_and_took_back(
     shadow: Shadow, worktree: Path, on_conflict: OnConflict
 ) -> None:
     """Edits before, between and after two messages that were taken out, one of them long since archived."""
-    make_tree(worktree, {"t": text_of()})
-    shadow.wrap()
-    record(shadow, "m1", {"t": text_of((3, "one"))})
+    record_text(shadow, worktree)
     record(shadow, "m2", {"t": text_of((3, "one"), (15, "two"))})
     shadow.undo()
     make_tree(worktree, {"t": text_of((3, "one"), (9, "mine"))})
@@ -1324,9 +1317,7 @@ def test_an_outside_edit_made_before_stays_when_a_message_is_taken_out(
     shadow: Shadow, worktree: Path
 ) -> None:
     """Somebody edited the text between two messages."""
-    make_tree(worktree, {"t": text_of()})
-    shadow.wrap()
-    record(shadow, "m1", {"t": text_of((3, "one"))})
+    record_text(shadow, worktree)
     make_tree(worktree, {"t": text_of((3, "one"), (9, "mine"))})
     record(shadow, "m2", {"t": text_of((3, "one"), (9, "mine"), (15, "two"))})
     with pytest.raises(Conflict):
@@ -1413,9 +1404,7 @@ def test_line_ends_and_the_final_newline_stay_as_they_are(shadow: Shadow, worktr
 @pytest.fixture
 def under_edit(shadow: Shadow, worktree: Path) -> Shadow:
     """Two messages, and an edit of the user on top of them."""
-    make_tree(worktree, {"t": text_of()})
-    shadow.wrap()
-    record(shadow, "m1", {"t": text_of((3, "one"))})
+    record_text(shadow, worktree)
     record(shadow, "m2", {"t": text_of((3, "one"), (9, "two"))})
     make_tree(worktree, {"t": text_of((3, "one"), (9, "two"), (15, "mine"))})
     return shadow
@@ -1446,9 +1435,7 @@ def test_revert_merges_under_an_edit_and_unrevert_brings_all_back(under_edit: Sh
 
 def test_a_merge_that_comes_to_what_is_there_changes_nothing(shadow: Shadow, worktree: Path) -> None:
     """The user did by hand what the message did, and more."""
-    make_tree(worktree, {"t": text_of()})
-    shadow.wrap()
-    record(shadow, "m1", {"t": text_of((3, "one"))})
+    record_text(shadow, worktree)
     make_tree(worktree, {"t": text_of((15, "mine"))})
     outcome = shadow.undo(on_conflict="merge")
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from shadowtree import Message, Shadow, StoreDamaged
+from shadowtree import Message, Outcome, Shadow, StoreDamaged
 from shadowtree.base.limits import Limits
 from shadowtree.retention.usage import PathSizes
 from tests.support.terminal import Terminal
@@ -383,3 +383,33 @@ def test_the_warnings_are_told_on_the_command_line(terminal: Terminal) -> None:
     assert terminal.run_json("status")["warnings"] == []
     (warning,) = terminal.run_json("status", "--set", "store_budget=100K")["warnings"]
     assert warning in terminal.run("status", "--set", "store_budget=100K")
+
+
+@pytest.mark.parametrize(
+    ("act", "passed"),
+    [
+        (lambda shadow: shadow.undo(5), "34567"),
+        (lambda shadow: shadow.switch("m3"), "4567"),
+        (lambda shadow: shadow.revert("m4", only=True, on_conflict="overwrite"), "4"),
+        (lambda shadow: (shadow.undo(5), shadow.redo(4))[1], "3456"),
+        (lambda shadow: (shadow.undo(5), shadow.unrevert())[1], "34567"),
+        (lambda shadow: (shadow.undo(5), shadow.restore(shadow.track()))[0], "34567"),
+    ],
+    ids=["undo", "switch", "only", "redo", "unrevert", "one that another act followed that changed nothing"],
+)
+def test_what_the_last_act_of_a_session_passed_stays_for_its_way_back(
+    worktree: Path, act: Callable[[Shadow], Outcome], passed: str
+) -> None:
+    no_budget = {**SETTINGS, "keep_turns": 1, "store_budget": 0}
+    with Shadow(worktree, settings=no_budget) as large:
+        record(large, *(f"m{number}" for number in range(8)))
+        outcome = act(large)
+    with Shadow(worktree, settings={**no_budget, "store_budget": 400 * KIB}) as small:
+        record(small.for_session("other"), "n0", "n1")
+        left = ids(small)
+        back = small.unrevert(undo="--undo" in str(outcome.back), on_conflict="overwrite")
+
+    assert outcome.messages == [f"m{number}" for number in passed]
+    assert "m0" not in left
+    assert set(outcome.messages) <= set(left)
+    assert back.messages == outcome.messages

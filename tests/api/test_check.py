@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from shadowtree import AsyncShadow, CheckReport, NotWrapped, Shadow, StoreDamaged
+from shadowtree.results.reports import Forgotten
 from shadowtree.store.git_format import blob_id
 from shadowtree.store.lock import Lock
 from shadowtree.system.disk import name_temporary
@@ -140,6 +141,13 @@ def test_what_config_notes_of_the_worktree_is_written_anew(recorded: Shadow, wha
     assert (Path(report.quarantine) / "config").read_bytes() == damaged
 
 
+def record_two_and_forget(shadow: Shadow, worktree: Path) -> Forgotten:
+    for name in ("m2", "m3"):
+        with shadow.message(name):
+            make_tree(worktree, {"a": name})
+    return shadow.forget(keep_last=2)
+
+
 def test_what_an_act_found_as_it_should_be_need_not_be_stored(worktree: Path) -> None:
     """The file is left out by then, and no tree holds its content any more."""
     make_tree(worktree, {"hidden": {"f": "old"}})
@@ -149,11 +157,7 @@ def test_what_an_act_found_as_it_should_be_need_not_be_stored(worktree: Path) ->
         make_tree(worktree, {"hidden": {"f": "old"}})
     with Shadow(worktree, settings={"min_free": 0, "heavy_dirs": ["hidden"]}) as shadow:
         shadow.undo()
-        for name in ("m2", "m3"):
-            with shadow.message(name):
-                make_tree(worktree, {"a": name})
-
-        forgotten = shadow.forget(keep_last=2)
+        forgotten = record_two_and_forget(shadow, worktree)
 
         assert forgotten.messages == [("default", "m1")]
         assert shadow.check().problems == []
@@ -165,11 +169,7 @@ def test_what_an_act_wrote_where_no_rule_covers_it_is_kept_as_long_as_the_act(wo
         (worktree / "hidden" / "f").unlink()
     with Shadow(worktree, settings={"min_free": 0, "heavy_dirs": ["hidden"]}) as shadow:
         shadow.undo()
-        for name in ("m2", "m3"):
-            with shadow.message(name):
-                make_tree(worktree, {"a": name})
-
-        forgotten = shadow.forget(keep_last=2)
+        forgotten = record_two_and_forget(shadow, worktree)
 
         assert (worktree / "hidden" / "f").read_text() == "old"
         assert forgotten.messages == [("default", "m1")]

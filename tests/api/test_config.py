@@ -12,7 +12,7 @@ import pytest
 
 from shadowtree import AsyncShadow, InvalidInput, Settings, Shadow
 from shadowtree.config.settings import PROJECT_SETTINGS, Config, read_config, set_setting
-from shadowtree.system.user_dirs import Places
+from shadowtree.system.locations import Places
 from tests.support.daemons import daemon, serve_kept
 from tests.support.sweeps import Faults
 from tests.support.terminal import Terminal

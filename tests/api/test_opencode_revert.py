@@ -12,7 +12,6 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -987,28 +986,6 @@ def test_e28_undo_from_eight_processes_at_once_is_one_after_the_other(
     assert [process.returncode for process in crew] == [0] * 8
     assert sorted(undone) == [f"m{number}" for number in range(8)]
     assert_tree(repository, BASE)
-
-
-@pytest.fixture
-def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A file that every hook and filter of the user would make; it must not be there at the end."""
-    path = tmp_path / "canary"
-    script = tmp_path / "helper"
-    script.write_text(f'#!/bin/sh\necho ran "$0" "$@" >>\'{path}\'\ntr a-z A-Z\n')
-    script.chmod(0o755)
-    hooks = tmp_path / "hooks"
-    hooks.mkdir()
-    for name in ("post-checkout", "post-merge", "post-index-change", "reference-transaction", "pre-auto-gc"):
-        (hooks / name).symlink_to(script)
-    config = tmp_path / "gitconfig"
-    config.write_text(
-        f"[core]\nhooksPath = {hooks}\nfsmonitor = {script}\nautocrlf = true\n"
-        f'[filter "upper"]\nclean = {script}\nsmudge = {script}\nprocess = {script}\nrequired = true\n'
-    )
-    shutil.copy(config, Path(os.environ["HOME"], ".gitconfig"))
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
-    yield path
-    assert not path.exists(), path.read_text()
 
 
 def test_e29_e30_no_hook_runs_on_undo_and_no_filter_changes_a_byte(

@@ -158,6 +158,25 @@ def test_where_inodes_are_not_stable_the_path_alone_counts(tmp_path: Path) -> No
         assert ids(worktree.rename(place / "moved")) == []
 
 
+def test_a_new_directory_with_the_inode_of_the_old_one_is_another(tmp_path: Path) -> None:
+    """A tmpfs counts inodes from the same number whenever it is mounted, and tells no generation."""
+    inodes = []
+    for text in ("old", "new"):
+        with mounted_tmpfs(tmp_path / "memory", "size=1M") as place:
+            worktree = make_tree(place / "project", {"a": text})
+            inodes.append(worktree.stat().st_ino)
+            known = ids(worktree)
+            with Shadow(worktree, settings=SETTINGS) as shadow:
+                shadow.snapshot(text)
+                told = shadow.recovered
+
+    if inodes[0] != inodes[1]:
+        pytest.skip("this system counts the inodes of all such file systems together")
+    assert known == []
+    (sentence,) = told
+    assert sentence.startswith("another directory used to be at this path; its history is kept in ")
+
+
 # B13: inside of a wrapped directory
 
 

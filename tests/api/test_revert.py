@@ -1351,16 +1351,6 @@ def test_a_revert_that_failed_works_when_the_reason_is_gone(shadow: Shadow, work
 # As a user who is not root
 
 
-@pytest.fixture
-def open_place() -> Iterator[Path]:
-    """A directory that another user can reach."""
-    place = Path(tempfile.mkdtemp())
-    place.chmod(0o755)
-    yield place
-    subprocess.run(["chmod", "-R", "u+rwX", place], check=True)
-    shutil.rmtree(place)
-
-
 def as_nobody(place: Path, act: Callable[[Shadow, Path], object]) -> None:
     """Run a scenario as a user whom permissions bind; as root before, so that all is imported."""
 

@@ -80,6 +80,44 @@ def test_it_goes_on_from_a_number(shadow: Shadow, updates: Queue[Update]) -> Non
         assert next_update(updates) == ("begin", "default", "m2")
 
 
+def test_what_is_recorded_right_after_a_message_was_dropped_is_told(
+    shadow: Shadow, updates: Queue[Update]
+) -> None:
+    """It has the numbers of the message that was dropped, which was told."""
+    is_over = threading.Event()
+
+    def wait(update: Update) -> None:
+        updates.put(update)
+        is_over.wait(WAIT_S)
+
+    other = shadow.for_session("other")
+    record(shadow, "m1")
+    shadow.begin("open")
+    with shadow.subscribe(wait):
+        other.begin("empty")
+        other.begin_step("step")
+        assert next_update(updates) == ("begin", "other", "empty")
+        other.end_step("step")
+        assert other.end_or_drop("empty") is None
+        record(other, "m2")
+        shadow.end()
+        is_over.set()
+        found = [next_update(updates) for _ in range(3)]
+
+    assert found == [("begin", "other", "m2"), ("end", "other", "m2"), ("end", "default", "open")]
+
+
+def test_a_message_that_was_open_already_may_be_dropped(shadow: Shadow, updates: Queue[Update]) -> None:
+    record(shadow, "m1")
+    shadow.begin("empty")
+    with shadow.subscribe(updates.put, after=shadow.last_number()):
+        assert shadow.end_or_drop("empty") is None
+        record(shadow, "m2")
+        found = [next_update(updates) for _ in range(2)]
+
+    assert found == [("begin", "default", "m2"), ("end", "default", "m2")]
+
+
 def test_no_thread_is_left(shadow: Shadow, updates: Queue[Update]) -> None:
     before = threading.active_count()
     subscription = shadow.subscribe(updates.put)

@@ -13,7 +13,7 @@ import pytest
 
 from shadowtree import Shadow
 from shadowtree.base.limits import Limits
-from shadowtree.capture.rules import policy as coverage
+from shadowtree.capture.rules import coverage
 from shadowtree.capture.rules.git_repository import Repository, Tracked, read_tracked
 from shadowtree.config.settings import HEAVY_DIRS
 from tests.support.referee import assert_sound_store, files_in, git, init

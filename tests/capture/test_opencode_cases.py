@@ -10,7 +10,6 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -657,30 +656,6 @@ def test_eight_processes_tracking_one_worktree_at_once_agree(
 
 
 # Nothing of the user's git is touched, and none of it runs
-
-
-@pytest.fixture
-def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A file that every hook, filter and helper of the user would make; it must not be there at the end."""
-    path = tmp_path / "canary"
-    script = tmp_path / "helper"
-    script.write_text(f'#!/bin/sh\necho ran "$0" "$@" >>\'{path}\'\ntr a-z A-Z\n')
-    script.chmod(0o755)
-    hooks = tmp_path / "hooks"
-    hooks.mkdir()
-    for name in ("post-checkout", "pre-commit", "post-index-change", "reference-transaction", "pre-auto-gc"):
-        (hooks / name).symlink_to(script)
-    config = tmp_path / "gitconfig"
-    config.write_text(
-        f"[core]\nhooksPath = {hooks}\nfsmonitor = {script}\nautocrlf = true\npager = {script}\n"
-        f'[filter "upper"]\nclean = {script}\nsmudge = {script}\nprocess = {script}\nrequired = true\n'
-        f'[diff]\nexternal = {script}\n[diff "upper"]\ntextconv = {script}\ncommand = {script}\n'
-        f"[gc]\nauto = 1\n[credential]\nhelper = {script}\n"
-    )
-    shutil.copy(config, Path(os.environ["HOME"], ".gitconfig"))
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
-    yield path
-    assert not path.exists(), path.read_text()
 
 
 def test_no_hook_and_no_filter_of_the_user_ever_runs(

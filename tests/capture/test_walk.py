@@ -16,7 +16,6 @@ import socket
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -779,16 +778,6 @@ if os.geteuid() == 0:
     os.setuid(nobody)
 print(json.dumps(run("theirs/worktree")))
 """
-
-
-@pytest.fixture
-def open_place() -> Iterator[Path]:
-    """A directory that another user can reach."""
-    place = Path(tempfile.mkdtemp())
-    place.chmod(0o755)
-    yield place
-    subprocess.run(["chmod", "-R", "u+rwX", place], check=True)
-    shutil.rmtree(place)
 
 
 def test_what_cannot_be_read_is_skipped_and_unknown(open_place: Path) -> None:

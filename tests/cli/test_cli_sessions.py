@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,13 @@ def log_ids(terminal: Terminal, *words: str) -> list[str]:
     return [entry["id"] for entry in terminal.run_json("log", *words)]
 
 
+@contextmanager
+def answered_by_daemon(project: Path) -> Iterator[None]:
+    with daemon():
+        serve_kept(project)
+        yield
+
+
 # Which one is meant
 
 
@@ -35,7 +44,7 @@ def test_commands_mean_the_session_that_recorded_last_and_name_it(
     record(terminal, project, "default", "m1")
     record(terminal, project, "B", "b1")
 
-    def use() -> None:
+    with answered_by_daemon(project) if is_served else nullcontext():
         assert log_ids(terminal) == ["b1"]
         assert terminal.err == "shadowtree: using session B, which recorded last\n"
         assert terminal.run_json("undo")["messages"] == ["b1"]
@@ -46,13 +55,6 @@ def test_commands_mean_the_session_that_recorded_last_and_name_it(
         assert log_ids(terminal) == ["m1", "m2"]
         assert terminal.err == ""
 
-    if is_served:
-        with daemon():
-            serve_kept(project)
-            use()
-    else:
-        use()
-
 
 @pytest.mark.parametrize("is_served", [False, True])
 def test_an_act_is_refused_while_a_message_of_another_session_is_open(
@@ -61,19 +63,12 @@ def test_an_act_is_refused_while_a_message_of_another_session_is_open(
     terminal.run("begin", "a1", "--session", "A")
     record(terminal, project, "default", "m1")
 
-    def use() -> None:
+    with answered_by_daemon(project) if is_served else nullcontext():
         for words in (["undo"], ["undo", "--dry-run"], ["revert", "m1"]):
             found = terminal.run_json(*words, exit_code=2)
             assert found["error"] == "AmbiguousSession"
             assert "'default' recorded last, but 'A' has an open message, 'a1'" in terminal.err
         assert terminal.run_json("status")["session"] == "default"
-
-    if is_served:
-        with daemon():
-            serve_kept(project)
-            use()
-    else:
-        use()
     assert terminal.run_json("undo", "--session", "default")["messages"] == ["m1"]
 
 

@@ -78,12 +78,13 @@ def test_an_error_is_one_line(mcp: Any, shadow: Shadow, worktree: Path) -> None:
     async def story(client: Any) -> None:
         failed = await client.call_tool("read_file", {"message": "never", "path": "a"})
         assert failed.is_error
-        assert failed.content[0].text == "Error executing tool read_file: no tree is called 'never'"
+        sentence = "no message, branch or tree named 'never'"
+        assert failed.content[0].text == f"Error executing tool read_file: {sentence}"
         plan = await ask(client, "undo")
         failed = await client.call_tool("confirm", {"plan": plan["plan"]})
         assert failed.is_error
         (line,) = failed.content[0].text.splitlines()
-        assert "1 path in conflict, nothing was changed; a: " in line
+        assert "1 path in conflict; nothing was changed; a: " in line
 
     converse(mcp, make_server(shadow, allows_undo=True), story)
     assert (worktree / "a").read_text() == "mine"

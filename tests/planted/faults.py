@@ -145,7 +145,7 @@ FAULTS = (
     ),
     Fault(
         "not-asked",
-        "revert/act.py",
+        "revert/confirmation.py",
         "not confirm(prepared.to_plan())",
         "False",
         "tests/cli/test_cli_revert.py::test_what_deletes_much_because_of_an_inferred_end_needs_a_yes",
@@ -267,7 +267,7 @@ FAULTS = (
     ),
     Fault(
         "tracked-left-out",
-        "capture/rules/policy.py",
+        "capture/rules/coverage.py",
         "TRACKED if self.is_tracked(name) else LEFT_OUT",
         "LEFT_OUT",
         "tests/capture/test_coverage.py::test_a_tracked_file_is_covered_whatever_git_ignores",

@@ -34,7 +34,7 @@ ROWS = (
     ("shadow",),
     ("aio", "all_stores"),
     ("",),
-    ("adapters", "agents", "daemon"),
+    ("adapters", "agents", "daemon", "picker"),
     ("mcp",),
     ("cli",),
     ("__main__",),
@@ -45,6 +45,7 @@ OUTSIDE_LIBRARIES = {
     "agents": {"adapters"},
     "claude_agent_sdk": {"adapters"},
     "click": {"cli"},
+    "curses": {"picker"},
     "dulwich": {"remote", "store"},
     "google": {"adapters"},
     "isal": {"store"},
@@ -64,7 +65,7 @@ MAY_READ_ENVIRONMENT = {"shadow"}
 MAY_IMPORT_BY_NAME = {"", "daemon.wire", "cli.app"}
 """Modules that import others by a text, which this test cannot follow."""
 
-FRONT_ENDS = ("agents", "cli", "daemon", "mcp", "__main__")
+FRONT_ENDS = ("agents", "cli", "daemon", "mcp", "picker", "__main__")
 FRONT_ENDS_MAY_IMPORT = {
     "",
     "access",

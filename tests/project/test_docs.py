@@ -23,8 +23,9 @@ README = (ROOT / "README.md").read_text("utf-8")
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 RECORDS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
 
-# A word right after the name of the program; placeholders are in capitals, and options have a dash.
-_CALL = re.compile(r"(?:^|[$(`/ ])shadowtree (?:-C \S+ )?(?!import\b)([a-z]+)\b", re.MULTILINE)
+# A word right after the name of the program; placeholders are in capitals, and options have a dash. In the
+# transcripts of agents, `shadowtree protects` is what a hook tells.
+_CALL = re.compile(r"(?:^|[$(`/ ])shadowtree (?:-C \S+ )?(?!import\b|protects\b)([a-z]+)\b", re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 _FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z-]*)")
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from shadowtree import Shadow
+from shadowtree.base.limits import Limits
 from shadowtree.system import syscalls as system
 from shadowtree.system.syscalls import exchange, is_being_written, move, start_writeback, sync_file_system
 from tests.support.mounts import mounted_ext4, mounted_tmpfs
@@ -642,6 +643,7 @@ class _Listener(Faults):
         """Let it be."""
 
 
+@pytest.mark.limits(Limits(unwritten_bytes=0))
 def test_faults_reach_what_writes_into_the_worktree(worktree: Path) -> None:
     """All that an act of many files does to the worktree, links and directories included."""
     files = {f"f{number}": "text" for number in range(10)}

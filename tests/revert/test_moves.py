@@ -257,41 +257,24 @@ def test_many_files_are_made_durable_at_once(worktree: Path) -> None:
 
 
 @every_case
-def test_an_act_broken_off_anywhere_is_taken_back(
-    worktree: Path, before: Tree, after: Tree, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("breaks_off", [carry_out, take_back])
+def test_what_is_broken_off_anywhere_is_taken_back(
+    worktree: Path,
+    before: Tree,
+    after: Tree,
+    breaks_off: Callable[..., object],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     make_tree(worktree, before)
     moves, contents = plan(before, after), Contents(before, after)
     was = stamps(worktree)
     for number in range(1000):
-        with killed_at(number, monkeypatch) as writes, Writer(str(worktree)) as writer:
-            try:
+        if breaks_off is take_back:
+            with Writer(str(worktree)) as writer:
                 carry_out(moves, writer, contents.read)
-            except Killed:
-                pass
-        with Writer(str(worktree)) as writer:
-            assert take_back(moves, writer, contents.read) == []
-        assert_tree(worktree, before)
-        assert stamps(worktree) == was
-        if len(writes) < number:
-            break
-
-    assert number > 1
-
-
-@every_case
-def test_taking_back_broken_off_anywhere_goes_on_where_it_was(
-    worktree: Path, before: Tree, after: Tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_tree(worktree, before)
-    moves, contents = plan(before, after), Contents(before, after)
-    was = stamps(worktree)
-    for number in range(1000):
-        with Writer(str(worktree)) as writer:
-            carry_out(moves, writer, contents.read)
         with killed_at(number, monkeypatch) as writes, Writer(str(worktree)) as writer:
             try:
-                take_back(moves, writer, contents.read)
+                breaks_off(moves, writer, contents.read)
             except Killed:
                 pass
         with Writer(str(worktree)) as writer:

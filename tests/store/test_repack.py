@@ -218,6 +218,7 @@ def lines(count: int, *, changed: int = 0) -> bytes:
         (lines(40_000), lines(40_000, changed=1), False),
         (lines(10_000), lines(10_000, changed=1), True),
         (lines(10_000), lines(10_000, changed=3_000), False),
+        (lines(100), b"".join(sorted(lines(100).splitlines(keepends=True), reverse=True)), False),
     ],
     ids=[
         "few lines differ",
@@ -232,6 +233,7 @@ def lines(count: int, *, changed: int = 0) -> bytes:
         "too large",
         "large",
         "much work",
+        "another order",
     ],
 )
 def test_a_delta_is_made_where_two_are_much_alike(base: bytes, wanted: bytes, is_made: bool) -> None:
@@ -247,6 +249,13 @@ def test_a_delta_has_to_be_smaller_than_what_it_stands_for() -> None:
 
     assert size > 0
     assert make_delta(b"blob", base, wanted, len(deflated) + 5) is None
+
+
+def test_a_delta_that_would_take_too_long_is_not_made() -> None:
+    base, wanted = lines(1_000), lines(1_000, changed=300)
+
+    assert make_delta(b"blob", base, wanted, 100_000, seconds=1.0) is not None
+    assert make_delta(b"blob", base, wanted, 100_000, seconds=0.001) is None
 
 
 def test_trees_are_alike_by_their_entries() -> None:

@@ -37,8 +37,8 @@ from shadowtree.store import directory as stores
 from shadowtree.store.identity import FORMAT, read_identity
 from shadowtree.store.objects import Objects
 from shadowtree.system import disk
+from shadowtree.system.locations import store_of as name_store
 from shadowtree.system.syscalls import directory_generation, host_name
-from shadowtree.system.user_dirs import store_of as name_store
 from tests.support.processes import Child, Raised, in_child
 from tests.support.referee import assert_sound_store, git, git_tree
 from tests.support.stores import (

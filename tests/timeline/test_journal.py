@@ -66,14 +66,6 @@ State = PathState | Unknown | None
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """An empty timeline."""
-    path = tmp_path / "timeline.db"
-    create_journal(str(path))
-    return path
-
-
-@pytest.fixture
 def journal(path: Path) -> Iterator[Journal]:
     """The journal of an empty timeline."""
     with closing(Journal(str(path))) as journal:

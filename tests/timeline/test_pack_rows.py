@@ -13,7 +13,6 @@ import pytest
 from shadowtree.base.errors import StoreDamaged
 from shadowtree.store.git_format import PackBytes
 from shadowtree.store.pack_writer import PackFile
-from shadowtree.timeline.database import create_journal
 from shadowtree.timeline.journal import Journal
 from shadowtree.timeline.pack_rows import FRESH, JOURNALED, PLACING, REMOVING, PackRow, PackRows
 
@@ -29,13 +28,6 @@ PACK = make_pack(0)
 OTHER_PACK = make_pack(1)
 FILE = PackFile(f"pack-{'1' * 40}", "shadowtree-tmp-12-3f")
 PAIRS = [(b"n" * 20, b"o" * 20), (b"m" * 20, b"n" * 20)]
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    path = tmp_path / "timeline.db"
-    create_journal(str(path))
-    return path
 
 
 @pytest.fixture
@@ -138,6 +130,8 @@ def test_versions_are_given_oldest_first(packs: PackRows) -> None:
     packs.add_journaled(PACK, "a", PAIRS[1:])
 
     assert list(packs.versions().items()) == [(OTHER_PACK.name, PAIRS[:1]), (PACK.name, PAIRS[1:])]
+    assert packs.versions([PACK.name, "nosuch"]) == {PACK.name: PAIRS[1:]}
+    assert packs.versions([]) == {}
 
 
 def test_a_pack_in_a_transaction_that_fails_is_not_journaled(path: Path) -> None:

@@ -16,6 +16,7 @@ from shadowtree.base.paths import ROOT, RelPath, from_text, join, to_text
 from shadowtree.base.tombstones import NO_TOMBSTONES, Tombstones
 from shadowtree.capture.directories import GIT_IGNORE, Directory
 from shadowtree.capture.facts import RootRules, veil
+from shadowtree.capture.rules.coverage import Policy, TrackedNames, count_left_out
 from shadowtree.capture.rules.git_repository import (
     Repository,
     find_around,
@@ -24,7 +25,6 @@ from shadowtree.capture.rules.git_repository import (
     read_exclude,
     read_global_excludes,
 )
-from shadowtree.capture.rules.policy import Policy, TrackedNames, count_left_out
 from shadowtree.config.settings import HEAVY_DIRS, Settings
 from shadowtree.system.files import Cursor, Unreadable, read_small_file, stamp_of, why_unreadable
 

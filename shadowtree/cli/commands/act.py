@@ -263,7 +263,7 @@ def restore(shared: Shared, manner: Manner, ref: str, paths: tuple[str, ...]) ->
 
 def _report(shared: Shared, outcome: Outcome, lines: Iterator[str], *, turns: int | None = None) -> int:
     """Report what was done and how to get back; the exit code says whether it was all that was asked for."""
-    outcome = replace(outcome, back=_complete_back(shared, outcome.back))
+    outcome = replace(outcome, back=complete_back(shared, outcome.back))
     back = [] if outcome.back is None else [f"To get back: {outcome.back}"]
     if outcome.complete or outcome.dry_run:
         emit(outcome, chain(lines, back))
@@ -275,7 +275,7 @@ def _report(shared: Shared, outcome: Outcome, lines: Iterator[str], *, turns: in
     return 1
 
 
-def _complete_back(shared: Shared, back: str | None) -> str | None:
+def complete_back(shared: Shared, back: str | None) -> str | None:
     """Add the options to a command that it needs where this one was typed."""
     from shlex import quote
 

@@ -1,4 +1,4 @@
-"""The commands that show and write what applies: settings with their origins, and rules that protect."""
+"""The commands that show settings with their origins, and change them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import os
 import click
 
 from shadowtree.base.errors import InvalidInput
-from shadowtree.cli.app import PATH, command, complete_setting, flag, group
-from shadowtree.cli.find_shadow import Shared, absolute_path, find_to_record, open_to_read
+from shadowtree.cli.app import command, complete_setting, group
+from shadowtree.cli.find_shadow import Shared, find_to_record
 from shadowtree.cli.format import escape, join_rows
-from shadowtree.cli.output import emit, say, warn
+from shadowtree.cli.output import emit, warn
 from shadowtree.config import settings as config_settings
-from shadowtree.results.reports import Protected
 
 _SIZES = (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10))
 _TIMES = (("d", 86400), ("h", 3600), ("m", 60))
@@ -136,36 +135,3 @@ def show_value(value: object) -> str:
         unit, size = next((each for each in _SIZES if value and not value % each[1]), ("", 1))
         return f"{value // size}{unit}"
     return str(value)
-
-
-@command()
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=PATH)
-@flag("--dry-run", help="Show the rules, without writing them")
-def protect(shared: Shared, paths: tuple[str, ...], dry_run: bool) -> None:
-    """Protect files that are ignored or too big
-
-    Adds a line such as '!/.env' to '.shadowtreeignore' at the top of the worktree. From the next snapshot on,
-    PATH is recorded like any other file. Earlier versions cannot be restored.
-
-    \b
-    Examples:
-      shadowtree protect .env
-      shadowtree protect --dry-run data/large.bin
-    """
-    wanted = [absolute_path(path) for path in paths]
-    with open_to_read(shared) as shadow:
-        found = shadow.protect(*wanted, dry_run=True)
-        if not dry_run:
-            for rule in dict.fromkeys(each.rule for each in found if each.rule is not None):
-                say(f"adding {rule} to {shadow.worktree / '.shadowtreeignore'}")
-            found = shadow.protect(*wanted)
-    emit(found, [_describe_protected(each) for each in found])
-
-
-def _describe_protected(found: Protected) -> str:
-    name = escape(found.path)
-    if found.rule is None:
-        return f"{name} is already protected" if found.exists else f"{name} does not exist and is not ignored"
-    if found.dry_run:
-        return f"Would add to .shadowtreeignore: {escape(found.rule)}"
-    return f"{name} will be protected from the next snapshot on"

@@ -9,8 +9,18 @@ from collections.abc import Callable, Iterator, Sequence
 import click
 
 from shadowtree.agents import targets
-from shadowtree.agents.executable import find_executable
-from shadowtree.agents.install import EDITED, KEPT, AgentStatus, FileChange, Installer, list_installed
+from shadowtree.agents.executable import find_executable, require_lasting
+from shadowtree.agents.install import (
+    ADDED,
+    CHANGED,
+    EDITED,
+    KEPT,
+    REMOVED,
+    AgentStatus,
+    FileChange,
+    Installer,
+    list_installed,
+)
 from shadowtree.agents.table import AGENTS
 from shadowtree.base.errors import DaemonFailed, InvalidInput, ShadowError
 from shadowtree.cli.app import command, flag, group
@@ -18,24 +28,25 @@ from shadowtree.cli.commands.watch import stop_hook_serving
 from shadowtree.cli.find_shadow import Shared, current_directory
 from shadowtree.cli.format import escape, join_rows
 from shadowtree.cli.output import emit, say, warn
-from shadowtree.system.user_dirs import Places
+from shadowtree.system.locations import Places
 
+_AT_ONCE = ("claude-code", "gemini", "copilot", "qwen", "cline")
 _NOTES = {
     "codex": (
         "Codex runs new hooks only after you trust them: start 'codex' and choose 'Trust all and continue'. "
         "Until then 'codex exec' skips them silently"
     ),
     "opencode": "Restart OpenCode. With a plugin, it downloads its own plugin library once (63 MB)",
-    "kilo": "Restart Kilo",
+    "kilo": "Restart Kilo CLI",
     "cursor": "The hooks for Cursor follow its documentation; they were not tried with the program",
-    "claude-code": "Claude Code uses the hooks in new sessions",
-    "gemini": "Gemini CLI uses the hooks in new sessions",
+    **{name: f"{AGENTS[name].title} uses the hooks in new sessions" for name in _AT_ONCE},
 }
 _PROJECT_NOTES = {
     "codex": "Codex also has to trust the project: answer yes when it asks",
     "opencode": "OpenCode puts its plugin library into .opencode of the project; --user avoids that",
     "claude-code": "Copilot CLI runs these hooks too; what it does is recorded as Copilot's",
 }
+_PLANS = {ADDED: "would add", CHANGED: "would change", REMOVED: "would remove"}
 _SHARED_NOTE = "The file names a program of this machine, so do not commit it"
 
 
@@ -103,14 +114,14 @@ def install(
       shadowtree hooks install --all-detected --dry-run
       shadowtree hooks install claude-code --local
     """
-    program = find_executable(os.environ, given=executable)
+    program = find_executable(executable)
+    if executable is None:
+        _require_lasting(program, dry_run=dry_run)
     names = _choose(agents, all_detected=all_detected)
     where = scope or targets.USER
     if where != targets.USER and not dry_run:
         say(f"writing into the project {_find_project()}")
-    changes, failures = _for_each(
-        names, lambda name: _open_installer().install(name, where, program, dry_run=dry_run)
-    )
+    changes, failures = _for_each(names, lambda name: _install(name, where, program, dry_run=dry_run))
     notes = [note for name in names if _is_changed(changes, name) for note in _list_notes(name, where)]
     document = {"changes": changes, "notes": notes, "failures": failures, "dry_run": dry_run}
     emit(document, [*_render_changes(changes, dry_run=dry_run), *notes])
@@ -177,7 +188,7 @@ def print_(shared: Shared, agent: str, executable: str | None) -> None:
     Examples:
       shadowtree hooks print claude-code
     """
-    program = find_executable(os.environ, given=executable)
+    program = find_executable(executable)
     text = targets.render_alone(agent, program)
     first = targets.list_targets(agent, targets.USER, os.environ, project="", executable=program)[0]
     emit({"agent": agent, "path": first.path, "content": text}, text.splitlines())
@@ -239,6 +250,30 @@ def _uninstall(
     return _for_each(
         names, lambda name: _open_installer().uninstall(name, scope or targets.USER, dry_run=dry_run)
     )
+
+
+def _install(name: str, scope: str, program: str, *, dry_run: bool) -> list[FileChange]:
+    installer = _open_installer()
+    try:
+        return installer.install(name, scope, program, dry_run=dry_run)
+    except InvalidInput as error:
+        if installer.find_status(name, scope).problem is None:
+            raise
+        raise InvalidInput(f"{error}; {_describe_by_hand(name)}") from error
+
+
+def _describe_by_hand(name: str) -> str:
+    return f"'shadowtree hooks print {name}' shows what to add yourself"
+
+
+def _require_lasting(program: str, *, dry_run: bool) -> None:
+    """Refuse a program that will not stay where it is; a dry run only says so."""
+    try:
+        require_lasting(program, os.environ)
+    except InvalidInput as error:
+        if not dry_run:
+            raise
+        say(f"an install would be refused: {error}")
 
 
 def _choose(agents: tuple[str, ...], *, all_detected: bool) -> list[str]:
@@ -303,9 +338,11 @@ def _list_notes(name: str, scope: str) -> Iterator[str]:
 
 def _render_changes(changes: Sequence[FileChange], *, dry_run: bool) -> Iterator[str]:
     for change in changes:
-        verb = f"would be {change.action}" if dry_run and change.action != KEPT else change.action
-        backup = f" (backup: {escape(change.backup)})" if change.backup else ""
-        yield f"{AGENTS[change.agent].title}: {verb} {escape(change.path)}{backup}"
+        verb = _PLANS.get(change.action, change.action) if dry_run else change.action
+        more = f" (backup: {escape(change.backup)})" if change.backup else ""
+        if change.action == EDITED:
+            verb, more = "left", ", which you have edited"
+        yield f"{AGENTS[change.agent].title}: {verb} {escape(change.path)}{more}"
 
 
 def list_statuses(agents: Sequence[str] = ()) -> list[AgentStatus]:
@@ -332,8 +369,10 @@ def _render_statuses(statuses: Sequence[AgentStatus]) -> list[str]:
 
 
 def _describe_status(each: AgentStatus) -> str:
+    if each.state == "unreadable":
+        return escape(each.problem or "")
     if each.problem is not None:
-        return escape(each.problem)
+        return f"found, not connected; {escape(each.problem)}; {_describe_by_hand(each.agent)}"
     if each.state == "no":
         found = "found, not connected" if each.is_detected else "not found"
         return f"{found}; run 'shadowtree hooks install {each.agent}'"

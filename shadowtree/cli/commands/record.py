@@ -1,6 +1,6 @@
 """The commands that record: `wrap`, and what click has to know of those that hosts call all the time.
 
-What these do stands in `cli.record` and `cli.run`, which know no click; `fast` leads there without it.
+What these do stands in `cli.fast_commands` and `cli.run`, which know no click; `fast` leads there without it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import click
 from click import Argument, Option
 
 from shadowtree.base.errors import InvalidInput
-from shadowtree.cli import record
+from shadowtree.cli import fast_commands
 from shadowtree.cli import run as running
 from shadowtree.cli.app import DIRECTORY, PATH, command, complete_message
 from shadowtree.cli.find_shadow import Shared, open_shadow
@@ -62,11 +62,13 @@ _PATHS = Option(
 _END = Option(["--end", "is_end"], is_flag=True, help="End the step")
 _STEP_META = Option(["--meta"], metavar="JSON", help="A JSON object to keep with the step")
 
-begin = command(params=[Argument(["id"], required=False), *_DESCRIPTION])(record.begin)
-end = command(params=[Argument(["id"], required=False, shell_complete=complete_message), _PATHS])(record.end)
-snapshot = command(params=[Argument(["id"], required=False), *_DESCRIPTION])(record.snapshot)
-step = command(params=[Argument(["name"]), _END, _STEP_META])(record.step)
-track = command()(record.track)
+begin = command(params=[Argument(["id"], required=False), *_DESCRIPTION])(fast_commands.begin)
+end = command(params=[Argument(["id"], required=False, shell_complete=complete_message), _PATHS])(
+    fast_commands.end
+)
+snapshot = command(params=[Argument(["id"], required=False), *_DESCRIPTION])(fast_commands.snapshot)
+step = command(params=[Argument(["name"]), _END, _STEP_META])(fast_commands.step)
+track = command()(fast_commands.track)
 
 
 @command()

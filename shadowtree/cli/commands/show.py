@@ -10,6 +10,7 @@ from datetime import datetime
 import click
 
 import shadowtree
+from shadowtree.base.frozen import frozen
 from shadowtree.cli.app import (
     COUNT_FROM_0,
     PATH,
@@ -35,13 +36,16 @@ from shadowtree.cli.views.log import (
     render_message,
 )
 from shadowtree.cli.views.status import (
-    join_renames,
     render_diff,
     render_patch,
     render_status,
     summarise_skipped,
 )
-from shadowtree.results.messages import FileDiff, Message
+from shadowtree.results.messages import FileDiff, Message, join_renames
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.base.arguments import MessageFilter
 
 LOGGED = 20
 """How many messages the log shows to people who do not say how many they want."""
@@ -49,6 +53,20 @@ COUNTED_FILES = 200
 """Of messages that changed more files the log does not count lines."""
 COUNTING_S = 1.0
 """For how long the log counts lines; the older messages are left without."""
+
+
+@frozen
+class Details:
+    """What the log shows of each message beside its row."""
+
+    patch: bool
+    stat: bool
+    steps: bool
+
+    @property
+    def needs_diff(self) -> bool:
+        """Whether the messages have to be compared."""
+        return self.patch or self.stat
 
 
 @command()
@@ -116,30 +134,18 @@ def log(
     """
     wanted = LOGGED if last is None and not writes_json() else last
     own = [absolute_path(path) for path in paths] or None
+    start_s = None if since is None else parse_since(since, datetime.now().astimezone()).timestamp()
+    which: MessageFilter = {"all_sessions": all_sessions, "since": start_s, "paths": own}
+    details = Details(has_patch, has_stat, has_steps)
     with open_to_read(shared) as shadow:
-        # One more than wanted, to know whether there are more.
-        found = shadow.messages(
-            all_sessions=all_sessions,
-            last=wanted + 1 if wanted else None,
-            since=None if since is None else parse_since(since, datetime.now().astimezone()).timestamp(),
-            paths=own,
-        )
-        shown = found[-wanted:] if wanted else found
-        has_diffs = has_patch or has_stat
-        diffs = [shadow.diff_message(each, paths=own) if has_diffs else None for each in shown]
-        counts = [] if writes_json() else _count_lines(shadow, shown, diffs)
-        known = shadow.messages(all_sessions=all_sessions) if paths and not writes_json() else ()
-    if writes_json():
-        pairs = zip(shown, diffs, strict=True)
-        emit([_to_json(message, each, has_patch, has_steps) for message, each in pairs], ())
-        return
-    lines = []
-    if len(shown) < len(found):
-        lines.append("Earlier messages are not shown (use -n 0 to list all)")
-    details = {
-        place: _render_details(message, found_diffs, has_patch, has_stat, has_steps)
-        for place, (message, found_diffs) in enumerate(zip(shown, diffs, strict=True))
-    }
+        shown, has_more = _read_last(shadow, wanted, which)
+        diffs = [shadow.diff_message(each, paths=own) if details.needs_diff else None for each in shown]
+        if writes_json():
+            emit([_to_json(*each, details) for each in zip(shown, diffs, strict=True)], ())
+            return
+        counts = _count_lines(shadow, shown, diffs)
+        known = shadow.messages(all_sessions=all_sessions) if paths else ()
+    lines = ["Earlier messages are not shown (use -n 0 to list all)"] if has_more else []
     lines += render_log(
         shown,
         counts,
@@ -148,12 +154,10 @@ def log(
         has_sessions=all_sessions,
         has_graph=has_graph,
         known=known,
-        details=details,
+        details=[_render_details(*each, details) for each in zip(shown, diffs, strict=True)],
     )
-    none = "No matching messages" if paths or since else "No messages yet"
-    if shared.session is not None and not (paths or since):
-        none = f"Session {escape(shared.session)} has no messages (run 'shadowtree sessions')"
-    emit(shown, lines or [none], utf8=has_patch)
+    lines = lines or [_describe_nothing(shared.session, is_filtered=bool(paths or since))]
+    emit(shown, lines, utf8=has_patch)
 
 
 @command()
@@ -341,6 +345,17 @@ def drop(shared: Shared, name: str) -> None:
     emit(branch, render_dropped(branch))
 
 
+def _read_last(
+    shadow: shadowtree.Shadow, count: int | None, which: MessageFilter
+) -> tuple[list[Message], bool]:
+    """Read so many of the last messages, or all, and tell whether there are more."""
+    if not count:
+        return shadow.messages(**which), False
+    one_more: MessageFilter = {**which, "last": count + 1}
+    found = shadow.messages(**one_more)
+    return found[-count:], len(found) > count
+
+
 def _count_lines(
     shadow: shadowtree.Shadow, messages: Sequence[Message], known: Sequence[Sequence[FileDiff] | None]
 ) -> list[LineCount]:
@@ -358,27 +373,32 @@ def _count_lines(
     return counts
 
 
-def _render_details(
-    message: Message, diffs: Sequence[FileDiff] | None, has_patch: bool, has_stat: bool, has_steps: bool
-) -> list[str]:
+def _describe_nothing(session: str | None, *, is_filtered: bool) -> str:
+    """Say that there is no message to list."""
+    if is_filtered:
+        return "No matching messages"
+    if session is not None:
+        return f"Session {escape(session)} has no messages (run 'shadowtree sessions')"
+    return "No messages yet"
+
+
+def _render_details(message: Message, diffs: Sequence[FileDiff] | None, details: Details) -> list[str]:
     """Give what stands below the row of a message in the log, and an empty line after it."""
     lines: list[str] = []
-    if has_steps:
+    if details.steps:
         lines += [f"    {line}" for line in list_steps(message.steps)]
-    if has_stat:
+    if details.stat:
         lines += [f"    {line}" for line in render_stat(diffs or ())]
-    if has_patch and diffs:
+    if details.patch and diffs:
         lines += ["", *render_diff(diffs, escape_content=sys.stdout.isatty())]
     return [*lines, ""] if lines else []
 
 
-def _to_json(
-    message: Message, diffs: Sequence[FileDiff] | None, has_patch: bool, has_steps: bool
-) -> dict[str, object]:
+def _to_json(message: Message, diffs: Sequence[FileDiff] | None, details: Details) -> dict[str, object]:
     """Give an entry of the log, with what was asked for beside it: figures are a diff without patches."""
     document: dict[str, object] = message.to_dict()
     if diffs is not None:
         entries = [each.to_dict() for each in diffs]
-        hidden = set() if has_patch else {"patch"}
+        hidden = set() if details.patch else {"patch"}
         document["diff"] = [{key: entry[key] for key in entry if key not in hidden} for entry in entries]
-    return document | ({"steps": message.steps} if has_steps else {})
+    return document | ({"steps": message.steps} if details.steps else {})

@@ -19,7 +19,7 @@ from shadowtree.cli.hooks.log import log_file
 from shadowtree.cli.output import emit
 from shadowtree.daemon.endpoint import Endpoint
 from shadowtree.system import disk
-from shadowtree.system.user_dirs import Places
+from shadowtree.system.locations import Places
 
 
 def _remove_hooks(*, dry_run: bool) -> list[str]:
@@ -29,7 +29,7 @@ def _remove_hooks(*, dry_run: bool) -> list[str]:
     logs = [
         os.path.join(directory, name)
         for name in (sorted(os.listdir(directory)) if os.path.isdir(directory) else ())
-        if name.startswith(("log", "last-"))
+        if name.startswith(("log", "last-", "running-"))
     ]
     if not dry_run:
         for path in logs:

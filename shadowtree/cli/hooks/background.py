@@ -16,7 +16,7 @@ from shadowtree.cli.hooks.log import write_line
 from shadowtree.daemon import wire
 from shadowtree.daemon.endpoint import Endpoint
 from shadowtree.results.turns import TurnEvent
-from shadowtree.system.user_dirs import VARIABLE_PREFIX, Places
+from shadowtree.system.locations import VARIABLE_PREFIX, Places
 
 IDLE_S = 30 * 60.0
 """A worktree that no hook or command used for so long is dropped, and the daemon ends after the last one."""

@@ -9,6 +9,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 
@@ -23,14 +24,14 @@ from shadowtree.base.frozen import frozen
 from shadowtree.base.limits import DEFAULT_LIMITS
 from shadowtree.cli.find_shadow import Shared, current_directory
 from shadowtree.cli.format import count, describe_age
-from shadowtree.cli.hooks.log import call_file, log_file
+from shadowtree.cli.hooks.log import RUNNING, call_file, log_file
 from shadowtree.config.settings import read_config
 from shadowtree.daemon.endpoint import Endpoint
 from shadowtree.daemon.launch import find_to_oversee
 from shadowtree.results.remotes import Remote
 from shadowtree.results.result import Result
-from shadowtree.system.syscalls import IS_LINUX, free_lock, try_lock
-from shadowtree.system.user_dirs import Places
+from shadowtree.system.locations import Places
+from shadowtree.system.syscalls import IS_LINUX, free_lock, is_process_alive, try_lock
 
 OK, NOTE, PROBLEM = "ok", "note", "problem"
 _RECENT_S = 24 * 3600
@@ -59,6 +60,7 @@ def examine(shared: Shared, statuses: Sequence[AgentStatus]) -> list[Finding]:
     checks: tuple[Callable[[], Iterable[Finding]], ...] = (
         lambda: _examine_agents(statuses),
         _examine_log,
+        _examine_killed,
         _examine_daemon,
         lambda: _examine_directory(shared),
         lambda: _examine_disk(shared),
@@ -82,8 +84,9 @@ def _examine_agents(statuses: Sequence[AgentStatus]) -> Iterator[Finding]:
         if each.state != "no":
             yield from _examine_hooks(each, title)
         elif each.scope == targets.USER and each.is_detected and each.agent not in connected:
-            todo = f"run 'shadowtree hooks install {each.agent}'"
-            yield Finding(each.agent, NOTE, f"{title} is here, but not connected", todo)
+            todo = f"run 'shadowtree hooks {'print' if each.problem else 'install'} {each.agent}'"
+            why = f": {each.problem}" if each.problem else ""
+            yield Finding(each.agent, NOTE, f"{title} is here, but not connected{why}", todo)
     if not connected:
         todo = "run 'shadowtree hooks install --all-detected'"
         yield Finding("program", NOTE, "no agent is connected", todo)
@@ -199,6 +202,24 @@ def _examine_log() -> Iterator[Finding]:
         yield Finding("errors", OK, "hooks have reported no errors within a day")
 
 
+def _examine_killed() -> Iterator[Finding]:
+    """Find hooks that left a trace of their start, but none of their end; forget those of long ago."""
+    directory = os.path.dirname(log_file(Places(os.environ).stores or ""))
+    for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
+        agent, _, pid = name.removeprefix(RUNNING).rpartition("-")
+        if not name.startswith(RUNNING) or agent not in AGENTS or not pid.isdecimal():
+            continue
+        path = os.path.join(directory, name)
+        with suppress(FileNotFoundError):
+            age_s = time.time() - os.stat(path).st_mtime
+            if age_s > _RECENT_S:
+                os.unlink(path)
+            elif not is_process_alive(int(pid)):
+                title, age = AGENTS[agent].title, describe_age(int(age_s * 1000))
+                about = f"a hook of {title} was killed {age} ago, so its turn may not be recorded"
+                yield Finding("errors", PROBLEM, about, "run 'shadowtree log' to see what is")
+
+
 def _read_last_lines(path: str) -> list[str]:
     try:
         with open(path, encoding="ascii", errors="replace") as file:
@@ -245,7 +266,7 @@ def _examine_directory(shared: Shared) -> Iterator[Finding]:
     here = current_directory()
     worktree = shadowtree.find_worktree(here, store=shared.store)
     if worktree is None:
-        todo = "an agent's next turn, or 'shadowtree wrap', begins it"
+        todo = "an agent's next turn or 'shadowtree wrap' starts it"
         yield Finding("directory", NOTE, f"nothing is recorded yet in {here}", todo)
         return
     with shadowtree.Shadow(worktree, store=shared.store, settings=shared.settings) as shadow:

@@ -14,7 +14,7 @@ from shadowtree.agents.normalise import name_session, name_turn
 from shadowtree.agents.table import Agent
 from shadowtree.base.errors import ShadowError, UnknownMessage
 from shadowtree.cli.hooks.log import write_line
-from shadowtree.system.user_dirs import Places
+from shadowtree.system.locations import Places
 
 _MOST_BYTES = 1 << 16
 _MOST_STEPS = 100

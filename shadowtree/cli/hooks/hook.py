@@ -24,12 +24,12 @@ from shadowtree.agents.table import (
 )
 from shadowtree.base.errors import BroadWorktree, ShadowError
 from shadowtree.base.frozen import replace
-from shadowtree.cli.hooks.log import note_call, write_line
+from shadowtree.cli.hooks.log import note_call, note_end, note_start, write_line
 from shadowtree.cli.hooks.payload import BadPayload, read_payload
 from shadowtree.daemon.endpoint import Endpoint
 from shadowtree.results import turns
 from shadowtree.results.turns import TurnEvent, TurnRecord
-from shadowtree.system.user_dirs import Places
+from shadowtree.system.locations import Places
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def run(words: Sequence[str]) -> int:
             hook.log(_describe(error))
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+            hook.end()
     except BaseException:  # noqa: BLE001  # there is not even a log
         pass
     return 0
@@ -81,6 +82,10 @@ class Hook:
         self._on_deadline: Callable[[], None] | None = None
         """What is left to do when there is no time for more."""
 
+    def end(self) -> None:
+        """Note that it is over; in whatever way but by SIGKILL."""
+        note_end(self._places.stores, self._name)
+
     def log(self, what: str) -> None:
         """Note what went wrong."""
         event = self._reported.event if self._reported is not None else self._event
@@ -91,6 +96,7 @@ class Hook:
         if self._name not in AGENTS:
             self.log(f"no agent is called {self._name!r}")
             return
+        note_start(self._places.stores, self._name)
         signal.signal(signal.SIGTERM, self._leave)
         signal.signal(signal.SIGINT, self._leave)
         signal.signal(signal.SIGALRM, self._give_up)
@@ -118,12 +124,14 @@ class Hook:
     def _leave(self, number: int, frame: object) -> None:
         del number, frame
         self.log("the agent ended it before it was done")
+        self.end()
         os._exit(0)
 
     def _give_up(self, number: int, frame: object) -> None:
         del number, frame
         waited_s = time.monotonic() - self._begun_s
         self.log(f"gave up after {waited_s:.1f} s")
+        self.end()
         try:
             if self._on_deadline is not None:
                 self._on_deadline()
@@ -229,7 +237,7 @@ class Hook:
         if record.is_first:
             message = f"shadowtree protects {worktree} from now on: 'shadowtree undo' undoes a turn"
         if record.undone or record.paths:
-            from shadowtree.agents.answer import describe_undo
+            from shadowtree.results.undo_note import describe_undo
 
             context = describe_undo(record.undone, record.paths)
         if message or context:

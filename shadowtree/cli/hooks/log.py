@@ -1,10 +1,11 @@
-"""The log of hooks: what went wrong, for `doctor`; and when each agent last called.
+"""The log of hooks: what went wrong, for `doctor`; when each agent last called; and which hooks run.
 
 Beside the stores, in a directory that only its owner can enter:
 
     hooks/            0700
-    ├── log, log.1    0600; a line for each hook that recorded nothing although it should have
-    └── last-AGENT    0600; empty, its time says when the agent's hook ran last
+    ├── log, log.1            0600; a line for each hook that recorded nothing although it should have
+    ├── last-AGENT            0600; empty, its time says when the agent's hook ran last
+    └── running-AGENT-PID     0600; empty, there while a hook runs; of a dead process: it was killed
 
 Written by plain system calls rather than `logging`: it costs a hook nothing to load, lines of processes that
 run at once do not mix, and it can be written from a signal handler.
@@ -18,6 +19,7 @@ from contextlib import suppress
 
 _DIRECTORY = "hooks"
 _LOG = "log"
+RUNNING = "running-"
 _MOST_BYTES = 256 << 10
 _MOST_CHARACTERS = 2000
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -31,6 +33,25 @@ def log_file(stores: str) -> str:
 def call_file(stores: str, agent: str) -> str:
     """Name the file whose time says when an agent's hook ran last."""
     return os.path.join(stores, _DIRECTORY, f"last-{agent}")
+
+
+def running_file(stores: str, agent: str) -> str:
+    """Name the file that is there while this process runs as a hook."""
+    return os.path.join(stores, _DIRECTORY, f"{RUNNING}{agent}-{os.getpid()}")
+
+
+def note_start(stores: str | None, agent: str) -> None:
+    """Note that a hook runs, so that one that is killed can be told of."""
+    if stores is not None:
+        with suppress(OSError):
+            os.close(_open(running_file(stores, agent)))
+
+
+def note_end(stores: str | None, agent: str) -> None:
+    """Note that it is over."""
+    if stores is not None:
+        with suppress(OSError):
+            os.unlink(running_file(stores, agent))
 
 
 def write_line(stores: str | None, agent: str, event: str, what: str) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shadowtree.cli.format import align_rows, count, describe_age, escape, escape_line
 from shadowtree.cli.output import paint
-from shadowtree.cli.views.status import describe_diff, join_renames
-from shadowtree.results.messages import BlameLine, FileDiff
+from shadowtree.cli.views.status import describe_diff
+from shadowtree.results.messages import BlameLine, FileDiff, join_renames
 
 _ORIGINS = {
     "outside": "outside any message",

@@ -23,12 +23,11 @@ from shadowtree.cli.views.status import (
     LETTERS,
     advise_protecting,
     describe_diff,
-    join_renames,
     list_skipped,
     list_unprotected,
     render_diff,
 )
-from shadowtree.results.messages import BlameEntry, Branch, FileDiff, Message, Step
+from shadowtree.results.messages import BlameEntry, Branch, FileDiff, Message, Step, join_renames
 
 LineCount = tuple[int, int] | None
 """How many lines a message added and removed; None: not counted."""
@@ -55,56 +54,54 @@ def render_log(
     has_sessions: bool = False,
     has_graph: bool = False,
     known: Sequence[Message] = (),
-    details: Mapping[int, Sequence[str]] = {},
+    details: Sequence[Sequence[str]] = (),
 ) -> Iterator[str]:
     """Give a row for each message; texts are cut so that a row fits into `width`, if there is one.
 
     The last message in force is marked with `@`, unless the messages are of several sessions; those are
     named then. With `has_graph` there are lanes before the rows, of each session its own, the last message in
-    force is always marked, and branches are named. `details` come after the row of the message at a place;
-    `known` are all messages, if those are only some of them.
+    force is always marked, and branches are named. `details` come after the row of each message; `known` are
+    all messages, if those are only some of them.
     """
-    # Oldest first, so that the last one in force stays.
-    heads = {
-        message.session: message.id for message in known or messages if message.state in ("open", "active")
-    }
+    heads = _find_heads(known or messages)
     lines = list(draw_graph([_make_point(message, heads) for message in messages])) if has_graph else []
     lanes = [line.drawing for line in lines if line.place is not None] or [""] * len(messages)
     names = shorten_ids(message.id for message in messages)
-    forks = Counter((message.session, message.parent) for message in messages)
-    turns = _name_turns(messages)
     is_narrow = width is not None and width < _NARROW
-    rows = []
-    for message, counted, lane, turn in zip(messages, counts, lanes, turns, strict=True):
-        is_marked = not has_sessions and heads.get(message.session) == message.id
-        number = f"#{message.number}" if has_graph else f"{'@' if is_marked else ' '} #{message.number}"
-        state = _describe_states(message)
-        if has_graph and message.branch is not None:
-            state = cut(escape(message.branch), _MAX_BRANCH)
-        lines_on = forks[message.session, message.id]
-        rows.append(
-            (
-                lane,
-                number,
-                turn,
-                describe_age(now_ms - message.time_ms),
-                escape(message.session) if has_sessions else "",
-                f"{state} {_describe_fork(lines_on)}".strip() if lines_on > 1 else state,
-                escape(names[message.id]),
-                first_line(message.text),
-                _describe_all_files(message, is_narrow=is_narrow),
-                f"+{counted[0]}" if counted else "",
-                f"-{counted[1]}" if counted else "",
-            )
-        )
-    aligned = align_rows(rows, "<><><<<~<>>", width=width)
+    numbers = [f"#{message.number}" for message in messages]
+    columns = [
+        lanes,
+        numbers if has_graph else _mark_heads(messages, numbers, {} if has_sessions else heads),
+        _name_turns(messages),
+        [describe_age(now_ms - message.time_ms) for message in messages],
+        [escape(message.session) if has_sessions else "" for message in messages],
+        _name_states(messages, has_graph=has_graph),
+        [escape(names[message.id]) for message in messages],
+        [first_line(message.text) for message in messages],
+        [_describe_all_files(message, is_narrow=is_narrow) for message in messages],
+        [f"+{counted[0]}" if counted else "" for counted in counts],
+        [f"-{counted[1]}" if counted else "" for counted in counts],
+    ]
+    aligned = align_rows(list(zip(*columns, strict=True)), "<><><<<~<>>", width=width)
     painted = [_paint_row(*each) for each in zip(messages, counts, aligned, strict=True)]
     for line in lines or [GraphLine("", place) for place in range(len(messages))]:
         if line.place is None:
             yield line.drawing
             continue
         yield painted[line.place]
-        yield from details.get(line.place, ())
+        if details:
+            yield from details[line.place]
+
+
+def _find_heads(messages: Sequence[Message]) -> dict[str, str]:
+    """Find the last message in force of each session."""
+    # Oldest first, so that the last one stays.
+    return {message.session: message.id for message in messages if message.state in ("open", "active")}
+
+
+def _mark_heads(messages: Sequence[Message], numbers: Sequence[str], heads: Mapping[str, str]) -> list[str]:
+    pairs = zip(messages, numbers, strict=True)
+    return [f"{'@' if heads.get(each.session) == each.id else ' '} {number}" for each, number in pairs]
 
 
 def _name_turns(messages: Sequence[Message]) -> list[str]:
@@ -120,9 +117,18 @@ def _name_turns(messages: Sequence[Message]) -> list[str]:
     return names
 
 
-def _describe_fork(lines_on: int) -> str:
-    """Say how many lines go on from a message."""
-    return f"⑂ {lines_on}" if can_show("⑂") else f"fork {lines_on}"
+def _name_states(messages: Sequence[Message], *, has_graph: bool) -> list[str]:
+    """Name what became of each message, and how many lines go on from it if there are several."""
+    forks = Counter((message.session, message.parent) for message in messages)
+    sign = "⑂" if can_show("⑂") else "fork"
+    names = []
+    for message in messages:
+        state = _describe_states(message)
+        if has_graph and message.branch is not None:
+            state = cut(escape(message.branch), _MAX_BRANCH)
+        lines_on = forks[message.session, message.id]
+        names.append(f"{state} {sign} {lines_on}".strip() if lines_on > 1 else state)
+    return names
 
 
 def _name_files(message: Message) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from shadowtree.cli.format import count, escape, escape_line, list_first
 from shadowtree.cli.output import paint
-from shadowtree.results.messages import ChangedPath, FileDiff, Patch, Skipped, Snapshot, Status
+from shadowtree.results.messages import ChangedPath, FileDiff, Patch, Skipped, Snapshot, Status, join_renames
 
 LETTERS = {
     "added": ("A", "green"),
@@ -65,12 +65,6 @@ def render_diff(diffs: Sequence[FileDiff], *, escape_content: bool) -> Iterator[
                 is_header = line.startswith("diff ")
             shown = escape_line(line) if is_header or escape_content else line
             yield _paint_diff_line(shown, is_header=is_header)
-
-
-def join_renames(diffs: Sequence[FileDiff]) -> list[FileDiff]:
-    """Let one entry stand for the two paths of a rename."""
-    gone = {file_diff.renamed_from for file_diff in diffs}
-    return [file_diff.rename or file_diff for file_diff in diffs if file_diff.path not in gone]
 
 
 def describe_diff(file_diff: FileDiff) -> tuple[str, str, str]:

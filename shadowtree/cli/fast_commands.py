@@ -6,9 +6,9 @@ takes their docstrings as help: `commands/record` tells it their parameters.
 
 from __future__ import annotations
 
+from shadowtree.base.display import count, escape
 from shadowtree.base.errors import InvalidInput
 from shadowtree.cli.find_shadow import Shared, absolute_path, open_to_record
-from shadowtree.cli.format import count, escape
 from shadowtree.cli.output import ProgressBar, emit
 
 TYPE_CHECKING = False

@@ -1,4 +1,4 @@
-"""Which store is a worktree's: the one at its place, or one that was made when the directory was elsewhere.
+"""Which store is a worktree's: the one at its place, or that of a directory which was moved here: adoption.
 
 Where the store of this directory is, and what becomes of it:
 
@@ -17,10 +17,10 @@ from shadowtree.store import directory as stores
 from shadowtree.store.directory import StoreLayout
 from shadowtree.store.identity import find_moved
 from shadowtree.store.lock import Lock
-from shadowtree.system.user_dirs import Places
+from shadowtree.system.locations import Places
 
 
-class Place:
+class StorePlace:
     """Where the store of one worktree is, and where it should be."""
 
     def __init__(

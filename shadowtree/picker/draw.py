@@ -1,0 +1,388 @@
+"""The lines of the screen: a state and the time in, styled lines out, none wider than the terminal.
+
+Styles are `bold`, `dim`, `red`, `green`, `yellow`, `cyan` and `reverse`; nothing is told by colour alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from textwrap import wrap
+
+from shadowtree.base.display import count, cut, describe_age, escape, first_line, measure
+from shadowtree.base.frozen import frozen
+from shadowtree.picker.model import FRAME_LINES, State, header_lines
+from shadowtree.picker.pages import BranchPage, BranchRow, PlanPage, TextPage
+from shadowtree.picker.previews import CONFLICT, Entry
+from shadowtree.picker.rows import Row, find_agent
+from shadowtree.picker.scrolling import keep_in_sight
+from shadowtree.results.messages import Message
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowtree.picker.pages import Line
+
+    Counts = Mapping[str, tuple[int, int] | None]
+    """How many lines a message added and removed, by id; None: too many files to count."""
+
+_DEEDS = {
+    "restore": "green",
+    "create": "green",
+    "delete": "red",
+    "merge": "cyan",
+    "keep": "yellow",
+    "overwrite": "red",
+    "leave": "dim",
+    CONFLICT: "yellow",
+}
+_LIST_KEYS = (
+    "Enter go back",
+    "d diff",
+    "f files",
+    "u undo",
+    "r redo",
+    "/ filter",
+    "b branches",
+    "o only this",
+    "s steps",
+    "z reverse",
+    "? help",
+    "q quit",
+)
+_TEXT_KEYS = ("Up/Down scroll", "? help", "Esc back")
+_BRANCH_KEYS = ("Right next branch", "d diff", "f files", "? help", "Enter switch", "Esc back")
+_PLAN_KEYS = ("d diff", "Enter confirm", "Esc cancel")
+_CONFLICT_KEYS = ("m merge", "k keep", "o overwrite", "M/K/O all", *_PLAN_KEYS)
+_NOTE_LINES = 3
+"""How many lines a note takes at most."""
+_READ = 2000
+"""In how many characters of a text its first line is looked for: prompts may be long."""
+_TEXT_ROOM = 22
+"""How many columns are left to the text of a message before others are given up."""
+_GAP = "  "
+_RIGHT = ("number", "age", "added", "removed")
+"""The columns that end on the right."""
+_COLUMN_STYLES = {"added": "green", "removed": "red", "marks": "yellow"}
+
+
+def draw(state: State, counts: Counts, now_ms: int, *, fork_sign: str = "⑂") -> list[Line]:
+    """Give the lines of the whole screen."""
+    page = state.page
+    if page is None:
+        body = draw_rows(state, counts, now_ms, fork_sign=fork_sign)
+    elif isinstance(page, TextPage):
+        body = list(page.lines[page.top : page.top + state.height])
+    elif isinstance(page, PlanPage):
+        body = _draw_plan(page, state)
+    else:
+        body = _draw_branches(page, state, now_ms)
+    body = [*body, *[()] * state.height][: state.height]
+    if state.lines <= FRAME_LINES:
+        return [_fit(line, state.columns) for line in body]
+    notes = _draw_notes(state, now_ms)
+    screen = [_draw_title(state), *_make_room(body, len(notes) - 1), *notes, _draw_keys(state)]
+    return [_fit(line, state.columns) for line in screen]
+
+
+def _make_room(body: list[Line], covered: int) -> list[Line]:
+    """Leave out as many lines as a long note covers: the last ones, unless the cursor is on one of them."""
+    chosen = next((place for place, line in enumerate(body) if line and line[0][1] == "reverse"), 0)
+    return body[covered:] if chosen >= len(body) - covered else body[: len(body) - covered]
+
+
+# The frame
+
+
+def _draw_title(state: State) -> Line:
+    page = state.page
+    left = f" shadowtree rewind  {escape(state.worktree)}"
+    if isinstance(page, TextPage | BranchPage):
+        left = f" {page.title}"
+    elif isinstance(page, PlanPage):
+        left = " Preview: nothing has changed yet"
+    right = f"session {cut(escape(state.session), 24)} "
+    left = cut(left, max(1, state.columns - measure(right) - 1))
+    return ((_pad(left, state.columns - measure(right)) + right, "reverse"),)
+
+
+def _draw_notes(state: State, now_ms: int) -> list[Line]:
+    """Tell what happened; if nothing did, what is under the cursor."""
+    if state.is_typing:
+        found = _describe_found(state)
+        return [((f"/{escape(state.query)}", "bold"), ("_", "reverse"), (f" {found}", "dim"))]
+    text, style = _choose_note(state, now_ms)
+    most = max(1, min(_NOTE_LINES, state.height - 1))
+    wrapped = wrap(escape(text), max(10, state.columns - 2), max_lines=most, placeholder="…")
+    return [((f" {line}", style),) for line in wrapped or [""]]
+
+
+def _choose_note(state: State, now_ms: int) -> tuple[str, str]:
+    page = state.page
+    if state.note:
+        return state.note, "red" if state.is_error else "bold"
+    if isinstance(page, PlanPage):
+        entry = page.entries[page.at] if page.entries else None
+        about = f"{entry.path}: {entry.why}" if entry and entry.why else ""
+        return (page.warning, "yellow") if page.warning else (about, "dim")
+    if isinstance(page, TextPage):
+        last = min(len(page.lines), page.top + state.height)
+        return f"lines {page.top + 1:,}-{last:,} of {len(page.lines):,}", "dim"
+    if page is not None:
+        return "Enter switches to a branch, or to one of its messages, after a preview.", "dim"
+    found = f"{_describe_found(state)} " if state.query else ""
+    return f"{found}{describe_row(state.row, now_ms)}", "dim"
+
+
+def _describe_found(state: State) -> str:
+    number = len(state.rows) - 1
+    more = "" if state.has_all else " so far"
+    return f"{count(number, 'message')} with '{escape(state.query)}'{more}." if state.query else ""
+
+
+def _draw_keys(state: State) -> Line:
+    page = state.page
+    if state.is_typing:
+        keys: Sequence[str] = ("Type to filter", "Enter keep it", "Esc clear it")
+    elif isinstance(page, TextPage):
+        keys = _TEXT_KEYS
+    elif isinstance(page, BranchPage):
+        keys = _BRANCH_KEYS
+    elif isinstance(page, PlanPage):
+        keys = _CONFLICT_KEYS if page.has_conflicts else _PLAN_KEYS
+    else:
+        keys = _LIST_KEYS
+    return _join_keys(keys, state.columns)
+
+
+def _join_keys(keys: Sequence[str], columns: int) -> Line:
+    """Name the keys that fit; the last two are the most important."""
+    chosen = list(keys)
+    while len(chosen) > 2 and len(_GAP.join(chosen)) + 1 > columns:
+        del chosen[-3]
+    spans: list[tuple[str, str]] = [(" ", "")]
+    for each in chosen:
+        key, _, meaning = each.partition(" ")
+        spans += [(key, "bold"), (f" {meaning}{_GAP}", "")]
+    return tuple(spans)
+
+
+# The list
+
+
+@frozen
+class _Cells:
+    """What stands in the columns of a row."""
+
+    number: str
+    age: str
+    marks: str
+    text: str
+    agent: str
+    files: str
+    added: str
+    removed: str
+
+
+def draw_rows(state: State, counts: Counts, now_ms: int, *, fork_sign: str = "⑂") -> list[Line]:
+    """Draw the rows in sight; texts are as wide as the terminal leaves them."""
+    shown = state.rows[state.top : state.top + state.height]
+    widths: dict[str, int]
+    for width, has_agent in ((32, True), (20, True), (20, False), (0, False)):
+        cells = [_make_cells(row, counts, now_ms, fork_sign, width, has_agent) for row in shown]
+        widths = {name: max(measure(getattr(each, name)) for each in cells) for name in _Cells.__match_args__}
+        fixed = sum(len(_GAP) + width for name, width in widths.items() if name != "text" and width)
+        room = state.columns - fixed - len(_GAP)
+        if room >= _TEXT_ROOM:
+            break
+    widths["text"] = max(8, min(room, widths["text"] if room > 100 else room))
+    lines = []
+    for place, (row, each) in enumerate(zip(shown, cells, strict=True), start=state.top):
+        is_chosen = place == state.at
+        if row.message is None:
+            lines.append(_draw_now(state, widths, is_chosen=is_chosen))
+        else:
+            lines.append(_join_cells(row, each, widths, is_chosen=is_chosen, columns=state.columns))
+    if len(state.rows) == 1 and not state.query:
+        lines.append(((f"{_GAP}No messages yet", "dim"),))
+    return lines
+
+
+def _make_cells(
+    row: Row, counts: Counts, now_ms: int, fork_sign: str, file_width: int, has_agent: bool
+) -> _Cells:
+    message = row.message
+    if message is None:
+        return _Cells("now", "", "", "", "", "", "", "")
+    counted = counts.get(message.id)
+    return _Cells(
+        f"#{message.number}",
+        describe_age(now_ms - message.time_ms),
+        _list_marks(row, fork_sign),
+        first_line(message.text[:_READ]) or escape(message.id),
+        cut(escape(row.agent), 12) if has_agent else "",
+        name_files(message, file_width),
+        f"+{counted[0]}" if counted else "",
+        f"-{counted[1]}" if counted else "",
+    )
+
+
+def _draw_now(state: State, widths: Mapping[str, int], *, is_chosen: bool) -> Line:
+    """Say how files differ from the last message."""
+    text = ""
+    if state.outside is not None:
+        changed = count(state.outside, "file") if state.outside else "no files"
+        text = f"{changed} changed since the last message"
+    indent = sum(widths[name] + len(_GAP) for name in ("age", "marks") if widths[name])
+    line = f"{_mark(is_chosen)}{'now':>{widths['number']}}{_GAP}{' ' * indent}{text}"
+    return _draw_chosen(line, state.columns) if is_chosen else ((line.rstrip(), "bold"),)
+
+
+def _join_cells(row: Row, cells: _Cells, widths: Mapping[str, int], *, is_chosen: bool, columns: int) -> Line:
+    style = "dim" if row.message is not None and row.message.state == "undone" else ""
+    spans = [(_mark(is_chosen), "bold")]
+    for name, width in widths.items():
+        if width:
+            text = cut(getattr(cells, name), width)
+            blanks = " " * (width - measure(text))
+            filled = blanks + text if name in _RIGHT else text + blanks
+            spans.append((filled + _GAP, style or _COLUMN_STYLES.get(name, "")))
+    spans[-1] = (spans[-1][0].removesuffix(_GAP), spans[-1][1])
+    return _draw_chosen("".join(text for text, _ in spans), columns) if is_chosen else tuple(spans)
+
+
+def _mark(is_chosen: bool) -> str:
+    return "> " if is_chosen else _GAP
+
+
+def _draw_chosen(line: str, columns: int) -> Line:
+    """Draw the line under the cursor, from edge to edge."""
+    return ((_pad(cut(line.rstrip(), columns), columns), "reverse"),)
+
+
+def _list_marks(row: Row, fork_sign: str) -> str:
+    message = row.message
+    assert message is not None
+    letters = ("~" if row.is_edited else "") + ("?" if message.inferred else "")
+    letters += "!" if _is_unprotected(message) else ""
+    state = "undone" if message.state == "undone" else "open" if message.state == "open" else ""
+    fork = f"{fork_sign} {row.lines_on}" if row.lines_on > 1 else ""
+    return " ".join(filter(None, (letters, state, fork)))
+
+
+def _is_unprotected(message: Message) -> bool:
+    return bool(message.unprotected or (message.meta or {}).get("not_protected"))
+
+
+def name_files(message: Message, width: int) -> str:
+    """Name the first file of a message and count the others; without width for that, count them all."""
+    files = message.patch.files
+    if message.state == "open":
+        return ""
+    if not files:
+        return "no changes"
+    if not width:
+        return count(len(files), "file")
+    more = f" +{len(files) - 1:,} more" if len(files) > 1 else ""
+    path = escape(files[0].path)
+    room = max(8, width - len(more))
+    return (path if measure(path) <= room else cut(path.rpartition("/")[2], room)) + more
+
+
+def describe_row(row: Row, now_ms: int) -> str:
+    """Tell in words what the marks of a row mean."""
+    message = row.message
+    if message is None:
+        return "Choose a message with the arrow keys to go back to before it."
+    by = f", by {escape(row.agent)}" if row.agent else ""
+    told = [f"#{message.number}, {describe_age(now_ms - message.time_ms)} ago{by}"]
+    if message.state == "open":
+        told.append("still open")
+    if message.state == "undone":
+        told.append("undone on its own" if message.is_out else "undone (Enter or r redoes it)")
+    if message.is_partly_reverted:
+        told.append("partly reverted")
+    if row.is_edited:
+        told.append("files changed before it, outside any message")
+    if message.inferred:
+        told.append("its end was inferred")
+    if _is_unprotected(message):
+        number = len(message.unprotected)
+        told.append(f"{count(number, 'unprotected file')} changed" if number else "not protected")
+    if row.lines_on > 1:
+        told.append(f"{row.lines_on} branches go on from here (b)")
+    return "; ".join(told)
+
+
+# The pages
+
+
+def _draw_plan(page: PlanPage, state: State) -> list[Line]:
+    height = header_lines(page, state)
+    # The last of them is empty, unless there is one alone.
+    header = page.make_header(state.columns)[: max(min(1, height), height - 1)]
+    lines: list[Line] = [((f" {text}", "bold" if place == 0 else ""),) for place, text in enumerate(header)]
+    lines += [()] * (height - len(lines))
+    room = max(1, state.height - height)
+    # The window may have become smaller, or the header longer.
+    top = keep_in_sight(page.top, page.at, total=len(page.entries), height=room)
+    for place, entry in enumerate(page.entries[top : top + room], start=top):
+        lines.append(_draw_entry(entry, state, is_chosen=place == page.at))
+    return lines
+
+
+def _draw_entry(entry: Entry, state: State, *, is_chosen: bool) -> Line:
+    spans = [(f"{_mark(is_chosen)}{entry.deed:9}  ", _DEEDS[entry.deed]), (escape(entry.path), "")]
+    if entry.label:
+        spans.append((f"{_GAP}({escape(entry.label)})", "yellow"))
+    return _draw_chosen("".join(text for text, _ in spans), state.columns) if is_chosen else tuple(spans)
+
+
+def _draw_branches(page: BranchPage, state: State, now_ms: int) -> list[Line]:
+    top = keep_in_sight(page.top, page.at, total=len(page.rows), height=state.height)
+    lines: list[Line] = []
+    for place, row in enumerate(page.rows[top : top + state.height], start=top):
+        spans = _describe_branch_row(row, now_ms)
+        if place == page.at:
+            lines.append(_draw_chosen("> " + "".join(text for text, _ in spans), state.columns))
+        else:
+            lines.append(((_GAP, ""), *spans))
+    return lines
+
+
+def _describe_branch_row(row: BranchRow, now_ms: int) -> Line:
+    branch, message = row.branch, row.message
+    if message is not None:
+        agent = f"{_GAP}{escape(find_agent(message))}" if find_agent(message) else ""
+        age = describe_age(now_ms - message.time_ms)
+        text = first_line(message.text[:_READ]) or escape(message.id)
+        return (
+            (f"    #{message.number}{_GAP}{age}{_GAP}", "dim"),
+            (f"{text}{agent}{_GAP}{name_files(message, 32)}", ""),
+        )
+    here = f"{_GAP}(you are on it)" if branch.state == "active" else ""
+    numbers = f"{count(len(branch.messages), 'message')}, {count(branch.files, 'file')}"
+    age = describe_age(now_ms - branch.time_ms)
+    return ((escape(branch.name), "bold"), (f"{_GAP}{numbers}{_GAP}{age}{here}", ""))
+
+
+# Widths
+
+
+def _pad(text: str, width: int) -> str:
+    return text + " " * (width - measure(text))
+
+
+def _fit(line: Line, columns: int) -> Line:
+    """Cut what does not fit."""
+    room, spans = columns, []
+    for text, style in line:
+        if measure(text) > room:
+            spans.append((cut(text, room) if room > 0 else "", style))
+            break
+        spans.append((text, style))
+        room -= measure(text)
+    return tuple(spans)
+
+
+def to_text(lines: Iterable[Line]) -> list[str]:
+    """Give lines without their styles."""
+    return ["".join(text for text, _ in line).rstrip() for line in lines]

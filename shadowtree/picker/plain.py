@@ -1,0 +1,49 @@
+"""The list of the picker without a screen: as lines, and as a document."""
+
+from __future__ import annotations
+
+import os
+
+from shadowtree.picker import model
+from shadowtree.picker.actions import Actions
+from shadowtree.picker.draw import draw_rows, to_text
+from shadowtree.picker.model import FRAME_LINES
+from shadowtree.picker.rows import make_rows
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from shadowtree.shadow import Shadow
+
+_LISTED = 20
+"""How many messages are listed; `log` has all."""
+_HINT = (
+    "To go back to before a message: shadowtree revert NUMBER, such as 'shadowtree revert {}'",
+    "To undo the last N turns: shadowtree undo N",
+)
+
+
+def list_lines(shadow: Shadow, *, columns: int, now_ms: int, fork_sign: str) -> list[str]:
+    """List the newest messages for people, and how to go back to one."""
+    messages = shadow.messages(last=_LISTED + 1)
+    shown, actions = messages[-_LISTED:], Actions(shadow)
+    state = model.load(model.start(shadow.session, os.fspath(shadow.worktree)), shown, has_all=True)
+    state = model.resize(state, len(state.rows) + FRAME_LINES, columns)
+    while actions.count_lines(state):
+        pass
+    lines = to_text(draw_rows(state, actions.counts, now_ms, fork_sign=fork_sign))
+    if len(messages) > len(shown):
+        lines.append("Earlier messages are not shown (run 'shadowtree log -n 0')")
+    in_force = [message.number for message in shown if message.state != "undone"]
+    return [*lines, "", *(hint.format(in_force[-1]) for hint in _HINT)] if in_force else lines
+
+
+def list_entries(shadow: Shadow) -> list[dict[str, Any]]:  # Any: JSON
+    """Give all messages of the present line, newest first: entries of `log`, and what the picker adds."""
+    return [
+        row.message.to_dict()
+        | {"agent": row.agent or None, "edited_before": row.is_edited, "branches": row.lines_on}
+        for row in make_rows(shadow.messages())
+        if row.message is not None
+    ]

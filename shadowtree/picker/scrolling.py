@@ -1,0 +1,21 @@
+"""Where the cursor goes, and what is in sight: numbers in, numbers out."""
+
+from __future__ import annotations
+
+MOVES = frozenset({"up", "down", "page_up", "page_down", "home", "end"})
+"""The names of keys that move the cursor."""
+LETTERS = {"k": "up", "j": "down", "g": "home", "G": "end", " ": "page_down"}
+"""The letters that mean the same, where they mean nothing else."""
+
+
+def move(key: str, at: int, *, total: int, height: int) -> int:
+    """Give the place that a key leads to, out of `total` places, of which `height` are in sight."""
+    page = max(1, height - 1)
+    steps = {"up": -1, "down": 1, "page_up": -page, "page_down": page, "home": -at, "end": total}
+    return max(0, min(total - 1, at + steps[key]))
+
+
+def keep_in_sight(top: int, at: int, *, total: int, height: int) -> int:
+    """Give the first place in sight, as near to `top` as can be, so that `at` is in sight too."""
+    last = max(0, total - height)
+    return max(0, min(last, max(at - height + 1, min(at, top))))
