@@ -64,16 +64,26 @@ def wrap_first(access: Access) -> None:
 
 
 def fetch_sessions(
-    access: Access, remote: RemoteState, transport: Transport, session: str | None = None
+    access: Access,
+    remote: RemoteState,
+    transport: Transport,
+    session: str | None = None,
+    *,
+    only_new: bool = True,
 ) -> Fetched:
-    """Fetch what a remote has of all sessions, or of those with one name, and join it."""
-    refs = transport.list_refs([rows_prefix(session)])
-    wires = {ref: wire for ref in refs if (wire := read_rows_ref(ref)) is not None}
+    """Fetch what a remote has of all sessions, or of those with one name, and join it.
+
+    If it is `only_new`, a session of which nothing changed there is left alone, even if it is not here.
+    """
+    listed = transport.list_refs([rows_prefix(session)])
+    wires = {ref: wire for ref in listed if (wire := read_rows_ref(ref)) is not None}
+    changed = {wire.origin for ref, wire in wires.items() if not remote.knows(ref, listed[ref])}
+    refs = {ref: listed[ref] for ref, wire in wires.items() if not only_new or wire.origin in changed}
     with access.locked() as opened:
-        known = set(remote.known.values())
-        haves = [bytes.fromhex(id) for id in known if opened.objects.is_listed(bytes.fromhex(id))]
-    transport.fetch([refs[ref] for ref in wires], haves)
-    return take_in(access, remote, {ref: refs[ref] for ref in wires})
+        known = {bytes.fromhex(id) for id in remote.known.values()}
+        haves = [id for id in known if opened.objects.is_listed(id)]
+    transport.fetch(list(refs.values()), haves)
+    return take_in(access, remote, refs)
 
 
 def take_in(access: Access, remote: RemoteState, refs: Mapping[bytes, bytes]) -> Fetched:
@@ -223,8 +233,7 @@ def resume_session(
     The directory must be empty or the same: Conflict if something in it would be replaced or deleted.
     """
     with access.writing() as (opened, site, _):
-        start = opened.journal, Session(opened.journal, session)
-        tree, target = _find_state(opened, start[1], at)
+        tree, target = _find_state(opened, Session(opened.journal, session), at)
         request, options = Restore(tree), Options(on_conflict="overwrite" if overwrites else "abort")
         if not overwrites:
             _refuse_different(opened, site, session, request, access.now_ms)

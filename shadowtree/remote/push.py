@@ -167,7 +167,7 @@ class Push:
             and each.origin == wire.origin
             and ref != wire.rows_ref
         ]
-        self._note_others(session, others, advertised)
+        self._note_others(session, others)
         rows = self._read_rows(opened, session, pack)
         here = [id for id in others if _find_tree(opened, id) is not None]
         parents = [] if self._options.replaces else [old] if old is not None else here[:1]
@@ -193,9 +193,7 @@ class Push:
             rows = exclude_paths(rows, self._options.exclude, opened.objects, pack)
         return rows
 
-    def _note_others(
-        self, session: LocalSession, others: Iterable[bytes], advertised: Mapping[bytes, bytes]
-    ) -> None:
+    def _note_others(self, session: LocalSession, others: Iterable[bytes]) -> None:
         """Note that other machines pushed something of a session that is not here."""
         known = set(self._remote.known.values())
         if any(id.hex() not in known for id in others):

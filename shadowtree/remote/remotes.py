@@ -125,7 +125,7 @@ class Remotes:
         remote = self._remember(address)
         with self._open(address, progress) as transport:
             name = None if session is None else session.partition("@")[0]
-            fetched = fetch_sessions(self._access, remote, transport, name)
+            fetched = fetch_sessions(self._access, remote, transport, name, only_new=False)
         wires = self._known_wires(remote.name)
         here = choose_session(self._access, fetched, wires, session)
         done, head = resume_session(self._access, here, at, self._cancellation, overwrites=overwrite)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -50,6 +51,24 @@ def test_each_kind_of_server_takes_and_gives_a_session(
     there.push()
     (fetched,) = here.fetch().sessions
     assert fetched.messages == ["n1"]
+
+
+def test_a_server_that_protects_its_branches_takes_the_rows(
+    make_remote: Callable[[str], Remote], tmp_path: Path
+) -> None:
+    remote = make_remote("daemon")
+    hook = remote.path / "hooks" / "update"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text('#!/bin/sh\ncase "$1" in refs/heads/*) echo no; exit 1;; esac\n')
+    hook.chmod(0o755)
+    here, there = Machine(tmp_path / "here", remote.url()), Machine(tmp_path / "there", remote.url())
+    here.tell("m1", {"a.txt": "one\n"})
+
+    pushed = here.push()
+
+    assert pushed.notes[0].startswith("the branches on the server were not updated")
+    there.resume()
+    assert there.files() == here.files()
 
 
 def test_a_push_that_is_killed_is_finished_by_the_next_one(tmp_path: Path) -> None:

@@ -497,3 +497,18 @@ def test_the_same_id_on_two_machines_is_two_messages(laptop: Machine, desktop: M
     with laptop.open() as shadow:
         shadow.switch(ids[4])
     assert laptop.files() == desktop.files()
+
+
+def test_a_session_that_was_dropped_here_comes_back_only_if_you_resume_it(
+    laptop: Machine, desktop: Machine
+) -> None:
+    tell_story(laptop)
+    laptop.push()
+    desktop.fetch()
+    with desktop.open() as shadow:
+        shadow.drop_session("default", force=True)
+
+    assert desktop.fetch().sessions == []
+    assert desktop.log() == []
+    desktop.resume()
+    assert desktop.files() == laptop.files()
