@@ -184,6 +184,32 @@ def test_a_push_takes_two_round_trips(
     assert (proxy.counts.turns, proxy.counts.connections) == (2, 1)
 
 
+@pytest.mark.parametrize("kind", ["daemon", "path"])
+def test_versions_of_all_kinds_arrive(
+    kind: str, make_remote: Callable[[str], Remote], repo: ShadowRepo, make_repo: Callable[[], ShadowRepo]
+) -> None:
+    """Whatever the deltas between them look like."""
+    remote, line, elsewhere, chance = make_remote(kind), Line(repo), make_repo(), random.Random(5)
+    files = {f"f{number}": chance.randbytes(number * 7) * (1 + number % 3) for number in range(60)}
+    files |= {"empty": b"", "zeros": bytes(70_000), "long": b"".join(b"%d\n" % n for n in range(30_000))}
+    tip = line.commit(files)
+    with remote.connect(repo) as transport:
+        transport.push({SESSION: (None, tip)})
+        for _ in range(6):
+            changed = {}
+            for path, content in files.items():
+                edited = bytearray(content)
+                for _ in range(chance.randrange(4)):
+                    at = chance.randrange(len(edited) + 1)
+                    edited[at : at + chance.randrange(30)] = chance.randbytes(chance.randrange(200))
+                changed[path] = files[path] = bytes(edited)
+            old, tip = tip, line.commit(changed)
+            assert transport.push({SESSION: (old, tip)}) == {SESSION: None}
+    assert_clean(remote.path)
+    with remote.connect(elsewhere) as transport:
+        transport.fetch([tip], [])
+
+
 def test_a_directory_without_files(
     remote: Remote, repo: ShadowRepo, make_repo: Callable[[], ShadowRepo]
 ) -> None:
