@@ -210,6 +210,30 @@ def test_versions_of_all_kinds_arrive(
         transport.fetch([tip], [])
 
 
+def test_a_push_takes_no_more_bytes_and_round_trips_than_that_of_git(
+    make_remote: Callable[[str], Remote], repo: ShadowRepo
+) -> None:
+    ours, theirs, line, chance = make_remote("daemon"), make_remote("daemon"), Line(repo), random.Random(7)
+    files = many_files()
+    first = line.commit(files)
+    for remote in (ours, theirs):
+        with remote.connect(repo) as transport:
+            transport.push({SESSION: (None, first)})
+    edited = {
+        path: files[path].replace(b"word7", b"another word") for path in chance.sample(sorted(files), 10)
+    }
+    second = line.commit(edited)
+
+    with FaultProxy(ours.server.port) as proxy, ours.connect(repo, port=proxy.port) as transport:
+        transport.push({SESSION: (first, second)})
+    with FaultProxy(theirs.server.port) as rival:
+        what = f"{second.hex()}:{SESSION.decode()}"
+        git("push", "--quiet", theirs.url(rival.port), what, cwd=ours.path, GIT_DIR=repo.controldir())
+
+    assert proxy.counts.up + proxy.counts.down <= 1.2 * (rival.counts.up + rival.counts.down)
+    assert proxy.counts.turns <= rival.counts.turns
+
+
 def test_a_directory_without_files(
     remote: Remote, repo: ShadowRepo, make_repo: Callable[[], ShadowRepo]
 ) -> None:
