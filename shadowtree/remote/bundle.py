@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import BinaryIO
 
 from shadowtree.base.errors import RemoteDamaged
-from shadowtree.remote.receive import ReceiveLimits, Receiver
+from shadowtree.remote.receive import ReceiveLimits, Receiver, is_ref
 from shadowtree.remote.thin_pack import StoreSource, plan_pack, prepare, write_pack
-from shadowtree.remote.transport import ListMissing, is_ref
+from shadowtree.remote.transport import ListMissing
 from shadowtree.store.repo import ShadowObjectStore, ShadowRepo
 
 _SIGNATURES = (b"# v2 git bundle\n", b"# v3 git bundle\n")

@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import IO, Any
+from urllib.parse import unquote, urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # typeshed has it for macOS only
 
 import urllib3
@@ -442,8 +443,17 @@ def _pool(url: RemoteUrl, timeout_s: float, environ: Mapping[str, str]) -> urlli
         if name.lower().endswith("_proxy") and value
     }
     proxy = proxies.get(url.scheme) or proxies.get("all")
-    if proxy and not proxy_bypass_environment(url.host, proxies):
-        return urllib3.ProxyManager(
-            proxy, headers=headers, retries=retries, timeout=timeout, cert_reqs="CERT_REQUIRED"
+    if not proxy or proxy_bypass_environment(url.host, proxies):
+        return urllib3.PoolManager(
+            headers=headers, retries=retries, timeout=timeout, cert_reqs="CERT_REQUIRED"
         )
-    return urllib3.PoolManager(headers=headers, retries=retries, timeout=timeout, cert_reqs="CERT_REQUIRED")
+    login = urlsplit(proxy)
+    user = f"{unquote(login.username)}:{unquote(login.password or '')}" if login.username else None
+    return urllib3.ProxyManager(
+        proxy,
+        proxy_headers=urllib3.make_headers(proxy_basic_auth=user) if user else None,
+        headers=headers,
+        retries=retries,
+        timeout=timeout,
+        cert_reqs="CERT_REQUIRED",
+    )

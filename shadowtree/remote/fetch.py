@@ -6,10 +6,10 @@ then does anything become part of the timeline. A fetch touches no file.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from shadowtree.access.access import Access
-from shadowtree.base.errors import Conflict, RemoteFailed, StoreDamaged, UnknownName
+from shadowtree.base.errors import Conflict, RemoteDamaged, RemoteFailed, StoreDamaged, UnknownName
 from shadowtree.base.frozen import frozen, replace
 from shadowtree.base.interrupts import Cancellation
 from shadowtree.capture.capture import Site
@@ -82,14 +82,32 @@ def fetch_sessions(
     with access.locked() as opened:
         known = {bytes.fromhex(id) for id in remote.known.values()}
         haves = [id for id in known if opened.objects.is_listed(id)]
-    transport.fetch(list(refs.values()), haves)
-    return take_in(access, remote, refs)
+    unread = _bring(transport, refs, haves)
+    here = {ref: id for ref, id in refs.items() if ref not in unread}
+    return take_in(access, remote, here, [Refused(wires[ref].session, why) for ref, why in unread.items()])
 
 
-def take_in(access: Access, remote: RemoteState, refs: Mapping[bytes, bytes]) -> Fetched:
+def _bring(transport: Transport, refs: Mapping[bytes, bytes], haves: Sequence[bytes]) -> dict[bytes, str]:
+    """Fetch what refs name; give those that cannot be accepted, and why: one must not keep others away."""
+    try:
+        transport.fetch(list(refs.values()), haves)
+    except RemoteDamaged as error:
+        if len(refs) == 1:
+            return dict.fromkeys(refs, error.why)
+    else:
+        return {}
+    refused: dict[bytes, str] = {}
+    for ref, id in refs.items():
+        refused |= _bring(transport, {ref: id}, haves)
+    return refused
+
+
+def take_in(
+    access: Access, remote: RemoteState, refs: Mapping[bytes, bytes], unread: Iterable[Refused] = ()
+) -> Fetched:
     """Join the sessions that some refs of a remote name; their objects are here by now."""
     joined: list[FetchedSession] = []
-    refused: list[Refused] = []
+    refused: list[Refused] = [*unread]
     with access.writing() as (opened, site, _):
         opened.objects.refresh()
         by_origin: dict[str, list[View]] = {}

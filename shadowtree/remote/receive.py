@@ -17,6 +17,7 @@ from hashlib import sha1
 from dulwich.errors import ApplyDeltaError
 from dulwich.objects import RawObjectID
 from dulwich.pack import PackIndexEntry, apply_delta
+from dulwich.refs import Ref, check_ref_format
 
 from shadowtree.base.errors import RemoteDamaged, StoreDamaged, describe_size
 from shadowtree.base.frozen import frozen
@@ -65,6 +66,11 @@ class ReceiveLimits:
     """How many files a tree has, subtrees counted as often as they are in it."""
     depth: int = 512
     """How many directories are inside each other."""
+
+
+def is_ref(name: bytes) -> bool:
+    """Tell whether this can be the name of a ref."""
+    return name.startswith(b"refs/") and check_ref_format(Ref(name)) and b"//" not in name
 
 
 class Receiver:

@@ -43,6 +43,8 @@ _STREAMED_BYTES = 4 << 20
 """A blob of more bytes than this is sent piece by piece, and never as a delta."""
 _SMALL_BYTES = 4 << 10
 """Up to this size any two versions are compared; above it only where they are much alike."""
+_SHORT_COPY = 16
+"""A copy of fewer bytes costs more than the bytes themselves, deflated with those beside them."""
 _HEAD = re.compile(rb"tree ([0-9a-f]{40})\n((?:parent [0-9a-f]{40}\n)*)")
 _TIME = re.compile(rb"^committer .* (\d+) [+-]\d{4}$", re.MULTILINE)
 
@@ -341,12 +343,55 @@ def encode_entry(source: ObjectSource, object: PackedObject) -> Iterator[bytes]:
 
 
 def _make_delta(kind: bytes, base: bytes, content: bytes, whole_size: int) -> tuple[int, bytes] | None:
-    """Make a delta; give its size, and what it is deflated. Of a few bytes each that travels counts."""
+    """Make a delta; give its size, and what it is deflated. Every byte of it travels."""
     if not base or not content or max(len(base), len(content)) > _SMALL_BYTES:
-        return make_delta(kind, base, content, whole_size)
-    delta = b"".join(create_delta(base, content))
+        made = make_delta(kind, base, content, whole_size)
+        delta = None if made is None else zlib.decompress(made[1])
+    else:
+        delta = b"".join(create_delta(base, content))
+    if delta is None:
+        return None
+    delta = _join_short(delta, base)
     # Real git takes a shorter one for damage.
     return (len(delta), zlib.compress(delta, 9)) if len(delta) >= 4 else None
+
+
+def _join_short(delta: bytes, base: bytes) -> bytes:
+    """Write short copies as what they copy: dulwich finds single bytes that are alike, which cost more.
+
+    copy 900, insert "x", copy 2, insert "yz", copy 500    becomes    copy 900, insert "xabyz", copy 500
+    """
+    position = 0
+    for _ in range(2):
+        # The sizes of the base and of what is made of it.
+        while delta[position] & 0x80:
+            position += 1
+        position += 1
+    joined, inserted = bytearray(delta[:position]), bytearray()
+    while position < len(delta):
+        start, command = position, delta[position]
+        position += 1
+        if not command & 0x80:
+            inserted += delta[position : position + command]
+            position += command
+            continue
+        numbers = [0] * 7
+        for place in range(7):
+            if command >> place & 1:
+                numbers[place] = delta[position]
+                position += 1
+        offset, size = int.from_bytes(numbers[:4], "little"), int.from_bytes(numbers[4:], "little") or 0x10000
+        if size < _SHORT_COPY:
+            inserted += base[offset : offset + size]
+        else:
+            joined += _insert(inserted) + delta[start:position]
+            inserted = bytearray()
+    return bytes(joined + _insert(inserted))
+
+
+def _insert(content: bytearray) -> bytes:
+    pieces = [content[start : start + 127] for start in range(0, len(content), 127)]
+    return b"".join([bytes([len(piece)]) + piece for piece in pieces])
 
 
 def _stream_entry(source: ObjectSource, blob: bytes, size: int) -> Iterator[bytes]:

@@ -17,7 +17,7 @@ from dulwich.errors import GitProtocolError
 from dulwich.object_store import ObjectStoreGraphWalker
 from dulwich.objects import ZERO_SHA, ObjectID, RawObjectID, hex_to_sha, sha_to_hex, valid_hexsha
 from dulwich.pack import UnpackedObject
-from dulwich.refs import Ref, check_ref_format
+from dulwich.refs import Ref
 
 from shadowtree.base.errors import InvalidInput, RemoteDamaged, RemoteFailed, ShadowError
 from shadowtree.base.frozen import frozen
@@ -32,7 +32,7 @@ from shadowtree.remote.dulwich_client import DaemonClient, HttpClient, Meter, Ss
 from shadowtree.remote.failures import OUTSIDE_ERRORS, as_line, translate
 from shadowtree.remote.missing import Missing, PushPlan
 from shadowtree.remote.path_remote import PathRemote
-from shadowtree.remote.receive import ReceiveLimits, Receiver
+from shadowtree.remote.receive import ReceiveLimits, Receiver, is_ref
 from shadowtree.remote.thin_pack import (
     ObjectSource,
     PackedObject,
@@ -181,11 +181,12 @@ class Transport:
                 self._fetch_from_path(missing, known, receiver)
             else:
                 self._fetch_from_server(missing, known, receiver)
-            receiver.publish(
-                missing,
-                complete=known,
-                progress=lambda done, total: self._progress("check objects", done, total),
-            )
+            with self._ours():
+                receiver.publish(
+                    missing,
+                    complete=known,
+                    progress=lambda done, total: self._progress("check objects", done, total),
+                )
 
     def _fetch_from_path(self, wanted: list[bytes], haves: list[bytes], receiver: Receiver) -> None:
         source = self._open_path().source
@@ -263,7 +264,10 @@ class Transport:
 
     def _push_to_path(self, push: _Push) -> Status:
         remote = self._open_path()
-        if push.decide(remote.list_refs()):
+        present = remote.list_refs()
+        with self._ours():
+            is_needed = push.decide(present)
+        if is_needed:
             checked_out = [ref for ref in push.updates if remote.is_checked_out(ref)]
             if checked_out:
                 return {
@@ -490,8 +494,3 @@ class _Throttled:
 
 def _as_hex(id: bytes) -> ObjectID:
     return sha_to_hex(RawObjectID(id))
-
-
-def is_ref(name: bytes) -> bool:
-    """Tell whether this can be the name of a ref."""
-    return name.startswith(b"refs/") and check_ref_format(Ref(name)) and b"//" not in name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -178,10 +179,12 @@ def test_no_git_variable_and_no_password_reaches_a_child(
 def test_a_proxy_of_the_environment_is_used(http: Remote, repo: ShadowRepo) -> None:
     environ = surroundings(SHADOWTREE_REMOTE_USER=USER, SHADOWTREE_REMOTE_PASSWORD=PASSWORD)
     with FaultProxy(http.server.port) as proxy:
-        environ["http_proxy"] = f"http://127.0.0.1:{proxy.port}"
+        environ["http_proxy"] = f"http://somebody:pa%3Ass@127.0.0.1:{proxy.port}"
         with http.connect(repo, environ=environ) as transport:
             transport.list_refs([b"refs/"])
         assert proxy.counts.connections == 1
+        login = b64encode(b"somebody:pa:ss")
+        assert b"proxy-authorization: basic " + login.lower() in bytes(proxy.counts.content["up"]).lower()
         with http.connect(repo, environ={**environ, "no_proxy": "127.0.0.1"}) as transport:
             transport.list_refs([b"refs/"])
         assert proxy.counts.connections == 1

@@ -17,6 +17,7 @@ from tests.remote import servers
 from tests.remote.commits import Line
 from tests.remote.conftest import Remote
 from tests.remote.fault_proxy import Fault, FaultProxy, find_boundaries
+from tests.remote.kills import kill_at
 from tests.remote.servers import assert_clean
 from tests.support.turns import this_turn
 
@@ -284,7 +285,7 @@ def test_a_push_to_a_path_is_killed_at_every_step(
         fresh = scene.again(make_remote)
         child = os.fork()
         if child == 0:
-            _kill_at(step)
+            kill_at(step)
             try:
                 fresh.push()
             finally:
@@ -296,23 +297,6 @@ def test_a_push_to_a_path_is_killed_at_every_step(
 
     assert step > 8
     assert os.WEXITSTATUS(status) == 7
-
-
-def _kill_at(step: int) -> None:
-    """Kill this process before it changes the disk for the nth time, as a pusher to a path does."""
-    left = [step]
-
-    def count(function: Callable[..., object]) -> Callable[..., object]:
-        def counted(*arguments: object, **named: object) -> object:
-            if not left[0]:
-                os.kill(os.getpid(), signal.SIGKILL)
-            left[0] -= 1
-            return function(*arguments, **named)
-
-        return counted
-
-    for name in ("fsync", "rename", "link", "unlink", "replace", "rmdir"):
-        setattr(os, name, count(getattr(os, name)))
 
 
 def test_a_ref_that_git_holds_locked_is_left_alone(

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 from dulwich.objects import Blob, Commit, ShaFile, Tree
+from dulwich.refs import Ref
 
 from shadowtree.base.errors import InvalidInput, RemoteDamaged
 from shadowtree.remote.receive import ReceiveLimits, Receiver
 from shadowtree.store.repo import ShadowObjectStore, ShadowRepo
 from tests.remote.commits import Line
 from tests.remote.conftest import Remote
+from tests.remote.machines import Machine
 
 COMMIT, TREE, BLOB, TAG, OFS_DELTA, REF_DELTA = 1, 2, 3, 4, 6, 7
 URL = "https://example.org/x"
@@ -372,3 +374,28 @@ def test_names_of_refs_that_are_none(repo: ShadowRepo, make_remote: Callable[[st
         ):
             with pytest.raises(InvalidInput, match="not the name of a ref"):
                 transport.push({ref: (None, tip)})
+
+
+@pytest.mark.parametrize("kind", ["daemon", "path"])
+def test_one_bad_session_does_not_keep_others_away(
+    kind: str, make_remote: Callable[[str], Remote], tmp_path: Path
+) -> None:
+    """Whoever may push to a server can put anything there."""
+    from dulwich.repo import Repo
+
+    remote = make_remote(kind)
+    worker, laptop = Machine(tmp_path / "worker", remote.url()), Machine(tmp_path / "laptop", remote.url())
+    worker.tell("m1", {"a": "1"})
+    worker.push()
+    with Repo(str(remote.path)) as there:
+        tree = Tree()
+        tree.add(b"..", 0o100644, BLOB_A.id)
+        commit = commit_of(raw(tree))
+        for object in (BLOB_A, tree, commit):
+            there.object_store.add_object(object)
+        there.refs[Ref(b"refs/shadowtree/sessions/evil/0123456789ab")] = commit.id
+
+    fetched = laptop.fetch()
+
+    assert [(each.session, "invalid entry" in each.reason) for each in fetched.refused] == [("evil", True)]
+    assert laptop.ids() == ["m1"]

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from multiprocessing import get_context
 from pathlib import Path
@@ -14,16 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.remote.conftest import Remote
+from tests.remote.kills import kill_at
 from tests.remote.machines import Machine, fsck, list_refs, make_server
-from tests.support.processes import surroundings
 from tests.support.referee import git
-
-_PUSH = """
-import sys
-from pathlib import Path
-from tests.remote.machines import Machine
-Machine(Path(sys.argv[1]), sys.argv[2]).push()
-"""
 
 
 def test_each_kind_of_server_takes_and_gives_a_session(
@@ -79,13 +69,17 @@ def test_a_push_that_is_killed_is_finished_by_the_next_one(tmp_path: Path) -> No
     with machine.open() as shadow:
         shadow.remotes.add("origin", str(server))
     ended_by = set()
-    for wait_s in (0.3, 0.45, 0.6, 0.75, 0.9, 1.1):
-        machine.tell(f"at-{wait_s}", {"a": f"{wait_s}\n"})
-        words = [sys.executable, "-c", _PUSH, str(machine.top), str(server)]
-        with subprocess.Popen(words, env=surroundings(), start_new_session=True) as process:
-            time.sleep(wait_s)
-            process.send_signal(signal.SIGKILL)
-        ended_by.add(process.returncode)
+    for step in range(0, 40, 5):
+        machine.tell(f"at-{step}", {"a": f"{step}\n"})
+        child = os.fork()
+        if child == 0:
+            kill_at(step)
+            try:
+                machine.push()
+            finally:
+                os._exit(0)
+        _, status = os.waitpid(child, 0)
+        ended_by.add(os.waitstatus_to_exitcode(status))
 
     machine.push()
 

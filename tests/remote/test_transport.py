@@ -184,6 +184,56 @@ def test_a_push_takes_two_round_trips(
     assert (proxy.counts.turns, proxy.counts.connections) == (2, 1)
 
 
+@pytest.mark.parametrize("kind", ["daemon", "path"])
+def test_versions_of_all_kinds_arrive(
+    kind: str, make_remote: Callable[[str], Remote], repo: ShadowRepo, make_repo: Callable[[], ShadowRepo]
+) -> None:
+    """Whatever the deltas between them look like."""
+    remote, line, elsewhere, chance = make_remote(kind), Line(repo), make_repo(), random.Random(5)
+    files = {f"f{number}": chance.randbytes(number * 7) * (1 + number % 3) for number in range(60)}
+    files |= {"empty": b"", "zeros": bytes(70_000), "long": b"".join(b"%d\n" % n for n in range(30_000))}
+    tip = line.commit(files)
+    with remote.connect(repo) as transport:
+        transport.push({SESSION: (None, tip)})
+        for _ in range(6):
+            changed = {}
+            for path, content in files.items():
+                edited = bytearray(content)
+                for _ in range(chance.randrange(4)):
+                    at = chance.randrange(len(edited) + 1)
+                    edited[at : at + chance.randrange(30)] = chance.randbytes(chance.randrange(200))
+                changed[path] = files[path] = bytes(edited)
+            old, tip = tip, line.commit(changed)
+            assert transport.push({SESSION: (old, tip)}) == {SESSION: None}
+    assert_clean(remote.path)
+    with remote.connect(elsewhere) as transport:
+        transport.fetch([tip], [])
+
+
+def test_a_push_takes_no_more_bytes_and_round_trips_than_that_of_git(
+    make_remote: Callable[[str], Remote], repo: ShadowRepo
+) -> None:
+    ours, theirs, line, chance = make_remote("daemon"), make_remote("daemon"), Line(repo), random.Random(7)
+    files = many_files()
+    first = line.commit(files)
+    for remote in (ours, theirs):
+        with remote.connect(repo) as transport:
+            transport.push({SESSION: (None, first)})
+    edited = {
+        path: files[path].replace(b"word7", b"another word") for path in chance.sample(sorted(files), 10)
+    }
+    second = line.commit(edited)
+
+    with FaultProxy(ours.server.port) as proxy, ours.connect(repo, port=proxy.port) as transport:
+        transport.push({SESSION: (first, second)})
+    with FaultProxy(theirs.server.port) as rival:
+        what = f"{second.hex()}:{SESSION.decode()}"
+        git("push", "--quiet", theirs.url(rival.port), what, cwd=ours.path, GIT_DIR=repo.controldir())
+
+    assert proxy.counts.up + proxy.counts.down <= 1.2 * (rival.counts.up + rival.counts.down)
+    assert proxy.counts.turns <= rival.counts.turns
+
+
 def test_a_directory_without_files(
     remote: Remote, repo: ShadowRepo, make_repo: Callable[[], ShadowRepo]
 ) -> None:
