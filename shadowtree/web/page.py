@@ -1,27 +1,58 @@
-"""The page: one document without anything from elsewhere."""
+"""The page that `shadowtree ui` shows: one document, joined from the readable parts in `page/`."""
 
 from __future__ import annotations
 
-from base64 import b64encode
+import base64
+import hashlib
 from functools import cache
-from hashlib import sha256
 from importlib.resources import files
+
+PARTS = (
+    "dom",
+    "api",
+    "state",
+    "list",
+    "timeline",
+    "turns",
+    "acts",
+    "words",
+    "highlight",
+    "diff",
+    "notes",
+    "dialogs",
+    "plan",
+    "branches",
+    "keys",
+    "main",
+)
+"""The scripts in the order in which they are joined. They share one scope; `main` starts the page."""
 
 
 @cache
 def read_page() -> bytes:
-    """Give the document."""
-    return (files("shadowtree.web") / "page" / "index.html").read_bytes()
+    """Return the whole document. It has one style and one script, both inline, and asks no foreign host."""
+    page = _read("index.html").replace("/* style.css */", _style()).replace("/* script.js */", _script())
+    return page.encode()
 
 
 def page_hashes() -> tuple[str, str]:
-    """Name the page's script and its style, as a content security policy does."""
-    return _name(_between(b"<script", b"</script>")), _name(_between(b"<style", b"</style>"))
+    """Return the sources that a content security policy allows: that of the script and that of the style."""
+    return _hash(_script()), _hash(_style())
 
 
-def _between(start: bytes, end: bytes) -> bytes:
-    return read_page().partition(start)[2].partition(b">")[2].partition(end)[0]
+@cache
+def _script() -> str:
+    return "\n".join(_read(f"{part}.js") for part in PARTS)
 
 
-def _name(content: bytes) -> str:
-    return f"'sha256-{b64encode(sha256(content).digest()).decode('ascii')}'"
+@cache
+def _style() -> str:
+    return _read("style.css")
+
+
+def _read(name: str) -> str:
+    return files(__package__).joinpath("page", name).read_text("utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
