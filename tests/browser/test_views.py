@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from shadowtree import Shadow
-from shadowtree.web.page import read_page
 from shadowtree.web.server import Server
 from tests.browser.chromium import expect
 from tests.browser.conftest import Opener
@@ -15,12 +14,6 @@ from tests.browser.stories import begin
 from tests.browser.ui import Agent, Ui
 
 pytestmark = pytest.mark.browser
-
-MOST_BYTES = 150_000
-
-
-def test_the_page_is_one_small_document() -> None:
-    assert len(read_page()) < MOST_BYTES
 
 
 def test_a_turn_shows_its_text_agent_time_and_files(ui: Ui) -> None:
