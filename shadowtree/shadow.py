@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from shadowtree.base.arguments import DiffOptions, MessageFilter, MessageOptions, Paths
     from shadowtree.purge.purge import PurgeOptions
     from shadowtree.results import messages as values
-    from shadowtree.results import reports, turns
+    from shadowtree.results import overview, reports, turns
     from shadowtree.results.outcomes import Outcome, Plan
     from shadowtree.retention.forget import ForgetOptions
     from shadowtree.retention.sessions import DropOptions
@@ -264,6 +264,14 @@ class Shadow:
         """List the messages of this session, or of `all_sessions`, oldest first."""
         return self._access.read_or([], read.list_messages, self._session, which)
 
+    def timeline(self, *, last: int | None = None, before: int | None = None) -> overview.Timeline:
+        """List the messages as short rows, oldest first: the `last` ones, with numbers below `before`."""
+        return upkeep.read_timeline(self._access, self._session, last, before)
+
+    def state(self) -> overview.SessionState:
+        """Return where the session stands, counted in turns, and its branches with theirs."""
+        return upkeep.read_state(self._access, self._session)
+
     def show(self, name: str, **how: Unpack[DiffOptions]) -> tuple[Message, list[values.FileDiff]]:
         """Return a message and its diff. Name it by (the start of) its id, `#7`, `@` or `@~2`."""
         return self._access.read(read.show_message, self._session, name, how)
@@ -284,6 +292,10 @@ class Shadow:
     def why_unprotected(self, path: StrPath) -> str | None:
         """Return why snapshots leave out a path; None if they record it."""
         return self._access.read(blame.why_unprotected, parse_path(path, self._access.worktree))
+
+    def unprotected(self) -> list[values.Skipped]:
+        """List the files that changed in this session and that snapshots leave out, with the reasons."""
+        return upkeep.list_unprotected(self._access, self._session)
 
     def protect(self, *paths: StrPath, dry_run: bool = False) -> list[reports.Protected]:
         """Record ignored or too big files from now on, by `.shadowtreeignore`. Raises InvalidInput."""
@@ -307,7 +319,10 @@ class Shadow:
 
     def plan_revert(self, id: str, **how: Unpack[requests.RevertOptions]) -> Plan:
         """Return what `revert` would do, and change nothing. Raises UnknownMessage."""
-        return self._plan(*requests.read_revert(id, how, self._access.worktree))
+        from shadowtree.access.acts import plan_act
+
+        asked = requests.read_revert(id, how, self._access.worktree)
+        return plan_act(self._access, self._session, *asked)
 
     def revert(self, id: str, **how: Unpack[requests.RevertOptions]) -> Outcome:
         """Go back to before a message. Raises UnknownMessage, Conflict, NotConfirmed or PlanOutdated.
@@ -471,24 +486,10 @@ class Shadow:
         lines: list[str] = self._access.keep_budget()
         return replace(recorded, warnings=[*recorded.warnings, *lines]) if recorded and lines else recorded
 
-    def _plan(self, request: requests.Request, options: requests.Options) -> Plan:
-        from shadowtree.revert.act import preview
-        from shadowtree.revert.outcome import plan_nothing
-
-        asked = self._session, request, options, self._access.now_ms
-        return self._access.read_or(plan_nothing(request), preview, *asked)
-
     def _act(self, request: requests.Request, options: requests.Options) -> Outcome:
-        """Do an act, or plan it; add what was recovered before it and freed after it."""
-        if options.dry_run or self._access.lacks_store:
-            return replace(self._plan(request, options).outcome, dry_run=options.dry_run)
-        from shadowtree.revert.act import run, start_act
+        from shadowtree.access.acts import do_act
 
-        access, known, now_ms = self._access, len(self._access.recovered), self._access.now_ms
-        with access.writing() as (opened, site, _):
-            done = run(start_act(opened, site, self._session, request, options, now_ms, self._cancellation))
-        notes = [*done.notes, *access.recovered[known:], *access.keep_budget()]
-        return replace(done, back=access.complete(done.back), notes=notes)
+        return do_act(self._access, self._session, request, options, self._cancellation)
 
 
 def find_worktree(start: StrPath, *, store: StrPath | None = None) -> str | None:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from shadowtree.base.paths import RelPath
     from shadowtree.capture.read_files import Progress
     from shadowtree.purge.purge import PurgeOptions
-    from shadowtree.results.messages import Snapshot, Status
+    from shadowtree.results.messages import Skipped, Snapshot, Status
+    from shadowtree.results.overview import SessionState, Timeline
     from shadowtree.results.reports import (
         CheckReport,
         Forgotten,
@@ -64,6 +65,31 @@ def read_status(access: Access, session: str) -> Status:
     warn = partial(warn_budgets, directory=access.stores)
     empty = Status(access.worktree, access.store, session, None, None, [], 0, 0, False, [])
     return access.read_or(empty, read_status, session, warn)
+
+
+def read_timeline(access: Access, session: str, last: int | None, before: int | None) -> Timeline:
+    """List the messages of a session as rows."""
+    from shadowtree.messages.overview import read_timeline
+    from shadowtree.results.overview import Timeline
+
+    empty = Timeline(str(session), 0, 0, None, None, [], [])
+    return access.read_or(empty, read_timeline, session, last, before)
+
+
+def read_state(access: Access, session: str) -> SessionState:
+    """Say where a session stands, counted in turns."""
+    from shadowtree.messages.overview import read_state
+    from shadowtree.results.overview import SessionState
+
+    empty = SessionState(access.worktree, access.store, str(session), 0, None, None, None, 0, 0, [], [])
+    return access.read_or(empty, read_state, session)
+
+
+def list_unprotected(access: Access, session: str) -> list[Skipped]:
+    """List the files that changed in a session and that snapshots leave out."""
+    from shadowtree.messages.overview import list_all_unprotected
+
+    return access.read_or([], list_all_unprotected, session)
 
 
 def tidy(access: Access, seconds: float) -> bool:

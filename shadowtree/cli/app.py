@@ -35,6 +35,7 @@ MODULES = {
     "watch": ("watch",),
     "mcp": ("mcp",),
     "rewind": ("rewind",),
+    "ui": ("ui",),
     "help": ("help",),
     "hooks": ("hooks", "doctor"),
 }
@@ -45,7 +46,7 @@ EVERYDAY = ("wrap", "begin", "end", "run", "status", "log", "show", "diff", "und
 """The commands that the help lists first."""
 GROUPS = {
     "Record": ("wrap", "begin", "end", "run", "snapshot", "step", "track", "watch", "protect", "hook"),
-    "Look": ("status", "log", "show", "diff", "cat", "blame", "branches", "sessions", "patch"),
+    "Look": ("status", "log", "show", "diff", "cat", "blame", "branches", "sessions", "patch", "ui"),
     "Go back": ("undo", "redo", "rewind", "revert", "unrevert", "switch", "restore"),
     "Keep": ("stats", "du", "pin", "unpin", "forget", "gc", "purge", "check", "destroy"),
     "Connect": ("hooks", "doctor", "mcp"),
