@@ -20,6 +20,7 @@ from benchmarks.measure import Effort, FirstSnapshot, measure_first, take_turns
 from benchmarks.picking import measure_picker
 from benchmarks.pushing import measure_fleet, measure_push, measure_refs
 from benchmarks.report import BySize, Row, Targets, Unit, at_size
+from benchmarks.serving import measure_serving
 from benchmarks.switching import measure_switch
 
 FIRST_TARGETS: Targets = {OPENCODE: {1_000: 2, 10_000: 3.5, 100_000: 30}}
@@ -166,5 +167,6 @@ WORKS = (
     Work("command", "`shadowtree track` as a one-shot command, nothing changed: time", measure_command),
     Work("daemon", "`shadowtree begin` and `end` while a daemon watches: time", measure_daemon_commands),
     Work("picker", "first screen of `shadowtree rewind` after a long history: time", measure_picker),
+    Work("serving", "the timeline of a long history over HTTP: time", measure_serving),
     Work("hook", "`shadowtree hook` around tool calls, alone and with the daemon: time", measure_hooks),
 )

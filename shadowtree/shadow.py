@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from shadowtree.purge.purge import PurgeOptions
     from shadowtree.remote.remotes import Remotes
     from shadowtree.results import messages as values
-    from shadowtree.results import reports, turns
+    from shadowtree.results import overview, reports, turns
     from shadowtree.results.outcomes import Outcome, Plan
     from shadowtree.retention.forget import ForgetOptions
     from shadowtree.retention.sessions import DropOptions
@@ -272,6 +272,14 @@ class Shadow:
         """List the messages of this session, or of `all_sessions`, oldest first."""
         return self._access.read_or([], read.list_messages, self._session, which)
 
+    def timeline(self, *, last: int | None = None, before: int | None = None) -> overview.Timeline:
+        """List the messages as short rows, oldest first: the `last` ones, with numbers below `before`."""
+        return upkeep.read_timeline(self._access, self._session, last, before)
+
+    def state(self) -> overview.SessionState:
+        """Return where the session stands, counted in turns, and its branches with theirs."""
+        return upkeep.read_state(self._access, self._session)
+
     def show(self, name: str, **how: Unpack[DiffOptions]) -> tuple[Message, list[values.FileDiff]]:
         """Return a message and its diff. Name it by (the start of) its id, `#7`, `@` or `@~2`."""
         return self._access.read(read.show_message, self._session, name, how)
@@ -292,6 +300,10 @@ class Shadow:
     def why_unprotected(self, path: StrPath) -> str | None:
         """Return why snapshots leave out a path; None if they record it."""
         return self._access.read(blame.why_unprotected, parse_path(path, self._access.worktree))
+
+    def unprotected(self) -> list[values.Skipped]:
+        """List the files that changed in this session and that snapshots leave out, with the reasons."""
+        return upkeep.list_unprotected(self._access, self._session)
 
     def protect(self, *paths: StrPath, dry_run: bool = False) -> list[reports.Protected]:
         """Record ignored or too big files from now on, by `.shadowtreeignore`. Raises InvalidInput."""
@@ -315,8 +327,10 @@ class Shadow:
 
     def plan_revert(self, id: str, **how: Unpack[requests.RevertOptions]) -> Plan:
         """Return what `revert` would do, and change nothing. Raises UnknownMessage."""
-        request, options = requests.read_revert(id, how, self._access.worktree)
-        return upkeep.plan_act(self._access, self._session, request, options)
+        from shadowtree.access.acts import plan_act
+
+        asked = requests.read_revert(id, how, self._access.worktree)
+        return plan_act(self._access, self._session, *asked)
 
     def revert(self, id: str, **how: Unpack[requests.RevertOptions]) -> Outcome:
         """Go back to before a message. Raises UnknownMessage, Conflict, NotConfirmed or PlanOutdated.
@@ -481,7 +495,9 @@ class Shadow:
         return replace(recorded, warnings=[*recorded.warnings, *lines]) if recorded and lines else recorded
 
     def _act(self, request: requests.Request, options: requests.Options) -> Outcome:
-        return upkeep.do_act(self._access, self._session, request, options, self._cancellation)
+        from shadowtree.access.acts import do_act
+
+        return do_act(self._access, self._session, request, options, self._cancellation)
 
 
 def find_worktree(start: StrPath, *, store: StrPath | None = None) -> str | None:

@@ -24,12 +24,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from shadowtree.base.arguments import StrPath
-    from shadowtree.base.interrupts import Cancellation
     from shadowtree.base.paths import RelPath
     from shadowtree.capture.read_files import Progress
     from shadowtree.purge.purge import PurgeOptions
-    from shadowtree.results.messages import Snapshot, Status
-    from shadowtree.results.outcomes import Outcome, Plan
+    from shadowtree.results.messages import Skipped, Snapshot, Status
+    from shadowtree.results.overview import SessionState, Timeline
     from shadowtree.results.reports import (
         CheckReport,
         Forgotten,
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     )
     from shadowtree.retention.forget import ForgetOptions
     from shadowtree.retention.sessions import DropOptions
-    from shadowtree.revert.requests import Options, Request
     from shadowtree.timeline.resolve import LastSession
     from shadowtree.watching.subscription import OnError, OnUpdate, Subscription
 
@@ -91,33 +89,35 @@ def _read_remotes(access: Access) -> list[tuple[str, dict[str, Any]]]:  # Any: J
     return [(name, json.loads(state)) for _, name, _, state in rows]
 
 
+def read_timeline(access: Access, session: str, last: int | None, before: int | None) -> Timeline:
+    """List the messages of a session as rows."""
+    from shadowtree.messages.overview import read_timeline
+    from shadowtree.results.overview import Timeline
+
+    empty = Timeline(str(session), 0, 0, None, None, [], [])
+    return access.read_or(empty, read_timeline, session, last, before)
+
+
+def read_state(access: Access, session: str) -> SessionState:
+    """Say where a session stands, counted in turns."""
+    from shadowtree.messages.overview import read_state
+    from shadowtree.results.overview import SessionState
+
+    empty = SessionState(access.worktree, access.store, str(session), 0, None, None, None, 0, 0, [], [])
+    return access.read_or(empty, read_state, session)
+
+
+def list_unprotected(access: Access, session: str) -> list[Skipped]:
+    """List the files that changed in a session and that snapshots leave out."""
+    from shadowtree.messages.overview import list_all_unprotected
+
+    return access.read_or([], list_all_unprotected, session)
+
+
 def tidy(access: Access, seconds: float) -> bool:
     """Repack for about so many seconds, others having the lock between two jobs; True: all is done."""
     access.has_idle_time = True
     return not access.is_wrapped or tidy_in_turns(partial(access.locked, timeout_s=0), access.limits, seconds)
-
-
-def plan_act(access: Access, session: str, request: Request, options: Options) -> Plan:
-    """Work out what an act would do."""
-    from shadowtree.revert.act import preview
-    from shadowtree.revert.outcome import plan_nothing
-
-    return access.read_or(plan_nothing(request), preview, session, request, options, access.now_ms)
-
-
-def do_act(
-    access: Access, session: str, request: Request, options: Options, cancellation: Cancellation
-) -> Outcome:
-    """Do an act, or plan it; add what was recovered before it and freed after it."""
-    if options.dry_run or access.lacks_store:
-        return replace(plan_act(access, session, request, options).outcome, dry_run=options.dry_run)
-    from shadowtree.revert.act import run, start_act
-
-    known, now_ms = len(access.recovered), access.now_ms
-    with access.writing() as (opened, site, _):
-        done = run(start_act(opened, site, session, request, options, now_ms, cancellation))
-    notes = [*done.notes, *access.recovered[known:], *access.keep_budget()]
-    return replace(done, back=access.complete(done.back), notes=notes)
 
 
 def protect(access: Access, paths: Collection[StrPath], *, dry_run: bool) -> list[Protected]:

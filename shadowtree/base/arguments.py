@@ -44,6 +44,8 @@ if TYPE_CHECKING:
         """Only these files and directories."""
         binary: bool
         """Put binary contents into patches, for `git apply`."""
+        context: int | None
+        """How many unchanged lines to show around each change; by default 3."""
 
 
 StrPath = str | os.PathLike[str]

@@ -263,24 +263,26 @@ def list_changes(before: RecordedDirectory, after: RecordedDirectory) -> list[Ch
     return changes
 
 
-def diff_patch(patch: Patch, objects: Objects, binary_bytes: int = 0) -> list[FileDiff]:
+def diff_patch(
+    patch: Patch, objects: Objects, binary_bytes: int = 0, context: int | None = None
+) -> list[FileDiff]:
     """Show how each path of a patch differs, as text, and which of them were probably renamed.
 
-    Binary contents of up to `binary_bytes` are written into it.
+    Binary contents of up to `binary_bytes` are written into it; `context` lines stand around each change.
     """
-    diffs = [_diff_path(changed, objects, binary_bytes) for changed in patch.files]
+    diffs = [_diff_path(changed, objects, binary_bytes, context) for changed in patch.files]
     renames = _find_renames(patch, objects)
     files = {changed.path: changed for changed in patch.files} if renames else {}
     for place, new in enumerate(patch.files):
         if new.path in renames:
-            rename = _diff_rename(files[renames[new.path]], new, objects, binary_bytes)
+            rename = _diff_rename(files[renames[new.path]], new, objects, binary_bytes, context)
             diffs[place] = replace(diffs[place], renamed_from=rename.renamed_from, rename=rename)
     return diffs
 
 
-def _diff_path(changed: ChangedPath, objects: Objects, binary_bytes: int) -> FileDiff:
+def _diff_path(changed: ChangedPath, objects: Objects, binary_bytes: int, context: int | None) -> FileDiff:
     from shadowtree.text.linediff import MAX_TEXT_BYTES
-    from shadowtree.text.unified_diff import diff_text, diff_unread
+    from shadowtree.text.unified_diff import CONTEXT_LINES, diff_text, diff_unread
 
     old_mode, new_mode = changed.old_mode, changed.new_mode
     blobs = changed.old_blob, changed.new_blob
@@ -300,6 +302,7 @@ def _diff_path(changed: ChangedPath, objects: Objects, binary_bytes: int) -> Fil
             new_mode=new_mode,
             blobs=blobs,
             binary=binary_bytes > 0,
+            context=CONTEXT_LINES if context is None else context,
         )
     counts = text.additions, text.deletions, text.binary
     return FileDiff(changed.path, changed.status, *counts, text.patch, exact=text.exact)
@@ -323,9 +326,11 @@ def _find_renames(patch: Patch, objects: Objects) -> dict[str, str]:
     return {to_text(new): to_text(old) for new, old in renames.items()}
 
 
-def _diff_rename(old: ChangedPath, new: ChangedPath, objects: Objects, binary_bytes: int) -> FileDiff:
+def _diff_rename(
+    old: ChangedPath, new: ChangedPath, objects: Objects, binary_bytes: int, context: int | None
+) -> FileDiff:
     """Show how a file differs from the one that it was before."""
-    from shadowtree.text.unified_diff import diff_text
+    from shadowtree.text.unified_diff import CONTEXT_LINES, diff_text
 
     # The same content may be too large to be read. Others are not, or they would not be known to be alike.
     blobs = [] if old.old_blob == new.new_blob else [old.old_blob, new.new_blob]
@@ -340,6 +345,7 @@ def _diff_rename(old: ChangedPath, new: ChangedPath, objects: Objects, binary_by
         renamed_from=old.path,
         blobs=(old.old_blob, new.new_blob),
         binary=binary_bytes > 0,
+        context=CONTEXT_LINES if context is None else context,
     )
     counts = text.additions, text.deletions, text.binary
     return FileDiff(new.path, new.status, *counts, text.patch, renamed_from=old.path, exact=text.exact)

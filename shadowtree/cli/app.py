@@ -36,6 +36,7 @@ MODULES = {
     "watch": ("watch",),
     "mcp": ("mcp",),
     "rewind": ("rewind",),
+    "ui": ("ui",),
     "help": ("help",),
     "hooks": ("hooks", "doctor"),
     "remote": ("remote", "push", "fetch", "clone", "resume", "export", "import"),
@@ -47,7 +48,7 @@ EVERYDAY = ("wrap", "begin", "end", "run", "status", "log", "show", "diff", "und
 """The commands that the help lists first."""
 GROUPS = {
     "Record": ("wrap", "begin", "end", "run", "snapshot", "step", "track", "watch", "protect", "hook"),
-    "Look": ("status", "log", "show", "diff", "cat", "blame", "branches", "sessions", "patch"),
+    "Look": ("status", "log", "show", "diff", "cat", "blame", "branches", "sessions", "patch", "ui"),
     "Go back": ("undo", "redo", "rewind", "revert", "unrevert", "switch", "restore"),
     "Keep": ("stats", "du", "pin", "unpin", "forget", "gc", "purge", "check", "destroy"),
     "Share": ("remote", "push", "fetch", "clone", "resume", "export", "import"),

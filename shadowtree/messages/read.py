@@ -71,9 +71,9 @@ def read_diff(
     opened: OpenStore, site: Site, session_name: str, a: str | None, b: str | None, how: DiffOptions
 ) -> list[FileDiff]:
     """Show how two states differ; of very large files only that they do."""
-    refuse_unknown(how, "paths", "binary")
+    refuse_unknown(how, "paths", "binary", "context")
     session = Session(opened.journal, session_name)
-    before = _last_tree(opened, session) if a is None else resolve_tree(session, a)
+    before = last_tree(opened, session) if a is None else resolve_tree(session, a)
     if before is None:
         raise NotWrapped(site.worktree, "nothing is recorded for it")
     if b is not None:
@@ -85,7 +85,10 @@ def read_diff(
 
 def _diff(patch: Patch, objects: Objects, site: Site, how: DiffOptions) -> list[FileDiff]:
     narrowed = narrow(patch, parse_paths(how.get("paths"), site.worktree))
-    return diff_patch(narrowed, objects, site.limits.diff_bytes if how.get("binary") else 0)
+    check_count(how.get("context"), "the number of context lines", at_least=0)
+    return diff_patch(
+        narrowed, objects, site.limits.diff_bytes if how.get("binary") else 0, how.get("context")
+    )
 
 
 def narrow(patch: Patch, paths: Collection[RelPath] | None) -> Patch:
@@ -106,7 +109,7 @@ def read_status(opened: OpenStore, site: Site, session_name: str, warn: Warn) ->
     opened.refresh()
     session = Session(opened.journal, session_name)
     head = last_finished(session.position, session.find)
-    last = _last_tree(opened, session)
+    last = last_tree(opened, session)
     scan = scan_site(site, opened)
     changed = scan.files
     outside: list[ChangedPath] = []
@@ -116,7 +119,7 @@ def read_status(opened: OpenStore, site: Site, session_name: str, warn: Warn) ->
             changed = len(compare(_open(objects, last), after).files)
             outside = _list_outside(opened.journal, session, objects, after)
             stamp = partial(stamp_uncovered, scan, site.worktree)
-            unprotected = _list_unprotected(session, stamp, _open(objects, last), after)
+            unprotected = list_unprotected(session, stamp, _open(objects, last), after)
     return Status(
         worktree=site.worktree,
         store=opened.layout.store,
@@ -174,7 +177,7 @@ def show_message(
     opened: OpenStore, site: Site, session_name: str, name: str, how: DiffOptions
 ) -> tuple[Message, list[FileDiff]]:
     """Give a message and how what it changed differs."""
-    refuse_unknown(how, "paths", "binary")
+    refuse_unknown(how, "paths", "binary", "context")
     session = Session(opened.journal, session_name)
     (message,) = session.mark_reverted([session.read_message(resolve_message(session, name))])
     return message, _diff(message.patch, opened.objects, site, how)
@@ -182,7 +185,7 @@ def show_message(
 
 def diff_message(opened: OpenStore, site: Site, message: Message, how: DiffOptions) -> list[FileDiff]:
     """Show how what a message changed differs; raise ForgottenMessage if it was forgotten since."""
-    refuse_unknown(how, "paths", "binary")
+    refuse_unknown(how, "paths", "binary", "context")
     try:
         return _diff(message.patch, opened.objects, site, how)
     except StoreDamaged:
@@ -308,7 +311,7 @@ def list_branches(opened: OpenStore, site: Site, session: str) -> list[Branch]:
     return Session(opened.journal, session).read_branches()
 
 
-def _last_tree(opened: OpenStore, session: Session) -> TreeRecord | None:
+def last_tree(opened: OpenStore, session: Session) -> TreeRecord | None:
     """Give what the session recorded last, or else what anybody did."""
     number = _tree_of(opened.journal, session.last_event)
     return opened.journal.last_tree() if number is None else opened.journal.tree(number)
@@ -341,7 +344,7 @@ def _list_outside(
     return make_patch("", found).files
 
 
-def _list_unprotected(session: Session, stamp: Callable[[], bytes], *trees: RecordedDirectory) -> list[str]:
+def list_unprotected(session: Session, stamp: Callable[[], bytes], *trees: RecordedDirectory) -> list[str]:
     """List the files that changed since the session last looked at them, and that neither tree covers."""
     changed = session.journal.left_out.list_changed(session.number, stamp)
     return [to_text(path) for path in changed if not any(is_file(tree.find(path)) for tree in trees)]

@@ -100,6 +100,11 @@ class FileDiff(Result):
     exact: str = ""
     """What `git apply` takes, if `patch` is not exact; bytes that are not UTF-8 are surrogate escapes."""
 
+    @property
+    def is_too_large(self) -> bool:
+        """Whether the file is too large to compare line by line."""
+        return not (self.patch or self.binary)
+
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Return the documented JSON, an entry of `diff`."""
         names = ("path", "status", "additions", "deletions", "binary", "patch")

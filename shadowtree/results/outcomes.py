@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
     from shadowtree.results.messages import FileDiff, Skipped
 
+    PathAction = Literal["create", "restore", "merge", "delete", "keep", "conflict", "skip"]
+
 
 @frozen
 class Hunk(Result):
@@ -35,11 +37,29 @@ class ConflictingPath(Result):
     advice: str
     """What you can do."""
     hunks: list[Hunk] = field(default_factory=list)
-    """Where the texts collide, after a merge was tried."""
+    """Where the texts collide, after a merge was tried, and in a dry run with `diff`."""
+    choices: list[str] = field(default_factory=list)
+    """What `on_conflict` can be for it, besides `abort`: `merge`, `keep`, `overwrite`."""
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Return the documented JSON."""
-        return pick(self, "path", "reason", "advice", *if_any(self, "hunks"))
+        return pick(self, "path", "reason", "advice", *if_any(self, "choices"), *if_any(self, "hunks"))
+
+
+@frozen
+class PathOutcome(Result):
+    """What an act did to one path, or would do."""
+
+    path: str
+    action: PathAction
+    is_own: bool
+    """Whether somebody else changed it since, or may have: most likely you."""
+    reason: str = ""
+    """Why it is in conflict or skipped."""
+    choices: list[str] = field(default_factory=list)
+    """For a conflict, what `on_conflict` can be."""
+    hunks: list[Hunk] = field(default_factory=list)
+    """For a conflict, where the texts collide."""
 
 
 @frozen
@@ -98,6 +118,27 @@ class Outcome(Result):
     uncertain: list[str] = field(default_factory=list)
     """Changed paths that may hold your own edits: they changed after the last finished step of a message that
     was never ended."""
+    edited: list[str] = field(default_factory=list)
+    """Changed paths that somebody else changed since: their edits are merged or overwritten."""
+
+    @property
+    def files(self) -> list[PathOutcome]:
+        """Every path with what happens to it: first those that hold edits of your own, then the others."""
+        own, created, merged = {*self.edited, *self.uncertain}, set(self.created), set(self.merged)
+        found = [
+            PathOutcome(
+                path, "create" if path in created else "merge" if path in merged else "restore", path in own
+            )
+            for path in self.restored
+        ]
+        found += [PathOutcome(path, "delete", path in own) for path in self.deleted]
+        found += [PathOutcome(path, "keep", True) for path in self.kept]
+        found += [
+            PathOutcome(each.path, "conflict", True, each.reason, each.choices, each.hunks)
+            for each in self.conflicts
+        ]
+        found += [PathOutcome(each.path, "skip", False, each.reason) for each in self.skipped]
+        return sorted(found, key=lambda each: (not each.is_own, each.path))
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Return the documented JSON."""
@@ -106,7 +147,16 @@ class Outcome(Result):
             **pick(self, "messages", "restored", "deleted", "kept", "conflicts", "skipped"),
             **pick(self, "before", "after", "complete", "dry_run", "mode", "notes"),
             **pick(self, "redone", "head", "undone", "merged", "marked", "created", "unprotected"),
-            **pick(self, "uncertain", "id", "back", *turns, *if_any(self, "reverses"), *if_any(self, "diff")),
+            **pick(
+                self,
+                "uncertain",
+                "edited",
+                "id",
+                "back",
+                *turns,
+                *if_any(self, "reverses"),
+                *if_any(self, "diff"),
+            ),
         }
 
 
@@ -160,6 +210,11 @@ class Plan(Result):
     def conflicts(self) -> list[ConflictingPath]:
         """The paths in conflict, with the reasons."""
         return self.outcome.conflicts
+
+    @property
+    def files(self) -> list[PathOutcome]:
+        """Every path with what would happen to it, edits of your own first."""
+        return self.outcome.files
 
     @property
     def skipped(self) -> list[Skipped]:

@@ -13,6 +13,7 @@ blob is named.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import cache, partial
 
 from shadowtree.base.errors import (
@@ -171,12 +172,15 @@ def prepare(act: Act, objects: Objects, root: RecordedDirectory, scan: Scan, wri
         target = replace(target, notes=[*target.notes, *notes, *_note_unused(act.options, target)])
     present = DiskState(root, scan, writer)
     if act.options.files:
-        merger = Merger(contents, theirs_label=target.kind if act.options.markers else None)
-        plan = make_plan(target.wanted, present, merger, act.options.on_conflict, act.options.chosen)
+        options = act.options
+        merger = Merger(contents, theirs_label=target.kind if options.markers else None)
+        how = options.on_conflict, options.chosen
+        plan = make_plan(target.wanted, present, merger, *how, tries_merging=options.diff)
     else:
         target, plan = _without_files(target, present), PathPlan([], [], [], [])
     outcome = foresee(act, target, plan, root, scan, _list_unprotected(act, target, ending))
-    outcome = replace(outcome, uncertain=attribution.list_uncertain(plan.changes))
+    edited = [*outcome.edited, *_list_unrecorded(act, objects, target, plan.changes)]
+    outcome = replace(outcome, uncertain=attribution.list_uncertain(plan.changes), edited=edited)
     is_move = not is_same_place(history.position, target.position)
     return Prepared(target, plan, ending, present.uncovered, contents, is_move, outcome)
 
@@ -234,6 +238,20 @@ def _list_unprotected(act: Act, target: Target, ending: Ending | None) -> list[s
     if isinstance(request, Revert) and request.paths is not None:
         return sorted(path for path in found if is_among(from_text(path), request.paths))
     return sorted(found)
+
+
+def _list_unrecorded(act: Act, objects: Objects, target: Target, changes: Sequence[Change]) -> list[str]:
+    """List what a restore would replace of files that changed since the last record, in no message.
+
+    Whatever is there is expected by a restore, so these are no conflicts.
+    """
+    if target.kind != RESTORE or act.session_writer.session.open is not None:
+        return []
+    record = act.opened.journal.last_tree()
+    if record is None:
+        return []
+    last = open_recorded(objects, record.tree, record.facts)
+    return [to_text(c.path) for c in changes if is_file(c.old) and last.find(c.path) != c.old]
 
 
 def _add_intent(

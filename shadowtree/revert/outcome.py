@@ -101,6 +101,7 @@ def foresee(
         covered=scan.files,
         merged=[to_text(change.path) for change in changes if change.is_merged and is_file(change.new)],
         marked=[to_text(path) for path in plan.marked],
+        edited=[to_text(path) for path in plan.edited],
         unprotected=unprotected,
         **_describe_position(act, None if target.is_nothing else target.position),
     )

@@ -58,6 +58,13 @@ KEEP_OR_OVERWRITE = f"use {_KEEP_OR}"
 MERGE_OR_KEEP = f"use merge to combine, {_KEEP_OR}"
 KEEP_OR_MOVE = "move it away, or use keep to leave it"
 MARK_OR_KEEP = f"use markers to edit both, {_KEEP_OR}"
+_CHOICES = {
+    KEEP_OR_OVERWRITE: ["keep", "overwrite"],
+    MERGE_OR_KEEP: ["merge", "keep", "overwrite"],
+    KEEP_OR_MOVE: ["keep"],
+    MARK_OR_KEEP: ["keep", "overwrite"],
+}
+"""What each advice leaves to choose from."""
 _REASONS = {
     "binary": "it is not a text file",
     "too large": "it is too large to merge",
@@ -92,6 +99,8 @@ class PathPlan:
     """Paths that somebody else had brought to what is wanted: both sides of the change are that."""
     marked: list[RelPath] = field(default_factory=list)
     """Paths into which conflict markers are written."""
+    edited: list[RelPath] = field(default_factory=list)
+    """Paths among the changed ones that somebody else changed: their edits are merged or overwritten."""
 
 
 def make_plan(
@@ -100,12 +109,15 @@ def make_plan(
     merger: Merger,
     on_conflict: OnConflict,
     chosen: Mapping[RelPath, OnConflict] = MappingProxyType({}),
+    *,
+    tries_merging: bool = False,
 ) -> PathPlan:
     """Decide what is done to each path. With conflicts in the plan nothing may be done at all.
 
     `chosen` says what else is done with conflicts at some paths, and below them; the nearest one counts.
+    With `tries_merging`, a conflict says where a merge would fail, though nobody chose to merge.
     """
-    return _Planner(present, merger, on_conflict, chosen).run(wanted)
+    return _Planner(present, merger, on_conflict, chosen, tries_merging=tries_merging).run(wanted)
 
 
 def identify_plan(plan: PathPlan, target: Target, session: str) -> str:
@@ -134,17 +146,21 @@ class _Planner:
         merger: Merger,
         on_conflict: OnConflict,
         chosen: Mapping[RelPath, OnConflict],
+        *,
+        tries_merging: bool,
     ) -> None:
         self._present = present
         self._merger = merger
         self._on_conflict = on_conflict
         self._chosen = chosen
+        self._tries_merging = tries_merging
         self._changes: dict[RelPath, Change] = {}
         self._conflicts: dict[RelPath, ConflictingPath] = {}
         self._kept: set[RelPath] = set()
         self._skipped: list[Skipped] = []
         self._agreed: dict[RelPath, Change] = {}
         self._marked: set[RelPath] = set()
+        self._edited: set[RelPath] = set()
         self._foreign_directories: set[RelPath] = set()
         """Directories that no message made: they go empty or not at all, and not silently."""
 
@@ -161,6 +177,7 @@ class _Planner:
             self._skipped,
             [change for path, change in self._agreed.items() if path not in self._changes],
             sorted(self._marked & self._changes.keys()),
+            sorted(self._edited & self._changes.keys()),
         )
 
     def _choose(self, path: RelPath) -> OnConflict:
@@ -192,9 +209,16 @@ class _Planner:
             self._foreign_directories.add(want.path)
         reason = None if _is_harmless(want, present) else want.trouble or _find_edit(want, present)
         choice = self._on_conflict if reason is None else self._choose(want.path)
+        if reason is not None:
+            self._edited.add(want.path)
         if reason is not None and choice in ("abort", "keep"):
             can_merge = is_file(want.target) and is_file(present) and want.edits and want.can_merge
-            self._refuse(want.path, reason, MERGE_OR_KEEP if can_merge else KEEP_OR_OVERWRITE)
+            advice, hunks = MERGE_OR_KEEP if can_merge else KEEP_OR_OVERWRITE, list[Hunk]()
+            if can_merge and choice == "abort" and self._tries_merging:
+                tried = self._merger.merge(want.path, present, want.edits)
+                if tried.collision is not None:
+                    advice, hunks = MARK_OR_KEEP if tried.hunks else KEEP_OR_OVERWRITE, tried.hunks
+            self._refuse(want.path, reason, advice, hunks)
         elif reason is not None and choice == "merge":
             self._merge(want, present, reason, present)
         elif want.is_merged:
@@ -239,7 +263,9 @@ class _Planner:
         if self._choose(path) == "keep":
             self._kept.add(path)
         else:
-            self._conflicts[path] = ConflictingPath(to_text(path), reason, advice, list(hunks))
+            self._conflicts[path] = ConflictingPath(
+                to_text(path), reason, advice, list(hunks), list(_CHOICES[advice])
+            )
 
     # Shape
 

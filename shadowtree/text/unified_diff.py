@@ -32,7 +32,8 @@ Blobs = tuple[str | None, str | None]
 Names = tuple[str, str]
 """How a patch names both: quoted, and `/dev/null` where there is none."""
 
-_CONTEXT_LINES = 3
+CONTEXT_LINES = 3
+"""How many unchanged lines stand around a change, unless somebody wants more."""
 _SHORT_ID = 7
 
 
@@ -65,6 +66,7 @@ def diff_text(
     renamed_from: str | None = None,
     blobs: Blobs = (None, None),
     binary: bool = False,
+    context: int = CONTEXT_LINES,
 ) -> TextDiff:
     """Compare two contents of `path`; None is an absent one, and has no mode.
 
@@ -93,7 +95,7 @@ def diff_text(
     names = _quote_names(old_path, path, old_mode, new_mode)
     if any(map(is_binary, contents)) or any(map(is_too_large, contents)):
         return _diff_whole(header, names, contents, blobs, binary=binary)
-    return _diff_lines(header, names, contents)
+    return _diff_lines(header, names, contents, context)
 
 
 def _join_halves(gone: TextDiff, made: TextDiff) -> TextDiff:
@@ -121,13 +123,13 @@ def _diff_whole(
     return TextDiff(0, 0, binary=is_data, patch="", exact=exact)
 
 
-def _diff_lines(header: str, names: Names, contents: tuple[bytes, bytes]) -> TextDiff:
+def _diff_lines(header: str, names: Names, contents: tuple[bytes, bytes], context: int) -> TextDiff:
     """Compare two texts line by line."""
     old, new = split_texts(*contents)
     changes = list_changes(old, new)
     if changes:  # none: an empty file came or went
         header += _format_names(*names)
-    hunks = b"".join(_format_hunks(changes, old.lines, new.lines))
+    hunks = b"".join(_format_hunks(changes, old.lines, new.lines, context))
     patch = header + hunks.decode("utf-8", "replace")
     exact = header + hunks.decode("utf-8", "surrogateescape")
     return TextDiff(
@@ -214,10 +216,10 @@ def _write_octal(char: str) -> str:
     return "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogatepass"))
 
 
-def _format_hunks(changes: list[Part], old: list[bytes], new: list[bytes]) -> Iterator[bytes]:
-    for group in _group(changes):
-        before = min(_CONTEXT_LINES, group[0].old.start)
-        after = min(_CONTEXT_LINES, len(old) - group[-1].old.stop)
+def _format_hunks(changes: list[Part], old: list[bytes], new: list[bytes], context: int) -> Iterator[bytes]:
+    for group in _group(changes, context):
+        before = min(context, group[0].old.start)
+        after = min(context, len(old) - group[-1].old.stop)
         old_range = _format_range(group[0].old.start - before, group[-1].old.stop + after)
         new_range = _format_range(group[0].new.start - before, group[-1].new.stop + after)
         yield f"@@ -{old_range} +{new_range} @@\n".encode("ascii")
@@ -230,11 +232,11 @@ def _format_hunks(changes: list[Part], old: list[bytes], new: list[bytes]) -> It
         yield from _format_lines(b" ", old[at : at + after])
 
 
-def _group(changes: list[Part]) -> list[list[Part]]:
+def _group(changes: list[Part], context: int) -> list[list[Part]]:
     """Put changes into one hunk whose contexts touch."""
     groups: list[list[Part]] = []
     for change in changes:
-        if groups and change.old.start - groups[-1][-1].old.stop <= 2 * _CONTEXT_LINES:
+        if groups and change.old.start - groups[-1][-1].old.stop <= 2 * context:
             groups[-1].append(change)
         else:
             groups.append([change])

@@ -76,6 +76,10 @@ class Session:
             self._rows[number] = self.journal.message(number)
         return self._rows[number]
 
+    def keep(self, rows: Iterable[MessageRow]) -> None:
+        """Keep messages that were read already, so that nobody reads them again."""
+        self._rows.update((row.number, row) for row in rows)
+
     def load(self, numbers: Iterable[int]) -> None:
         """Read many messages at once, of which each will be asked for."""
         missing = {number for number in numbers if number not in self._rows}
@@ -130,7 +134,9 @@ class Session:
     def read_branches(self, rows: Sequence[BranchRow] | None = None) -> list[Branch]:
         """Make values of branches, of all by default."""
         wanted = self.branch_rows() if rows is None else rows
-        first = min((branch.fork or 0 for branch in wanted), default=0)
+        if not wanted:
+            return []
+        first = min(branch.fork or 0 for branch in wanted)
         on_line = {row.number for row in self._walk_to(self.position.tip, first)}
         return [self._make_branch(branch, on_line) for branch in wanted]
 
@@ -213,7 +219,7 @@ class Session:
             session=self.name,
             role=row.role,
             text=row.text,
-            meta=_read_meta(row.meta),
+            meta=read_meta(row.meta),
             time_ms=begin.time_ms,
             before=before,
             after=self.tree_id(end.after) if end else None,
@@ -236,10 +242,10 @@ class Session:
 
     def mark_reverted(self, messages: list[Message]) -> list[Message]:
         """Mark those of some messages of which a part is reverted."""
-        ids = {self.find(number).id for number in self._find_partly_reverted()}
+        ids = {self.find(number).id for number in self.find_partly_reverted()}
         return [replace(each, is_partly_reverted=True) if each.id in ids else each for each in messages]
 
-    def _find_partly_reverted(self) -> set[int]:
+    def find_partly_reverted(self) -> set[int]:
         """Find the messages of which a part is reverted, by an act that stands, and that stayed in force."""
         if self.number is None:
             return set()
@@ -286,7 +292,7 @@ class Session:
             patch=patch,
             skipped=self._read_skipped(end or begin, patch),
             inferred=end is not None and end.is_inferred,
-            meta=_read_meta(begin.meta),
+            meta=read_meta(begin.meta),
             time_ms=begin.time_ms,
             end_time_ms=None if end is None else end.time_ms,
         )
@@ -386,7 +392,8 @@ def require_live(row: MessageRow) -> MessageRow:
     return row
 
 
-def _read_meta(meta: str | None) -> dict[str, object] | None:
+def read_meta(meta: str | None) -> dict[str, object] | None:
+    """Read the caller's JSON object of a message or a step."""
     if meta is None:
         return None
     import json

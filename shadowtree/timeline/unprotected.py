@@ -46,6 +46,11 @@ class LeftOutRows:
         lists = self._db.rows("SELECT DISTINCT unprotected FROM events WHERE unprotected IS NOT NULL")
         return [number for (number,) in lists if any(path == each for each, _ in self.skips(number))]
 
+    def lists_of(self, session: int) -> list[int]:
+        """Give the numbers of the lists of unprotected changes that a session has."""
+        select = "SELECT DISTINCT unprotected FROM events WHERE session = ? AND unprotected IS NOT NULL"
+        return [number for (number,) in self._db.rows(select, session)]
+
     def list_changed(self, session: int | None, stamp: Callable[[], bytes] | None) -> list[RelPath]:
         """List the files that changed since a session last looked; none, if it never did or nobody can."""
         before = None if session is None else self.stamps(session)

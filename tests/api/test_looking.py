@@ -259,3 +259,35 @@ def write_files(top: Path, files: dict[str, bytes]) -> None:
 
 def read_files(top: Path) -> dict[str, bytes]:
     return {str(path.relative_to(top)): path.read_bytes() for path in top.rglob("*") if path.is_file()}
+
+
+def test_a_directory_without_a_store_has_an_empty_timeline(shadow: Shadow) -> None:
+    timeline, state = shadow.timeline(), shadow.state()
+
+    assert (timeline.rows, timeline.total, timeline.number) == ([], 0, 0)
+    assert (state.turn, state.turns, state.undone, state.branches) == (0, 0, [], [])
+    assert shadow.unprotected() == []
+
+
+def test_a_burst_is_marked_in_the_timeline(shadow: Shadow, worktree: Path) -> None:
+    shadow.wrap()
+    (worktree / "a").write_text("1")
+    shadow.record_burst("burst")
+
+    (row,) = shadow.timeline().rows
+    assert (row.marks, row.files) == (["inferred", "burst"], 1)
+
+
+def test_edits_while_another_session_works_are_not_called_yours(shadow: Shadow, worktree: Path) -> None:
+    shadow.wrap()
+    other = shadow.for_session("other")
+    other.begin("o1")
+    (worktree / "a").write_text("1")
+    with shadow.message("m1"):
+        pass
+    other.end("o1")
+    (worktree / "a").write_text("2")
+    with shadow.message("m2"):
+        pass
+
+    assert [row.marks for row in shadow.timeline().rows] == [[], ["edited"]]

@@ -209,3 +209,38 @@ def test_nothing_to_undo_in_a_session_without_messages_names_it(shadow: Shadow, 
     shadow.snapshot("m1")
 
     assert "session 'typo' has no messages" in shadow.for_session("typo").undo().notes
+
+
+def test_a_restore_names_the_edits_of_your_own_that_it_would_replace(shadow: Shadow, worktree: Path) -> None:
+    """They are no conflicts, because a restore expects whatever is there."""
+    make_tree(worktree, {"a": "1", "b": "1"})
+    with shadow.message("m1"):
+        make_tree(worktree, {"a": "2", "b": "2", "c": "2"})
+    make_tree(worktree, {"a": "mine", "n": "mine"})
+
+    plan = shadow.restore("m1^", dry_run=True)
+    assert plan.edited == ["a", "n"]
+    assert [(each.path, each.action, each.is_own) for each in plan.files] == [
+        ("a", "restore", True),
+        ("n", "delete", True),
+        ("b", "restore", False),
+        ("c", "delete", False),
+    ]
+    shadow.restore("m1^", expect=plan.id)
+    assert_tree(worktree, {"a": "1", "b": "1"})
+
+
+def test_a_dry_run_with_a_diff_says_where_a_merge_would_fail(shadow: Shadow, worktree: Path) -> None:
+    make_tree(worktree, {"a": "1\n", "b": "1\n2\n3\n4\n"})
+    with shadow.message("m1"):
+        make_tree(worktree, {"a": "2\n", "b": "1\n2\n3\nfour\n"})
+    make_tree(worktree, {"a": "mine\n", "b": "mine\n2\n3\nfour\n"})
+
+    plain, tried = shadow.undo(dry_run=True), shadow.undo(dry_run=True, diff=True)
+    assert [each.choices for each in plain.conflicts] == [["merge", "keep", "overwrite"]] * 2
+    assert [each.choices for each in tried.conflicts] == [
+        ["keep", "overwrite"],
+        ["merge", "keep", "overwrite"],
+    ]
+    assert [[hunk.ours for hunk in each.hunks] for each in tried.conflicts] == [["mine\n"], []]
+    assert plain.id == tried.id

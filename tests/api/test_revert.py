@@ -389,6 +389,7 @@ def test_the_outcome_tells_what_was_done(shadow: Shadow, worktree: Path) -> None
         "created",
         "unprotected",
         "uncertain",
+        "edited",
         "id",
         "back",
     }

@@ -544,7 +544,7 @@ def test_switch_gives_the_documented_json(terminal: Terminal, project: Path) -> 
     assert list(found) == [
         "messages", "restored", "deleted", "kept", "conflicts", "skipped", "before", "after", "complete",
         "dry_run", "mode", "notes", "redone", "head", "undone", "merged", "marked", "created",
-        "unprotected", "uncertain", "id", "back",
+        "unprotected", "uncertain", "edited", "id", "back",
     ]  # fmt: skip
     assert sorted(found["messages"]) == ["m2", "m3", "m4"]
     assert (found["restored"], found["deleted"]) == (["a.txt", "login"], ["b.txt"])

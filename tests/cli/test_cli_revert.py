@@ -22,7 +22,7 @@ from tests.support.values import make_outcome
 KEYS = [
     "messages", "restored", "deleted", "kept", "conflicts", "skipped", "before", "after", "complete",
     "dry_run", "mode", "notes", "redone", "head", "undone", "merged", "marked", "created",
-    "unprotected", "uncertain", "id", "back",
+    "unprotected", "uncertain", "edited", "id", "back",
 ]  # fmt: skip
 
 

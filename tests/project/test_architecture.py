@@ -34,7 +34,7 @@ ROWS = (
     ("shadow",),
     ("aio", "all_stores"),
     ("",),
-    ("adapters", "agents", "daemon", "picker"),
+    ("adapters", "agents", "daemon", "picker", "web"),
     ("mcp",),
     ("cli",),
     ("__main__",),
@@ -65,7 +65,7 @@ MAY_READ_ENVIRONMENT = {"shadow"}
 MAY_IMPORT_BY_NAME = {"", "daemon.wire", "cli.app"}
 """Modules that import others by a text, which this test cannot follow."""
 
-FRONT_ENDS = ("agents", "cli", "daemon", "mcp", "picker", "__main__")
+FRONT_ENDS = ("agents", "cli", "daemon", "mcp", "picker", "web", "__main__")
 FRONT_ENDS_MAY_IMPORT = {
     "",
     "access",

@@ -257,3 +257,13 @@ def test_the_project_names_its_readme_and_ships_its_documents() -> None:
     # All of it, or the tests of a source distribution would miss something.
     tracked = {f"/{name.partition('/')[0]}" for name in listed.stdout.split("\0") if name}
     assert set(shipped) == tracked - {"/.gitignore", "/LICENSE", "/README.md", "/pyproject.toml"}
+
+
+def test_pictures_are_small_and_shown() -> None:
+    pictures = sorted((ROOT / "docs" / "screenshots").iterdir())
+    shown = README + _read("docs/ui.md")
+
+    assert pictures
+    for picture in pictures:
+        assert picture.stat().st_size < 150_000, picture.name
+        assert f"screenshots/{picture.name}" in shown, picture.name

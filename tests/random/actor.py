@@ -440,6 +440,11 @@ class Actor(Recorder):
             if any(not any(isinstance(side, modelled.Unknown) for side in sides) for sides in later):
                 return "yes"
             # What an act did during one of our messages is in the way, and what it did later is not.
-            return "perhaps" if later or any(not happening.message for happening in story) else "no"
+            if later or any(not happening.message for happening in story):
+                return "perhaps"
+            # Once an act of ours changed the path, it does not show any more what they undid there.
+            theirs = {h.message for h in self.others_story(session) if path in h.changes} - {None}
+            has_acted = any(path in happening.changes for happening in session.story if not happening.message)
+            return "perhaps" if has_acted and theirs - in_force else "no"
 
         return find

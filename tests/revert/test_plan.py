@@ -312,7 +312,9 @@ TAKEN_OUT_AND_EDITED = want(b"p", f(0), f(1), last="message 'm2'", edits=[(f(1),
 def test_a_conflict_is_merged_when_asked_for(wanted: Wanted) -> None:
     found, merger = merge(FITS, [wanted], {b"p": f(2)}, "merge")
 
-    assert found == PathPlan([Change(RelPath(b"p"), f(2), f(7), is_merged=True)], [], [], [])
+    assert found == PathPlan(
+        [Change(RelPath(b"p"), f(2), f(7), is_merged=True)], [], [], [], edited=[RelPath(b"p")]
+    )
     assert merger.asked == [(b"p", f(2), [Change(RelPath(b"p"), f(1), f(0))])]
 
 
@@ -401,7 +403,7 @@ def test_nothing_is_merged_where_an_edit_is_overwritten(wanted: Wanted) -> None:
     found, merger = merge(FITS, [wanted], {b"p": f(2)}, "overwrite")
 
     assert merger.asked == []
-    assert found == PathPlan([Change(RelPath(b"p"), f(2), f(0))], [], [], [])
+    assert found == PathPlan([Change(RelPath(b"p"), f(2), f(0))], [], [], [], edited=[RelPath(b"p")])
 
 
 def test_markers_are_written_and_told() -> None:

@@ -1,0 +1,58 @@
+"""The page that `shadowtree ui` shows: one document, joined from the readable parts in `page/`."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from importlib.resources import files
+
+PARTS = (
+    "dom",
+    "api",
+    "state",
+    "list",
+    "timeline",
+    "turns",
+    "acts",
+    "words",
+    "highlight",
+    "diff",
+    "notes",
+    "dialogs",
+    "plan",
+    "branches",
+    "keys",
+    "main",
+)
+"""The scripts in the order in which they are joined. They share one scope; `main` starts the page."""
+
+
+@cache
+def read_page() -> bytes:
+    """Return the whole document. It has one style and one script, both inline, and asks no foreign host."""
+    page = _read("index.html").replace("/* style.css */", _style()).replace("/* script.js */", _script())
+    return page.encode()
+
+
+def page_hashes() -> tuple[str, str]:
+    """Return the sources that a content security policy allows: that of the script and that of the style."""
+    return _hash(_script()), _hash(_style())
+
+
+@cache
+def _script() -> str:
+    return "\n".join(_read(f"{part}.js") for part in PARTS)
+
+
+@cache
+def _style() -> str:
+    return _read("style.css")
+
+
+def _read(name: str) -> str:
+    return files(__package__).joinpath("page", name).read_text("utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,0 +1,87 @@
+// Notes after an act: what happened, and a way back.
+
+const NOTE_MS = 20000;
+
+/** Show a note until it is closed or its time is over; one with the mouse or the focus on it stays. */
+function note({ title, lines = [], action = null, isBad = false }) {
+  const shown = el(
+    `div.note${isBad ? ".bad" : ""}`,
+    {},
+    el(
+      "div",
+      {},
+      el("p", {}, el("strong", {}, title)),
+      lines.slice(0, 6).map((line) => el("p", {}, visible(line))),
+    ),
+    action
+      ? button(
+          action.label,
+          () => {
+            shown.remove();
+            action.run();
+          },
+          ".small",
+        )
+      : null,
+    el(
+      "button.button.quiet.small",
+      { type: "button", "aria-label": "Close", onclick: () => shown.remove() },
+      icon("close"),
+    ),
+  );
+  $("notes").append(shown);
+  while ($("notes").children.length > 3) $("notes").firstChild.remove();
+  speak([title, ...lines].join(". "));
+  const leave = () => (shown.matches(":hover, :focus-within") ? setTimeout(leave, 2000) : shown.remove());
+  setTimeout(leave, NOTE_MS);
+}
+
+const noteError = (error) => note({ title: "That did not work", lines: [error.message], isBad: true });
+
+/** Tell what an act did, and offer the way back. */
+function noteOutcome(ask, outcome) {
+  const { back_call: back, complete, notes, skipped } = outcome;
+  const left = complete ? [] : skipped.map(({ path, reason }) => `${path}: ${reason}`);
+  note({
+    title: complete ? turnsSentence(outcome) || "Done" : "Only a part was done",
+    lines: [describeFiles(outcome), ...notes, ...left],
+    action: back && { label: "Go back", run: () => askPlan({ title: "Go back to before that?", ...back }) },
+    isBad: !complete,
+  });
+}
+
+/** "2 turns undone, 1 turn redone", or nothing. */
+function turnsSentence({ messages, redone }) {
+  const forward = new Set(redone);
+  const back = countTurns(messages.filter((id) => !forward.has(id)));
+  const parts = [
+    back && `${count(back, "turn")} undone`,
+    forward.size && `${count(countTurns(redone), "turn")} redone`,
+  ];
+  return parts.filter(Boolean).join(", ");
+}
+
+/** How many turns these messages belong to. */
+function countTurns(ids) {
+  return new Set(ids.map((id) => (state.byMessage.get(id) || { key: id }).key)).size;
+}
+
+/** "2 files restored, 1 created, 1 deleted." */
+function describeFiles(outcome) {
+  const created = new Set(outcome.created);
+  const merged = new Set(outcome.merged);
+  const restored = outcome.restored.filter((path) => !created.has(path) && !merged.has(path)).length;
+  const parts = [
+    [restored, "restored"],
+    [created.size, "created"],
+    [outcome.deleted.length, "deleted"],
+    [merged.size, "merged"],
+    [outcome.kept.length, "kept as yours"],
+  ].filter(([number]) => number);
+  if (!parts.length) return "No file changed.";
+  return (
+    parts
+      .map(([number, word], index) => (index ? `${number} ${word}` : `${count(number, "file")} ${word}`))
+      .join(", ") + "."
+  );
+}
