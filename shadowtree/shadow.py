@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 from shadowtree.access import upkeep
 from shadowtree.access.access import Access, as_path, real_directory, refuse_no_store
-from shadowtree.base.arguments import StrPath, check_count, check_name, encode_meta, parse_path, parse_paths
+from shadowtree.base.arguments import StrPath, check_name, encode_meta, parse_path, parse_paths
 from shadowtree.base.errors import ShadowError
 from shadowtree.base.frozen import replace
 from shadowtree.base.interrupts import Cancellation, ending
@@ -237,9 +237,7 @@ class Shadow:
 
     def record_turn(self, event: turns.TurnEvent) -> turns.TurnRecord:
         """Record what a hook of an agent reports (`messages.turns`). Only a turn that begins wraps."""
-        from shadowtree.messages.turns import record_turn
-
-        return self._keep_budget(record_turn(self._recording, event))
+        return self._keep_budget(upkeep.record_turn(self._recording, event))
 
     @contextmanager
     def message(self, id: str | None = None, **said: Unpack[MessageOptions]) -> Iterator[MessageHandle]:
@@ -290,8 +288,7 @@ class Shadow:
 
     def blame(self, path: StrPath) -> list[values.BlameEntry]:
         """List what changed a file, newest first: messages of all sessions, or edits outside them."""
-        found = parse_path(path, self._access.worktree)
-        return self._access.read_or([], blame.blame_path, self._session, found)
+        return upkeep.blame(self._access, self._session, path)
 
     def blame_lines(self, path: StrPath) -> list[values.BlameLine]:
         """List the present lines of a file, each with the message that wrote it. Raises UnknownName."""
@@ -384,8 +381,7 @@ class Shadow:
 
     def look_over(self, seconds: float) -> bool:
         """Spend idle time on changes that no watcher reports; return True after a complete round."""
-        watch = self._access.watch
-        return watch is None or self._access.read_or(True, watch.look_over, seconds)
+        return (watch := self._access.watch) is None or self._access.read_or(True, watch.look_over, seconds)
 
     def drain(self) -> bool:
         """Read the watcher's queue; return True if something may have changed since the last call."""
@@ -469,7 +465,6 @@ class Shadow:
 
     def du(self, path: StrPath = ".", *, depth: int = 1) -> reports.Usage:
         """Measure how much space the versions of a path take; an object counts once, at its newest path."""
-        check_count(depth, "a depth", at_least=0)
         return upkeep.measure(self._access, parse_path(path, self._access.worktree), depth)
 
     def du_by_session(self) -> list[reports.SessionFigure]:

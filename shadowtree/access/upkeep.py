@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 
 from shadowtree.access.access import Access
-from shadowtree.base.arguments import parse_path
+from shadowtree.base.arguments import check_count, parse_path
 from shadowtree.base.errors import ShadowError
 from shadowtree.base.frozen import replace
 from shadowtree.capture.open_store import tidy_in_turns
@@ -21,13 +21,15 @@ from shadowtree.timeline.schema import REMOTES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from typing import Any
 
     from shadowtree.base.arguments import StrPath
     from shadowtree.base.paths import RelPath
     from shadowtree.capture.read_files import Progress
+    from shadowtree.messages.record import Recorder
     from shadowtree.purge.purge import PurgeOptions
-    from shadowtree.results.messages import Skipped, Snapshot, Status
+    from shadowtree.results.messages import BlameEntry, Skipped, Snapshot, Status
     from shadowtree.results.overview import SessionState, Timeline
     from shadowtree.results.reports import (
         CheckReport,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
         Swept,
         Usage,
     )
+    from shadowtree.results.turns import TurnEvent, TurnRecord
     from shadowtree.retention.forget import ForgetOptions
     from shadowtree.retention.sessions import DropOptions
     from shadowtree.timeline.resolve import LastSession
@@ -112,6 +115,20 @@ def list_unprotected(access: Access, session: str) -> list[Skipped]:
     from shadowtree.messages.overview import list_all_unprotected
 
     return access.read_or([], list_all_unprotected, session)
+
+
+def blame(access: Access, session: str, path: StrPath) -> list[BlameEntry]:
+    """List what changed a file, newest first."""
+    from shadowtree.messages.blame import blame_path
+
+    return access.read_or([], blame_path, session, parse_path(path, access.worktree))
+
+
+def record_turn(recording: Callable[..., AbstractContextManager[Recorder]], event: TurnEvent) -> TurnRecord:
+    """Record what a hook of an agent reports."""
+    from shadowtree.messages.turns import record_turn
+
+    return record_turn(recording, event)
 
 
 def tidy(access: Access, seconds: float) -> bool:
@@ -258,6 +275,7 @@ def measure(access: Access, path: RelPath, depth: int) -> Usage:
     """Measure all versions of what is at a path and below it."""
     from shadowtree.retention.usage import make_no_usage, read_usage
 
+    check_count(depth, "a depth", at_least=0)
     return access.read_or(make_no_usage(path), read_usage, path, depth)
 
 

@@ -1,4 +1,4 @@
-"""The commands that show settings with their origins, and change them."""
+"""The commands that show settings with their origins and change them, and the one that explains all."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import click
 
 from shadowtree.base.errors import InvalidInput
-from shadowtree.cli.app import command, complete_setting, group
+from shadowtree.cli.app import cli, command, complete_command, complete_setting, group
 from shadowtree.cli.find_shadow import Shared, find_to_record
 from shadowtree.cli.format import escape, join_rows
 from shadowtree.cli.output import emit, warn
@@ -135,3 +135,29 @@ def show_value(value: object) -> str:
         unit, size = next((each for each in _SIZES if value and not value % each[1]), ("", 1))
         return f"{value // size}{unit}"
     return str(value)
+
+
+# Help
+
+
+@command("help")
+@click.argument("words", metavar="[COMMAND [ACTION]]", nargs=-1, shell_complete=complete_command)
+def help(shared: Shared, words: tuple[str, ...]) -> None:
+    """Show general help, or help for a command
+
+    \b
+    Examples:
+      shadowtree help
+      shadowtree help log
+      shadowtree help branches drop
+    """
+    found: click.Command = cli
+    context = click.get_current_context().find_root()
+    for word in words:
+        if not isinstance(found, click.Group):
+            context.fail(f"{found.name} has no action {word!r}")
+        _, inner, _ = found.resolve_command(context, [word])
+        assert inner is not None, "it fails if there is none"
+        found, context = inner, click.Context(inner, parent=context, info_name=word)
+    text = found.get_help(context)
+    emit({"help": text}, text.splitlines())
