@@ -11,7 +11,7 @@ import fcntl
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from hashlib import sha1
 from typing import BinaryIO
 
@@ -151,9 +151,7 @@ class PathRemote:
     def update(self, updates: Mapping[bytes, tuple[bytes | None, bytes | None]]) -> set[bytes]:
         """Change all refs, or none; give those that are not what they should be."""
         deleted = {ref for ref, (_, new) in updates.items() if new is None}
-        with ExitStack() as locks:
-            for ref in sorted(updates.keys() - deleted):
-                locks.enter_context(self._locked(ref))
+        with self._locked(updates.keys() - deleted):
             present = self.list_refs()
             changed = {ref for ref, (old, _) in updates.items() if present.get(ref) != old}
             if changed:
@@ -170,36 +168,37 @@ class PathRemote:
         return changed
 
     @contextmanager
-    def _locked(self, ref: bytes) -> Iterator[None]:
-        """Hold git's lock of a ref."""
-        path = os.path.join(os.fsencode(self._directory), ref)
-        lock, own = path + b".lock", self._temporary()
+    def _locked(self, refs: Iterable[bytes]) -> Iterator[None]:
+        """Hold git's locks of refs: one file with many names, so that it takes one descriptor."""
+        own, made = self._temporary(), []
         fd = os.open(own, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             os.write(fd, _MARK)
             fcntl.flock(fd, fcntl.LOCK_EX)
-            self._make_directories(os.path.dirname(path))
-            try:
-                os.link(own, lock)
-            except FileExistsError:
-                if not _remove_stale(lock):
+            for ref in sorted(refs):
+                lock = os.path.join(os.fsencode(self._directory), ref) + b".lock"
+                os.makedirs(os.path.dirname(lock), exist_ok=True)
+                if os.path.lexists(lock):
+                    _remove_stale(lock)
+                try:
+                    os.link(own, lock)
+                except FileExistsError:
                     raise RemoteFailed(self._url, f"{ref.decode('utf-8', 'replace')} is locked") from None
-                os.link(own, lock)
-            try:
-                yield
-            finally:
-                os.unlink(lock)
+                made.append(lock)
+            yield
         except OSError as error:
             raise RemoteFailed(self._url, describe(error)) from error
         finally:
-            os.unlink(own)
+            for path in (*made, own):
+                with suppress(FileNotFoundError):
+                    os.unlink(path)
             os.close(fd)
 
     def _temporary(self) -> bytes:
-        return os.path.join(os.fsencode(self._directory), b"shadowtree-%s.tmp" % os.urandom(6).hex().encode())
-
-    def _make_directories(self, path: bytes) -> None:
-        os.makedirs(path, exist_ok=True)
+        """Name a file that `git gc` removes if a killed process leaves it."""
+        return os.path.join(
+            os.fsencode(self._directory), b"objects", b"tmp_ref_" + os.urandom(6).hex().encode()
+        )
 
     def _write(self, ref: bytes, new: bytes) -> None:
         path, temporary = os.path.join(os.fsencode(self._directory), ref), self._temporary()
@@ -259,22 +258,19 @@ def _write_pack(
     return offset + 20, digest.digest()
 
 
-def _remove_stale(lock: bytes) -> bool:
-    """Remove a lock of ours that nobody holds any more; tell whether it is gone."""
+def _remove_stale(lock: bytes) -> None:
+    """Remove a lock of ours that nobody holds any more."""
     try:
         fd = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
-        return True
+        return
     try:
-        if os.read(fd, len(_MARK) + 1) != _MARK:
-            return False
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    else:
-        if os.path.exists(lock) and os.fstat(fd).st_ino == os.stat(lock).st_ino:
-            os.unlink(lock)
-        return True
+        if os.read(fd, len(_MARK) + 1) == _MARK:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.exists(lock) and os.fstat(fd).st_ino == os.stat(lock).st_ino:
+                os.unlink(lock)
+    except (BlockingIOError, FileNotFoundError):
+        return
     finally:
         os.close(fd)
 

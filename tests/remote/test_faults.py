@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable
@@ -297,6 +298,24 @@ def test_a_push_to_a_path_is_killed_at_every_step(
 
     assert step > 8
     assert os.WEXITSTATUS(status) == 7
+
+
+def test_a_push_to_a_path_needs_few_descriptors_and_leaves_nothing_behind(
+    make_remote: Callable[[str], Remote], repo: ShadowRepo
+) -> None:
+    scene = Scene(make_remote("path"), repo)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 40, hard))
+    try:
+        with scene.remote.connect(repo) as transport:
+            refs = {b"refs/heads/sessions/x/%d" % number: (None, scene.first) for number in range(100)}
+            assert set(transport.push(refs).values()) == {None}
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert not [
+        path for path in scene.remote.path.rglob("*") if path.name.endswith(".lock") or "tmp" in path.name
+    ]
 
 
 def test_a_ref_that_git_holds_locked_is_left_alone(
