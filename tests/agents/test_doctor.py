@@ -198,7 +198,7 @@ def test_what_hooks_logged_today_is_a_problem(doctor: Doctor, stores: Path) -> N
     [(_, about, todo)] = find(findings, "errors")
     assert "1 time" in about
     assert about.endswith("codex Stop: the store is damaged")
-    assert todo == f"correct what it says; {log} has all of them, and deleting it clears this"
+    assert todo == f"all errors are in {log}; delete that file once the cause is gone"
 
 
 def test_a_lock_that_is_held_and_what_is_not_protected(doctor: Doctor, worktree: Path) -> None:

@@ -201,7 +201,7 @@ def _examine_log() -> Iterator[Finding]:
     recent = [line for line in _read_last_lines(path) if _is_recent(line)]
     if recent:
         about = f"hooks failed {count(len(recent), 'time')} within a day; the last error: {recent[-1]}"
-        todo = f"correct what it says; {path} has all of them, and deleting it clears this"
+        todo = f"all errors are in {path}; delete that file once the cause is gone"
         yield Finding("errors", PROBLEM, about, todo)
     else:
         yield Finding("errors", OK, "hooks have reported no errors within a day")
@@ -271,17 +271,13 @@ def _examine_directory(shared: Shared) -> Iterator[Finding]:
     here = current_directory()
     worktree = shadowtree.find_worktree(here, store=shared.store)
     if worktree is None:
-        about, todo = (
-            f"nothing is recorded yet in {here}",
-            "an agent's next turn or 'shadowtree wrap' starts it",
-        )
+        about = f"nothing is recorded yet in {here}"
+        todo = "an agent's next turn or 'shadowtree wrap' starts it"
         try:
             Access(here, shared.store, shared.settings, Places(os.environ), allow_broad=False).refuse_broad()
         except BroadWorktree as error:
-            about, todo = (
-                f"agents' turns are not recorded here: {error}",
-                "start agents in a project's directory",
-            )
+            about = f"agents' turns are not recorded here: {error}"
+            todo = "start agents in a project's directory"
         yield Finding("directory", NOTE, about, todo)
         return
     with shadowtree.Shadow(worktree, store=shared.store, settings=shared.settings) as shadow:
@@ -291,12 +287,8 @@ def _examine_directory(shared: Shared) -> Iterator[Finding]:
     yield from _examine_remotes(remotes, wanted)
     yield Finding("directory", OK, f"{worktree} is protected, by the store {status.store}")
     if status.ignored:
-        yield Finding(
-            "directory",
-            NOTE,
-            describe_ignored(status.ignored),
-            "run 'shadowtree protect PATH' to protect one",
-        )
+        todo = "run 'shadowtree protect PATH' to protect one"
+        yield Finding("directory", NOTE, describe_ignored(status.ignored), todo)
     if status.skipped:
         first = status.skipped[0]
         number = count(len(status.skipped), "path")
