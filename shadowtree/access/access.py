@@ -271,7 +271,7 @@ class Access:
         if self._opened is not None:
             self.close_store()
         self.settings = self.config.read()
-        self._refuse_broad()
+        self.refuse_broad()
         site = self.site
         scan = scan_site(site, None)
         refuse_too_big(site, scan)
@@ -423,7 +423,7 @@ class Access:
         """Bind the store to the worktree, then move it; when interrupted, the same again finishes it."""
         self.settings = self.config.read()
         if stores.exists(self.store):
-            self._refuse_broad()
+            self.refuse_broad()
         self.place.adopt(self.settings.lock_timeout)
 
     def close(self) -> None:
@@ -462,7 +462,8 @@ class Access:
             self._opened = OpenStore(layout, self.limits)
         return self._opened
 
-    def _refuse_broad(self) -> None:
+    def refuse_broad(self) -> None:
+        """Raise BroadWorktree if the worktree is too broad to be wrapped unasked."""
         if self._allow_broad:
             return
         why = find_broadness(

@@ -31,7 +31,8 @@ def require_lasting(path: str, environ: Mapping[str, str]) -> None:
     """Raise InvalidInput if a program will not stay where it is."""
     why = _find_doubt(path, environ)
     if why is not None:
-        raise InvalidInput(f"{path} {why}; install shadowtree where it stays first")
+        todo = "install shadowtree somewhere permanent (pipx install .), or use --executable PATH"
+        raise InvalidInput(f"{path} {why}; {todo}")
 
 
 def make_line(executable: str, agent: str) -> str:

@@ -137,8 +137,22 @@ class InstalledFiles:
         self.files[path] = Installed(path, agent, scope, project, written, backup)
         # Recorded first: a file that we wrote and do not know of would never go again.
         self.save()
-        replace_file(path, content, before, is_program=is_program)
+        try:
+            replace_file(path, content, before, is_program=is_program)
+        except InvalidInput:
+            self._take_back(path, known, content)
+            raise
         return made_backup
+
+    def _take_back(self, path: str, known: Installed | None, content: bytes) -> None:
+        """Record a file as before, with no backup of it, unless it was written after all."""
+        if disk.read_if_there(path) == content:
+            return
+        if known is None:
+            self.forget(path)
+        else:
+            self.files[path] = known
+            self.save()
 
     def is_untouched(self, path: str, content: bytes) -> bool:
         """Tell whether a file is as we wrote it."""

@@ -15,7 +15,9 @@ from shadowtree.base.frozen import frozen
 PREFIX = "shadowtree-"
 """What their names begin with: hooks know by it that a prompt is none of the agent's turns."""
 
-_DONE = "The user asked shadowtree for this, and it is done: the files are as the output says."
+_ASKED = (
+    "The user asked shadowtree for this. The output says what it did to the files, or why it did nothing."
+)
 _REPEAT = "Repeat the output to the user as it is. Do not run any command, and do not change any file."
 
 
@@ -31,8 +33,8 @@ class SlashCommand:
 
 
 SLASH_COMMANDS = (
-    SlashCommand("undo", "Undo the file changes of the last turn or N turns", "[N]", f"{_DONE} {_REPEAT}"),
-    SlashCommand("redo", "Redo what was undone: one turn, or N turns", "[N]", f"{_DONE} {_REPEAT}"),
+    SlashCommand("undo", "Undo the file changes of the last turn or N turns", "[N]", f"{_ASKED} {_REPEAT}"),
+    SlashCommand("redo", "Redo what was undone: one turn, or N turns", "[N]", f"{_ASKED} {_REPEAT}"),
     SlashCommand("log", "List the last turns of this session, with what they changed", "", _REPEAT),
 )
 

@@ -387,13 +387,15 @@ def _describe_plainly(error: click.UsageError) -> str:
 
 def _describe_value(error: click.UsageError) -> str | None:
     """Say what a parameter takes that was given something else; None: that is not what is wrong."""
-    if not isinstance(error, click.BadParameter) or isinstance(error, click.MissingParameter):
+    if not isinstance(error, click.BadParameter) or error.param is None:
         return None
     parameter = error.param
-    if parameter is None:
-        return None
     is_argument = isinstance(parameter, click.Argument)
     name = parameter.human_readable_name.strip("[].") if is_argument else parameter.opts[-1]
+    if isinstance(error, click.MissingParameter):
+        if not isinstance(parameter.type, click.Choice):
+            return None
+        return f"{name} is missing; it is one of {', '.join(parameter.type.choices)}"
     if isinstance(parameter.type, click.IntRange):
         return f"{name} must be {parameter.type.min} or more"
     if isinstance(parameter.type, click.Choice):

@@ -85,7 +85,7 @@ class Failure:
     advice: str = ""
 
 
-def report(error: BaseException, *, as_json: bool) -> int:
+def report(error: BaseException, *, as_json: bool, has_advice: bool = True) -> int:
     """Tell of an error in one line, and in a JSON document if one was asked for; return the exit code."""
     failure = explain(error)
     if os.environ.get("SHADOWTREE_DEBUG") == "1":
@@ -96,7 +96,7 @@ def report(error: BaseException, *, as_json: bool) -> int:
         talk(list_conflicts(error.conflicts, error.outcome.act))
     if isinstance(error, errors.NotConfirmed) and can_ask():
         failure = replace(failure, message="cancelled; nothing was changed", advice="")
-    say(f"{failure.message}; {failure.advice}" if failure.advice else failure.message)
+    say(f"{failure.message}; {failure.advice}" if failure.advice and has_advice else failure.message)
     if as_json:
         write_json(to_document(error))
     return failure.exit_code

@@ -80,12 +80,15 @@ def read_shared(
     )
 
 
-def open_to_read(shared: Shared) -> AbstractContextManager[shadowtree.Shadow]:
+def open_to_read(
+    shared: Shared, *, is_session_told: bool = True
+) -> AbstractContextManager[shadowtree.Shadow]:
     """Open the shadow that the current directory is in; raise `NotWrapped` if there is none.
 
-    It is of the session that is named, or else of the one that recorded last.
+    It is of the session that is named, or else of the one that recorded last, which the user is told unless
+    all sessions are meant.
     """
-    return _open_around(shared, wraps=False, session=shared.session)
+    return _open_around(shared, wraps=False, session=shared.session, is_session_told=is_session_told)
 
 
 def open_to_record(shared: Shared, *, wraps: bool = True) -> AbstractContextManager[shadowtree.Shadow]:
@@ -120,14 +123,14 @@ def warning_of_recovery(shadow: shadowtree.Shadow) -> Iterator[shadowtree.Shadow
 
 
 @contextmanager
-def _naming_session(
-    shadow: shadowtree.Shadow, opening: AbstractContextManager[shadowtree.Shadow]
+def _using_last_session(
+    shadow: shadowtree.Shadow, opening: AbstractContextManager[shadowtree.Shadow], *, is_told: bool
 ) -> Iterator[shadowtree.Shadow]:
     """Do the same for the session that recorded last, and name it if it is none that people expect."""
     with opening:
         last = shadow.for_last_session()
         yield last
-    if last.session != "default" and not is_quiet():
+    if is_told and last.session != "default" and not is_quiet():
         say(f"using session {last.session}, which recorded last")
 
 
@@ -163,7 +166,7 @@ def absolute_path(path: str) -> str:
 
 
 def _open_around(
-    shared: Shared, *, wraps: bool, session: str | None
+    shared: Shared, *, wraps: bool, session: str | None, is_session_told: bool = True
 ) -> AbstractContextManager[shadowtree.Shadow]:
     here = current_directory()
     # The daemon's shadows have the usual settings.
@@ -173,7 +176,9 @@ def _open_around(
         served = find_remote(os.environ, here, store=shared.store, session=session)
         if served is not None:
             opening = warning_of_recovery(served)
-            return opening if session is not None else _naming_session(served, opening)
+            if session is not None:
+                return opening
+            return _using_last_session(served, opening, is_told=is_session_told)
     worktree = shadowtree.find_worktree(here, store=shared.store)
     if worktree is None and not wraps:
         raise NotWrapped(here)
@@ -186,7 +191,9 @@ def _open_around(
     )
     shadow = make if wraps else make.only_wrapped()
     opening = warning_of_recovery(shadow)
-    return opening if session is not None else _naming_session(shadow, opening)
+    if session is not None:
+        return opening
+    return _using_last_session(shadow, opening, is_told=is_session_told)
 
 
 def _change_directory(path: str) -> None:

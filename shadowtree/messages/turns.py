@@ -182,7 +182,10 @@ def _is_call(step: str, tool: str) -> bool:
 
 
 def _list_undone(session: Session) -> tuple[list[tuple[int, str]], list[str]]:
-    """List the turns that were undone since the last message, and the paths that acts left different."""
+    """List the turns that were undone since the last message, and the paths that acts left different.
+
+    Without such a path there is nothing to tell: what the agent knows of the files is still true.
+    """
     journal = session.journal
     last = None if session.number is None else journal.last_of_messages(session.number)
     if last is None:
@@ -199,7 +202,10 @@ def _list_undone(session: Session) -> tuple[list[tuple[int, str]], list[str]]:
         for change in changes[act.number]:
             first.setdefault(change.path, change.old)
             now[change.path] = change.new
-    turns: dict[int, str] = {}
+    paths = sorted(to_text(path) for path in now if now[path] != first[path])
+    if not paths:
+        return [], []
+    turns: dict[int, tuple[int, str]] = {}
     for row in undone_messages(session.position, session.find):
-        turns.setdefault(row.turn, first_line(row.text)[:_LABEL_CHARACTERS])
-    return sorted(turns.items()), sorted(to_text(path) for path in now if now[path] != first[path])
+        turns.setdefault(row.turn, (row.ordinal, first_line(row.text)[:_LABEL_CHARACTERS]))
+    return sorted(turns.values()), paths

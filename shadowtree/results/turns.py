@@ -49,7 +49,7 @@ class TurnRecord:
     is_first: bool = False
     """It is the first record of this worktree."""
     undone: list[tuple[int, str]] = field(default_factory=list)
-    """The turns that were undone since the one before: their numbers, and the first lines of their texts."""
+    """The turns that were undone since the one before: their numbers in the log, and first lines."""
     paths: list[str] = field(default_factory=list)
     """The paths that are different since, because of that."""
     warnings: list[str] = field(default_factory=list)

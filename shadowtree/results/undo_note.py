@@ -14,22 +14,23 @@ MOST_PATHS = 20
 _MOST_TURNS = 20
 _MOST_CHARACTERS = 300
 """Of one path."""
+_ADVICE = "These files no longer have your earlier edits; read them again before you rely on them."
 
 
 def describe_undo(turns: Sequence[tuple[int, str]], paths: Sequence[str]) -> str:
-    """Tell the model what was undone since its last turn; empty: nothing was."""
+    """Tell the model what was undone since its last turn, by the numbers of the log; empty: nothing was."""
     import json
 
     if not turns and not paths:
         return ""
     lines = ["Since your last turn, the user changed files back with shadowtree (an undo for coding agents)."]
     if turns:
-        shown = [f"{number} {json.dumps(text)}" if text else str(number) for number, text in turns]
+        shown = [f"#{number} {json.dumps(text)}" if text else f"#{number}" for number, text in turns]
         lines.append(f"Undone turns: {', '.join(shown[:_MOST_TURNS])}{_count_more(shown, _MOST_TURNS)}.")
     if paths:
         shown = [json.dumps(path[:_MOST_CHARACTERS]) for path in paths]
         lines.append(f"Changed files: {', '.join(shown[:MOST_PATHS])}{_count_more(shown, MOST_PATHS)}.")
-    lines.append("They no longer have your earlier edits; read them again before you rely on them.")
+        lines.append(_ADVICE)
     return "\n".join(lines)
 
 

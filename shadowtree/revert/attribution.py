@@ -32,6 +32,7 @@ class Attribution:
         numbers = {row.number for row in (*over, *undone)}
         self._events = MessageEvents(history.journal.events_of(sorted(numbers)) if numbers else ())
         self._never_ended = [row for row in undone if self._is_inferred(row)]
+        self._changes = history.changes_of(self._never_ended) if self._never_ended else []
 
     def _is_inferred(self, row: MessageRow) -> bool:
         end = self._events.ends.get(row.number)
@@ -39,10 +40,16 @@ class Attribution:
 
     def note_ends(self, act: str) -> Iterator[str]:
         """Note which message the act ends, and which ones nobody ended."""
-        if self._history.ending is not None:
-            yield f"message {self._history.ending.row.id!r} was still open: this {act} ends it"
+        changed = {message.message for message in self._changes if message.changes}
         at_step = [row for row in self._never_ended if self._events.last_step_of(row.number) is not None]
-        closed = [row for row in self._never_ended if row not in at_step]
+        closed = [row for row in self._never_ended if row not in at_step and row.number in changed]
+        if self._history.ending is not None:
+            row = self._history.ending.row
+            end = " with its last step" if row in at_step else ""
+            if row in closed:
+                end = "; edits that you made meanwhile may be undone too"
+            yield f"message {row.id!r} was still open, so this {act} ends it{end}"
+            at_step, closed = ([each for each in rows if each != row] for rows in (at_step, closed))
         if len(closed) == 1:
             end = "edits you made before it was closed may be undone too"
             yield f"{_name(closed)} was never ended: {end}"
@@ -81,7 +88,7 @@ class Attribution:
     def _find_uncertain(self) -> set[RelPath]:
         """Find what messages that nobody ended changed after their last finished step."""
         history, found = self._history, set[RelPath]()
-        for message in history.changes_of(self._never_ended) if self._never_ended else ():
+        for message in self._changes:
             if self._events.last_step_of(message.message) is not None:
                 continue
             own = {change.path for change in message.changes}

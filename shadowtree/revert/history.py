@@ -359,6 +359,15 @@ def is_same_place(one: Position, other: Position) -> bool:
     return (one.head, one.tip, one.out) == (other.head, other.tip, other.out)
 
 
+def with_session(command: str, session: Session) -> str:
+    """Add the session to a command for people, unless it is the only one, and they expect it."""
+    if session.name == "default" and len(session.journal.session_names()) == 1:
+        return command
+    from shlex import quote
+
+    return f"{command} --session {quote(session.name)}"
+
+
 def _name(event: Event, names: Mapping[int, str]) -> str:
     """Name the session of an event."""
     if event.session not in names:

@@ -16,6 +16,7 @@ from shadowtree.capture.recorded_tree import RecordedDirectory
 from shadowtree.capture.scan import Scan
 from shadowtree.results.outcomes import Outcome, Plan, PlannedChange
 from shadowtree.revert.contents import Contents
+from shadowtree.revert.history import with_session
 from shadowtree.revert.moves import Move
 from shadowtree.revert.plan import PathPlan, identify_plan
 from shadowtree.revert.requests import Options, Redo, Request, Revert, Undo, Unrevert
@@ -157,12 +158,7 @@ def finish(act: Act, prepared: Prepared, done: list[Move], after: str, notes: li
 def _name_way_back(act: Act, target: Target) -> str:
     """Return the command that brings back what was there right before an act, files and log."""
     command = "shadowtree unrevert --undo" if target.kind == UNREVERT else "shadowtree unrevert"
-    name, sessions = act.session_writer.session.name, act.opened.journal.session_names()
-    if name == "default" and len(sessions) == 1:
-        return command
-    from shlex import quote
-
-    return f"{command} --session {quote(name)}"
+    return with_session(command, act.session_writer.session)
 
 
 def _show_change(change: Change) -> PlannedChange:

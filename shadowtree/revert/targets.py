@@ -12,7 +12,7 @@ from shadowtree.base.errors import ForgottenMessage, InvalidInput, UnknownMessag
 from shadowtree.base.frozen import field, frozen, replace
 from shadowtree.base.paths import DIRECTORY, Change, PathState, RelPath, ancestors, to_text
 from shadowtree.capture.recorded_tree import list_changes
-from shadowtree.revert.history import History, Route, is_same_place, paths_of
+from shadowtree.revert.history import History, Route, is_same_place, paths_of, with_session
 from shadowtree.revert.requests import Redo, Request, Restore, Revert, Switch, Undo, Unrevert
 from shadowtree.revert.wanted import (
     Past,
@@ -39,6 +39,7 @@ from shadowtree.timeline.position import (
     in_force,
     is_head_only,
     standing_acts,
+    walk_back,
 )
 from shadowtree.timeline.resolve import resolve_message, resolve_ref, resolve_tree
 from shadowtree.timeline.schema import (
@@ -123,14 +124,39 @@ def _find_turns(history: History, verb: str, travel: Travel, turns: int | None) 
     if not travel.messages:
         # Beyond what was forgotten there is something to redo; below it there is nothing to undo.
         is_short = bool(notes) and verb == REDO
-        if history.session.number is None and history.session.journal.session_names():
-            # Others have, so the name may be mistyped.
-            notes.append(f"session {history.session.name!r} has no messages")
+        is_unknown = history.session.number is None
+        notes += _note_others(history) if verb == UNDO or is_unknown else _note_branch(history)
         return replace(_nothing(history, verb, f"nothing to {verb}", *notes), turns=0, is_short=is_short)
     if turns is not None and travel.turns < turns:
         done = "undone" if verb == UNDO else "redone"
         notes.append(f"only {travel.turns:,} of {turns:,} turns could be {done}")
     return replace(_follow(history, verb, travel), turns=travel.turns, notes=notes, is_short=bool(notes))
+
+
+def _note_others(history: History) -> Iterator[str]:
+    """Note that other sessions have messages: the name may be mistyped, or another one meant."""
+    session = history.session
+    if session.journal.live_sessions().keys() - {session.number}:
+        if session.number is None:
+            yield f"session {session.name!r} has no messages"
+        yield "other sessions have messages: run 'shadowtree sessions', then --session ID"
+
+
+def _note_branch(history: History) -> Iterator[str]:
+    """Note where the messages are that the last turn archived when it began, or that go on from the head."""
+    position, session = history.position, history.session
+    if position.head is None:
+        return
+    turn = session.find(position.head).turn
+    own = list(takewhile(lambda row: row.turn == turn, walk_back(position.head, session.find)))
+    before = own[-1].parent
+    forks = {*(row.id for row in own), None if before is None else session.find(before).id}
+    found = [each for each in session.read_branches() if each.fork in forks and each.state == "archived"]
+    for branch in found[-1:]:
+        from shlex import quote
+
+        command = with_session(f"shadowtree switch {quote(branch.name)}", session)
+        yield f"{branch.label or branch.messages[0]!r} is on branch {branch.name}: run '{command}'"
 
 
 def _find_revert(history: History, request: Revert) -> Target:

@@ -109,8 +109,11 @@ def test_the_model_is_told_once_what_was_undone(
     assert (one, three) == ("one", "three")
     assert sorted(told)[-1] == "two"
     (note,) = (text for text in told if text != "two")
-    assert 'Undone turns: 1 "one".' in note
-    assert 'Changed files: "a".' in note
+    assert note.splitlines()[1:] == [
+        'Undone turns: #1 "one".',
+        'Changed files: "a".',
+        "These files no longer have your earlier edits; read them again before you rely on them.",
+    ]
     assert [each.text for each in shadow.messages()][-2:] == ["two", "three"]
 
 

@@ -65,12 +65,31 @@ def test_without_anything_it_says_how_to_begin(doctor: Doctor) -> None:
     exit_code, findings = doctor()
 
     assert exit_code == 0
-    assert find(findings, "program")[1] == (
-        "note",
-        "no agent is connected",
-        "run 'shadowtree hooks install --all-detected'",
-    )
+    [(level, about, todo)] = find(findings, "program")[1:]
+    assert (level, about) == ("note", "no agent is connected")
+    assert todo is not None
+    assert todo.startswith("run 'shadowtree hooks install AGENT' with one of claude-code, codex, gemini")
     assert find(findings, "directory")[0][0] == "note"
+
+
+def test_with_an_agent_that_is_here_it_says_how_to_connect_all(doctor: Doctor) -> None:
+    (Path(os.environ["HOME"]) / ".gemini").mkdir()
+    _, findings = doctor()
+
+    assert find(findings, "program")[1][2] == "run 'shadowtree hooks install --all-detected'"
+
+
+@pytest.mark.parametrize("place", ["/", "HOME"])
+def test_a_broad_directory_is_not_said_to_be_recorded_by_and_by(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.chdir(os.environ.get(place, place))
+    _, findings = doctor()
+
+    [(level, about, todo)] = find(findings, "directory")
+    assert level == "note"
+    assert "is too broad to wrap: it is" in about
+    assert todo == "start agents in a project's directory"
 
 
 def test_an_agent_that_is_here_but_not_connected(doctor: Doctor) -> None:
@@ -179,7 +198,7 @@ def test_what_hooks_logged_today_is_a_problem(doctor: Doctor, stores: Path) -> N
     [(_, about, todo)] = find(findings, "errors")
     assert "1 time" in about
     assert about.endswith("codex Stop: the store is damaged")
-    assert todo == f"see {log}"
+    assert todo == f"all errors are in {log}; delete that file once the cause is gone"
 
 
 def test_a_lock_that_is_held_and_what_is_not_protected(doctor: Doctor, worktree: Path) -> None:
@@ -196,9 +215,8 @@ def test_a_lock_that_is_held_and_what_is_not_protected(doctor: Doctor, worktree:
     assert f"process {os.getpid()}" in find(held, "lock")[0][1]
     assert exit_code == 0
     assert find(free, "lock")[0][0] == "ok"
-    assert ("note", "1 ignored files and directories are not protected") in [
-        each[:2] for each in find(free, "directory")
-    ]
+    todo = "run 'shadowtree protect PATH' to protect one"
+    assert ("note", "1 ignored entry is not protected", todo) in find(free, "directory")
 
 
 def test_a_disk_that_is_nearly_full(doctor: Doctor, capsys: pytest.CaptureFixture[str]) -> None:

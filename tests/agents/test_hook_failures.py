@@ -75,7 +75,7 @@ def test_a_bad_payload_is_noted_and_nothing_else(worktree: Path, payload: str) -
     if payload.startswith('{"hook'):
         assert read_log() == []  # an event that nobody subscribed to
     else:
-        assert "claude-code -: the payload is no JSON" in read_doctor(worktree)
+        assert "claude-code -: the payload is not " in read_doctor(worktree)
 
 
 def test_a_huge_payload_is_read_to_its_end_and_not_looked_at(worktree: Path) -> None:

@@ -310,8 +310,26 @@ def test_a_file_that_cannot_be_understood_is_left_with_one_line(
     assert document["changes"] == []
     assert told.count("\n") == 1
     assert told.startswith(f"shadowtree: Claude Code: {path}")
+    assert "; repair the file and run this again" in told
     assert ("'shadowtree hooks print claude-code' shows" in told) == (action == "install")
     assert list_files(home) == before
+
+
+def test_settings_that_broke_after_the_install_are_said_to_be_connected(
+    run: Run, home: Path, program: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("install", "claude-code")
+    path = home / FILES["claude-code"]
+    path.write_text("," + path.read_text())
+    exit_code = main(["hooks", "uninstall", "claude-code"])
+    told = capsys.readouterr()
+    main(["hooks", "status", "claude-code"])
+    shown = capsys.readouterr().out
+
+    assert (exit_code, told.out) == (1, "")
+    problem = f"{path}, line 1: unexpected ','; repair the file"
+    assert told.err == f"shadowtree: Claude Code: {problem} and run this again\n"
+    assert shown.startswith(f"claude-code  user  connected, but unreadable: {problem}\n")
 
 
 @pytest.mark.parametrize("agent", ["claude-code", "gemini"])
@@ -389,8 +407,11 @@ def test_a_program_that_will_not_stay_is_refused_with_the_reason(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     exit_code = main(["hooks", "install", "claude-code"])
 
+    told = capsys.readouterr().err
     assert exit_code == 2
-    assert why in capsys.readouterr().err
+    assert why in told
+    todo = "install shadowtree somewhere permanent (pipx install .), or use --executable PATH\n"
+    assert told.endswith(f"; {todo}")
     assert list_files(home) == {}
 
 
@@ -599,6 +620,66 @@ def test_print_gives_what_would_be_written(run: Run, home: Path, program: Path, 
     assert str(program) in document["content"]
     assert document["path"] == str(home / FILES[agent])
     assert list_files(home) == {}
+    run("install", agent)
+    commands = {each["path"]: each["content"] for each in document["commands"]}
+    assert commands == {str(path): path.read_text() for path in home.rglob("commands/*")}
+
+
+def test_print_says_where_it_belongs_beside_the_output(
+    run: Run, home: Path, program: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["hooks", "print", "claude-code", "--executable", str(program)])
+    told = capsys.readouterr()
+
+    assert json.loads(told.out)["hooks"]
+    assert told.err.splitlines() == [
+        f"shadowtree: this belongs in {home / FILES['claude-code']}",
+        "shadowtree: 'shadowtree hooks print claude-code --json' also lists its slash commands",
+    ]
+
+
+def test_print_without_an_agent_lists_their_names_in_one_line(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["hooks", "print"]) == 2
+    names = ", ".join(AGENTS)
+    told = f"shadowtree: AGENT is missing; it is one of {names}; see 'shadowtree hooks print --help'\n"
+    assert capsys.readouterr().err == told
+
+
+@pytest.mark.parametrize("action", ["install", "uninstall"])
+def test_only_one_scope_can_be_meant(run: Run, home: Path, action: str) -> None:
+    exit_code, _, told = run(action, "claude-code", "--user", "--project")
+
+    assert exit_code == 2
+    assert told == "shadowtree: --user cannot be combined with --project\n"
+    assert list_files(home) == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["install", "codex", "--all-detected"], "name agents or give --all-detected, not both"),
+        (["install"], f"name agents or give --all-detected; agents are {', '.join(AGENTS)}"),
+        (
+            ["install", "--all-detected"],
+            f"no agent was found on this machine; name those that you use: {', '.join(AGENTS)}",
+        ),
+        (["uninstall", "codex", "--all"], "name agents or give --all, not both"),
+        (["uninstall"], f"name agents or give --all; agents are {', '.join(AGENTS)}"),
+    ],
+)
+def test_which_agents_are_meant_has_to_be_said(run: Run, words: list[str], told: str) -> None:
+    assert run(*words)[0::2] == (2, f"shadowtree: {told}\n")
+
+
+def test_an_agent_that_is_not_found_can_be_connected_anyway(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["hooks", "status", "cursor"])
+
+    todo = "to connect it anyway, run 'shadowtree hooks install cursor'"
+    assert f"cursor  user  not found on this machine; {todo}\n" in capsys.readouterr().out
 
 
 def test_status_tells_what_is_installed_and_whether_the_program_is_there(
@@ -647,9 +728,24 @@ def test_uninstalling_shadowtree_removes_hooks_everywhere_and_their_log(
     assert still_there
     assert removed == would_be
     assert str(worktree / ".claude/settings.json") in removed
+    assert str(home / FILES["codex"]) not in removed
     assert list_files(home) == {FILES["codex"]: b"{}"}
     assert list_files(worktree) == {}
     assert not (stores / "hooks").exists()
+
+
+@pytest.mark.parametrize(("words", "verb"), [(["--dry-run"], "Would remove"), ([], "Removed")])
+def test_a_file_that_is_only_changed_back_is_not_said_to_be_removed(
+    run: Run, home: Path, capsys: pytest.CaptureFixture[str], words: list[str], verb: str
+) -> None:
+    settings = write(home / FILES["claude-code"], "{}")
+    run("install", "claude-code")
+    main(["uninstall", *words])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert f"{verb} our hooks from {settings}" in lines
+    assert f"{verb} {settings}" not in lines
+    assert f"{verb} {home / '.claude/commands/shadowtree-undo.md'}" in lines
 
 
 def test_hooks_that_are_installed_elsewhere_are_pointed_out(run: Run) -> None:
@@ -727,7 +823,7 @@ def digest(text: str) -> str:
 
 @pytest.mark.parametrize("moment", ["os.fsync", "shadowtree.agents.agent_files.exchange"])
 def test_a_file_that_the_agent_writes_meanwhile_is_not_replaced(
-    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+    run: Run, home: Path, stores: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     path = write(home / FILES["claude-code"], "{}")
     _write_before(monkeypatch, moment, path, '{"theme": "dark"}')
@@ -737,6 +833,9 @@ def test_a_file_that_the_agent_writes_meanwhile_is_not_replaced(
     assert "changed by another program" in told
     assert path.read_text() == '{"theme": "dark"}'
     assert [each.name for each in path.parent.iterdir()] == ["settings.json"]
+    assert not (stores / "hooks").exists(), "no backup and no record of what was not done"
+    _, document, _ = run("install", "claude-code")
+    assert Path(document["changes"][0]["backup"]).read_text() == '{"theme": "dark"}'
 
 
 @pytest.mark.parametrize("action", ["install", "uninstall"])

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from shadowtree import Shadow
+from shadowtree.agents.slash_commands import list_files
 from shadowtree.cli.main import main
 from tests.support.trees import assert_tree
 
@@ -83,9 +84,35 @@ def test_what_goes_wrong_is_told_on_standard_output_and_exits_0(
     told = capsys.readouterr()
 
     assert (nowhere, conflict) == (0, 0)
-    assert "in conflict" in told.out
+    assert "1 path in conflict; nothing was changed\n" in told.out
     assert told.err == ""
     assert_tree(worktree, {"m1": "mine"})
+
+
+def test_a_conflict_names_the_command_for_a_terminal(
+    worktree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Slash commands take no options."""
+    monkeypatch.setenv("CLAUDE_CODE_SESSION_ID", SESSION)
+    (worktree / "text").write_text("1\n2\n3\n4\n5\n")
+    with Shadow(worktree, session=NAME, settings={"min_free": 0}) as shadow, shadow.message("m1"):
+        (worktree / "text").write_text("one\n2\n3\n4\n5\n")
+    (worktree / "text").write_text("one\n2\n3\n4\nmine\n")
+    main(["hooks", "slash", "claude-code", "undo", "1"])
+    told = capsys.readouterr().out
+    command = told.splitlines()[-1].removeprefix("In a terminal, run: shadowtree ")
+
+    assert "use --on-conflict" not in told
+    assert command == f"undo 1 --session {NAME} --on-conflict merge"
+    assert main(command.split()) == 0
+    assert_tree(worktree, {"text": "1\n2\n3\n4\nmine\n"})
+
+
+@pytest.mark.parametrize("agent", ["claude-code", "gemini", "opencode", "qwen"])
+def test_the_model_is_not_told_that_it_is_done(agent: str) -> None:
+    """It may have been stopped by a conflict."""
+    for text in list_files(agent, "/bin/shadowtree").values():
+        assert "is done" not in text
 
 
 def test_the_log_lists_the_session(

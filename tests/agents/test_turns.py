@@ -350,6 +350,28 @@ def test_the_turn_after_an_undo_is_told_what_was_undone(claude: Replay) -> None:
     assert _begin_next(claude, 4) == ([], [])
 
 
+def test_an_undo_that_touched_no_file_is_not_told(claude: Replay) -> None:
+    _write_turn(claude, 1, "one.txt")
+    _begin_next(claude, 2)
+    claude.send(load(CLAUDE + "Stop"), prompt_id="0000-000000000002")
+    with claude.open() as shadow:
+        shadow.undo()
+
+    assert _begin_next(claude, 3) == ([], [])
+
+
+def test_undone_turns_are_told_by_the_numbers_of_the_log(claude: Replay) -> None:
+    """Turns are counted on their line, and messages, as the log numbers them, in the session."""
+    _write_turn(claude, 1, "one.txt")
+    with claude.open() as shadow:
+        shadow.undo()
+    _write_turn(claude, 2, "two.txt")
+    with claude.open() as shadow:
+        shadow.undo()
+
+    assert _begin_next(claude, 3) == ([(2, "turn 2")], ["two.txt"])
+
+
 def test_an_undo_that_was_redone_is_not_told(claude: Replay) -> None:
     _write_turn(claude, 1, "one.txt")
     with claude.open() as shadow:

@@ -151,13 +151,18 @@ def test_an_act_ends_the_open_message_and_says_so(shadow: Shadow, worktree: Path
     outcome = shadow.undo()
 
     assert outcome.notes == [
-        "message 'm1' was still open: this undo ends it",
-        "message 'm1' was never ended: edits you made before it was closed may be undone too",
+        "message 'm1' was still open, so this undo ends it; edits that you made meanwhile may be undone too"
     ]
     assert outcome.uncertain == ["a"]
     assert_tree(worktree, {})
     shadow.redo()
     assert_tree(worktree, {"a": "1"})
+
+
+def test_edits_of_yours_are_not_spoken_of_where_no_file_changed(shadow: Shadow) -> None:
+    shadow.begin("m1")
+
+    assert shadow.undo().notes == ["message 'm1' was still open, so this undo ends it"]
 
 
 @pytest.mark.parametrize("step", [None, "s1"], ids=["message", "step"])
@@ -172,10 +177,7 @@ def test_an_act_ends_the_open_message_with_its_last_step(
     outcome = shadow.revert("m1", step=step)
 
     assert outcome.deleted == ["a"]
-    assert outcome.notes[-2:] == [
-        "message 'm1' was still open: this revert ends it",
-        "message 'm1' was never ended: it ends with its last step",
-    ]
+    assert outcome.notes == ["message 'm1' was still open, so this revert ends it with its last step"]
     assert_tree(worktree, {"b": "mine"})
     assert paths(shadow.messages()[0]) == ["a"]
     assert shadow.status().outside[0].path == "b"

@@ -208,7 +208,69 @@ def test_a_choice_for_a_path_that_does_not_change_is_noted(shadow: Shadow, workt
 def test_nothing_to_undo_in_a_session_without_messages_names_it(shadow: Shadow, worktree: Path) -> None:
     shadow.snapshot("m1")
 
-    assert "session 'typo' has no messages" in shadow.for_session("typo").undo().notes
+    assert shadow.for_session("typo").undo().notes == [
+        "nothing to undo",
+        "session 'typo' has no messages",
+        "other sessions have messages: run 'shadowtree sessions', then --session ID",
+    ]
+
+
+def test_nothing_to_undo_points_to_sessions_with_messages(shadow: Shadow, worktree: Path) -> None:
+    with shadow.message("m1"):
+        make_tree(worktree, {"a": "1"})
+    shadow.undo()
+    assert shadow.undo().notes == ["nothing to undo"]
+    with shadow.for_session("other").message("o1"):
+        make_tree(worktree, {"b": "1"})
+
+    note = "other sessions have messages: run 'shadowtree sessions', then --session ID"
+    assert shadow.undo().notes == ["nothing to undo", note]
+    shadow.drop_session("other", confirm=lambda planned: True)
+    assert shadow.undo().notes == ["nothing to undo"]
+
+
+def test_nothing_to_redo_names_the_branch_that_a_new_turn_made(shadow: Shadow, worktree: Path) -> None:
+    with shadow.message("m1", text="first"):
+        make_tree(worktree, {"a": "1"})
+    with shadow.message("m2", text="add tax\nand more"):
+        make_tree(worktree, {"b": "1"})
+    shadow.undo()
+    with shadow.message("m3", text="continue"):
+        pass
+    with shadow.message("m4", role="assistant"):
+        pass
+
+    assert shadow.redo().notes == [
+        "nothing to redo",
+        "'add tax' is on branch add-tax: run 'shadowtree switch add-tax'",
+    ]
+    shadow.switch("add-tax")
+    assert shadow.redo().notes[1].endswith("run 'shadowtree switch continue'")
+
+
+def test_nothing_to_redo_names_no_branch_of_another_place(shadow: Shadow, worktree: Path) -> None:
+    for id in ("m1", "m2"):
+        with shadow.message(id):
+            make_tree(worktree, {id: "1"})
+    shadow.undo()
+    for id in ("m3", "m4"):
+        with shadow.message(id):
+            make_tree(worktree, {id: "1"})
+
+    assert shadow.redo().notes == ["nothing to redo"]
+
+
+def test_nothing_to_redo_names_the_session_where_there_are_others(shadow: Shadow, worktree: Path) -> None:
+    shadow.for_session("other").snapshot("o1")
+    with shadow.message("m1"):
+        make_tree(worktree, {"a": "1"})
+    shadow.undo()
+    shadow.snapshot("m2")
+
+    assert shadow.redo().notes == [
+        "nothing to redo",
+        "'m1' is on branch branch-m1: run 'shadowtree switch branch-m1 --session default'",
+    ]
 
 
 def test_a_restore_names_the_edits_of_your_own_that_it_would_replace(shadow: Shadow, worktree: Path) -> None:

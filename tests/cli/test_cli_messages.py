@@ -321,7 +321,8 @@ def test_a_message_that_was_never_ended_is_told_of(terminal: Terminal, project: 
 
     assert shown[1] == "  delete    z.txt  (may be your own edit)"
     assert shown[2] == "  restore   a.txt"
-    assert any("edits you made before they were closed may be undone too" in line for line in shown)
+    note = "Message 'm1' was never ended: edits you made before it was closed may be undone too"
+    assert note in shown, "m3 changed nothing"
     assert "never ended; closed by a later command" in terminal.run("show", "m1")
 
 
@@ -536,6 +537,11 @@ def test_a_file_that_is_not_protected_is_told_where_it_matters(terminal: Termina
     for words in (["show", "m1"], ["blame", ".env"], ["undo", "--dry-run"], ["undo"]):
         assert "to protect it: shadowtree protect .env\n" in terminal.run(*words)
     assert "1 unprotected" in terminal.run("log")
+    why = "1 file changed, but it is not protected"
+    assert f"{why}, so it would be left alone:\n" in terminal.run("redo", "--dry-run")
+    assert f"{why}, so it was left alone:\n" in terminal.run("redo")
+    assert f"{why}:\n" in terminal.run("show", "m1")
+    terminal.run("undo")
     assert terminal.run_json("log")[0]["unprotected"] == [".env"]
     assert terminal.run_json("redo")["unprotected"] == [".env"]
 

@@ -540,6 +540,9 @@ def test_a_preview_lists_the_files_and_the_diff_and_asks(project: Path, answer: 
 def test_a_preview_needs_a_terminal(terminal: Terminal, project: Path) -> None:
     for name in (["undo"], ["redo"], ["revert", "msg_1"]):
         terminal.run(*name, "-i", exit_code=2)
+        assert terminal.err == "shadowtree: -i needs a terminal\n"
+        terminal.run(*name, "-i", "--json", exit_code=2)
+        assert terminal.err == "shadowtree: -i cannot be combined with --json\n"
     assert _files(project) == CHANGED
 
 

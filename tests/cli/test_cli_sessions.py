@@ -51,6 +51,9 @@ def test_commands_mean_the_session_that_recorded_last_and_name_it(
         assert terminal.run_json("redo")["messages"] == ["b1"]
         assert log_ids(terminal, "--session", "default") == ["m1"]
         assert terminal.err == ""
+        for words in (["sessions"], ["log", "--all"], ["sessions", "drop", "B", "--dry-run"]):
+            terminal.run(*words)
+            assert terminal.err == "", "all sessions are meant, or another one"
         assert terminal.run_json("snapshot", "m2")["session"] == "default"
         assert log_ids(terminal) == ["m1", "m2"]
         assert terminal.err == ""

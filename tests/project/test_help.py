@@ -34,6 +34,12 @@ def test_a_help_has_short_lines_and_an_example(words: str) -> None:
     assert not first.endswith(".")
 
 
+def test_no_line_about_a_command_is_cut() -> None:
+    _, text = HELPS["shadowtree"]
+
+    assert [line for line in text.splitlines() if line.endswith("...")] == []
+
+
 @pytest.mark.parametrize("words", HELPS)
 def test_global_options_stand_once(words: str) -> None:
     command, text = HELPS[words]

@@ -66,8 +66,10 @@ def takes_manner(function: Function) -> Function:
         manner["on_conflict"] = choices = _read_choices(values.pop("on_conflict"))
         manner["confirm"] = lambda plan: yes or ask(f"{describe_plan(plan.outcome)}. Continue?")
         if values.pop("interactive", False):
-            if not can_ask() or writes_json():
-                raise InvalidInput("-i needs a terminal, and cannot be combined with --json")
+            if writes_json():
+                raise InvalidInput("-i cannot be combined with --json")
+            if not can_ask():
+                raise InvalidInput("-i needs a terminal")
             manner["interactive"] = True
         try:
             return function(shared, manner, **values)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
 
 import click
 
@@ -23,11 +26,11 @@ from shadowtree.agents.install import (
 )
 from shadowtree.agents.table import AGENTS
 from shadowtree.base.errors import DaemonFailed, InvalidInput, ShadowError
-from shadowtree.cli.app import command, flag, group
+from shadowtree.cli.app import Function, command, flag, group
 from shadowtree.cli.commands.watch import stop_hook_serving
 from shadowtree.cli.find_shadow import Shared, current_directory
 from shadowtree.cli.format import escape, join_rows
-from shadowtree.cli.output import emit, say, warn
+from shadowtree.cli.output import emit, is_quiet, say, warn, writes_json
 from shadowtree.system.locations import Places
 
 _AT_ONCE = ("claude-code", "gemini", "copilot", "qwen", "cline")
@@ -55,20 +58,31 @@ def _complete_agent(context: click.Context, parameter: click.Parameter, incomple
 
 
 _AGENT = click.Choice(list(AGENTS))
-_agents = click.argument("agents", metavar="AGENT...", nargs=-1, type=_AGENT, shell_complete=_complete_agent)
-_Decorator = Callable[[Callable[..., int | None]], Callable[..., int | None]]
+_NAMES = ", ".join(AGENTS)
+_agents = click.argument(
+    "agents", metavar="[AGENT...]", nargs=-1, type=_AGENT, shell_complete=_complete_agent
+)
+_agent = click.argument("agent", metavar="AGENT", type=_AGENT, shell_complete=_complete_agent)
+_SCOPE_OPTIONS = (
+    flag("--user", help="For all your projects; the default"),
+    flag("--project", help="For this project, in its own settings"),
+    flag("--local", help="For this project and you alone"),
+)
 
 
-def _scoped(function: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Add the options that say which settings are meant."""
-    options: Sequence[_Decorator] = (
-        flag("--user", "scope", flag_value=targets.USER, help="For all your projects; the default"),
-        flag("--project", "scope", flag_value=targets.PROJECT, help="For this project, in its own settings"),
-        flag("--local", "scope", flag_value=targets.LOCAL, help="For this project and you alone"),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+def _scoped(function: Function) -> Function:
+    """Add the options that say which settings are meant, and call the command with the scope."""
+
+    @wraps(function)
+    def call(shared: Shared, **values: Any) -> int | None:  # Any: of the command's parameters
+        given = [scope for scope in targets.SCOPES if values.pop(scope)]
+        if len(given) > 1:
+            raise InvalidInput(f"--{given[0]} cannot be combined with --{given[1]}")
+        return function(shared, scope=given[0] if given else None, **values)
+
+    for option in reversed(_SCOPE_OPTIONS):
+        option(call)
+    return call
 
 
 @group
@@ -144,14 +158,17 @@ def uninstall(shared: Shared, agents: tuple[str, ...], scope: str | None, is_all
       shadowtree hooks uninstall claude-code
       shadowtree hooks uninstall --all
     """
-    if is_all == bool(agents):
-        raise InvalidInput("name the agents, or give --all")
+    if is_all and agents:
+        raise InvalidInput("name agents or give --all, not both")
+    if not is_all and not agents:
+        raise InvalidInput(f"name agents or give --all; agents are {_NAMES}")
     changes, failures = remove_all(dry_run=dry_run) if is_all else _uninstall(agents, scope, dry_run=dry_run)
     if not dry_run:
         _stop_daemon()
     document = {"changes": changes, "failures": failures, "dry_run": dry_run}
-    emit(document, list(_render_changes(changes, dry_run=dry_run)) or ["Nothing was installed"])
-    if not changes and not is_all:
+    lines = list(_render_changes(changes, dry_run=dry_run))
+    emit(document, lines if lines or failures else ["Nothing was installed"])
+    if not changes and not failures and not is_all:
         for each in list_statuses(agents):
             if each.state != "no" and each.scope != (scope or targets.USER):
                 say(f"{AGENTS[each.agent].title} is connected in {each.path}; try --{each.scope}")
@@ -177,12 +194,13 @@ def status(shared: Shared, agents: tuple[str, ...]) -> None:
 
 
 @command("print", of=hooks)
-@click.argument("agent", type=_AGENT, shell_complete=_complete_agent)
+@_agent
 @click.option("--executable", metavar="PATH", help="Print it for this shadowtree, not the one running")
 def print_(shared: Shared, agent: str, executable: str | None) -> None:
     """Print what makes up the hooks of an agent
 
     For settings that you manage by hand, such as those that 'shadowtree hooks install' refuses to change.
+    Standard error says where it belongs. With --json, slash commands are listed too.
 
     \b
     Examples:
@@ -190,12 +208,19 @@ def print_(shared: Shared, agent: str, executable: str | None) -> None:
     """
     program = find_executable(executable)
     text = targets.render_alone(agent, program)
-    first = targets.list_targets(agent, targets.USER, os.environ, project="", executable=program)[0]
-    emit({"agent": agent, "path": first.path, "content": text}, text.splitlines())
+    listed = targets.list_targets(agent, targets.USER, os.environ, project="", executable=program)
+    commands = [{"path": each.path, "content": each.content} for each in listed if each.is_command]
+    document = {"agent": agent, "path": listed[0].path, "content": text, "commands": commands}
+    emit(document, text.splitlines())
+    if is_quiet() or writes_json():
+        return
+    say(f"this belongs in {', '.join(each.path for each in listed if not each.is_command)}")
+    if commands:
+        say(f"'shadowtree hooks print {agent} --json' also lists its slash commands")
 
 
 @command(of=hooks, hidden=True)
-@click.argument("agent", type=_AGENT)
+@_agent
 @click.argument("action", type=click.Choice(["undo", "redo", "log"]))
 @click.argument("words", metavar="[N]", nargs=-1)
 def slash(shared: Shared, agent: str, action: str, words: tuple[str, ...]) -> int:
@@ -214,7 +239,7 @@ def slash(shared: Shared, agent: str, action: str, words: tuple[str, ...]) -> in
 
 
 @command(of=hooks, hidden=True)
-@click.argument("agent", type=_AGENT)
+@_agent
 def follow(shared: Shared, agent: str) -> int:
     """Follow the undo of an agent that has one
 
@@ -235,35 +260,41 @@ def remove_all(*, dry_run: bool) -> tuple[list[FileChange], list[str]]:
     changes, failures = _uninstall(tuple(AGENTS), targets.USER, dry_run=dry_run)
     for name, scope, project in list_installed(_find_stores()):
         if scope != targets.USER:
-            more, failed = _for_each([name], _make_remover(scope, project, dry_run=dry_run))
+            more, failed = _uninstall([name], scope, project, dry_run=dry_run)
             changes, failures = [*changes, *more], [*failures, *failed]
     return changes, failures
 
 
-def _make_remover(scope: str, project: str, *, dry_run: bool) -> Callable[[str], list[FileChange]]:
-    return lambda name: _open_installer(project).uninstall(name, scope, dry_run=dry_run)
-
-
 def _uninstall(
-    names: Sequence[str], scope: str | None, *, dry_run: bool
+    names: Sequence[str], scope: str | None, project: str | None = None, *, dry_run: bool
 ) -> tuple[list[FileChange], list[str]]:
-    return _for_each(
-        names, lambda name: _open_installer().uninstall(name, scope or targets.USER, dry_run=dry_run)
-    )
+    def remove(name: str) -> list[FileChange]:
+        installer, where = _open_installer(project), scope or targets.USER
+        with _advising_repair(installer, name, where):
+            return installer.uninstall(name, where, dry_run=dry_run)
+
+    return _for_each(names, remove)
 
 
 def _install(name: str, scope: str, program: str, *, dry_run: bool) -> list[FileChange]:
     installer = _open_installer()
-    try:
+    with _advising_repair(installer, name, scope, f", or {_describe_by_hand(name)}"):
         return installer.install(name, scope, program, dry_run=dry_run)
+
+
+@contextmanager
+def _advising_repair(installer: Installer, name: str, scope: str, otherwise: str = "") -> Iterator[None]:
+    """Say what to do if settings cannot be read."""
+    try:
+        yield
     except InvalidInput as error:
         if installer.find_status(name, scope).problem is None:
             raise
-        raise InvalidInput(f"{error}; {_describe_by_hand(name)}") from error
+        raise InvalidInput(f"{error}; repair the file and run this again{otherwise}") from error
 
 
 def _describe_by_hand(name: str) -> str:
-    return f"'shadowtree hooks print {name}' shows what to add yourself"
+    return f"add what 'shadowtree hooks print {name}' shows"
 
 
 def _require_lasting(program: str, *, dry_run: bool) -> None:
@@ -278,14 +309,14 @@ def _require_lasting(program: str, *, dry_run: bool) -> None:
 
 def _choose(agents: tuple[str, ...], *, all_detected: bool) -> list[str]:
     if all_detected and agents:
-        raise InvalidInput("name the agents, or give --all-detected")
+        raise InvalidInput("name agents or give --all-detected, not both")
     if not all_detected:
         if not agents:
-            raise InvalidInput("name the agents, or give --all-detected; 'shadowtree hooks' lists them")
+            raise InvalidInput(f"name agents or give --all-detected; agents are {_NAMES}")
         return list(dict.fromkeys(agents))
     found = [name for name in AGENTS if targets.is_detected(name, os.environ)]
     if not found:
-        raise InvalidInput("no agent was found on this machine; name the ones that you use")
+        raise InvalidInput(f"no agent was found on this machine; name those that you use: {_NAMES}")
     return found
 
 
@@ -369,13 +400,16 @@ def _render_statuses(statuses: Sequence[AgentStatus]) -> list[str]:
 
 
 def _describe_status(each: AgentStatus) -> str:
+    install = f"run 'shadowtree hooks install {each.agent}'"
     if each.state == "unreadable":
-        return escape(each.problem or "")
+        return f"connected, but unreadable: {escape(each.problem or '')}; repair the file"
     if each.problem is not None:
-        return f"found, not connected; {escape(each.problem)}; {_describe_by_hand(each.agent)}"
+        problem, by_hand = escape(each.problem), _describe_by_hand(each.agent)
+        return f"found, not connected; {problem}; repair the file and {install}, or {by_hand}"
     if each.state == "no":
-        found = "found, not connected" if each.is_detected else "not found"
-        return f"{found}; run 'shadowtree hooks install {each.agent}'"
+        if each.is_detected:
+            return f"found, not connected; {install}"
+        return f"not found on this machine; to connect it anyway, {install}"
     line = f"connected, in {escape(each.path)}"
     if not each.is_executable_there:
         return f"{line}, but {escape(each.executable or '')} is gone; install again"

@@ -15,10 +15,11 @@ from shadowtree.cli.find_shadow import Shared, find_to_record, open_shadow
 @command()
 @flag("--allow-undo", help="Offer undo and revert too, which change files after a confirmation")
 def mcp(shared: Shared, allow_undo: bool) -> None:
-    """Serve the history to an agent, as an MCP server on standard input and output
+    """Serve the history to an agent over MCP
 
-    The agent can list what was recorded, compare states, read earlier versions of a file and save points.
-    With --allow-undo it can also plan an undo or a revert, and carry out exactly that plan by its id.
+    Agents talk to it on standard input and output. They can list what was recorded, compare states, read
+    earlier versions of a file and save points. With --allow-undo they can also plan an undo or a revert, and
+    carry out exactly that plan by its id.
 
     Needs the extra 'mcp': pip install 'shadowtree[mcp]'
 

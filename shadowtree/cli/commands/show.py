@@ -137,7 +137,7 @@ def log(
     start_s = None if since is None else parse_since(since, datetime.now().astimezone()).timestamp()
     which: MessageFilter = {"all_sessions": all_sessions, "since": start_s, "paths": own}
     details = Details(has_patch, has_stat, has_steps)
-    with open_to_read(shared) as shadow:
+    with open_to_read(shared, is_session_told=not all_sessions) as shadow:
         shown, has_more = _read_last(shadow, wanted, which)
         diffs = [shadow.diff_message(each, paths=own) if details.needs_diff else None for each in shown]
         if writes_json():

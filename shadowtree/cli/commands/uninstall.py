@@ -8,7 +8,7 @@ from contextlib import suppress
 from shlex import quote
 
 import shadowtree
-from shadowtree.agents.install import EDITED
+from shadowtree.agents.install import CHANGED, EDITED
 from shadowtree.base.errors import describe_size
 from shadowtree.cli.app import command, flag
 from shadowtree.cli.commands.hooks import remove_all
@@ -21,8 +21,11 @@ from shadowtree.daemon.endpoint import Endpoint
 from shadowtree.system import disk
 from shadowtree.system.locations import Places
 
+Additions = tuple[list[str], list[str]]
+"""The files that are removed, and those of others that only lose what is ours."""
 
-def _remove_hooks(*, dry_run: bool) -> list[str]:
+
+def _remove_hooks(*, dry_run: bool) -> Additions:
     """Remove the hooks and slash commands of agents, in projects too, their backups and their log."""
     changes, _ = remove_all(dry_run=dry_run)
     directory = os.path.dirname(log_file(Places(os.environ).stores or ""))
@@ -37,18 +40,19 @@ def _remove_hooks(*, dry_run: bool) -> list[str]:
         with suppress(OSError):
             # What you have edited is still on record there.
             os.rmdir(directory)
-    return [change.path for change in changes if change.action != EDITED] + logs
+    removed = [change.path for change in changes if change.action not in (CHANGED, EDITED)]
+    return removed + logs, [change.path for change in changes if change.action == CHANGED]
 
 
-def _remove_daemon(*, dry_run: bool) -> list[str]:
+def _remove_daemon(*, dry_run: bool) -> Additions:
     """End the daemon, and remove its directory: socket, lock and log."""
     endpoint = Endpoint(os.environ)
     if not dry_run:
         end_daemon_if_any()
-    return endpoint.remove(dry_run=dry_run)
+    return endpoint.remove(dry_run=dry_run), []
 
 
-ADDITIONS: tuple[Callable[..., list[str]], ...] = (_remove_hooks, _remove_daemon)
+ADDITIONS: tuple[Callable[..., Additions], ...] = (_remove_hooks, _remove_daemon)
 """What shadowtree adds beside stores: each removes its own, and names the files; with `dry_run` only that."""
 
 
@@ -65,15 +69,18 @@ def uninstall(shared: Shared, dry_run: bool) -> None:
       shadowtree uninstall
       shadowtree uninstall --dry-run
     """
-    removed = [file for remove in ADDITIONS for file in remove(dry_run=dry_run)]
+    parts = [remove(dry_run=dry_run) for remove in ADDITIONS]
+    removed, changed = ([file for part in parts for file in part[place]] for place in (0, 1))
     stores = [
         {**known.to_dict(), "command": f"shadowtree destroy --store {quote(known.store)}"}
         for known in shadowtree.list_stores(os.environ)
     ]
     verb = "Would remove" if dry_run else "Removed"
-    lines = [f"{verb} {escape(file)}" for file in removed] or ["Nothing to remove"]
+    lines = [f"{verb} our hooks from {escape(file)}" for file in changed]
+    lines += [f"{verb} {escape(file)}" for file in removed]
+    lines = lines or ["Nothing to remove"]
     if stores:
         lines.append(f"Your recorded history is kept in {count(len(stores), 'store')}. To remove one:")
         lines += [f"  {escape(each['command'])}  ({describe_size(each['bytes'])})" for each in stores]
         lines.append("To remove all: shadowtree destroy --all")
-    emit({"removed": removed, "stores": stores, "dry_run": dry_run}, lines)
+    emit({"removed": removed, "changed": changed, "stores": stores, "dry_run": dry_run}, lines)

@@ -14,17 +14,19 @@ from datetime import UTC, datetime
 from functools import cache
 
 import shadowtree
+from shadowtree.access.access import Access
 from shadowtree.agents import targets
 from shadowtree.agents.hook_settings import find_hooks
 from shadowtree.agents.install import AgentStatus
 from shadowtree.agents.json_text import BadJson
 from shadowtree.agents.table import AGENTS
-from shadowtree.base.errors import DaemonFailed, ShadowError, describe_size
+from shadowtree.base.errors import BroadWorktree, DaemonFailed, ShadowError, describe_size
 from shadowtree.base.frozen import frozen
 from shadowtree.base.limits import DEFAULT_LIMITS
 from shadowtree.cli.find_shadow import Shared, current_directory
 from shadowtree.cli.format import count, describe_age
 from shadowtree.cli.hooks.log import RUNNING, call_file, log_file
+from shadowtree.cli.views.status import describe_ignored
 from shadowtree.config.settings import read_config
 from shadowtree.daemon.endpoint import Endpoint
 from shadowtree.daemon.launch import find_to_oversee
@@ -89,6 +91,8 @@ def _examine_agents(statuses: Sequence[AgentStatus]) -> Iterator[Finding]:
             yield Finding(each.agent, NOTE, f"{title} is here, but not connected{why}", todo)
     if not connected:
         todo = "run 'shadowtree hooks install --all-detected'"
+        if not any(each.is_detected for each in statuses):
+            todo = f"run 'shadowtree hooks install AGENT' with one of {', '.join(AGENTS)}"
         yield Finding("program", NOTE, "no agent is connected", todo)
 
 
@@ -196,8 +200,9 @@ def _examine_log() -> Iterator[Finding]:
     path = log_file(Places(os.environ).stores or "")
     recent = [line for line in _read_last_lines(path) if _is_recent(line)]
     if recent:
-        about = f"hooks failed {count(len(recent), 'time')} within a day, the last time: {recent[-1]}"
-        yield Finding("errors", PROBLEM, about, f"see {path}")
+        about = f"hooks failed {count(len(recent), 'time')} within a day; the last error: {recent[-1]}"
+        todo = f"all errors are in {path}; delete that file once the cause is gone"
+        yield Finding("errors", PROBLEM, about, todo)
     else:
         yield Finding("errors", OK, "hooks have reported no errors within a day")
 
@@ -266,8 +271,14 @@ def _examine_directory(shared: Shared) -> Iterator[Finding]:
     here = current_directory()
     worktree = shadowtree.find_worktree(here, store=shared.store)
     if worktree is None:
+        about = f"nothing is recorded yet in {here}"
         todo = "an agent's next turn or 'shadowtree wrap' starts it"
-        yield Finding("directory", NOTE, f"nothing is recorded yet in {here}", todo)
+        try:
+            Access(here, shared.store, shared.settings, Places(os.environ), allow_broad=False).refuse_broad()
+        except BroadWorktree as error:
+            about = f"agents' turns are not recorded here: {error}"
+            todo = "start agents in a project's directory"
+        yield Finding("directory", NOTE, about, todo)
         return
     with shadowtree.Shadow(worktree, store=shared.store, settings=shared.settings) as shadow:
         yield from _examine_lock(str(shadow.store))
@@ -276,8 +287,8 @@ def _examine_directory(shared: Shared) -> Iterator[Finding]:
     yield from _examine_remotes(remotes, wanted)
     yield Finding("directory", OK, f"{worktree} is protected, by the store {status.store}")
     if status.ignored:
-        left_out = f"{status.ignored:,} ignored files and directories are not protected"
-        yield Finding("directory", NOTE, left_out, "to protect one, add '!NAME' to .shadowtreeignore")
+        todo = "run 'shadowtree protect PATH' to protect one"
+        yield Finding("directory", NOTE, describe_ignored(status.ignored), todo)
     if status.skipped:
         first = status.skipped[0]
         number = count(len(status.skipped), "path")

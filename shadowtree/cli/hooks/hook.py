@@ -94,7 +94,7 @@ class Hook:
     def run(self) -> None:
         """Read the payload, record what it means, and answer."""
         if self._name not in AGENTS:
-            self.log(f"no agent is called {self._name!r}")
+            self.log(f"no agent is called {self._name!r}; hooks must run 'shadowtree hook AGENT'")
             return
         note_start(self._places.stores, self._name)
         signal.signal(signal.SIGTERM, self._leave)

@@ -44,9 +44,9 @@ def read_payload(fd: int) -> dict[str, object]:
     try:
         payload = parse_json(b"".join(chunks).decode("utf-8", "replace"))
     except (ValueError, RecursionError) as error:
-        raise BadPayload(f"the payload is no JSON: {error}") from error
+        raise BadPayload(f"the payload is not JSON: {error}") from error
     if not isinstance(payload, dict):
-        raise BadPayload("the payload is no JSON object")
+        raise BadPayload("the payload is not a JSON object")
     return payload
 
 

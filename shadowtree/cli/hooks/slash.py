@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr
@@ -10,7 +11,9 @@ from contextlib import redirect_stderr
 import shadowtree
 from shadowtree.agents.normalise import name_session
 from shadowtree.agents.table import Agent
-from shadowtree.base.errors import ShadowError
+from shadowtree.base.errors import Conflict, NotConfirmed, ShadowError
+from shadowtree.cli import app
+from shadowtree.cli.errors import report
 from shadowtree.cli.find_shadow import current_directory
 
 _LISTED = 10
@@ -18,8 +21,6 @@ _LISTED = 10
 
 def run_slash(agent: Agent, action: str, words: Sequence[str]) -> int:
     """Do it and tell on standard output, also what went wrong: some agents drop a command that fails."""
-    from shadowtree.cli.main import main
-
     if action == "log":
         words = ["-n", str(_LISTED)]
     elif len(words) > 1 or not all(word.isdecimal() for word in words):
@@ -31,9 +32,24 @@ def run_slash(agent: Agent, action: str, words: Sequence[str]) -> int:
     if session is None:
         sys.stdout.write(f"Nothing is recorded yet for {agent.title} in this directory.\n")
         return 0
+    line = [action, *words, "--session", session]
     with redirect_stderr(sys.stdout):
-        main([action, *words, "--session", session, "--color", "never", "--no-pager"])
+        try:
+            app.run([*line, "--color", "never", "--no-pager"])
+        except Conflict as error:
+            report(error, as_json=False, has_advice=False)
+            sys.stdout.write(f"In a terminal, run: shadowtree {shlex.join(line)}{_choose(error)}\n")
+        except Exception as error:  # noqa: BLE001  # the last stop before the agent
+            report(error, as_json=False)
     return 0
+
+
+def _choose(error: Conflict) -> str:
+    """Give the option that goes on in spite of conflicts; a question that was not answered needs none."""
+    if isinstance(error, NotConfirmed):
+        return ""
+    can_merge = any("merge" in conflict.choices for conflict in error.conflicts)
+    return f" --on-conflict {'merge' if can_merge else 'keep'}"
 
 
 def _find_session(agent: Agent) -> str | None:

@@ -50,7 +50,7 @@ def render_outcome(
     yield from _list_paths(outcome)
     yield from _list_marked(outcome)
     yield from list_skipped(outcome.skipped, "left alone")
-    yield from list_unprotected(outcome.unprotected, is_act=True)
+    yield from list_unprotected(outcome.unprotected, is_act=True, is_planned=outcome.dry_run)
     if outcome.conflicts:
         yield paint("yellow", f"{count(len(outcome.conflicts), 'path')} in conflict:")
         yield from list_conflicts(outcome.conflicts, outcome.act)

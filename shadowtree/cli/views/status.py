@@ -36,14 +36,18 @@ def render_status(status: Status) -> Iterator[str]:
     if status.watching:
         yield "Changes are being watched"
     if status.ignored:
-        are = "entry is" if status.ignored == 1 else "entries are"
-        yield paint("yellow", f"{status.ignored:,} ignored {are} not protected")
+        yield paint("yellow", describe_ignored(status.ignored))
     yield from list_skipped(status.skipped, "not protected")
     yield from list_unprotected(status.unprotected, since=" since the last snapshot")
     if not status.ignored and not status.skipped:
         yield "Everything in it is protected"
     for warning in status.warnings:
         yield paint("yellow", escape(warning))
+
+
+def describe_ignored(number: int) -> str:
+    """Say how many files and directories are left out by ignore rules."""
+    return f"{number:,} ignored {'entry is' if number == 1 else 'entries are'} not protected"
 
 
 def render_patch(patch: Patch) -> list[str]:
@@ -97,13 +101,16 @@ def summarise_unprotected(paths: Sequence[str]) -> str:
     return f"{what} changed but {'are' if others else 'is'} not protected; {advise_protecting(paths)}"
 
 
-def list_unprotected(paths: Sequence[str], *, since: str = "", is_act: bool = False) -> Iterator[str]:
+def list_unprotected(
+    paths: Sequence[str], *, since: str = "", is_act: bool = False, is_planned: bool = False
+) -> Iterator[str]:
     """List files that changed `since` something and are not protected, and how to protect them."""
     if not paths:
         return
-    are = "is" if len(paths) == 1 else "are"
-    rest = " and left alone" if is_act else ""
-    yield paint("yellow", f"{count(len(paths), 'file')} changed{since} but {are} not protected{rest}:")
+    they, are, were = ("it", "is", "was") if len(paths) == 1 else ("they", "are", "were")
+    rest = f", so {they} {'would be' if is_planned else were} left alone" if is_act else ""
+    changed = f"{count(len(paths), 'file')} changed{since}"
+    yield paint("yellow", f"{changed}, but {they} {are} not protected{rest}:")
     yield from list_first(paths, lambda path: f"  {escape(path)}")
     yield f"    {advise_protecting(paths)}"
 
