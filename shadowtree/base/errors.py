@@ -3,6 +3,7 @@
     ShadowError
     ├── InvalidInput          the caller: an invalid argument
     │   ├── AmbiguousSession      the session is not clear
+    │   ├── ArchivedMessage       it is on another branch
     │   └── DuplicateMessage
     ├── NotWrapped            the caller: no store belongs to this directory
     │   ├── WorktreeMoved         a store may belong to it, but that cannot be proved
@@ -103,6 +104,16 @@ class AmbiguousSession(InvalidInput):
         """The others, each with its open message."""
         named = ", ".join(f"{name!r} has an open message, {id!r}" for name, id in self.others.items())
         super().__init__(f"which session? {self.session!r} recorded last, but {named}")
+
+
+class ArchivedMessage(InvalidInput):
+    """The message is on another branch, so there is nothing of it to undo."""
+
+    def __init__(self, message_id: str, number: int) -> None:
+        self.message_id = message_id
+        self.number = number
+        """Its place among the messages of its session."""
+        super().__init__(f"message {message_id!r} is archived, so there is nothing to undo")
 
 
 class DuplicateMessage(InvalidInput):

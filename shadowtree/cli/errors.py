@@ -30,6 +30,7 @@ ANSWERS: dict[type[BaseException], Answer] = {
     errors.ShadowError: Answer(1),
     errors.InvalidInput: Answer(2),
     errors.AmbiguousSession: Answer(2, "choose one, such as --session {quoted.session}"),
+    errors.ArchivedMessage: Answer(2, "run 'shadowtree switch {error.number}'"),
     errors.DuplicateMessage: Answer(2, "use another id"),
     errors.NotWrapped: Answer(10, "run 'shadowtree wrap' first"),
     errors.WorktreeMoved: Answer(

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from shadowtree.base.display import escape
 from shadowtree.base.errors import AmbiguousSession, PlanOutdated, ShadowError
 from shadowtree.base.frozen import replace
 from shadowtree.picker import model, previews
@@ -70,7 +71,8 @@ class Actions:
         except AmbiguousSession as error:
             return model.tell(state, f"{error}; leave, and choose one with --session", is_error=True)
         except ShadowError as error:
-            return model.tell(state, str(error), is_error=True)
+            told = previews.name_messages(str(error), number_messages(state.messages))
+            return model.tell(state, told, is_error=True)
 
     def count_lines(self, state: State) -> bool:
         """Count the lines of one message in sight that are not counted yet; return False if there is none."""
@@ -94,6 +96,10 @@ class Actions:
     def _serve(self, state: State, request: Request) -> State:
         if isinstance(request, Preview):
             outcome = self._run(request.act, request.choices, dry_run=True)
+            can_merge = any("merge" in conflict.choices for conflict in outcome.conflicts)
+            if can_merge and len(outcome.files) <= _COUNTED_FILES:
+                # With a diff it also says which of them can really be merged.
+                outcome = self._run(request.act, request.choices, dry_run=True, diff=True)
             return self._show_plan(state, request.act, outcome, request.choices)
         if isinstance(request, Carry):
             return self._carry(state, request)
@@ -105,10 +111,12 @@ class Actions:
         return model.open_page(state, page)
 
     def _make_page(self, state: State, request: Request) -> Page | None:
+        if isinstance(request, PreviewDiff) and request.path:
+            return self._show_edit(state, request)
         if isinstance(request, PreviewDiff):
             planned = self._run(request.act, request.choices, dry_run=True, diff=True)
-            lines = [*render_hunks(planned.conflicts), *describe_diffs(planned.diff)]
-            return TextPage("What would change", tuple(lines))
+            hunks = render_hunks(planned.conflicts, number_messages(state.messages))
+            return TextPage("What would change", (*hunks, *describe_diffs(planned.diff)))
         if isinstance(request, ShowBranches):
             messages = self._shadow.messages() if not state.has_all else state.messages
             return list_branches(self._shadow.branches(), messages, request.fork)
@@ -129,20 +137,34 @@ class Actions:
         changed = self._shadow.status().outside
         lines = describe_outside(changed)
         if is_diff and changed:
-            active = [message.id for message in state.messages if message.state == "active"]
             paths = [each.path for each in changed]
-            lines = describe_diffs(self._shadow.diff(active[-1] if active else None, paths=paths))
+            lines = describe_diffs(self._shadow.diff(_find_last(state), paths=paths))
         return TextPage("Changes since the last message", tuple(lines))
+
+    def _show_edit(self, state: State, request: PreviewDiff) -> TextPage:
+        """Show what was edited in a file in conflict: what would be lost if it was overwritten."""
+        path = request.path
+        diffs = self._shadow.diff(_find_last(state), paths=[path])
+        title = f"Your edit of {escape(path)}"
+        if not diffs:
+            # It is older than the last message.
+            planned = self._run(request.act, {**request.choices, path: "overwrite"}, dry_run=True, diff=True)
+            diffs = [each for each in planned.diff if each.path == path]
+            title = f"What overwriting {escape(path)} would change"
+        conflicts = [state.page.known[path]] if isinstance(state.page, PlanPage) else []
+        hunks = render_hunks(conflicts, number_messages(state.messages))
+        return TextPage(title, (*hunks, *describe_diffs(diffs)))
 
     # Acts
 
     def _show_plan(self, state: State, act: Act, outcome: Outcome, choices: Choices) -> State:
         """Show a plan, or say that there is nothing to do."""
+        numbers = number_messages(state.messages)
         if not (outcome.messages or outcome.restored or outcome.deleted or outcome.kept or outcome.conflicts):
-            told = [note[:1].upper() + note[1:] for note in outcome.notes]
+            told = previews.list_remarks(outcome, numbers)
             return model.tell(model.close_pages(state), "; ".join(told) or "There is nothing to do")
         last = state.page if isinstance(state.page, PlanPage) else None
-        return model.open_page(state, show_plan(act, outcome, number_messages(state.messages), choices, last))
+        return model.open_page(state, show_plan(act, outcome, numbers, choices, last))
 
     def _carry(self, state: State, request: Carry) -> State:
         """Do what was shown; then the list is as it is now, and the cursor on now."""
@@ -152,16 +174,19 @@ class Actions:
         told = f"{previews.describe_act(request.act, outcome, numbers)}: {previews.describe_effect(outcome)}"
         self.done.append(told)
         self.back = outcome.back
-        page, way_back = state.page, _describe_way_back(request.act, outcome)
+        page, command = state.page, outcome.back or ""
+        key = "" if request.act.kind == "unrevert" else "press z, or "
+        way_back = f"To get back: {key}run" if command else ""
         with suppress(ShadowError):  # It is done, and has to be told; the list follows with the news.
             messages = self._shadow.messages(last=None if state.has_all else FIRST)
             state = model.load(state, messages, has_all=state.has_all)
         state = replace(model.go_to_now(model.close_pages(state)), outside=None)
-        state = model.tell(state, f"{told}. {way_back}")
-        known = previews.list_remarks(page.outcome) if isinstance(page, PlanPage) else []
-        news = [remark for remark in previews.list_remarks(outcome) if remark not in known]
+        state = model.tell(state, f"{told}. {way_back}", command=command)
+        known = previews.list_remarks(page.outcome, numbers) if isinstance(page, PlanPage) else []
+        news = [remark for remark in previews.list_remarks(outcome, numbers) if remark not in known]
         if news:
-            state = model.open_page(state, make_text("Done", [told, *news, way_back], state.columns))
+            done = make_text("Done", [told, *news, way_back], command, state.columns)
+            state = model.open_page(state, done)
         return state
 
     def _run(self, act: Act, choices: Choices, **how: Any) -> Outcome:  # Any: options of acts
@@ -180,11 +205,10 @@ class Actions:
         return acts[act.kind]()
 
 
-def _describe_way_back(act: Act, outcome: Outcome) -> str:
-    if outcome.back is None:
-        return ""
-    key = "" if act.kind == "unrevert" else "press z, or run "
-    return f"To get back: {key}{outcome.back}"
+def _find_last(state: State) -> str | None:
+    """Give the id of the last message in force."""
+    active = (message.id for message in reversed(state.messages) if message.state == "active")
+    return next(active, None)
 
 
 def number_messages(messages: Sequence[Message]) -> dict[str, int]:

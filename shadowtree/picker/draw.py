@@ -10,11 +10,12 @@ from textwrap import wrap
 
 from shadowtree.base.display import count, cut, describe_age, escape, first_line, measure
 from shadowtree.base.frozen import frozen
-from shadowtree.picker.model import FRAME_LINES, State, header_lines
-from shadowtree.picker.pages import BranchPage, BranchRow, PlanPage, TextPage
+from shadowtree.picker.model import State, header_lines
+from shadowtree.picker.pages import CHOICES, BranchPage, BranchRow, PlanPage, TextPage
 from shadowtree.picker.previews import CONFLICT, Entry
 from shadowtree.picker.rows import Row, find_agent
 from shadowtree.picker.scrolling import keep_in_sight
+from shadowtree.picker.texts import split_command
 from shadowtree.results.messages import Message
 
 TYPE_CHECKING = False
@@ -50,14 +51,11 @@ _LIST_KEYS = (
 )
 _TEXT_KEYS = ("Up/Down scroll", "? help", "Esc back")
 _BRANCH_KEYS = ("Right next branch", "d diff", "f files", "? help", "Enter switch", "Esc back")
-_PLAN_KEYS = ("d diff", "Enter confirm", "Esc cancel")
-_CONFLICT_KEYS = ("m merge", "k keep", "o overwrite", "M/K/O all", *_PLAN_KEYS)
+_TOO_SMALL = "The window is too small. Make it larger, or press q to leave."
 _NOTE_LINES = 3
 """How many lines a note takes at most."""
 _READ = 2000
 """In how many characters of a text its first line is looked for: prompts may be long."""
-_TEXT_ROOM = 22
-"""How many columns are left to the text of a message before others are given up."""
 _GAP = "  "
 _RIGHT = ("number", "age", "added", "removed")
 """The columns that end on the right."""
@@ -66,27 +64,27 @@ _COLUMN_STYLES = {"added": "green", "removed": "red", "marks": "yellow"}
 
 def draw(state: State, counts: Counts, now_ms: int, *, fork_sign: str = "⑂") -> list[Line]:
     """Give the lines of the whole screen."""
-    page = state.page
-    if page is None:
-        body = draw_rows(state, counts, now_ms, fork_sign=fork_sign)
-    elif isinstance(page, TextPage):
-        body = list(page.lines[page.top : page.top + state.height])
-    elif isinstance(page, PlanPage):
-        body = _draw_plan(page, state)
-    else:
-        body = _draw_branches(page, state, now_ms)
-    body = [*body, *[()] * state.height][: state.height]
-    if state.lines <= FRAME_LINES:
-        return [_fit(line, state.columns) for line in body]
+    if state.is_too_small:
+        return _draw_too_small(state)
     notes = _draw_notes(state, now_ms)
-    screen = [_draw_title(state), *_make_room(body, len(notes) - 1), *notes, _draw_keys(state)]
+    page, height = state.page, state.lines - len(notes) - 2
+    if page is None:
+        body = draw_rows(state, counts, now_ms, height=height, fork_sign=fork_sign)
+    elif isinstance(page, TextPage):
+        body = list(page.lines[page.top : page.top + height])
+    elif isinstance(page, PlanPage):
+        body = _draw_plan(page, state, height)
+    else:
+        body = _draw_branches(page, state, height, now_ms)
+    body += [()] * (height - len(body))
+    screen = [_draw_title(state), *body, *notes, _draw_keys(state)]
     return [_fit(line, state.columns) for line in screen]
 
 
-def _make_room(body: list[Line], covered: int) -> list[Line]:
-    """Leave out as many lines as a long note covers: the last ones, unless the cursor is on one of them."""
-    chosen = next((place for place, line in enumerate(body) if line and line[0][1] == "reverse"), 0)
-    return body[covered:] if chosen >= len(body) - covered else body[: len(body) - covered]
+def _draw_too_small(state: State) -> list[Line]:
+    told = wrap(_TOO_SMALL, max(1, state.columns))
+    lines: list[Line] = [((line, "bold"),) for line in told]
+    return [_fit(line, state.columns) for line in (lines + [()] * state.lines)[: state.lines]]
 
 
 # The frame
@@ -94,12 +92,13 @@ def _make_room(body: list[Line], covered: int) -> list[Line]:
 
 def _draw_title(state: State) -> Line:
     page = state.page
-    left = f" shadowtree rewind  {escape(state.worktree)}"
+    right = f"session {cut(escape(state.session), 24)} "
+    left = " shadowtree rewind  "
+    left += _cut_front(escape(state.worktree), state.columns - measure(left + right) - 1)
     if isinstance(page, TextPage | BranchPage):
         left = f" {page.title}"
     elif isinstance(page, PlanPage):
         left = " Preview: nothing has changed yet"
-    right = f"session {cut(escape(state.session), 24)} "
     left = cut(left, max(1, state.columns - measure(right) - 1))
     return ((_pad(left, state.columns - measure(right)) + right, "reverse"),)
 
@@ -110,9 +109,10 @@ def _draw_notes(state: State, now_ms: int) -> list[Line]:
         found = _describe_found(state)
         return [((f"/{escape(state.query)}", "bold"), ("_", "reverse"), (f" {found}", "dim"))]
     text, style = _choose_note(state, now_ms)
-    most = max(1, min(_NOTE_LINES, state.height - 1))
-    wrapped = wrap(escape(text), max(10, state.columns - 2), max_lines=most, placeholder="…")
-    return [((f" {line}", style),) for line in wrapped or [""]]
+    command = split_command(state.command, state.columns)[: state.height - 2]
+    most = max(1, min(_NOTE_LINES, state.height - 1 - len(command)))
+    wrapped = wrap(escape(text), state.columns - 2, max_lines=most, placeholder="…", break_on_hyphens=False)
+    return [((line, style),) for line in (*(f" {line}" for line in wrapped or [""]), *command)]
 
 
 def _choose_note(state: State, now_ms: int) -> tuple[str, str]:
@@ -120,16 +120,19 @@ def _choose_note(state: State, now_ms: int) -> tuple[str, str]:
     if state.note:
         return state.note, "red" if state.is_error else "bold"
     if isinstance(page, PlanPage):
-        entry = page.entries[page.at] if page.entries else None
-        about = f"{entry.path}: {entry.why}" if entry and entry.why else ""
-        return (page.warning, "yellow") if page.warning else (about, "dim")
+        entry = page.entry
+        if page.warning:
+            return page.warning, "yellow"
+        hint = f". {entry.hint}" if entry and entry.hint and entry.deed == CONFLICT else ""
+        return (f"{entry.path}: {entry.why}{hint}" if entry and entry.why else ""), "dim"
     if isinstance(page, TextPage):
         last = min(len(page.lines), page.top + state.height)
         return f"lines {page.top + 1:,}-{last:,} of {len(page.lines):,}", "dim"
     if page is not None:
         return "Enter switches to a branch, or to one of its messages, after a preview.", "dim"
     found = f"{_describe_found(state)} " if state.query else ""
-    return f"{found}{describe_row(state.row, now_ms)}", "dim"
+    about = describe_row(state.row, now_ms) if len(state.rows) > 1 else ""
+    return f"{found}{about}", "dim"
 
 
 def _describe_found(state: State) -> str:
@@ -147,10 +150,27 @@ def _draw_keys(state: State) -> Line:
     elif isinstance(page, BranchPage):
         keys = _BRANCH_KEYS
     elif isinstance(page, PlanPage):
-        keys = _CONFLICT_KEYS if page.has_conflicts else _PLAN_KEYS
+        keys = _list_plan_keys(page)
     else:
         keys = _LIST_KEYS
     return _join_keys(keys, state.columns)
+
+
+def _list_plan_keys(page: PlanPage) -> list[str]:
+    """Name the choices that there are for the file under the cursor, and for all files."""
+    entry = page.entry
+    keys = [f"{key} {choice}" for key, choice in CHOICES.items() if entry and choice in entry.choices]
+    in_conflict = [each for each in page.entries if each.is_conflict]
+    if len(in_conflict) > 1:
+        offered = {choice for each in in_conflict for choice in each.choices}
+        letters = [key.upper() for key, choice in CHOICES.items() if choice in offered]
+        keys.append(f"{'/'.join(letters)} all")
+    return [
+        *keys,
+        "d your edit" if entry and entry.deed == CONFLICT else "d diff",
+        "Enter confirm",
+        "Esc cancel",
+    ]
 
 
 def _join_keys(keys: Sequence[str], columns: int) -> Line:
@@ -161,8 +181,8 @@ def _join_keys(keys: Sequence[str], columns: int) -> Line:
     spans: list[tuple[str, str]] = [(" ", "")]
     for each in chosen:
         key, _, meaning = each.partition(" ")
-        spans += [(key, "bold"), (f" {meaning}{_GAP}", "")]
-    return tuple(spans)
+        spans += [(key, "bold"), (f" {meaning}", ""), (_GAP, "")]
+    return tuple(spans[:-1])
 
 
 # The list
@@ -182,20 +202,39 @@ class _Cells:
     removed: str
 
 
-def draw_rows(state: State, counts: Counts, now_ms: int, *, fork_sign: str = "⑂") -> list[Line]:
-    """Draw the rows in sight; texts are as wide as the terminal leaves them."""
-    shown = state.rows[state.top : state.top + state.height]
+def draw_rows(
+    state: State,
+    counts: Counts,
+    now_ms: int,
+    *,
+    height: int,
+    fork_sign: str = "⑂",
+    has_agents: bool = False,
+) -> list[Line]:
+    """Draw the rows in sight; texts are as wide as the terminal leaves them.
+
+    Agents are named where they differ, or with `has_agents` if there is room.
+    """
+    places = _find_places(state.top, state.at, total=len(state.rows), height=height)
+    shown = state.rows[places.start : places.stop]
+    has_agents = has_agents or len({row.agent for row in shown if row.message is not None}) > 1
     widths: dict[str, int]
-    for width, has_agent in ((32, True), (20, True), (20, False), (0, False)):
+    # The width of files, whether there are agents, and the columns that both have to leave to the text.
+    for width, has_agent, least in (
+        (32, has_agents, 30),
+        (20, has_agents, 26),
+        (20, False, 22),
+        (0, False, 0),
+    ):
         cells = [_make_cells(row, counts, now_ms, fork_sign, width, has_agent) for row in shown]
         widths = {name: max(measure(getattr(each, name)) for each in cells) for name in _Cells.__match_args__}
         fixed = sum(len(_GAP) + width for name, width in widths.items() if name != "text" and width)
         room = state.columns - fixed - len(_GAP)
-        if room >= _TEXT_ROOM:
+        if room >= least:
             break
     widths["text"] = max(8, min(room, widths["text"] if room > 100 else room))
     lines = []
-    for place, (row, each) in enumerate(zip(shown, cells, strict=True), start=state.top):
+    for place, row, each in zip(places, shown, cells, strict=True):
         is_chosen = place == state.at
         if row.message is None:
             lines.append(_draw_now(state, widths, is_chosen=is_chosen))
@@ -203,6 +242,21 @@ def draw_rows(state: State, counts: Counts, now_ms: int, *, fork_sign: str = "�
             lines.append(_join_cells(row, each, widths, is_chosen=is_chosen, columns=state.columns))
     if len(state.rows) == 1 and not state.query:
         lines.append(((f"{_GAP}No messages yet", "dim"),))
+    return _count_hidden(lines, places, len(state.rows))
+
+
+def _find_places(top: int, at: int, *, total: int, height: int) -> range:
+    """Give the places in sight. A long note, or a smaller window, leaves fewer than the model knows of."""
+    first = keep_in_sight(top, at, total=total, height=height)
+    return range(first, min(total, first + height))
+
+
+def _count_hidden(lines: list[Line], places: range, total: int) -> list[Line]:
+    """Say in the first and in the last line how many are out of sight; the cursor is on neither."""
+    if len(places) >= 3 and places.start > 0:
+        lines[0] = ((f"{_GAP}↑ {places.start + 1:,} more", "dim"),)
+    if len(places) >= 3 and places.stop < total:
+        lines[-1] = ((f"{_GAP}↓ {total - places.stop + 1:,} more", "dim"),)
     return lines
 
 
@@ -308,25 +362,23 @@ def describe_row(row: Row, now_ms: int) -> str:
         number = len(message.unprotected)
         told.append(f"{count(number, 'unprotected file')} changed" if number else "not protected")
     if row.lines_on > 1:
-        told.append(f"{row.lines_on} branches go on from here (b)")
+        told.append(f"{row.lines_on} branches continue from here (b)")
     return "; ".join(told)
 
 
 # The pages
 
 
-def _draw_plan(page: PlanPage, state: State) -> list[Line]:
-    height = header_lines(page, state)
-    # The last of them is empty, unless there is one alone.
-    header = page.make_header(state.columns)[: max(min(1, height), height - 1)]
+def _draw_plan(page: PlanPage, state: State, height: int) -> list[Line]:
+    header, above = page.make_header(state.columns), header_lines(page, state)
+    if len(header) > above:
+        header = [*header[: above - 1], f"{header[above - 1]} …"]
     lines: list[Line] = [((f" {text}", "bold" if place == 0 else ""),) for place, text in enumerate(header)]
-    lines += [()] * (height - len(lines))
-    room = max(1, state.height - height)
-    # The window may have become smaller, or the header longer.
-    top = keep_in_sight(page.top, page.at, total=len(page.entries), height=room)
-    for place, entry in enumerate(page.entries[top : top + room], start=top):
-        lines.append(_draw_entry(entry, state, is_chosen=place == page.at))
-    return lines
+    lines += [()] * (above - len(lines))
+    total = len(page.entries)
+    places = _find_places(page.top, page.at, total=total, height=max(1, height - above))
+    entries = [_draw_entry(page.entries[place], state, is_chosen=place == page.at) for place in places]
+    return lines + _count_hidden(entries, places, total)
 
 
 def _draw_entry(entry: Entry, state: State, *, is_chosen: bool) -> Line:
@@ -336,16 +388,16 @@ def _draw_entry(entry: Entry, state: State, *, is_chosen: bool) -> Line:
     return _draw_chosen("".join(text for text, _ in spans), state.columns) if is_chosen else tuple(spans)
 
 
-def _draw_branches(page: BranchPage, state: State, now_ms: int) -> list[Line]:
-    top = keep_in_sight(page.top, page.at, total=len(page.rows), height=state.height)
+def _draw_branches(page: BranchPage, state: State, height: int, now_ms: int) -> list[Line]:
+    places = _find_places(page.top, page.at, total=len(page.rows), height=height)
     lines: list[Line] = []
-    for place, row in enumerate(page.rows[top : top + state.height], start=top):
-        spans = _describe_branch_row(row, now_ms)
+    for place in places:
+        spans = _describe_branch_row(page.rows[place], now_ms)
         if place == page.at:
             lines.append(_draw_chosen("> " + "".join(text for text, _ in spans), state.columns))
         else:
             lines.append(((_GAP, ""), *spans))
-    return lines
+    return _count_hidden(lines, places, len(page.rows))
 
 
 def _describe_branch_row(row: BranchRow, now_ms: int) -> Line:
@@ -369,6 +421,14 @@ def _describe_branch_row(row: BranchRow, now_ms: int) -> Line:
 
 def _pad(text: str, width: int) -> str:
     return text + " " * (width - measure(text))
+
+
+def _cut_front(text: str, width: int) -> str:
+    """Shorten a text to its end: of a path, that tells more."""
+    kept = text[-max(0, width) :]
+    while kept and measure(kept) > width - 1:
+        kept = kept[1:]
+    return text if measure(text) <= width else f"…{kept}"
 
 
 def _fit(line: Line, columns: int) -> Line:

@@ -22,6 +22,10 @@ from shadowtree.results.messages import Message
 
 FRAME_LINES = 3
 """The title, what is told, and the keys; all other lines of the screen are for rows."""
+_LEAST_LINES = 8
+_LEAST_COLUMNS = 40
+_LEAST_FILES = 3
+"""How many lines are left to the files of a plan on a small screen."""
 
 
 @frozen
@@ -52,6 +56,8 @@ class State:
     """What lies over the list; the last one is in sight."""
     note: str = ""
     """One line on what happened."""
+    command: str = ""
+    """What the note ends with: a command to copy."""
     is_error: bool = False
     outside: int | None = None
     """How many files changed since the last message; None: not known yet."""
@@ -63,8 +69,13 @@ class State:
 
     @property
     def height(self) -> int:
-        """How many rows are in sight; a tiny screen shows nothing else."""
-        return self.lines - FRAME_LINES if self.lines > FRAME_LINES else max(1, self.lines)
+        """How many rows are in sight."""
+        return max(1, self.lines - FRAME_LINES)
+
+    @property
+    def is_too_small(self) -> bool:
+        """Whether nothing can be shown well enough to choose and confirm it."""
+        return self.lines < _LEAST_LINES or self.columns < _LEAST_COLUMNS
 
     @property
     def page(self) -> Page | None:
@@ -92,9 +103,9 @@ def resize(state: State, lines: int, columns: int) -> State:
     return _go(replace(state, lines=lines, columns=columns), state.at)
 
 
-def tell(state: State, note: str, *, is_error: bool = False) -> State:
-    """Show one line."""
-    return replace(state, note=note, is_error=is_error)
+def tell(state: State, note: str, *, command: str = "", is_error: bool = False) -> State:
+    """Show a line, and a command below it."""
+    return replace(state, note=note, command=command, is_error=is_error)
 
 
 def open_page(state: State, page: Page) -> State:
@@ -102,7 +113,7 @@ def open_page(state: State, page: Page) -> State:
     below = (
         state.pages[:-1] if isinstance(page, PlanPage) and isinstance(state.page, PlanPage) else state.pages
     )
-    return replace(state, pages=(*below, page), note="", is_error=False)
+    return tell(replace(state, pages=(*below, page)), "")
 
 
 def close_pages(state: State) -> State:
@@ -119,9 +130,11 @@ def press(state: State, key: str) -> tuple[State, Request | None]:
     """Give what a key leads to, and what it asks for."""
     if key == "hangup":
         return state, Quit()
+    if state.is_too_small:
+        return state, Quit() if key == "q" else None
     if state.is_typing:
         return _type(state, key)
-    state = replace(state, note="", is_error=False)
+    state = tell(state, "")
     if state.page is not None:
         return _press_page(state, state.page, key)
     if key in ("q", "escape"):
@@ -152,10 +165,9 @@ def _page_height(state: State, page: Page) -> int:
 
 
 def header_lines(page: PlanPage, state: State) -> int:
-    """Count the lines above the files of a plan: at most half of the screen, on a tiny one the first."""
-    if state.height < 2 * FRAME_LINES:
-        return min(1, state.height - 1)
-    return min(len(page.make_header(state.columns)) + 1, state.height // 2)
+    """Count the lines above the files of a plan: at most half of the screen, but all of the summary."""
+    header, summary = page.make_header(state.columns), page.make_summary(state.columns)
+    return min(len(header) + 1, max(state.height // 2, min(len(summary), state.height - _LEAST_FILES)))
 
 
 # Keys of the list
@@ -163,6 +175,8 @@ def header_lines(page: PlanPage, state: State) -> int:
 
 def _confirm(state: State) -> tuple[State, Request | None]:
     message = state.row.message
+    if message is None and len(state.rows) == 1:
+        return tell(state, "There is no message to go back to."), None
     if message is None:
         return tell(state, "This is now. Choose a message to go back to before it."), None
     return state, Preview(Act("redo_to" if state.row.is_redoable else "back", message.id))
@@ -219,13 +233,20 @@ def _type(state: State, key: str) -> tuple[State, Request | None]:
     if key == "escape":
         return _choose_rows(replace(state, is_typing=False), ""), None
     if key == "backspace":
-        return _choose_rows(state, state.query[:-1]), None
+        return _find_match(_choose_rows(state, state.query[:-1])), None
     if key in ("up", "down", "page_up", "page_down"):
         return press(replace(state, is_typing=False), key)
     if len(key) == 1 and key.isprintable():
         # A longer filter finds nothing that the shorter one did not find.
-        return _choose_rows(state, state.query + key, state.rows), None
+        return _find_match(_choose_rows(state, state.query + key, state.rows)), None
     return state, None
+
+
+def _find_match(state: State) -> State:
+    """Put the cursor on the first message that the filter found, unless it is on another one."""
+    if not state.query or state.row.message is not None:
+        return state
+    return _go(state, next((place for place, row in enumerate(state.rows) if row.message), state.at))
 
 
 def _choose_rows(state: State, query: str, among: Sequence[Row] | None = None) -> State:

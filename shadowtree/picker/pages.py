@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     Line = tuple[tuple[str, Style], ...]
     """A line of the screen: texts, each in a style of `draw`."""
 
-_CHOICES: dict[str, OnConflict] = {"m": "merge", "k": "keep", "o": "overwrite"}
-NOT_YET = "Choose for every conflict first: m merge, k keep, o overwrite (M, K, O: for all)"
+CHOICES: dict[str, OnConflict] = {"m": "merge", "k": "keep", "o": "overwrite"}
+"""What a key chooses for a file in conflict."""
+NOT_YET = "Choose for every conflict first; the keys are below"
+_NO_CONFLICT = "This file is not in conflict, so there is nothing to choose"
 
 
 @frozen
@@ -61,32 +63,42 @@ class PlanPage:
 
     def press(self, key: str, height: int) -> tuple[PlanPage, Request | None]:
         """Move, choose what happens to a file in conflict, or say yes."""
-        if not self.has_conflicts:
+        if not (key == "k" and self.has_conflicts):
             key = scrolling.LETTERS.get(key, key)
         if key in scrolling.MOVES:
             return self._move(key, height), None
-        if key.lower() in _CHOICES and self.has_conflicts:
-            return self, self._choose(_CHOICES[key.lower()], is_for_all=key.isupper())
+        if key.lower() in CHOICES and self.has_conflicts:
+            return self._choose(CHOICES[key.lower()], is_for_all=key.isupper())
         if key in ("enter", "y"):
-            if any(entry.deed == CONFLICT for entry in self.entries):
-                return replace(self, warning=NOT_YET), None
+            deeds = [entry.deed for entry in self.entries]
+            if CONFLICT in deeds:
+                return replace(self, at=deeds.index(CONFLICT), warning=NOT_YET), None
             return self, Carry(self.act, self.choices, self.outcome.id)
         if key == "d":
-            return self, PreviewDiff(self.act, self.choices)
+            path = self.entry.path if self.entry and self.entry.deed == CONFLICT else ""
+            return self, PreviewDiff(self.act, self.choices, path)
         return self, None
+
+    @property
+    def entry(self) -> Entry | None:
+        """The file under the cursor; None if there are no files."""
+        return self.entries[self.at] if self.entries else None
 
     @property
     def has_conflicts(self) -> bool:
         """Whether there is, or was, something to choose."""
         return any(entry.is_conflict for entry in self.entries)
 
-    def make_header(self, width: int) -> list[str]:
-        """Say what would happen to the messages and files, and what else is to be known."""
+    def make_summary(self, width: int) -> list[str]:
+        """Say what would happen to the messages and files."""
         effect = previews.describe_effect(self.outcome)
         goal = previews.describe_goal(self.act, self.numbers)
-        told = [previews.describe_act(self.act, self.outcome, self.numbers)]
-        told += [f"{goal} {effect[:1].upper()}{effect[1:]}.".strip(), *previews.list_remarks(self.outcome)]
-        return [line for text in told for line in wrap(text, max(10, width - 2))]
+        headline = previews.describe_act(self.act, self.outcome, self.numbers)
+        return _wrap([headline, f"{goal} {effect[:1].upper()}{effect[1:]}.".strip()], width)
+
+    def make_header(self, width: int) -> list[str]:
+        """Give the summary, and what else is to be known."""
+        return self.make_summary(width) + _wrap(previews.list_remarks(self.outcome, self.numbers), width)
 
     def _move(self, key: str, height: int) -> PlanPage:
         total = max(1, len(self.entries))
@@ -94,11 +106,18 @@ class PlanPage:
         top = scrolling.keep_in_sight(self.top, at, total=total, height=height)
         return replace(self, at=at, top=top, warning="")
 
-    def _choose(self, how: OnConflict, *, is_for_all: bool) -> Request | None:
-        """Ask for the plan with another choice for the file under the cursor, or for all in conflict."""
+    def _choose(self, how: OnConflict, *, is_for_all: bool) -> tuple[PlanPage, Request | None]:
+        """Ask for the plan with another choice for the file under the cursor, or for all that have it."""
         chosen = self.entries if is_for_all else self.entries[self.at : self.at + 1]
-        paths = [entry.path for entry in chosen if entry.is_conflict]
-        return Preview(self.act, {**self.choices, **dict.fromkeys(paths, how)}) if paths else None
+        paths = [entry.path for entry in chosen if how in entry.choices]
+        if paths:
+            return self, Preview(self.act, {**self.choices, **dict.fromkeys(paths, how)})
+        hint = next((entry.hint for entry in chosen if entry.hint), _NO_CONFLICT)
+        return replace(self, warning=hint), None
+
+
+def _wrap(sentences: Sequence[str], width: int) -> list[str]:
+    return [line for sentence in sentences for line in wrap(sentence, max(10, width - 2))]
 
 
 def show_plan(
@@ -106,7 +125,7 @@ def show_plan(
 ) -> PlanPage:
     """Make the page of a plan; if it takes the place of the `last` one, the cursor stays on its file."""
     known = {**(last.known if last else {}), **{each.path: each for each in outcome.conflicts}}
-    entries = previews.list_entries(outcome, choices, known)
+    entries = previews.list_entries(outcome, choices, known, numbers)
     path = last.entries[last.at].path if last and last.entries else None
     at = next((place for place, entry in enumerate(entries) if entry.path == path), 0)
     top = last.top if last else 0
@@ -178,10 +197,11 @@ def list_branches(
     return BranchPage(title, tuple(rows)) if rows else None
 
 
-def render_hunks(conflicts: Sequence[ConflictingPath]) -> Iterator[Line]:
+def render_hunks(conflicts: Sequence[ConflictingPath], numbers: Numbers) -> Iterator[Line]:
     """Show where texts collide: what each side has there."""
     for conflict in conflicts:
-        yield ((f"{escape(conflict.path)}: {escape(conflict.reason)}", "yellow"),)
+        reason = previews.name_messages(conflict.reason, numbers)
+        yield ((f"{escape(conflict.path)}: {escape(reason)}", "yellow"),)
         for hunk in conflict.hunks:
             yield ((f"  line {hunk.line:,}", "cyan"),)
             for name, text in (("now", hunk.ours), ("recorded", hunk.base), ("would be", hunk.theirs)):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
 from shadowtree.base.display import count, escape
 from shadowtree.base.frozen import frozen
@@ -19,8 +20,11 @@ CONFLICT = "conflict"
 _CHANGED = "changed since"
 _UNCERTAIN = "it changed after the last recorded step of a message that was never ended"
 _UNPROTECTED = "it changed during these messages, but it is not protected, so it stays as it is"
+_OVERLAP = "They overlap, so merge cannot combine them: choose k or o"
+_NO_MERGE = "Merge cannot combine the versions: choose k or o"
 _NAMED = 8
 """How many messages a headline names."""
+_MESSAGE = re.compile(r"\b[Mm]essage '([^']+)'")
 _DONE = {
     "restore": "restored",
     "create": "created",
@@ -42,12 +46,19 @@ class Entry:
     """What is special about it, in a few words."""
     why: str = ""
     """The reason, for people."""
-    is_conflict: bool = False
-    """There is a choice: to merge, to keep or to overwrite."""
+    choices: Sequence[str] = ()
+    """For a file in conflict, what you can choose: `merge`, `keep`, `overwrite`."""
+    hint: str = ""
+    """For one that cannot be merged, what to choose instead."""
+
+    @property
+    def is_conflict(self) -> bool:
+        """Whether there is, or was, something to choose."""
+        return bool(self.choices)
 
 
 def list_entries(
-    outcome: Outcome, choices: Choices, known: Mapping[str, ConflictingPath]
+    outcome: Outcome, choices: Choices, known: Mapping[str, ConflictingPath], numbers: Numbers
 ) -> tuple[Entry, ...]:
     """List every file of a plan, those with your own edits first.
 
@@ -55,7 +66,7 @@ def list_entries(
     """
     uncertain = set(outcome.uncertain)
     in_conflict = {conflict.path for conflict in outcome.conflicts}
-    own = [Entry(each.path, CONFLICT, _CHANGED, each.reason, True) for each in outcome.conflicts]
+    own = [_make_conflict(each, CONFLICT, numbers) for each in outcome.conflicts]
     rest: list[Entry] = []
     for deed, paths in _list_deeds(outcome):
         for path in paths:
@@ -63,8 +74,7 @@ def list_entries(
                 continue
             if path in known:
                 is_replaced = deed == "restore" and choices.get(path) == "overwrite"
-                told = "overwrite" if is_replaced else deed
-                own.append(Entry(path, told, _CHANGED, known[path].reason, True))
+                own.append(_make_conflict(known[path], "overwrite" if is_replaced else deed, numbers))
             elif path in uncertain:
                 own.append(Entry(path, deed, "may be your own edit", _UNCERTAIN))
             else:
@@ -72,6 +82,20 @@ def list_entries(
     left = [Entry(each.path, "leave", each.reason) for each in outcome.skipped]
     left += [Entry(path, "leave", "not protected", _UNPROTECTED) for path in outcome.unprotected]
     return (*sorted(own, key=_path_of), *sorted(rest, key=_path_of), *left)
+
+
+def _make_conflict(conflict: ConflictingPath, deed: str, numbers: Numbers) -> Entry:
+    why = name_messages(conflict.reason, numbers)
+    return Entry(conflict.path, deed, _CHANGED, why, tuple(conflict.choices), _advise(conflict))
+
+
+def _advise(conflict: ConflictingPath) -> str:
+    """Say what to choose for a file that cannot be merged."""
+    if "merge" in conflict.choices:
+        return ""
+    if "overwrite" not in conflict.choices:
+        return "Move what is in the way, or choose k"
+    return _OVERLAP if conflict.hunks else _NO_MERGE
 
 
 def _path_of(entry: Entry) -> str:
@@ -120,13 +144,23 @@ def describe_goal(act: Act, numbers: Numbers) -> str:
     }.get(act.kind, "")
 
 
-def list_remarks(outcome: Outcome) -> list[str]:
+def list_remarks(outcome: Outcome, numbers: Numbers) -> list[str]:
     """Give what else is to be known."""
-    remarks = [escape(note[:1].upper() + note[1:]) for note in outcome.notes]
+    notes = [name_messages(note, numbers) for note in outcome.notes]
+    remarks = [escape(note[:1].upper() + note[1:]) for note in notes]
     if outcome.marked:
         names = ", ".join(map(escape, outcome.marked))
         remarks.append(f"Conflict markers are in {names}")
     return remarks
+
+
+def name_messages(sentence: str, numbers: Numbers) -> str:
+    """Name messages by their numbers where a sentence of the library has their ids."""
+
+    def name(found: re.Match[str]) -> str:
+        return f"#{numbers[found[1]]}" if found[1] in numbers else found[0]
+
+    return _MESSAGE.sub(name, sentence)
 
 
 def _list_deeds(outcome: Outcome) -> Iterator[tuple[str, list[str]]]:

@@ -54,6 +54,8 @@ class PreviewDiff:
 
     act: Act
     choices: Choices
+    path: str = ""
+    """A file in conflict, if only that is asked for: show what was edited in it."""
 
 
 @frozen

@@ -7,6 +7,9 @@ MOVES = frozenset({"up", "down", "page_up", "page_down", "home", "end"})
 LETTERS = {"k": "up", "j": "down", "g": "home", "G": "end", " ": "page_down"}
 """The letters that mean the same, where they mean nothing else."""
 
+_AROUND = 3
+"""How many places before and after the cursor are in sight, if there are as many."""
+
 
 def move(key: str, at: int, *, total: int, height: int) -> int:
     """Give the place that a key leads to, out of `total` places, of which `height` are in sight."""
@@ -16,6 +19,7 @@ def move(key: str, at: int, *, total: int, height: int) -> int:
 
 
 def keep_in_sight(top: int, at: int, *, total: int, height: int) -> int:
-    """Give the first place in sight, as near to `top` as can be, so that `at` is in sight too."""
+    """Give the first place in sight, as near to `top` as can be, so that `at` and its neighbours are too."""
+    around = min(_AROUND, (height - 1) // 2)
     last = max(0, total - height)
-    return max(0, min(last, max(at - height + 1, min(at, top))))
+    return max(0, min(last, max(at + around - height + 1, min(at - around, top))))

@@ -19,6 +19,7 @@ from shadowtree.picker.draw import draw
 from shadowtree.picker.live import Live, News
 from shadowtree.picker.model import State
 from shadowtree.picker.requests import Carry, Preview, Quit
+from shadowtree.picker.texts import replace_signs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ class Screen:
 
     def choose(self, text: str, plain: str) -> str:
         """Give a text if the terminal's encoding has it, or else the plain one."""
-        return text if self._encode(text) == text else plain
+        return text if self._can_show(text) else plain
 
     def clear(self) -> None:
         """Draw everything anew the next time."""
@@ -189,10 +190,11 @@ class Screen:
         for place, line in enumerate(lines):
             column = 0
             for text, style in line:
+                shown = self._encode(text, self.size[1] - column)
                 # The last cell of the screen can be written, but the cursor cannot go on from there.
                 with suppress(curses.error):
-                    self._window.addstr(place, column, self._encode(text), self._styles.get(style, 0))
-                column += measure(text)
+                    self._window.addstr(place, column, shown, self._styles.get(style, 0))
+                column += measure(shown)
         self._window.refresh()
 
     def read_key(self, wait_ms: int) -> str | None:
@@ -219,8 +221,23 @@ class Screen:
                 is_longer = True
         return is_longer
 
-    def _encode(self, text: str) -> str:
-        return text.encode(self._encoding, "backslashreplace").decode(self._encoding)
+    def _encode(self, text: str, columns: int) -> str:
+        """Give a text as the terminal can show it; what has to be escaped may take more columns."""
+        if self._can_show(text):
+            return text
+        text = replace_signs(text, self._can_show)
+        shown = text.encode(self._encoding, "backslashreplace").decode(self._encoding)
+        # Blanks make up for it, so that columns stay in place, but one of them remains.
+        least = max(measure(text), len(shown.rstrip()) + 1)
+        shown = shown[:least]
+        return shown if measure(shown) <= columns else shown[: max(0, columns - 3)] + "..."[:columns]
+
+    def _can_show(self, text: str) -> bool:
+        try:
+            text.encode(self._encoding)
+        except UnicodeEncodeError:
+            return False
+        return True
 
 
 def _has_hung_up() -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from textwrap import wrap
 
-from shadowtree.base.display import count, escape, escape_line
+from shadowtree.base.display import count, escape, escape_line, measure
 from shadowtree.picker.pages import TextPage
 from shadowtree.results.messages import ChangedPath, FileDiff, Message, Step, join_renames
 
@@ -21,6 +22,7 @@ LETTERS = {
     "deleted": ("D", "red"),
     "type": ("T", "cyan"),
 }
+_PLAIN_SIGNS = {r"\S{0,2}…": "...", "↑": "^", "↓": "v", "⑂": "fork"}
 _HELP = """\
 Choose a message with the arrow keys and press Enter. You see what would happen
 to each file; nothing changes until you confirm. Press z to reverse it.
@@ -36,21 +38,36 @@ to each file; nothing changes until you confirm. Press z to reverse it.
   q, Esc          go back, or leave
 
 In a preview, Enter or y confirms, Esc or n goes back, and d shows the diff.
-For a file in conflict: m merges, k keeps your version, o overwrites it;
-M, K and O choose for all files in conflict.
+For a file in conflict, m merges, k keeps your version, o overwrites it, and d
+shows your edit. M, K, O choose for all. There, move with the arrow keys or j.
 
 Marks:  ~    files changed since the message before, outside this session's work
         ?    nobody recorded its end, so it was inferred
         !    files changed that are not protected: no undo brings them back
-        ⑂ 2  so many lines of work go on from here (press b)
+        ⑂ 2  2 branches continue from here (press b)
 """
 HELP = TextPage("Help", tuple(((line, ""),) for line in _HELP.splitlines()))
 
 
-def make_text(title: str, sentences: Sequence[str], columns: int) -> TextPage:
-    """Make a page of sentences, which are wrapped."""
-    lines = (line for sentence in sentences for line in wrap(escape(sentence), max(10, columns - 1)))
-    return TextPage(title, tuple(((line, ""),) for line in lines))
+def make_text(title: str, sentences: Sequence[str], command: str, columns: int) -> TextPage:
+    """Make a page of sentences, which are wrapped, and of a command, which is not."""
+    lines = [line for sentence in sentences for line in wrap(escape(sentence), max(10, columns - 1))]
+    return TextPage(title, tuple(((line, ""),) for line in (*lines, *split_command(command, columns))))
+
+
+def replace_signs(text: str, can_show: Callable[[str], bool]) -> str:
+    """Write our own signs in ASCII where an encoding lacks them; a text that was cut stays as wide."""
+    for sign, plain in _PLAIN_SIGNS.items():
+        if not can_show(sign):
+            text = re.sub(sign, plain, text)
+    return text
+
+
+def split_command(command: str, columns: int) -> list[str]:
+    """Give a command on a line of its own; if it is too long, on several, and nothing between them."""
+    shown = f" {escape(command)}" if measure(escape(command)) < columns else escape(command)
+    size = columns if shown.isascii() else columns // 2
+    return [shown[at : at + size] for at in range(0, len(shown), size)] if command else []
 
 
 def describe_steps(steps: Sequence[Step]) -> Iterator[Line]:

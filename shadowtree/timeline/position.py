@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from shadowtree.base.arguments import check_count
-from shadowtree.base.errors import InvalidInput
+from shadowtree.base.errors import ArchivedMessage
 from shadowtree.base.frozen import field, frozen
 from shadowtree.timeline.schema import (
     ACTS,
@@ -295,7 +295,7 @@ def _move(position: Position, head: int | None) -> Position:
 def _require_on_line(target: MessageRow, position: Position, find: FindMessage) -> None:
     line = walk_back(position.tip, find, first=target.number)
     if all(row.number != target.number for row in line):
-        raise InvalidInput(f"message {target.id!r} is archived; what it did is not in the worktree")
+        raise ArchivedMessage(target.id, target.ordinal)
 
 
 def standing_acts(acts: Iterable[Event]) -> Iterator[tuple[Event, list[Span]]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from shadowtree import Patch
@@ -11,10 +13,10 @@ from shadowtree.picker import model
 from shadowtree.picker.draw import draw, to_text
 from shadowtree.picker.model import State
 from shadowtree.picker.pages import TextPage, list_branches, show_plan
-from shadowtree.picker.requests import Act
+from shadowtree.picker.requests import Act, Quit
 from shadowtree.picker.texts import HELP, describe_diffs, describe_files
 from shadowtree.results.messages import Branch, FileDiff, Skipped
-from shadowtree.results.outcomes import ConflictingPath
+from shadowtree.results.outcomes import ConflictingPath, Hunk
 from tests.support.values import NOW_MS, make_change, make_message, make_outcome
 
 HOSTILE = "red \x1b[31m\u202egnp.\nline"
@@ -23,6 +25,12 @@ HOSTILE = "red \x1b[31m\u202egnp.\nline"
 def make_state(*messages: object, lines: int = 24, columns: int = 80) -> State:
     state = model.load(model.start("default", "/home/me/project"), messages, has_all=True)  # type: ignore[arg-type]  # messages
     return model.resize(replace(state, outside=0), lines, columns)
+
+
+def make_many(undone: int, in_force: int = 30, **fields: object) -> list[object]:
+    total = undone + in_force
+    states = ["active"] * in_force + ["undone"] * undone
+    return [make_message(number, state=states[number - 1], **fields) for number in range(1, total + 1)]
 
 
 def show(state: State, **counts: tuple[int, int]) -> list[str]:
@@ -48,6 +56,142 @@ def test_the_first_screen() -> None:
         " Choose a message with the arrow keys to go back to before it.",
         " Enter go back  d diff  f files  u undo  r redo  / filter  ? help  q quit",
     ]
+
+
+def test_undone_rows_stay_in_sight_and_what_is_hidden_is_counted() -> None:
+    lines = show(make_state(*make_many(2), lines=24))
+
+    assert [line.split()[0] for line in lines[1:4]] == ["#32", "#31", ">"]
+    assert lines[21] == "  ↓ 13 more"
+
+    lines = show(make_state(*make_many(20), lines=24))
+
+    assert lines[1] == "  ↑ 18 more"
+    assert [line.split()[0] for line in lines[2:6]] == ["#32", "#31", ">", "#30"]
+    assert lines[21] == "  ↓ 14 more"
+
+
+def test_the_cursor_is_never_on_a_line_that_counts_what_is_hidden() -> None:
+    state = make_state(*make_many(20), lines=8, columns=40)
+    for key in ("home", *["down"] * 60, *["up"] * 60):
+        state, _ = model.press(state, key)
+
+        assert sum(line.startswith("> ") for line in show(state)) == 1
+
+
+def test_files_of_a_plan_that_are_out_of_sight_are_counted() -> None:
+    outcome = make_outcome(dry_run=True, deleted=[f"{number:02}" for number in range(40)])
+    state = model.open_page(make_state(), show_plan(Act("undo"), outcome, {}, {}))
+
+    assert show(state)[21] == "  ↓ 23 more"
+
+
+def test_an_agent_is_named_in_the_rows_only_if_there_are_several() -> None:
+    one, other = (make_message(n, meta={"agent": agent}) for n, agent in ((1, "claude"), (2, "codex")))
+
+    assert "claude" not in "".join(show(make_state(one)))
+    assert "claude" in show(model.press(make_state(one), "down")[0])[-2]
+    assert "claude" in "".join(show(make_state(one, other, columns=100)))
+
+
+def test_an_empty_list_does_not_ask_you_to_choose() -> None:
+    empty = make_state()
+    assert "Choose" not in "".join(show(empty))
+    assert "Choose" not in "".join(show(model.press(empty, "enter")[0]))
+
+    filtered = make_state(make_message(1))
+    for key in ("/", "x", "y", "enter"):
+        filtered, _ = model.press(filtered, key)
+    assert show(filtered)[-2] == " 0 messages with 'xy'."
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_a_command_to_copy_stands_on_lines_of_its_own_and_is_whole(columns: int) -> None:
+    command = "shadowtree unrevert --session claude-code-0f3b7c1e-5d57-4f6e-9a51-2f3c6a1b9d7e"
+    told = "Undid 12 messages (#1, #2, #3 … #11, #12): 4 files restored. To get back: press z, or run"
+    lines = show(model.tell(make_state(make_message(1), columns=columns), told, command=command))
+
+    first = next(place for place, line in enumerate(lines) if "shadowtree unrevert" in line)
+    assert "".join(lines[first:-1]).strip() == command
+    assert lines[first - 1].endswith("run")
+
+
+@pytest.mark.parametrize(("lines", "columns"), [(7, 80), (24, 39), (1, 5)])
+def test_a_window_that_is_too_small_says_so_and_confirms_nothing(lines: int, columns: int) -> None:
+    page = show_plan(Act("undo"), make_outcome(dry_run=True, restored=["a"]), {}, {})
+    state = model.resize(model.open_page(make_state(), page), lines, columns)
+
+    assert " ".join(show(state)).startswith("The window is too small"[:columns])
+    for key in ("enter", "y", "down", "escape"):
+        assert model.press(state, key) == (state, None)
+    assert model.press(state, "q")[1] == Quit()
+
+
+@pytest.mark.parametrize(("lines", "columns"), [(10, 60), (8, 40)])
+def test_a_small_window_shows_the_whole_headline_of_a_preview(lines: int, columns: int) -> None:
+    ids = [f"msg_{number}" for number in range(1, 21)]
+    outcome = make_outcome(
+        dry_run=True,
+        messages=ids,
+        restored=["a"],
+        deleted=["b"],
+        conflicts=[_conflict("c")],
+        notes=["remark " * 30],
+    )
+    page = show_plan(Act("back", "msg_1"), outcome, {id: place for place, id in enumerate(ids, 1)}, {})
+    shown = " ".join(" ".join(show(model.open_page(make_state(lines=lines, columns=columns), page))).split())
+
+    assert "Undo 20 messages: #1, #2, #3 … #19, #20" in shown
+    assert "> conflict c" in shown
+    if columns == 60:
+        assert "1 file to restore, 1 to delete, 1 in conflict." in shown
+
+
+def test_a_preview_names_messages_by_number() -> None:
+    outcome = make_outcome(
+        dry_run=True,
+        conflicts=[_conflict("a", "it was edited after message 'msg_3'")],
+        notes=["message 'x' stays"],
+    )
+    text = "\n".join(show(model.open_page(make_state(), show_plan(Act("undo"), outcome, {"msg_3": 3}, {}))))
+
+    assert "a: it was edited after #3" in text
+    assert "Message 'x' stays" in text
+
+
+@pytest.mark.parametrize(
+    ("choices", "hunks", "said"),
+    [
+        (["merge", "keep", "overwrite"], [], "a: it was edited"),
+        (
+            ["keep", "overwrite"],
+            [Hunk(1, "a", "b", "c")],
+            "They overlap, so merge cannot combine them: choose k or o",
+        ),
+        (["keep", "overwrite"], [], "Merge cannot combine the versions: choose k or o"),
+        (["keep"], [], "Move what is in the way, or choose k"),
+    ],
+    ids=["merge", "overlap", "binary", "in the way"],
+)
+def test_only_what_a_file_in_conflict_can_be_is_offered(
+    choices: list[str], hunks: list[Hunk], said: str
+) -> None:
+    conflict = ConflictingPath("a", "it was edited", "", hunks, choices)
+    page = show_plan(Act("undo"), make_outcome(dry_run=True, conflicts=[conflict]), {}, {})
+    lines = show(model.open_page(make_state(columns=120), page))
+
+    assert lines[-2].endswith(said)
+    keys = {"merge": "m merge", "keep": "k keep", "overwrite": "o overwrite"}
+    assert [keys[choice] in lines[-1] for choice in keys] == [choice in choices for choice in keys]
+
+
+def test_choices_for_all_are_those_that_any_file_has() -> None:
+    conflicts = [_conflict("a", choices=["keep"]), _conflict("b", choices=["keep", "overwrite"])]
+    page = show_plan(Act("undo"), make_outcome(dry_run=True, conflicts=conflicts, restored=["c"]), {}, {})
+    state = model.open_page(make_state(), page)
+
+    assert show(state)[-1] == " k keep  K/O all  d your edit  Enter confirm  Esc cancel"
+    assert show(model.press(state, "end")[0])[-1] == " K/O all  d diff  Enter confirm  Esc cancel"
 
 
 @pytest.mark.parametrize("columns", [1, 10, 39, 40, 79, 80, 81, 120, 300])
@@ -147,12 +291,13 @@ def test_a_long_note_never_covers_the_row_under_the_cursor() -> None:
 
 
 def test_a_narrow_terminal_counts_files_and_leaves_out_the_agent() -> None:
-    state = make_state(
-        make_message(1, text="set up the project", files=3, meta={"agent": "claude"}), columns=46
-    )
+    messages = [
+        make_message(n, text="set up the project", files=3, meta={"agent": agent})
+        for n, agent in ((1, "claude"), (2, "codex"))
+    ]
 
-    assert "claude" in show(make_state(*state.messages, columns=80))[2]
-    assert show(state)[2] == "   #1  1 min  set up the project       3 files"
+    assert "claude" in show(make_state(*messages, columns=80))[3]
+    assert show(make_state(*messages, columns=46))[3] == "   #1  1 min  set up the project       3 files"
 
 
 def test_a_preview_lists_your_own_edits_first_and_says_what_happens() -> None:
@@ -165,7 +310,7 @@ def test_a_preview_lists_your_own_edits_first_and_says_what_happens() -> None:
         merged=["own"],
         deleted=["b"],
         uncertain=["z"],
-        conflicts=[ConflictingPath("m", "it was edited after msg_3", "use merge")],
+        conflicts=[_conflict("m", "it was edited after message 'msg_3'")],
         skipped=[Skipped("big.bin", "too big")],
         unprotected=[".env"],
     )
@@ -187,8 +332,8 @@ def test_a_preview_lists_your_own_edits_first_and_says_what_happens() -> None:
         "  leave      big.bin  (too big)",
         "  leave      .env  (not protected)",
         "",
-        " m: it was edited after msg_3",
-        " m merge  k keep  o overwrite  M/K/O all  d diff  Enter confirm  Esc cancel",
+        " m: it was edited after #3",
+        " m merge  k keep  o overwrite  d your edit  Enter confirm  Esc cancel",
     ]
 
 
@@ -247,5 +392,7 @@ def test_what_was_chosen_for_a_conflict_is_shown_with_the_file() -> None:
     assert "  delete     b  (changed since)" in lines
 
 
-def _conflict(path: str) -> ConflictingPath:
-    return ConflictingPath(path, "it was edited", "use merge")
+def _conflict(
+    path: str, reason: str = "it was edited", choices: Sequence[str] = ("merge", "keep", "overwrite")
+) -> ConflictingPath:
+    return ConflictingPath(path, reason, "use merge", choices=list(choices))

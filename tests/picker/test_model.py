@@ -185,6 +185,14 @@ def test_the_cursor_stays_on_its_message_while_the_filter_changes() -> None:
     assert press(state, *" 2")[0].row.id == "msg_2"
 
 
+def test_a_filter_leads_from_now_to_the_first_match() -> None:
+    state, _ = press(make_state(), "/", *"number")
+    assert state.row.id == "msg_5"
+
+    state, _ = press(make_state(), "/", *"3", "enter")
+    assert press(state, "enter")[1] == Preview(Act("back", "msg_3"))
+
+
 def test_letters_of_any_script_go_to_the_filter() -> None:
     assert press(make_state(text="名前を変える"), "/", "名")[0].query == "名"
 
@@ -233,7 +241,7 @@ def preview(**fields: object) -> State:
 
 
 def conflict(path: str) -> ConflictingPath:
-    return ConflictingPath(path, "it was edited after msg_1", "use merge")
+    return ConflictingPath(path, "it was edited", "use merge", choices=["merge", "keep", "overwrite"])
 
 
 @pytest.mark.parametrize("key", ["enter", "y"])
@@ -273,6 +281,35 @@ def test_without_conflicts_there_is_nothing_to_choose_and_letters_move() -> None
     assert state.page.at == 1
 
 
+def test_letters_move_among_conflicts_too_except_that_k_keeps() -> None:
+    state, request = press(preview(conflicts=[conflict("a"), conflict("b")]), "j")
+    assert isinstance(state.page, PlanPage)
+    assert (state.page.at, request) == (1, None)
+
+    assert press(state, "k")[1] == Preview(BACK, {"b": "keep"})
+    assert press(state, "up", "k")[1] == Preview(BACK, {"a": "keep"})
+
+
+def test_what_cannot_be_chosen_is_told_and_not_asked_for() -> None:
+    fixed = ConflictingPath("a", "it was edited", "", choices=["keep", "overwrite"])
+    state, request = press(preview(conflicts=[fixed, conflict("b")], restored=["c"]), "m")
+    assert isinstance(state.page, PlanPage)
+    assert request is None
+    assert "merge cannot combine" in state.page.warning.lower()
+
+    assert press(state, "M")[1] == Preview(BACK, {"b": "merge"})
+    state, request = press(state, "end", "o")
+    assert isinstance(state.page, PlanPage)
+    assert (request, "not in conflict" in state.page.warning) == (None, True)
+
+
+def test_enter_goes_to_the_first_conflict_that_is_open() -> None:
+    state, _ = press(preview(conflicts=[conflict("a")], restored=["b", "c"]), "end", "enter")
+
+    assert isinstance(state.page, PlanPage)
+    assert state.page.at == 0
+
+
 def test_a_choice_is_kept_when_another_is_made_and_the_cursor_stays_on_its_file() -> None:
     state, _ = press(preview(conflicts=[conflict("a"), conflict("b")], restored=["c"]), "down")
     last = state.page
@@ -288,6 +325,9 @@ def test_a_choice_is_kept_when_another_is_made_and_the_cursor_stays_on_its_file(
 
 def test_the_diff_of_a_plan_is_asked_for_with_its_choices() -> None:
     assert press(preview(restored=["a"]), "d")[1] == PreviewDiff(BACK, {})
+    state = preview(conflicts=[conflict("a")], restored=["b"])
+    assert press(state, "d")[1] == PreviewDiff(BACK, {}, "a")
+    assert press(state, "down", "d")[1] == PreviewDiff(BACK, {})
 
 
 # Text and branches

@@ -17,6 +17,8 @@ from tests.support.values import NOW_MS, make_change, make_message, make_outcome
 PAGE = Path(__file__).parents[2] / "docs" / "rewind.md"
 COUNTS = {"msg_9": (14, 3), "msg_8": (120, 8), "msg_7": (4, 4), "msg_6": (61, 0)}
 
+_REASON = "it was edited after message 'msg_8'"
+
 
 def _message(number: int, minutes: int, text: str, *paths: str, **fields: object) -> Message:
     patch = Patch("", [make_change(path) for path in paths])
@@ -45,7 +47,7 @@ def draw_screens() -> list[str]:
         messages=["msg_7", "msg_8"],
         restored=["config.toml"],
         deleted=["src/backoff.py"],
-        conflicts=[ConflictingPath("src/client.py", "it was edited after msg_8", "")],
+        conflicts=[ConflictingPath("src/client.py", _REASON, "", [], ["merge", "keep", "overwrite"])],
     )
     page = show_plan(Act("back", "msg_7"), outcome, {"msg_7": 7, "msg_8": 8}, {})
     screens = (state, model.open_page(model.resize(state, 11, 80), page))

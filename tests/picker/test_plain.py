@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from subprocess import run
 
 import pytest
 
 from shadowtree import Shadow
+from tests.support.processes import COMMAND, surroundings
 from tests.support.terminal import Terminal, run_on_terminal
 
 SECONDS = " s  "
@@ -75,6 +77,50 @@ def test_only_the_last_messages_are_listed(opened: Shadow, project: Path, termin
     assert "prompt 29" in shown
     assert "prompt 2 " not in shown
     assert "Earlier messages are not shown (run 'shadowtree log -n 0')" in shown
+
+
+def test_archived_messages_take_no_place_in_the_list_and_are_not_proposed(
+    project: Path, terminal: Terminal
+) -> None:
+    with Shadow(project, settings={"min_free": 0}) as shadow:
+        for number in range(1, 60):
+            shadow.snapshot(f"m{number}", text=f"prompt {number}")
+        shadow.undo(30)
+        shadow.snapshot("m60", text="another way")
+        for number in range(61, 100):
+            shadow.snapshot(f"m{number}", text=f"prompt {number}")
+        shadow.undo(39)
+        shadow.switch("m59")
+
+    lines = terminal.run("rewind").splitlines()
+
+    assert [line.split()[0] for line in lines[1:21]] == [f"#{number}" for number in range(59, 39, -1)]
+    assert "Earlier messages are not shown" in lines[21]
+    assert lines[23].endswith("'shadowtree revert 59'")
+    terminal.run("revert", "59", "--dry-run")
+    terminal.run("revert", "60", exit_code=2)
+    assert (
+        "message 'm60' is archived, so there is nothing to undo; run 'shadowtree switch 60'" in terminal.err
+    )
+
+
+def test_a_list_without_unicode_has_dots_where_texts_are_cut(opened: Shadow, project: Path) -> None:
+    with opened:
+        opened.snapshot("m4", text="a long text " * 20)
+    plain = surroundings(LC_ALL="C", PYTHONCOERCECLOCALE="0", PYTHONUTF8="0")
+    shown = run([*COMMAND, "rewind"], cwd=project, env=plain, capture_output=True, check=True).stdout
+
+    assert b"a long text" in shown
+    assert b"...  " in shown
+    assert b"\\u2026" not in shown
+
+
+def test_a_session_without_messages_is_named(opened: Shadow, project: Path, terminal: Terminal) -> None:
+    told = "Session nosuch has no messages (run 'shadowtree sessions')\n"
+
+    assert terminal.run("rewind", "--session", "nosuch") == told
+    assert terminal.run_json("rewind", "--session", "nosuch") == []
+    assert told.strip().encode() in run_on_terminal("rewind", "--session", "nosuch", term="xterm")
 
 
 def test_sessions_are_chosen_as_elsewhere(opened: Shadow, project: Path, terminal: Terminal) -> None:

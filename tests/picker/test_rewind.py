@@ -64,7 +64,8 @@ def test_the_first_screen_lists_messages_and_enter_on_now_does_nothing(
     screen = rewind()
     screen.wait(lambda screen: screen.text.count("+2") == 3 and "no files changed" in screen.text)
 
-    assert screen.lines[0].startswith(f" shadowtree rewind  {str(project)[:20]}")
+    assert screen.lines[0].startswith(" shadowtree rewind  ")
+    assert str(project)[-20:] in screen.lines[0]
     assert screen.lines[0].endswith("session default")
     assert screen.lines[1] == "> now       no files changed since the last message"
     assert [drop_ages(line) for line in screen.lines[2:5]] == [
@@ -212,6 +213,51 @@ def test_conflicts_are_first_and_each_is_chosen_for(project: Path, opened: Shado
     screen.wait("Undid #3")
 
     assert_tree(project, tree(1, 2) | {"3.txt": "mine\n", "shared.txt": "mine\n1\n2\n"})
+
+
+def test_an_edit_that_overlaps_is_not_offered_to_be_merged(
+    project: Path, opened: Shadow, rewind: Open
+) -> None:
+    (project / "shared.txt").write_text("1\n2\nmine\n")
+    screen = rewind()
+    screen.press("u")
+    screen.wait(
+        "shared.txt: it was edited after #3. They overlap, so merge cannot combine them: choose k or o"
+    )
+    assert "m merge" not in screen.text
+    screen.press("d")
+    screen.wait("Your edit of shared.txt")
+    assert "+mine" in screen.text
+    assert "3.txt" not in screen.text
+    screen.press("escape")
+    screen.wait("Enter confirm")
+    screen.press("m")
+    screen.wait(lambda screen: screen.lines[-2].startswith(" They overlap"))
+    screen.press("k")
+    screen.wait("> keep shared.txt")
+    screen.press("j")
+    screen.wait_for_line("3.txt")
+    screen.press("enter")
+    screen.wait("Undid #3")
+
+    assert_tree(project, tree(1, 2) | {"shared.txt": "1\n2\nmine\n"})
+
+
+def test_an_edit_before_the_last_message_shows_what_overwriting_it_would_change(
+    project: Path, opened: Shadow, rewind: Open
+) -> None:
+    (project / "shared.txt").write_text("mine\n1\n2\n3\n")
+    with opened.message("m4"):
+        (project / "apart").write_text("x")
+    screen = rewind()
+    screen.press("down", "down")
+    screen.wait_for_line("#3")
+    screen.press("enter")
+    screen.wait("> conflict shared.txt")
+    screen.press("d")
+    screen.wait("-mine")
+
+    assert "What overwriting shared.txt would change" in screen.text
 
 
 def test_a_choice_for_all_overwrites_and_can_be_reversed(project: Path, opened: Shadow, rewind: Open) -> None:
@@ -388,17 +434,30 @@ def test_it_ends_when_the_terminal_is_gone(project: Path, opened: Shadow, rewind
     screen.hang_up()
 
 
-@pytest.mark.parametrize(("lines", "columns"), [(50, 200), (10, 40), (5, 20), (3, 10), (2, 2), (1, 5)])
-def test_any_size_of_terminal_will_do(
+@pytest.mark.parametrize(("lines", "columns"), [(50, 200), (10, 60), (8, 40)])
+def test_many_sizes_of_terminals_will_do(
     project: Path, opened: Shadow, rewind: Open, lines: int, columns: int
 ) -> None:
     screen = rewind(lines=lines, columns=columns)
-    screen.press("down", "?", "down", "q", "/", "x", "enter")
-    if lines > 3:
-        screen.press("u")
-        screen.wait("Undo #3")
-        screen.press("n")
+    screen.press("down", "?", "down", "q", "/", "x", "enter", "u")
+    screen.wait("Undo #3")
+    screen.press("n")
     screen.press("q")
+
+    assert screen.end() == 0
+    assert_tree(project, tree(1, 2, 3))
+
+
+@pytest.mark.parametrize(("lines", "columns"), [(7, 80), (24, 39), (3, 10), (2, 2), (1, 5)])
+def test_a_window_that_is_too_small_confirms_nothing(
+    project: Path, opened: Shadow, rewind: Open, lines: int, columns: int
+) -> None:
+    screen = rewind()
+    screen.press("u")
+    screen.wait("Enter confirm")
+    screen.resize(lines, columns)
+    screen.wait("The window is"[: min(columns, 10)].strip())
+    screen.press("enter", "y", "q")
 
     assert screen.end() == 0
     assert_tree(project, tree(1, 2, 3))
@@ -443,10 +502,19 @@ def test_a_terminal_without_unicode_shows_no_wrong_characters(
 ) -> None:
     opened.undo(2)
     record(opened, 4, text="名前")
-    screen = rewind(variables={"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"})
+    record(opened, 5, text="a text that is much longer than the columns that there are for it on a terminal")
+    # The terminal that the tests have does not know the way in which xterm repeats a blank.
+    plain = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "TERM": "linux"}
+    screen = rewind(variables=plain)
     screen.wait("fork 2")
+    screen.wait(lambda screen: screen.text.count("+2") > 1)
 
     assert "\\u540d\\u524d" in screen.text
+    assert "a text that is much longer than t...   5.txt +1 more  +2" in screen.text
+    assert len({line.index(".txt") for line in screen.lines if ".txt" in line}) == 1
+    assert "\\u20" not in screen.text
+    screen.press("?")
+    screen.wait("fork 2 2 branches continue from here")
 
 
 def test_hostile_prompts_and_names_are_shown_as_text(project: Path, opened: Shadow, rewind: Open) -> None:

@@ -57,6 +57,7 @@ def test_the_page_of_commands_is_what_the_help_says() -> None:
 def _examples() -> dict[str, BaseException]:
     """Make an error of every class that has an answer, with values as short as they come."""
     made: dict[type[BaseException], BaseException] = {
+        errors.ArchivedMessage: errors.ArchivedMessage("m1", 32),
         errors.DuplicateMessage: errors.DuplicateMessage("m1", "default"),
         errors.UnknownStep: errors.UnknownStep("edit-1", "m1"),
         errors.AmbiguousMessage: errors.AmbiguousMessage("msg_", ["msg_1", "msg_2"]),

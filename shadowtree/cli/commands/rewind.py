@@ -38,6 +38,11 @@ def rewind(shared: Shared) -> None:
         shadow = opened.only_wrapped()
         if shared.session is None:
             shadow = shadow.for_last_session()
+        elif not shadow.messages(last=1):
+            from shadowtree.cli.views.log import describe_nothing
+
+            emit([], [describe_nothing(shared.session)])
+            return
         if writes_json() or not _show(shadow, partial(complete_back, shared)):
             _list(shadow)
 
@@ -58,9 +63,11 @@ def _show(shadow: shadowtree.Shadow, complete: Complete) -> bool:
 
 def _list(shadow: shadowtree.Shadow) -> None:
     from shadowtree.picker import plain
+    from shadowtree.picker.texts import replace_signs
 
     if writes_json():
         emit(plain.list_entries(shadow), ())
         return
     sign = "⑂" if can_show("⑂") else "fork"
-    emit(None, plain.list_lines(shadow, columns=find_width() or _WIDTH, now_ms=now_ms(), fork_sign=sign))
+    lines = plain.list_lines(shadow, columns=find_width() or _WIDTH, now_ms=now_ms(), fork_sign=sign)
+    emit(None, [replace_signs(line, can_show) for line in lines])

@@ -28,6 +28,7 @@ from shadowtree.cli.times import parse_since
 from shadowtree.cli.views.lines import render_blame_lines, render_stat
 from shadowtree.cli.views.log import (
     LineCount,
+    describe_nothing,
     list_steps,
     render_blame,
     render_branches,
@@ -156,7 +157,7 @@ def log(
         known=known,
         details=[_render_details(*each, details) for each in zip(shown, diffs, strict=True)],
     )
-    lines = lines or [_describe_nothing(shared.session, is_filtered=bool(paths or since))]
+    lines = lines or [describe_nothing(shared.session, is_filtered=bool(paths or since))]
     emit(shown, lines, utf8=has_patch)
 
 
@@ -371,15 +372,6 @@ def _count_lines(
             diffs = join_renames(shadow.diff_message(message) if found is None else found)
             counts[place] = (sum(each.additions for each in diffs), sum(each.deletions for each in diffs))
     return counts
-
-
-def _describe_nothing(session: str | None, *, is_filtered: bool) -> str:
-    """Say that there is no message to list."""
-    if is_filtered:
-        return "No matching messages"
-    if session is not None:
-        return f"Session {escape(session)} has no messages (run 'shadowtree sessions')"
-    return "No messages yet"
 
 
 def _render_details(message: Message, diffs: Sequence[FileDiff] | None, details: Details) -> list[str]:

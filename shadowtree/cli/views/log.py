@@ -93,6 +93,15 @@ def render_log(
             yield from details[line.place]
 
 
+def describe_nothing(session: str | None, *, is_filtered: bool = False) -> str:
+    """Say that there is no message to list."""
+    if is_filtered:
+        return "No matching messages"
+    if session is not None:
+        return f"Session {escape(session)} has no messages (run 'shadowtree sessions')"
+    return "No messages yet"
+
+
 def _find_heads(messages: Sequence[Message]) -> dict[str, str]:
     """Find the last message in force of each session."""
     # Oldest first, so that the last one stays.
