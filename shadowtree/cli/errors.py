@@ -110,7 +110,8 @@ def explain(error: BaseException) -> Failure:
             answer = ANSWERS[known]
             advice = _advise(error) or answer.advice.format(error=error, quoted=_Quoted(error))
             return Failure(known.__name__, str(error), answer.exit_code, advice)
-    if isinstance(error, KeyboardInterrupt):
+    # Python 3.11 makes it a RuntimeError if it comes while a class is made, as an import does.
+    if isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__, KeyboardInterrupt):
         return Failure("Interrupted", "interrupted", 130)
     if isinstance(error, OSError) and error.strerror:
         where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""

@@ -507,6 +507,21 @@ def test_an_interrupt_exits_130(terminal: Terminal, monkeypatch: pytest.MonkeyPa
     assert terminal.err == "shadowtree: interrupted\n"
 
 
+def test_an_interrupt_while_a_class_is_made_exits_130(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted:
+        def __set_name__(self, owner: type, name: str) -> None:
+            raise KeyboardInterrupt
+
+    def interrupt(start: str, *, store: str | None) -> None:
+        type("Made", (), {"name": Interrupted()})
+
+    monkeypatch.setattr(shadowtree, "find_worktree", interrupt)
+
+    assert terminal.run_json("track", exit_code=130)["error"] == "Interrupted"
+
+
 # The parsers
 
 

@@ -151,7 +151,7 @@ def test_a_look_costs_no_more(tmp_path: Path) -> None:
         with counted(top) as calls:
             assert watched.shadow.status().changed == 1
     assert calls["scandir"] == 0
-    assert calls["stat"] <= 10
+    assert calls["stat"] <= 20
 
 
 def test_a_new_rule_is_read_once_and_no_file_for_it(tmp_path: Path) -> None:
