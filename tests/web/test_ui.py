@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -153,5 +154,60 @@ def test_a_browser_is_opened_where_there_is_a_display(
         while not opened.exists() and time.monotonic() < deadline_s:
             time.sleep(0.02)
         assert opened.exists() == is_opened
-        if is_opened:
-            assert opened.read_text() == f"http://127.0.0.1:{client.port}/#{client.token}"
+        assert not is_opened or client.token not in opened.read_text()
+
+
+@contextmanager
+def showing(worktree: Path, tmp_path: Path) -> Iterator[tuple[Client, subprocess.Popen[str], Path]]:
+    """Serve, and wait for the file that the browser is started with."""
+    opened = tmp_path / "opened"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {opened}.new && mv {opened}.new {opened}\n')
+    browser.chmod(0o755)
+    variables = {"BROWSER": f"{browser} %s", "DISPLAY": ":9", "CI": "", "SSH_CONNECTION": ""}
+    with serving(worktree, **variables) as (client, process):
+        deadline_s = time.monotonic() + 10
+        while not opened.exists() and time.monotonic() < deadline_s:
+            time.sleep(0.02)
+        yield client, process, Path(unquote(urlsplit(opened.read_text()).path))
+
+
+def test_the_token_is_in_a_private_file_and_not_in_the_command_line(
+    history: Shadow, worktree: Path, tmp_path: Path
+) -> None:
+    """Every user of a machine can read the command lines of all processes."""
+    with showing(worktree, tmp_path) as (client, process, file):
+        assert f'"0; url=http://127.0.0.1:{client.port}/#{client.token}"' in file.read_text()
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert file.parent.stat().st_mode & 0o777 == 0o700
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=10)
+
+    assert process.returncode == 0
+    assert not file.parent.exists()
+
+
+def test_without_a_private_place_it_serves_and_opens_nothing(
+    history: Shadow, worktree: Path, tmp_path: Path
+) -> None:
+    (Path(history.store).parent / "ui").write_text("in the way\n")
+    variables = {"BROWSER": "false %s", "DISPLAY": ":9", "CI": "", "SSH_CONNECTION": ""}
+    with serving(worktree, **variables) as (client, process):
+        assert client.get("/api/state")["head"] == "four"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=10)
+
+    assert process.returncode == 0
+    assert said.startswith("shadowtree: no browser is opened: ")
+
+
+def test_uninstall_removes_what_a_killed_server_left(history: Shadow, worktree: Path, tmp_path: Path) -> None:
+    with showing(worktree, tmp_path) as (_, process, file):
+        process.kill()
+        process.wait()
+    assert file.exists()
+    command = [*COMMAND, "uninstall", "--json"]
+    ended = subprocess.run(command, env=surroundings(), text=True, capture_output=True, check=True)
+
+    assert json.loads(ended.stdout)["removed"][-2:] == [str(file), str(file.parent)]
+    assert not file.parent.exists()

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from threading import Event, Thread
 
 import click
 
-from shadowtree.base.errors import describe
+from shadowtree.base.errors import ShadowError, describe
 from shadowtree.cli.app import command, flag
 from shadowtree.cli.find_shadow import Shared, find_wrapped, open_shadow
 from shadowtree.cli.output import is_quiet, say, write_json, write_lines, writes_json
+from shadowtree.system.locations import Places
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,10 +52,10 @@ def ui(shared: Shared, port: int, no_open: bool, read_only: bool) -> int:
             raise OSError(error.errno, f"cannot listen on port {port}: {describe(error)}") from error
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         # Ctrl-C is how it ends, and no failure.
-        with server, suppress(KeyboardInterrupt):
+        with server, suppress(KeyboardInterrupt), ExitStack() as while_serving:
             _tell(server, shadow)
             if not no_open and _has_display():
-                _open_browser(server.url)
+                _open_browser(server.url, while_serving)
             Event().wait()
     return 0
 
@@ -79,12 +80,26 @@ def _has_display() -> bool:
     return sys.platform == "darwin" or any(environment.get(name) for name in _DISPLAYS)
 
 
-def _open_browser(url: str) -> None:
-    """Open the address in a thread: some browsers only return when they are closed."""
+def _open_browser(url: str, while_serving: ExitStack) -> None:
+    """Open a private file that leads to the address, because other users can read the browser's command line.
+
+    In a thread: some browsers only return when they are closed.
+    """
     import webbrowser
+
+    from shadowtree.web.redirect import redirect_file
+
+    stores = Places(os.environ).stores
+    if stores is None:
+        return  # There is no private place for the file. The address is printed.
+    try:
+        file = while_serving.enter_context(redirect_file(url, stores))
+    except ShadowError as error:
+        say(f"no browser is opened: {error}")
+        return
 
     def open_it() -> None:
         with suppress(webbrowser.Error, OSError):  # The address is printed.
-            webbrowser.open(url)
+            webbrowser.open(file)
 
     Thread(target=open_it, daemon=True).start()

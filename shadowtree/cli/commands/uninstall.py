@@ -52,7 +52,15 @@ def _remove_daemon(*, dry_run: bool) -> Additions:
     return endpoint.remove(dry_run=dry_run), []
 
 
-ADDITIONS: tuple[Callable[..., Additions], ...] = (_remove_hooks, _remove_daemon)
+def _remove_redirects(*, dry_run: bool) -> Additions:
+    """Remove what servers of the page that were killed left behind."""
+    from shadowtree.web.redirect import remove_redirects
+
+    stores = Places(os.environ).stores
+    return ([] if stores is None else remove_redirects(stores, dry_run=dry_run)), []
+
+
+ADDITIONS: tuple[Callable[..., Additions], ...] = (_remove_hooks, _remove_daemon, _remove_redirects)
 """What shadowtree adds beside stores: each removes its own, and names the files; with `dry_run` only that."""
 
 
