@@ -258,10 +258,34 @@ def test_edits_of_yours_are_a_row_with_their_diff(ui: Ui, worktree: Path) -> Non
     ui.turn("Your own edits since").locator(".turn-text").click()
     expect(ui.file("notes2.md")).to_contain_text("mine")
     ui.file("notes2.md").get_by_role("button", name="Restore file").click()
-    ui.page.get_by_role("menuitem", name="Discard my edits").click()
+    ui.page.get_by_role("menuitem", name="Delete this new file").click()
+    expect(ui.dialog.locator("h2")).to_have_text("Delete notes2.md?")
     ui.apply()
 
     assert not (worktree / "notes2.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "label"),
+    [
+        ("tests/test_shop.py", "Delete it, as before this turn"),
+        ("notes.md", "Delete it, as after this turn"),
+    ],
+    ids=["added", "deleted"],
+)
+def test_restoring_a_file_to_when_it_was_not_there_is_called_deleting(
+    ui: Ui, worktree: Path, path: str, label: str
+) -> None:
+    (worktree / "notes.md").write_text("ask Ana\n")
+    ui.choose("Write tests")
+    ui.file(path).get_by_role("button", name="Restore file").click()
+    ui.page.get_by_role("menuitem", name=label).click()
+    expect(ui.dialog.locator("h2")).to_have_text(f"Delete {path}?")
+    expect(ui.dialog.get_by_role("button", name="Apply")).to_be_enabled()
+    assert ui.planned() == {path: "deleted"}
+    ui.apply()
+
+    assert not (worktree / path).exists()
 
 
 def test_all_edits_of_yours_are_discarded_and_come_back(ui: Ui, shadow: Shadow, worktree: Path) -> None:

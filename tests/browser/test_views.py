@@ -10,7 +10,7 @@ from shadowtree import Shadow
 from shadowtree.web.server import Server
 from tests.browser.chromium import expect
 from tests.browser.conftest import Opener
-from tests.browser.stories import begin
+from tests.browser.stories import begin, picture
 from tests.browser.ui import Agent, Ui
 
 pytestmark = pytest.mark.browser
@@ -134,6 +134,21 @@ def test_pictures_are_shown_before_and_after(ui: Ui) -> None:
         "images => Promise.all(images.map(async i => { await i.decode(); return i.naturalWidth }))"
     )
     assert sizes == [48, 48]
+
+
+def test_where_a_picture_is_missing_the_page_says_why(agent: Agent, open_ui: Opener, worktree: Path) -> None:
+    agent.work("icon", "Draw an icon", {"icon.png": picture(1, 2, 3)})
+    agent.work("none", "Remove the icon", {"icon.png": None})
+    (worktree / "logo.png").write_bytes(picture(9, 9, 9))
+    ui = open_ui()
+    for turn, path, missing in (
+        ("Draw an icon", "icon.png", "Not there"),
+        ("Remove the icon", "icon.png", "Deleted"),
+        ("Your own edits", "logo.png", "Not recorded yet"),
+    ):
+        ui.choose(turn)
+        expect(ui.file(path).locator("img")).to_have_count(1)
+        expect(ui.file(path).locator("p")).to_have_text(missing)
 
 
 def test_binary_and_large_files_have_placeholders(agent: Agent, open_ui: Opener) -> None:

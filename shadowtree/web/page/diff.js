@@ -140,29 +140,45 @@ function drawFile(turn, wanted, file, isDrawn) {
   return section;
 }
 
-/** Restore this file alone, as it was before the turn or after it. */
+/** Restore this file alone, as it was before the turn or after it. Where it was not there, that deletes it. */
 function restoreButton(turn, file) {
   if (isReadOnly()) return null;
+  const open = (event) => openMenu(event, turn.kind === "now" ? [discardItem(file)] : restoreItems(turn, file));
+  return button("Restore file", open, ".small", { "aria-haspopup": "menu" });
+}
+
+function discardItem(file) {
+  const isNew = file.status === "added";
+  return restoreItem(file, {
+    label: isNew ? "Delete this new file" : "Discard my edits of this file",
+    note: isNew ? "You added it after the last turn." : "As the last turn left it.",
+    ref: state.document.tree,
+    isGone: isNew,
+  });
+}
+
+function restoreItems(turn, file) {
+  const [isAdded, isDeleted] = [file.status === "added", file.status === "deleted"];
+  return [
+    restoreItem(file, {
+      label: isAdded ? "Delete it, as before this turn" : "As it was before this turn",
+      note: isAdded ? `It was not there before ${turn.label}.` : `As it was before ${turn.label}.`,
+      ref: `${turn.messages[0].id}^`,
+      isGone: isAdded,
+    }),
+    restoreItem(file, {
+      label: isDeleted ? "Delete it, as after this turn" : "As it was after this turn",
+      note: isDeleted ? `${turn.label} deleted it.` : `As it was after ${turn.label}.`,
+      ref: turn.messages.at(-1).id,
+      isGone: isDeleted,
+    }),
+  ];
+}
+
+function restoreItem(file, { label, note, ref, isGone }) {
+  const title = `${isGone ? "Delete" : "Restore"} ${visible(file.path)}?`;
   const paths = [file.path, file.renamed_from].filter(Boolean);
-  const restore = (ref, when) =>
-    askPlan({ title: `Restore ${visible(file.path)}?`, note: when, route: "/api/restore", body: { ref, paths } });
-  const [first, last] = [turn.messages[0], turn.messages.at(-1)];
-  const items =
-    turn.kind === "now"
-      ? [
-          {
-            label: "Discard my edits of this file",
-            run: () => restore(state.document.tree, "As the last turn left it."),
-          },
-        ]
-      : [
-          {
-            label: "As it was before this turn",
-            run: () => restore(`${first.id}^`, `As it was before ${turn.label}.`),
-          },
-          { label: "As it was after this turn", run: () => restore(last.id, `As it was after ${turn.label}.`) },
-        ];
-  return button("Restore file", (event) => openMenu(event, items), ".small", { "aria-haspopup": "menu" });
+  return { label, run: () => askPlan({ title, note, route: "/api/restore", body: { ref, paths } }) };
 }
 
 function drawBody(turn, wanted, file) {
@@ -399,12 +415,13 @@ function drawPictures(turn, file) {
       ? null
       : { ref: turn.kind === "now" ? state.document.tree : `${first.id}^`, path: file.renamed_from || file.path };
   const after = file.status === "deleted" || turn.kind === "now" ? null : { ref: last.id, path: file.path }; // Edits of yours are not recorded yet.
-  return el("div.pictures", {}, drawPicture("Before", before), drawPicture("After", after));
+  const whyNone = turn.kind === "now" && file.status !== "deleted" ? "Not recorded yet" : "Deleted";
+  return el("div.pictures", {}, drawPicture("Before", before, "Not there"), drawPicture("After", after, whyNone));
 }
 
-function drawPicture(label, source) {
+function drawPicture(label, source, whyNone) {
   const figure = el("figure", {}, el("figcaption", {}, label));
-  if (!source) figure.append(el("p.muted", {}, "No picture"));
+  if (!source) figure.append(el("p.muted", {}, whyNone));
   else
     getFile(source.ref, source.path).then(
       (blob) => {
