@@ -275,6 +275,7 @@ function onUpdate(update) {
 
 async function start() {
   const theme = localStorage.getItem("shadowtree-theme");
+  if (update) noteUpdate(update);
   if (theme) document.documentElement.dataset.theme = theme;
   takeToken();
   makeTimeline();

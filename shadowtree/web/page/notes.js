@@ -2,6 +2,8 @@
 
 const NOTE_MS = 20000;
 
+let lastAct = { session: null, isAwaited: false }; // The act of this page, and whether its update is still to come.
+
 /** Show a note until it is closed or its time is over; one with the mouse or the focus on it stays. */
 function note({ title, lines = [], action = null, isBad = false }) {
   const shown = el(
@@ -20,7 +22,7 @@ function note({ title, lines = [], action = null, isBad = false }) {
             shown.remove();
             action.run();
           },
-          ".small",
+          `.small${action.isBack ? ".back" : ""}`,
         )
       : null,
     el(
@@ -41,13 +43,26 @@ const noteError = (error) => note({ title: "That did not work", lines: [error.me
 /** Tell what an act did, and offer the way back. */
 function noteOutcome(ask, outcome) {
   const { back_call: back, complete, notes, skipped } = outcome;
+  dropWaysBack();
   const left = complete ? [] : skipped.map(({ path, reason }) => `${path}: ${reason}`);
   note({
     title: complete ? turnsSentence(outcome) || "Done" : "Only a part was done",
     lines: [describeFiles(outcome), ...notes, ...left],
-    action: back && { label: "Go back", run: () => askPlan({ title: "Go back to before that?", ...back }) },
+    action: back && { label: "Go back", isBack: true, run: () => askPlan({ title: "Go back to before that?", ...back }) },
     isBad: !complete,
   });
+}
+
+/** Something was recorded or undone: if that was not the act of this page, there is no way back to before it. */
+function noteUpdate({ session, message }) {
+  if (session !== lastAct.session) return;
+  if (message || !lastAct.isAwaited) dropWaysBack();
+  if (!message) lastAct.isAwaited = false;
+}
+
+/** The way back reverses the last act, so no older note may offer it. */
+function dropWaysBack() {
+  for (const each of $("notes").querySelectorAll(".back")) each.remove();
 }
 
 /** "2 turns undone, 1 turn redone", or nothing. */

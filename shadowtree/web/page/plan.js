@@ -188,11 +188,14 @@ class PlanSheet {
   async run() {
     this.apply.disabled = true;
     state.isActing = true;
+    const body = this.request({ expect: this.current.id });
+    lastAct = { session: body.session, isAwaited: true };
     try {
-      this.finish(await post(this.ask.route, this.request({ expect: this.current.id })));
+      this.finish(await post(this.ask.route, body));
       await refresh();
       await readCorner();
     } catch (error) {
+      lastAct.isAwaited = false;
       await this.plan(whyNotDone(error));
     } finally {
       state.isActing = false;
