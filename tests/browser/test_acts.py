@@ -265,6 +265,54 @@ def test_edits_of_yours_are_a_row_with_their_diff(ui: Ui, worktree: Path) -> Non
     assert not (worktree / "notes2.md").exists()
 
 
+def test_edits_of_yours_that_an_undo_saved_are_still_shown(ui: Ui, shadow: Shadow, worktree: Path) -> None:
+    (worktree / "prices.json").write_text("{}\n")
+    shadow.undo()
+    ui.page.evaluate("window.dispatchEvent(new Event('focus'))")
+    ui.turn("Your own edits since").locator(".turn-text").click()
+
+    expect(ui.page.locator("#diff-files")).to_contain_text("saved with your last undo or redo")
+    expect(ui.file("prices.json").locator("tr.add")).to_contain_text("{}")
+    expect(ui.page.get_by_role("button", name="Discard these edits")).to_have_count(0)
+    (worktree / "own.txt").write_text("mine\n")
+    ui.page.evaluate("window.dispatchEvent(new Event('focus'))")
+    expect(ui.file("own.txt")).to_contain_text("mine")
+    expect(ui.file("prices.json")).to_be_visible()
+    ui.turn("Your own edits since").get_by_role("button", name="Discard these edits").click()
+    expect(ui.dialog.get_by_role("button", name="Apply")).to_be_enabled()
+    assert ui.planned() == {"own.txt": "deleted"}
+
+
+def test_only_the_last_note_leads_back(ui: Ui, shadow: Shadow, worktree: Path) -> None:
+    """The way back reverses the last act, so that of an older note would reverse another one."""
+    back = ui.page.get_by_role("button", name="Go back")
+    for expected in (TAXED, TAXED):
+        ui.page.keyboard.press("u")
+        ui.apply()
+        expect(back).to_have_count(1)
+        assert (worktree / "shop.py").read_text() == expected
+    expect(ui.page.locator(".note")).to_have_count(2)
+    expect(ui.note.get_by_role("button", name="Go back")).to_be_visible()
+    shadow.redo()
+
+    expect(back).to_have_count(0)
+
+
+def test_a_question_ends_with_one_mark(agent: Agent, open_ui: Opener) -> None:
+    agent.work("list", "Do this:\n- a\n- b", {"a": "1"})
+    ui = open_ui()
+    ui.page.keyboard.press("o")
+
+    expect(ui.dialog.locator("h2")).to_have_text("Undo only #5 Do this?")
+
+
+def test_reasons_name_turns_and_not_ids(ui: Ui, worktree: Path) -> None:
+    (worktree / "shop.py").write_text("# mine\n" + LATER)
+    ui.page.keyboard.press("u")
+
+    expect(ui.dialog.locator(".own p").first).to_have_text("it was edited after turn #4")
+
+
 @pytest.mark.parametrize(
     ("path", "label"),
     [

@@ -21,7 +21,7 @@ function turnActions(turn) {
       isShort: true,
       run: () => goTo(turn),
     });
-  if (turn.kind === "now" && !isReadOnly())
+  if (turn.kind === "now" && !isReadOnly() && state.status.changed)
     acts.push({ label: "Discard these edits", key: "", isShort: true, run: discardEdits });
   if (turn.kind === "turn") {
     const single = turn.messages.filter((row) => canUndoOnly(row) && row.files > 0);

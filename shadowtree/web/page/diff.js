@@ -78,13 +78,34 @@ async function drawDiff() {
   if (!wanted) return showDiff(place, [el("div.blank", {}, whyNoDiff(turn))]);
   try {
     const { files } = await get("/api/diff", wanted);
+    const saved = turn.kind === "now" ? await readSavedEdits(turn, files) : null;
     if (asked !== diffAsked) return;
-    showDiff(place, drawFiles(turn, wanted, files));
+    showDiff(place, [
+      ...(files.length || !saved ? drawFiles(turn, wanted, files) : []),
+      ...(saved ? drawSavedEdits(turn, saved) : []),
+    ]);
     revealPath();
   } catch (error) {
     if (asked === diffAsked)
       showDiff(place, [el("div.blank", {}, el("h2", {}, "The diff could not be read"), visible(error.message))]);
   }
+}
+
+/** Read the edits of yours that an undo or redo has saved since: they no longer differ from the last record. */
+async function readSavedEdits(turn, files) {
+  const shown = new Set(files.map((file) => file.path));
+  const paths = turn.edits.map((edit) => edit.path).filter((path) => !shown.has(path));
+  const last = state.rows.at(-1);
+  if (!paths.length || !last) return null;
+  const wanted = { session: state.session, a: last.id, path: paths.length < MOST_PATHS ? paths : null };
+  const answer = await get("/api/diff", wanted);
+  return { wanted, files: answer.files.filter((file) => paths.includes(file.path)) };
+}
+
+/** They have no button: what "as the last turn left it" means depends on the acts since. */
+function drawSavedEdits(turn, { wanted, files }) {
+  const about = "These edits were saved with your last undo or redo, and are still in your files:";
+  return [el("p.file-note", {}, about), ...listAll(files, (file) => drawFile(null, wanted, file, true))];
 }
 
 function whyNoDiff(turn) {
@@ -142,7 +163,7 @@ function drawFile(turn, wanted, file, isDrawn) {
 
 /** Restore this file alone, as it was before the turn or after it. Where it was not there, that deletes it. */
 function restoreButton(turn, file) {
-  if (isReadOnly()) return null;
+  if (isReadOnly() || !turn) return null;
   const open = (event) => openMenu(event, turn.kind === "now" ? [discardItem(file)] : restoreItems(turn, file));
   return button("Restore file", open, ".small", { "aria-haspopup": "menu" });
 }

@@ -141,15 +141,18 @@ function refreshCorner() {
 async function readCorner() {
   clearTimeout(cornerTimer);
   const session = state.session;
+const editsSign = () => state.status && JSON.stringify([state.status.outside, state.status.changed > 0]);
+
   const found = await Promise.all([get("/api/status", { session }), get("/api/unprotected", { session })]).catch(
     () => null,
   );
   if (!found || session !== state.session) return;
-  const edits = JSON.stringify(state.status && state.status.outside);
+  const edits = editsSign();
   state.status = found[0];
   state.unprotected = found[1].unprotected;
   drawUnprotected(state.unprotected);
-  if (JSON.stringify(state.status.outside) !== edits) {
+  if (editsSign() !== edits) {
+    const wasAtEnd = turnList.isAtEnd();
     regroup();
     draw();
     refreshChosen();

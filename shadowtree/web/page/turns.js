@@ -40,7 +40,7 @@ function turnSign(turn) {
   const here = turn.kind === "turn" ? turnDetails(turn) : null;
   const rows = turn.messages.map((row) => [row.state, row.files, row.steps, row.text, row.marks]);
   const isChosen = state.chosen === turn.key;
-  const edits = turn.kind === "now" ? turn.edits : 0;
+  const edits = turn.kind === "now" ? [turn.edits, turnActions(turn).length] : 0;
   return JSON.stringify([
     turn.label,
     rows,
