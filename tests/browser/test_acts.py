@@ -20,7 +20,7 @@ def test_restore_to_here_by_its_button(ui: Ui, worktree: Path) -> None:
     ui.turn("Add tax").get_by_role("button", name="Restore to here").click()
 
     expect(ui.dialog.locator("h2")).to_have_text("Restore to #1 Add tax to the total?")
-    expect(ui.dialog.locator(".dialog-head p")).to_have_text("3 turns undone, 4 files changed.")
+    expect(ui.dialog.locator(".dialog-head p")).to_have_text("This undoes 3 turns and changes 4 files.")
     assert ui.planned() == {
         "logo.png": "restored",
         "notes.md": "created",
@@ -367,7 +367,7 @@ def test_a_turn_of_several_messages_is_one_row(agent: Agent, open_ui: Opener, wo
     ui.turn("Please add a licence").get_by_role("button", name="Text, files and steps").click()
     expect(ui.turn("Please add a licence")).to_contain_text("Adding it")
     ui.page.keyboard.press("u")
-    expect(ui.dialog.locator(".dialog-head p")).to_contain_text("1 turn undone")
+    expect(ui.dialog.locator(".dialog-head p")).to_contain_text("undoes 1 turn")
     ui.apply()
 
     assert not (worktree / "LICENSE").exists()

@@ -54,7 +54,7 @@ def test_redo_to_a_turn_of_a_branch(forked: Ui, worktree: Path) -> None:
     turn = forked.dialog.locator(".branch-turn", has_text="Write tests")
     turn.get_by_role("button", name="Redo to here").click()
     expect(forked.dialog.locator(".dialog-head p")).to_have_text(
-        "1 turn undone, 1 turn redone, 3 files changed."
+        "This undoes 1 turn, redoes 1 turn and changes 3 files."
     )
     forked.apply()
 

@@ -85,7 +85,7 @@ def test_an_early_turn_is_found_and_restored(page: Ui, many: Server, worktree_of
     page.turn("Turn number 9001").locator(".turn-text").click()
     expect(page.file("file1")).to_contain_text("9001")
     page.page.keyboard.press("Enter")
-    expect(page.dialog.locator(".dialog-head p")).to_have_text("999 turns undone, 20 files changed.")
+    expect(page.dialog.locator(".dialog-head p")).to_have_text("This undoes 999 turns and changes 20 files.")
     page.apply()
     assert (worktree_of_many / "file1").read_text() == "9001\n"
     page.page.locator("#find").fill("Turn number 9100")  # It is not among the newest rows.

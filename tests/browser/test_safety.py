@@ -108,7 +108,7 @@ def test_a_name_of_bytes_can_be_shown_and_restored(hostile: Ui, shadow: Shadow) 
     hostile.choose("Write a name of bytes")
     expect(hostile.page.locator(".file")).to_contain_text("bytes")
     hostile.page.locator(".file").get_by_role("button", name="Restore file").click()
-    hostile.page.get_by_role("menuitem", name="As it was before this turn").click()
+    hostile.page.get_by_role("menuitem", name="Delete it, as before this turn").click()
     hostile.apply()
 
     assert not os.path.exists(raw)

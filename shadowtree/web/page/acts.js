@@ -58,6 +58,9 @@ function turnActions(turn) {
 
 const nameOf = (turn) => `${turn.label} ${firstLine(turn.text)}`;
 
+/** A name as the end of a question. */
+const asQuestion = (name) => `${name.replace(/[\s.,:;!?]+$/, "")}?`;
+
 function goTo(turn) {
   if (turn.kind === "start")
     return askPlan({
@@ -66,7 +69,7 @@ function goTo(turn) {
       body: { message: state.turns.find((each) => !each.branch).first.id },
     });
   const verb = isUndone(turn) || turn.branch ? "Redo" : "Restore";
-  return askPlan({ title: `${verb} to ${nameOf(turn)}?`, route: "/api/switch", body: { ref: turn.last.id } });
+  return askPlan({ title: asQuestion(`${verb} to ${nameOf(turn)}`), route: "/api/switch", body: { ref: turn.last.id } });
 }
 
 function discardEdits() {
@@ -80,7 +83,7 @@ function discardEdits() {
 
 function undoOnly(row) {
   return askPlan({
-    title: `Undo only #${row.number} ${firstLine(row.text || row.id)}?`,
+    title: asQuestion(`Undo only #${row.number} ${firstLine(row.text || row.id)}`),
     note: "Later turns stay as they are.",
     route: "/api/revert",
     body: { message: row.id, only: true },

@@ -123,7 +123,7 @@ function showDiff(place, nodes) {
 
 function diffTitle(turn) {
   if (!turn || turn.kind === "start") return "Diff";
-  return turn.kind === "now" ? "Your own edits since" : nameOf(turn);
+  return turn.kind === "now" ? NOW.text : nameOf(turn);
 }
 
 function drawFiles(turn, wanted, files) {

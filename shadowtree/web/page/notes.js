@@ -66,14 +66,17 @@ function dropWaysBack() {
 }
 
 /** "2 turns undone, 1 turn redone", or nothing. */
-function turnsSentence({ messages, redone }) {
+function turnsSentence(outcome) {
+  const [back, forward] = turnCounts(outcome);
+  return [back && `${count(back, "turn")} undone`, forward && `${count(forward, "turn")} redone`]
+    .filter(Boolean)
+    .join(", ");
+}
+
+/** How many turns an act undoes, and how many it redoes. */
+function turnCounts({ messages, redone }) {
   const forward = new Set(redone);
-  const back = countTurns(messages.filter((id) => !forward.has(id)));
-  const parts = [
-    back && `${count(back, "turn")} undone`,
-    forward.size && `${count(countTurns(redone), "turn")} redone`,
-  ];
-  return parts.filter(Boolean).join(", ");
+  return [countTurns(messages.filter((id) => !forward.has(id))), countTurns(redone)];
 }
 
 /** How many turns these messages belong to. */

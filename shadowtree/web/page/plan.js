@@ -140,7 +140,7 @@ class PlanSheet {
         pathText(file.path),
         outcome,
       ),
-      el("p", {}, visible(now.reason || file.reason)),
+      el("p", {}, readableReason(now.reason || file.reason)),
       el(
         "fieldset",
         {},
@@ -229,10 +229,24 @@ function choicesFor(file) {
   return Object.keys(CHOICES).filter((choice) => choice === "keep" || offered.has(choice));
 }
 
-/** "2 turns undone, 4 files changed." */
+/** "This undoes 2 turns and changes 4 files." */
 function planSentence(plan) {
   const changing = plan.files.filter((file) => !["keep", "skip", "conflict"].includes(file.action)).length;
-  return [turnsSentence(plan), `${count(changing, "file")} changed`].filter(Boolean).join(", ") + ".";
+  const [back, forward] = turnCounts(plan);
+  const parts = [
+    back && `undoes ${count(back, "turn")}`,
+    forward && `redoes ${count(forward, "turn")}`,
+    changing ? `changes ${count(changing, "file")}` : "changes no file",
+  ].filter(Boolean);
+  return `This ${[parts.slice(0, -1).join(", "), parts.at(-1)].filter(Boolean).join(" and ")}.`;
+}
+
+/** A reason as the server gives it, with the turn's number, which is on the page, in place of the message's id. */
+function readableReason(reason) {
+  return visible(reason).replace(/message '([^']+)'/g, (said, id) => {
+    const turn = state.byMessage.get(id);
+    return turn ? `turn ${turn.label}` : said;
+  });
 }
 
 /** The other files, what is left alone, and the turns. */
@@ -269,7 +283,7 @@ function planFile(file) {
     {},
     letter(isMine ? "Y" : sign, isMine ? "may hold your own edits" : word),
     pathText(file.path),
-    el("span.what", {}, [word, file.reason && visible(file.reason)].filter(Boolean).join(": ")),
+    el("span.what", {}, [word, file.reason && readableReason(file.reason)].filter(Boolean).join(": ")),
   );
 }
 
@@ -287,5 +301,5 @@ const planTurn = (turn) =>
 function drawHunk(hunk) {
   const side = (title, text) =>
     el("div", {}, el("h4", {}, title), el("pre", { tabindex: 0 }, text ? visibleLines(text) : "(nothing)"));
-  return el("div.hunk", {}, side(`Yours, line ${hunk.line}`, hunk.ours), side("This act", hunk.theirs));
+  return el("div.hunk", {}, side(`Yours, line ${hunk.line}`, hunk.ours), side("Would be written", hunk.theirs));
 }

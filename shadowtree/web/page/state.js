@@ -25,7 +25,7 @@ const state = {
 };
 
 const START = { key: "start", kind: "start", messages: [], text: "Start", state: "active" };
-const NOW = { key: "now", kind: "now", messages: [], text: "Your own edits since", state: "active" };
+const NOW = { key: "now", kind: "now", messages: [], text: "Your own edits since the last turn", state: "active" };
 const details = new Map(); // key of a message's content to the answer of /api/message
 const isReadOnly = () => Boolean(state.document && state.document.read_only);
 const chosenTurn = () => state.turns.concat(state.line).find((turn) => turn.key === state.chosen) || null;
