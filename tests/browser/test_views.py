@@ -240,6 +240,45 @@ def test_a_phone_shows_one_pane_at_a_time(agent: Agent, open_ui: Opener, worktre
     assert "hour < 18" in (worktree / "shop.py").read_text()
 
 
+def test_a_tap_on_a_turn_presses_no_button_that_only_then_appears(agent: Agent, open_ui: Opener) -> None:
+    ui = open_ui(viewport={"width": 390, "height": 844})
+    ui.turn("Add tax").click()
+
+    expect(ui.turn("Add tax")).to_contain_class("chosen")
+    expect(ui.dialog).to_have_count(0)
+    expect(ui.turn("Add tax").get_by_role("button", name="Restore to here")).to_be_visible()
+
+
+def test_your_edits_are_in_view_when_the_page_opens(agent: Agent, open_ui: Opener, worktree: Path) -> None:
+    for number in range(12):
+        agent.work(f"more{number}", f"More {number}", {"more": str(number)})
+    (worktree / "own.txt").write_text("mine\n")
+    ui = open_ui()
+
+    expect(ui.turn("Your own edits since")).to_be_in_viewport(ratio=1)
+
+
+def test_controls_that_would_choose_nothing_are_not_there(shadow: Shadow, open_ui: Opener) -> None:
+    begin(shadow).work("only", "One turn", {"one": "1"}, agent="claude")
+    shadow.undo()
+    ui = open_ui()
+
+    expect(ui.page.get_by_role("combobox", name="Agent")).to_have_count(0)
+    expect(ui.page.get_by_role("button", name="Redo next")).to_be_visible()
+    expect(ui.page.get_by_role("button", name="Redo all")).to_have_count(0)
+
+
+def test_a_long_path_is_shown_whole_in_a_plan(agent: Agent, open_ui: Opener) -> None:
+    path = "/".join(["a rather long folder name"] * 4) + "/what matters.txt"
+    agent.work("long", "Write deep down", {path: "1"})
+    ui = open_ui(viewport={"width": 390, "height": 844})
+    ui.page.keyboard.press("u")
+    shown = ui.dialog.locator(".path").first
+
+    expect(shown).to_have_text(path)
+    assert shown.evaluate("e => e.scrollWidth <= e.clientWidth && e.clientWidth > 100")
+
+
 def test_read_only_shows_and_changes_nothing(agent: Agent, shadow: Shadow, open_ui: Opener) -> None:
     shadow.undo()
     with Server(shadow, port=0, read_only=True) as server:

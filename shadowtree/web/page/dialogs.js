@@ -99,7 +99,6 @@ function openUnprotected() {
     el(
       "div.plan-file",
       {},
-      letter("Y", "not protected"),
       pathText(path),
       el("span.what", {}, visible(reason || "")),
       protectButton(path),

@@ -129,6 +129,11 @@ class VirtualList {
     this.paint();
   }
 
+  /** Whether the last row is visible. */
+  isAtEnd() {
+    return this.scroll.scrollTop + this.scroll.clientHeight >= this.scroll.scrollHeight - 4;
+  }
+
   /** Scroll so that an item is visible; `block` "center" puts it into the middle. */
   reveal(key, block = "nearest") {
     const index = this.places.get(key);

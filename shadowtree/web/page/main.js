@@ -31,6 +31,7 @@ function drawTop() {
     session,
   );
   const agents = [...new Set(state.rows.map((row) => row.agent).filter(Boolean))].sort();
+  $("agents").parentElement.hidden = agents.length < 2 && !state.agent;
   fillSelect($("agents"), [["", "All"], ...agents.map((agent) => [agent, visible(agent)])], state.agent);
   $("undo").hidden = isReadOnly();
   $("undo").disabled = !state.document.head && !state.document.open;
@@ -50,7 +51,8 @@ function choose(key, { from = null, path = null } = {}) {
   state.path = path;
   turnList.paint();
   laneList.paint();
-  (from === "timeline" ? turnList : laneList).reveal(key);
+  laneList.reveal(key);
+  if (!state.expanded.has(key)) turnList.reveal(key);
   if (from === "timeline") document.body.dataset.pane === "timeline" && showPane("turns");
   if (!isSame) drawDiff();
 }
@@ -94,7 +96,7 @@ async function readUntilFresh() {
     }
     const head = state.byMessage.get(state.document.head) || START;
     const isFirst = state.chosen === null || !chosenTurn();
-    const wasAtEnd = turnList.scroll.scrollTop + turnList.scroll.clientHeight >= turnList.scroll.scrollHeight - 4;
+    const wasAtEnd = turnList.isAtEnd();
     if (isFirst || state.follows) state.chosen = head.key;
     draw(isFirst ? head.key : null);
     if (isFirst) performance.mark("shadowtree-drawn");
@@ -122,6 +124,7 @@ async function readOlder() {
 /** Show where the session stands. */
 function showHead(head) {
   state.path = null;
+  turnList.reveal(state.line[state.line.indexOf(head) + 1]?.key); // what comes after it, such as edits of yours
   turnList.reveal(head.key);
   laneList.reveal(head.key);
   drawDiff();
@@ -138,11 +141,11 @@ function refreshCorner() {
   cornerTimer = setTimeout(readCorner, state.status ? CORNER_MS : FIRST_CORNER_MS);
 }
 
+const editsSign = () => state.status && JSON.stringify([state.status.outside, state.status.changed > 0]);
+
 async function readCorner() {
   clearTimeout(cornerTimer);
   const session = state.session;
-const editsSign = () => state.status && JSON.stringify([state.status.outside, state.status.changed > 0]);
-
   const found = await Promise.all([get("/api/status", { session }), get("/api/unprotected", { session })]).catch(
     () => null,
   );
@@ -155,6 +158,7 @@ const editsSign = () => state.status && JSON.stringify([state.status.outside, st
     const wasAtEnd = turnList.isAtEnd();
     regroup();
     draw();
+    if (wasAtEnd) turnList.reveal(state.line.at(-1)?.key);
     refreshChosen();
   }
   if (!state.stats || Date.now() - state.statsTime > STATS_MS) readStats().catch(() => {});
@@ -271,6 +275,7 @@ function connectControls() {
 /** Something was recorded or undone, here or elsewhere; null: the connection is new. */
 function onUpdate(update) {
   const isElsewhere = update && update.session === state.session && !state.isActing;
+  if (update) noteUpdate(update);
   if (isElsewhere && update.kind !== "begin")
     speak(update.message ? "A turn was recorded" : `Done elsewhere: ${update.kind}`);
   refresh();
@@ -278,7 +283,6 @@ function onUpdate(update) {
 
 async function start() {
   const theme = localStorage.getItem("shadowtree-theme");
-  if (update) noteUpdate(update);
   if (theme) document.documentElement.dataset.theme = theme;
   takeToken();
   makeTimeline();

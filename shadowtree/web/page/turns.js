@@ -131,10 +131,10 @@ function turnFacts(turn) {
   return [
     el("span", {}, turn.label),
     turn.isHead ? el("span.badge.head", {}, "current") : null,
+    forkMark(turn), // first, because the buttons cover what is at the end
     turn.agent ? el("span.badge", {}, visible(turn.agent)) : null,
     timeText(turn.time),
     turnBadges(turn),
-    forkMark(turn),
   ].flat();
 }
 
@@ -221,7 +221,7 @@ function drawMessage(turn, { message, files, steps }, isOneOfMany) {
 const part = (title, items, draw) => (items.length ? [el("h3", {}, title), ...items.map(draw)] : null);
 
 const unprotectedLine = (path) =>
-  el("div.file-line", {}, letter("Y", "not protected"), pathText(path), el("span.grow"), protectButton(path));
+  el("div.file-line", {}, pathText(path), el("span.grow"), protectButton(path));
 
 function messageTitle(message) {
   const role = message.role ? ` (${visible(message.role)}) ` : " ";
@@ -301,8 +301,8 @@ function drawRedoBar() {
     ...(isReadOnly()
       ? []
       : [
-          button([icon("forward"), "Redo next"], () => redoTurns(1)),
-          button("Redo all", () => redoTurns(null), ".primary"),
+          button([icon("forward"), "Redo next"], () => redoTurns(1), undone.length > 1 ? "" : ".primary"),
+          undone.length > 1 ? button("Redo all", () => redoTurns(null), ".primary") : "",
         ]),
   );
 }
