@@ -99,6 +99,21 @@ def test_the_diff_marks_words_and_colours_syntax(ui: Ui) -> None:
     expect(table.locator("tr.del td.s")).to_have_text("\N{MINUS SIGN}")
 
 
+def test_the_diff_of_another_turn_cannot_be_used_while_one_is_read(ui: Ui) -> None:
+    held = []
+    expect(ui.file("shop.py")).to_be_visible()
+    ui.page.route("**/api/diff*", lambda route: held.append(route))
+    ui.turn("Make the logo").locator(".turn-text").click()
+    expect(ui.page.locator("#diff-files")).to_have_attribute("aria-busy", "true")
+    box = ui.file("shop.py").get_by_role("button", name="Restore file").bounding_box()
+    ui.page.mouse.click(box["x"] + 5, box["y"] + 5)
+
+    expect(ui.page.get_by_role("menu")).to_have_count(0)
+    held[0].continue_()
+    expect(ui.file("logo.png")).to_be_visible()
+    expect(ui.page.locator("#diff-files")).to_have_attribute("aria-busy", "false")
+
+
 def test_unchanged_parts_fold_out(ui: Ui) -> None:
     ui.choose("Add tax")
     table = ui.file("shop.py").locator("table")

@@ -49,6 +49,7 @@ class Ui:
         """Click on a turn, and wait for its diff."""
         self.turn(text).locator(".turn-text").click()
         expect(self.page.locator("#diff-title")).to_contain_text(text)
+        expect(self.page.locator("#diff-files")).to_have_attribute("aria-busy", "false")
 
     def file(self, path: str) -> Locator:
         """A file of the diff."""

@@ -73,6 +73,7 @@ async function drawDiff() {
   const place = $("diff-files");
   drawnSign = diffSign(turn);
   $("diff-title").textContent = diffTitle(turn);
+  place.ariaBusy = "true"; // What is below the title is still that of another turn.
   const wanted = await diffQuery(turn).catch(() => null);
   if (asked !== diffAsked) return;
   if (!wanted) return showDiff(place, [el("div.blank", {}, whyNoDiff(turn))]);
@@ -119,6 +120,7 @@ function showDiff(place, nodes) {
   pictures.forEach(URL.revokeObjectURL);
   pictures = [];
   place.replaceChildren(...nodes);
+  place.ariaBusy = "false";
 }
 
 function diffTitle(turn) {
