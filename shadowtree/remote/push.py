@@ -117,7 +117,7 @@ class Push:
 
     def plan(self, advertised: Mapping[bytes, bytes]) -> PushPlan:
         """Decide what to send to a remote that has these refs."""
-        self._sent, self._updates, self.unknown = set(), {}, []
+        self._sent, self._updates, self.unknown, self.notes = set(), {}, [], []
         with self._access.locked() as opened:
             opened.journal.require_sound()
             sessions = list_sessions(opened.journal.database)
