@@ -72,6 +72,7 @@ ANSWERS: dict[type[BaseException], Answer] = {
 
 _WITHOUT_OPEN = "run 'shadowtree begin' first"
 _AFTER_MERGING = "use --on-conflict keep or overwrite"
+_IN_THE_WAY = "move them away, or use 'shadowtree resume' with --on-conflict overwrite"
 _AFTER_COLLIDING = "use --markers, --on-conflict keep or overwrite"
 """What is left to try for a conflict if merging did not do."""
 
@@ -139,6 +140,8 @@ def _advise(error: BaseException) -> str | None:
         return None
     if any(conflict.hunks for conflict in error.conflicts):
         return _AFTER_COLLIDING
+    if all("resume" in conflict.advice for conflict in error.conflicts):
+        return _IN_THE_WAY
     can_merge = any("merge" in conflict.advice for conflict in error.conflicts)
     was_tried = MERGE_WAS_TRIED in getattr(error, "__notes__", ())
     return None if can_merge and not was_tried else _AFTER_MERGING

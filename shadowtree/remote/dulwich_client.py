@@ -56,6 +56,7 @@ class Throttled:
         self._next_s = 0.0
 
     def __call__(self, what: str, done: int, total: int | None) -> None:
+        """Tell, unless it was told a moment ago."""
         if self._tell is not None and monotonic() >= self._next_s:
             self._next_s = monotonic() + self._pause_s
             self._tell(what, done, total)

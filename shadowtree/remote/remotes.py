@@ -113,12 +113,14 @@ class Remotes:
         session: str | None = None,
         at: str | None = None,
         overwrite: bool = False,
+        dry_run: bool = False,
         progress: Progress | None = None,
     ) -> Resumed:
         """Let a session go on in this directory, which must be empty or the same as its head, or as `at`.
 
         `url` may be the name of a remote; otherwise it becomes one. Without `session`, it is the one in which
-        something happened last. Raises UnknownName, RemoteFailed or Conflict.
+        something happened last. A dry run fetches, and changes no file. Raises UnknownName, RemoteFailed or
+        Conflict.
         """
         address = self._find_url(url)
         wrap_first(self._access)
@@ -128,10 +130,10 @@ class Remotes:
             fetched = fetch_sessions(self._access, remote, transport, name, only_new=False)
         wires = self._known_wires(remote.name)
         here = choose_session(self._access, fetched, wires, session)
-        done, head = resume_session(self._access, here, at, self._cancellation, overwrites=overwrite)
-        return Resumed(
-            self._access.worktree, self._access.store, here, head, len(done.restored), remote.name, address
-        )
+        how = {"overwrites": overwrite, "dry_run": dry_run}
+        done, head = resume_session(self._access, here, at, self._cancellation, **how)
+        where = self._access.worktree, self._access.store
+        return Resumed(*where, here, head, len(done.restored), remote.name, address, done)
 
     def export_file(self, file: StrPath, *, text: bool | None = None) -> Pushed:
         """Write all sessions into a git bundle. Raises RemoteFailed if the file cannot be written."""

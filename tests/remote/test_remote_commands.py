@@ -10,6 +10,7 @@ import pytest
 from tests.remote.machines import list_refs, make_server
 from tests.support.referee import git
 from tests.support.terminal import Terminal, run_on_terminal
+from tests.support.trees import assert_tree, make_tree
 
 
 @pytest.fixture
@@ -107,8 +108,32 @@ def test_a_directory_that_differs_is_a_conflict(
 
     assert [each["path"] for each in conflict["conflicts"]] == ["a.txt"]
     assert (other / "a.txt").read_text() == "mine\n"
-    terminal.run("resume", str(server), "--session", "default", "--on-conflict", "overwrite")
+    assert "keep" not in terminal.err
+    terminal.run("clone", str(server), ".", exit_code=13)
+    assert "'shadowtree resume' with --on-conflict overwrite" in terminal.err
+
+
+def test_what_a_resume_replaced_can_be_brought_back(
+    told: Path, server: Path, terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal.run("remote", "add", "origin", str(server))
+    terminal.run("push", "--yes")
+    other = tmp_path / "other"
+    make_tree(other, {"a.txt": "mine\n", "own.txt": "own\n"})
+    monkeypatch.chdir(other)
+    asked = ("resume", str(server), "--session", "default", "--on-conflict", "overwrite")
+
+    planned = terminal.run(*asked, "--dry-run")
+
+    assert planned.startswith("Would resume session default at message m2: ")
+    assert "delete    own.txt" in planned
+    assert_tree(other, {"a.txt": "mine\n", "own.txt": "own\n"})
+    done = terminal.run(*asked)
     assert (other / "a.txt").read_text() == "2\n"
+    assert "deleted   own.txt" in done
+    back = done.splitlines()[-1].removeprefix("To get back: shadowtree ")
+    terminal.run(*back.split(), "--yes")
+    assert_tree(other, {"a.txt": "mine\n", "own.txt": "own\n"})
 
 
 def test_a_bundle_is_one_that_git_verifies_and_another_machine_imports(

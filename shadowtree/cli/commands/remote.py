@@ -9,7 +9,9 @@ from contextlib import contextmanager, suppress
 import click
 
 from shadowtree.base.errors import InvalidInput, ShadowError, describe_size
+from shadowtree.base.frozen import replace
 from shadowtree.cli.app import DIRECTORY, PATH, command, flag, group
+from shadowtree.cli.commands.act import complete_back
 from shadowtree.cli.find_shadow import (
     Shared,
     absolute_path,
@@ -20,6 +22,7 @@ from shadowtree.cli.find_shadow import (
 )
 from shadowtree.cli.format import count, describe_age, escape, join_rows
 from shadowtree.cli.output import ProgressBar, ask, emit, now_ms, say, talk
+from shadowtree.cli.views.outcome import describe_effect, list_paths
 from shadowtree.results.remotes import Fetched, Pushed, PushPreview, Remote, Resumed
 
 _LABELS = {
@@ -205,7 +208,9 @@ def clone(shared: Shared, url: str, directory: str | None, at: str | None) -> No
                 with suppress(ShadowError):
                     shadow.destroy()
             raise
-    emit(done, [_describe_resumed(done, "Cloned")])
+    where = escape(os.path.relpath(done.worktree, current_directory()))
+    head = f" at message {escape(done.head)}" if done.head else ""
+    emit(done, [f"Cloned session {escape(done.session)}{head} into {where}: {count(done.files, 'file')}"])
 
 
 @command()
@@ -217,7 +222,8 @@ def clone(shared: Shared, url: str, directory: str | None, at: str | None) -> No
     default="abort",
     help="What to do with files that differ: abort (the default) or overwrite",
 )
-def resume(shared: Shared, url: str, at: str | None, on_conflict: str) -> None:
+@flag("--dry-run", help="Fetch, and show what would change, without changing it")
+def resume(shared: Shared, url: str, at: str | None, on_conflict: str, dry_run: bool) -> None:
     """Continue a session from URL in this directory
 
     The directory must be empty, or the same as the session left it; otherwise this is a conflict, and nothing
@@ -230,9 +236,15 @@ def resume(shared: Shared, url: str, at: str | None, on_conflict: str) -> None:
     """
     with open_shadow(shared, find_to_record(shared)) as shadow, _Bars() as bars:
         done = shadow.remotes.resume(
-            url, session=shared.session, at=at, overwrite=on_conflict == "overwrite", progress=bars
+            url,
+            session=shared.session,
+            at=at,
+            overwrite=on_conflict == "overwrite",
+            dry_run=dry_run,
+            progress=bars,
         )
-    emit(done, [_describe_resumed(done, "Resumed")])
+    done = replace(done, outcome=replace(done.outcome, back=complete_back(shared, done.outcome.back)))
+    emit(done, _describe_resumed(done))
 
 
 @command()
@@ -310,9 +322,14 @@ def _tell_fetched(done: Fetched) -> int:
     return 1 if done.refused else 0
 
 
-def _describe_resumed(done: Resumed, verb: str) -> str:
-    head = "no message" if done.head is None else f"message {escape(done.head)}"
-    return f"{verb} session {escape(done.session)} at {head}; {count(done.files, 'file')} written"
+def _describe_resumed(done: Resumed) -> Iterator[str]:
+    outcome = done.outcome
+    verb = "Would resume" if outcome.dry_run else "Resumed"
+    head = f" at message {escape(done.head)}" if done.head else ""
+    yield f"{verb} session {escape(done.session)}{head}: {describe_effect(outcome)}"
+    yield from list_paths(outcome)
+    if outcome.back is not None:
+        yield f"To get back: {outcome.back}"
 
 
 def _list_names(names: Iterable[str]) -> str:
