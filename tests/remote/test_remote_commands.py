@@ -149,8 +149,54 @@ def test_a_bundle_is_one_that_git_verifies_and_another_machine_imports(
     monkeypatch.chdir(tmp_path / "other")
     terminal.run("import", "../history.bundle")
     assert json.loads(terminal.run("log", "--json")) == log
+    assert terminal.run("import", "../history.bundle") == "Nothing new\n"
     (tmp_path / "no.bundle").write_text("no")
     terminal.run("import", "../no.bundle", exit_code=1)
+    assert "it is not a git bundle" in terminal.err
+
+
+def test_a_bundle_is_cloned_and_resumed_like_a_server(
+    told: Path, terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal.run("export", "../history.bundle", "--text")
+    monkeypatch.chdir(tmp_path)
+
+    terminal.run("clone", "history.bundle")
+
+    assert (tmp_path / "history" / "a.txt").read_text() == "2\n"
+    monkeypatch.chdir(tmp_path / "history")
+    terminal.run("undo")
+    assert (tmp_path / "history" / "a.txt").read_text() == "1\n"
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    terminal.run("import", "../history.bundle")
+    terminal.run("resume", "../history.bundle", "--at", "m1")
+    assert (tmp_path / "other" / "a.txt").read_text() == "1\n"
+    assert terminal.run("remote") == "No remotes yet\n"
+    terminal.run("resume", "../history.bundle", "--session", "unknown", exit_code=12)
+
+
+def test_an_export_never_replaces_a_file_of_yours(told: Path, terminal: Terminal) -> None:
+    before = (told / "a.txt").read_bytes()
+
+    terminal.run("export", "a.txt", exit_code=2)
+
+    assert (told / "a.txt").read_bytes() == before
+    assert "exists already" in terminal.err
+    terminal.run("export", "../history.bundle")
+    terminal.run("export", "../history.bundle", "--overwrite")
+
+
+def test_a_bundle_without_a_session_is_an_error(
+    told: Path, server: Path, terminal: Terminal, tmp_path: Path
+) -> None:
+    terminal.run("remote", "add", "origin", str(server))
+    terminal.run("push", "--yes")
+    git("--git-dir", server, "bundle", "create", "--quiet", tmp_path / "lines.bundle", "--branches")
+
+    terminal.run("import", "../lines.bundle", exit_code=1)
+
+    assert "no session in it" in terminal.err
 
 
 def test_forget_and_purge_replace_what_was_pushed(told: Path, server: Path, terminal: Terminal) -> None:

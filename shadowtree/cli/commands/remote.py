@@ -191,7 +191,7 @@ def clone(shared: Shared, url: str, directory: str | None, at: str | None) -> No
     """Make DIRECTORY what it was in a session at URL
 
     Takes the session in which something happened last, or the one you name with --session. You can undo and
-    redo there as if it had been recorded on this machine.
+    redo there as if it had been recorded on this machine. URL may be a file that 'export' wrote.
 
     \b
     Examples:
@@ -227,7 +227,8 @@ def resume(shared: Shared, url: str, at: str | None, on_conflict: str, dry_run: 
     """Continue a session from URL in this directory
 
     The directory must be empty, or the same as the session left it; otherwise this is a conflict, and nothing
-    changes. URL may be the name of a remote. Name the session with --session.
+    changes. Takes the session in which something happened last, or the one you name with --session. URL may
+    be the name of a remote, or a file that 'export' wrote.
 
     \b
     Examples:
@@ -250,11 +251,12 @@ def resume(shared: Shared, url: str, at: str | None, on_conflict: str, dry_run: 
 @command()
 @click.argument("file", type=PATH)
 @flag("--text", help="Also export the texts of messages, such as prompts")
-def export(shared: Shared, file: str, text: bool) -> None:
+@flag("--overwrite", help="Replace FILE if it exists")
+def export(shared: Shared, file: str, text: bool, overwrite: bool) -> None:
     """Write what was recorded here into FILE, as a git bundle
 
-    FILE holds all sessions, as a push would send them. Bring it to another machine, and use 'import' there;
-    git can verify and unbundle it too.
+    FILE holds all sessions, as a push would send them. Bring it to another machine, and use 'clone' or
+    'import' there; git can verify and unbundle it too.
 
     \b
     Examples:
@@ -262,8 +264,11 @@ def export(shared: Shared, file: str, text: bool) -> None:
       shadowtree export history.bundle --text
     """
     with open_shadow(shared, find_wrapped(shared)) as shadow:
-        done = shadow.remotes.export_file(absolute_path(file), text=True if text else None)
-    emit(done, [f"Exported {_list_names(done.sessions)} to {escape(file)}"])
+        done = shadow.remotes.export_file(
+            absolute_path(file), text=True if text else None, overwrite=overwrite
+        )
+    size = describe_size(done.bytes)
+    emit(done, [f"Exported {_list_names(done.sessions)} to {escape(file)}: {size}"])
 
 
 @command("import")
@@ -271,7 +276,8 @@ def export(shared: Shared, file: str, text: bool) -> None:
 def import_(shared: Shared, file: str) -> int:
     """Add what is in FILE, a git bundle, to the log
 
-    None of your files change. FILE is one that 'export' wrote.
+    None of your files change. FILE is one that 'export' wrote. To get the files of a session, use 'clone' or
+    'resume' with FILE.
 
     \b
     Examples:
@@ -314,6 +320,8 @@ def _describe_push(done: Pushed) -> str:
 def _tell_fetched(done: Fetched) -> int:
     lines = []
     for each in done.sessions:
+        if not each.messages:
+            continue
         where = f" on branch {escape(each.branch)}" if each.branch else ""
         lines.append(f"{escape(each.session)}: {count(len(each.messages), 'new message')}{where}")
     emit(done, lines or ["Nothing new"])
@@ -339,7 +347,7 @@ def _list_names(names: Iterable[str]) -> str:
 
 def _folder_of(url: str) -> str:
     """Name the directory that a clone makes by itself."""
-    name = url.rstrip("/").replace(":", "/").rpartition("/")[2].removesuffix(".git")
+    name = url.rstrip("/").replace(":", "/").rpartition("/")[2].removesuffix(".git").removesuffix(".bundle")
     if not name or name in (".", ".."):
         raise InvalidInput("name the directory to make")
     return os.path.join(current_directory(), name)
