@@ -40,6 +40,7 @@ ANSWERS: dict[type[BaseException], Answer] = {
     errors.ForeignStore: Answer(10, "use another --store"),
     errors.Locked: Answer(11, "try again later, or wait longer with --set lock_timeout=60"),
     errors.UnknownName: Answer(12),
+    errors.UnknownRemote: Answer(12, "add it with 'shadowtree remote add {quoted.name} URL'"),
     errors.UnknownMessage: Answer(12, "run 'shadowtree log' to list messages"),
     errors.AmbiguousMessage: Answer(2, "use the full id or the number, such as 7"),
     errors.ForgottenMessage: Answer(12, "run 'shadowtree log' to list what is left"),

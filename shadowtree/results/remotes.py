@@ -29,7 +29,7 @@ class PushPreview(Result):
     url: str
     sessions: list[str]
     files: int
-    """How many files are recorded now."""
+    """How many files are in what is pushed, those deleted since included."""
     untracked: int
     """How many of them your own git does not track."""
     examples: list[str]

@@ -33,18 +33,23 @@ def test_the_first_push_asks_and_counts_what_git_does_not_track(
 ) -> None:
     git("init", "--quiet", cwd=told)
     git("add", "a.txt", "b.txt", cwd=told)
+    (told / "gone.txt").write_text("in what is pushed all the same\n")
+    (told / "log.txt").write_text("left out\n")
     (told / "new.txt").write_text("new\n")
-    terminal.run("track")
+    terminal.run("snapshot", "m3")
+    (told / "gone.txt").unlink()
+    terminal.run("snapshot", "m4")
+    terminal.run("config", "set", "push_exclude", "log.txt")
     terminal.run("remote", "add", "origin", str(server))
 
     asked = terminal.run_json("push", exit_code=13)
 
     assert asked["error"] == "NotConfirmed"
-    assert (asked["plan"]["files"], asked["plan"]["untracked"]) == (3, 1)
-    assert asked["plan"]["examples"] == ["new.txt"]
+    assert (asked["plan"]["files"], asked["plan"]["untracked"]) == (4, 2)
+    assert asked["plan"]["examples"] == ["gone.txt", "new.txt"]
     assert list_refs(server) == []
     shown = run_on_terminal("push", answer="y\n").decode()
-    assert "Your own git does not track 1 of them" in shown
+    assert "Your own git does not track 2 of them" in shown
     assert "The texts of messages are not pushed" in shown
     assert len(list_refs(server)) == 2
     assert terminal.run("push").startswith("Everything is at origin")
@@ -61,6 +66,7 @@ def test_remotes_are_listed_and_removed(told: Path, server: Path, terminal: Term
     terminal.run("remote", "remove", "origin")
     assert terminal.run("remote") == "No remotes yet\n"
     terminal.run("push", exit_code=12)
+    assert "shadowtree remote add origin URL" in terminal.err
 
 
 def test_a_url_with_a_password_is_refused(told: Path, terminal: Terminal) -> None:
@@ -217,6 +223,20 @@ def test_forget_and_purge_replace_what_was_pushed(told: Path, server: Path, term
     assert "hunter2" not in everything
     assert "do 1" not in everything
     assert git("--git-dir", server, "fsck", "--full", "--strict", "--no-dangling") == ""
+
+
+def test_what_was_forgotten_and_purged_is_told_even_if_a_remote_is_gone(
+    told: Path, server: Path, terminal: Terminal
+) -> None:
+    terminal.run("remote", "add", "origin", str(server))
+    terminal.run("push", "--yes")
+    server.rename(server.with_suffix(".gone"))
+
+    assert "Forgot 1 message" in terminal.run("forget", "--keep-last", "1", "--remote", exit_code=1)
+
+    assert "to try again: shadowtree push origin --replace" in terminal.err
+    purged = terminal.run_json("purge", "a.txt", "--yes", "--remote", exit_code=1)
+    assert purged["remotes"] == ["origin"]
 
 
 def test_a_project_cannot_name_a_remote(told: Path, terminal: Terminal) -> None:

@@ -303,7 +303,8 @@ def _describe_remote(found: Remote) -> tuple[str, ...]:
 
 def _describe_preview(preview: PushPreview) -> Iterator[str]:
     yield f"This is the first push to {escape(preview.url)}"
-    yield f"It makes {count(preview.files, 'file')} readable there, with all recorded versions"
+    files = count(preview.files, "file")
+    yield f"It makes {files} readable there, in all recorded versions, deleted files included"
     if preview.untracked:
         yield f"Your own git does not track {preview.untracked:,} of them, such as:"
         yield from (f"  {escape(path)}" for path in preview.examples)
