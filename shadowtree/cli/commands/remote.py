@@ -227,8 +227,8 @@ def resume(shared: Shared, url: str, at: str | None, on_conflict: str, dry_run: 
     """Continue a session from URL in this directory
 
     The directory must be empty, or the same as the session left it; otherwise this is a conflict, and nothing
-    changes. Takes the session in which something happened last, or the one you name with --session. URL may
-    be the name of a remote, or a file that 'export' wrote.
+    changes. URL may be the name of a remote, or a file that 'export' wrote. Takes the session in which
+    something happened last, or the one you name with --session.
 
     \b
     Examples:
