@@ -146,7 +146,7 @@ class Remotes:
         """
         path, options = os.fspath(file), self._push_options(None, text, replaces=True)
         if os.path.lexists(path) and not overwrite:
-            raise InvalidInput(f"{path} exists already; use overwrite to replace it")
+            raise InvalidInput(f"{path} exists already")
         push = Push(self._access, RemoteState(0, path, path), options)
         refs = {ref: id for ref, id in push.plan({}).updates.items() if id is not None}
         if not refs:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from shadowtree import InvalidInput, Shadow
 from tests.remote.machines import list_refs, make_server
 from tests.support.referee import git
 from tests.support.terminal import Terminal, run_on_terminal
@@ -159,6 +160,10 @@ def test_a_bundle_is_one_that_git_verifies_and_another_machine_imports(
     (tmp_path / "no.bundle").write_text("no")
     terminal.run("import", "../no.bundle", exit_code=1)
     assert "it is not a git bundle" in terminal.err
+    whole = (tmp_path / "history.bundle").read_bytes()
+    (tmp_path / "cut.bundle").write_bytes(whole[:-100])
+    terminal.run("import", "../cut.bundle", exit_code=1)
+    assert "it is cut off or damaged" in terminal.err
 
 
 def test_a_bundle_is_cloned_and_resumed_like_a_server(
@@ -188,7 +193,9 @@ def test_an_export_never_replaces_a_file_of_yours(told: Path, terminal: Terminal
     terminal.run("export", "a.txt", exit_code=2)
 
     assert (told / "a.txt").read_bytes() == before
-    assert "exists already" in terminal.err
+    assert "a.txt exists already; add --overwrite to replace it" in terminal.err
+    with Shadow(told) as shadow, pytest.raises(InvalidInput):
+        shadow.remotes.export_file(told / "a.txt")
     terminal.run("export", "../history.bundle")
     terminal.run("export", "../history.bundle", "--overwrite")
 
@@ -250,8 +257,6 @@ def test_a_project_cannot_name_a_remote(told: Path, terminal: Terminal) -> None:
 def test_status_and_doctor_tell_of_a_push_that_failed(
     told: Path, server: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from shadowtree import Shadow
-
     terminal.run("remote", "add", "origin", str(server))
     terminal.run("push", "--yes")
     server.rename(server.with_suffix(".gone"))

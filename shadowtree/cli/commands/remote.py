@@ -263,6 +263,8 @@ def export(shared: Shared, file: str, text: bool, overwrite: bool) -> None:
       shadowtree export history.bundle
       shadowtree export history.bundle --text
     """
+    if os.path.lexists(absolute_path(file)) and not overwrite:
+        raise InvalidInput(f"{file} exists already; add --overwrite to replace it")
     with open_shadow(shared, find_wrapped(shared)) as shadow:
         done = shadow.remotes.export_file(
             absolute_path(file), text=True if text else None, overwrite=overwrite
