@@ -10,6 +10,7 @@
     │   └── WorktreeReplaced      the store belongs to a directory that was here before
     │       └── ForeignStore          the caller named it
     ├── UnknownName           the caller: a name that does not exist
+    │   ├── UnknownRemote
     │   ├── UnknownMessage
     │   │   ├── AmbiguousMessage  the name is ambiguous
     │   │   ├── ForgottenMessage  it was forgotten
@@ -164,6 +165,12 @@ class UnknownName(ShadowError):
     def __init__(self, name: str, sentence: str | None = None) -> None:
         self.name = name
         super().__init__(sentence or f"no {self.kind} named {name!r}")
+
+
+class UnknownRemote(UnknownName):
+    """No remote has this name."""
+
+    kind = "remote"
 
 
 class UnknownMessage(UnknownName):

@@ -40,6 +40,7 @@ ANSWERS: dict[type[BaseException], Answer] = {
     errors.ForeignStore: Answer(10, "use another --store"),
     errors.Locked: Answer(11, "try again later, or wait longer with --set lock_timeout=60"),
     errors.UnknownName: Answer(12),
+    errors.UnknownRemote: Answer(12, "add it with 'shadowtree remote add {quoted.name} URL'"),
     errors.UnknownMessage: Answer(12, "run 'shadowtree log' to list messages"),
     errors.AmbiguousMessage: Answer(2, "use the full id or the number, such as 7"),
     errors.ForgottenMessage: Answer(12, "run 'shadowtree log' to list what is left"),
@@ -72,6 +73,7 @@ ANSWERS: dict[type[BaseException], Answer] = {
 
 _WITHOUT_OPEN = "run 'shadowtree begin' first"
 _AFTER_MERGING = "use --on-conflict keep or overwrite"
+_IN_THE_WAY = "move them away, or use 'shadowtree resume' with --on-conflict overwrite"
 _AFTER_COLLIDING = "use --markers, --on-conflict keep or overwrite"
 """What is left to try for a conflict if merging did not do."""
 
@@ -139,6 +141,8 @@ def _advise(error: BaseException) -> str | None:
         return None
     if any(conflict.hunks for conflict in error.conflicts):
         return _AFTER_COLLIDING
+    if all("resume" in conflict.advice for conflict in error.conflicts):
+        return _IN_THE_WAY
     can_merge = any("merge" in conflict.advice for conflict in error.conflicts)
     was_tried = MERGE_WAS_TRIED in getattr(error, "__notes__", ())
     return None if can_merge and not was_tried else _AFTER_MERGING

@@ -61,6 +61,25 @@ def exclude_paths(rows: Rows, patterns: Sequence[str], objects: Objects, pack: O
     return {**rows, "trees": trees, "changes": changes, "events": events}
 
 
+def list_included(trees: Iterable[bytes], patterns: Sequence[str], objects: Objects) -> set[RelPath]:
+    """List the files in some trees, but for what patterns match."""
+    waiting = [(ROOT, tree) for tree in trees]
+    matched = _Matcher(objects, patterns).find_all([tree for _, tree in waiting], ())
+    walker, seen, found = Walker(objects), set(waiting), set()
+    while waiting:
+        path, tree = waiting.pop()
+        for mode, name, id in walker.read(tree):
+            below = join(path, name)
+            if below in matched:
+                continue
+            if mode != TREE_MODE:
+                found.add(below)
+            elif (below, id) not in seen:
+                seen.add((below, id))
+                waiting.append((below, id))
+    return found
+
+
 def _veil(row: dict[str, Any]) -> dict[str, Any]:  # Any: what columns hold
     """Say of a change only that there was one."""
     sides = [side for side in ("old", "new") if row[f"{side}_mode"] is not None]

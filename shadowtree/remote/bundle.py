@@ -78,7 +78,7 @@ def read_bundle(
 
 def _read_head(file: BinaryIO, name: str) -> tuple[dict[bytes, bytes], list[bytes]]:
     if file.readline(_LONGEST_LINE) not in _SIGNATURES:
-        raise RemoteDamaged(name, "it is no git bundle")
+        raise RemoteDamaged(name, "it is not a git bundle")
     refs: dict[bytes, bytes] = {}
     prerequisites: list[bytes] = []
     for _ in range(_MOST_LINES):

@@ -18,6 +18,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from time import monotonic
 from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # typeshed has it for macOS only
@@ -44,6 +45,21 @@ _LAST_WORDS_S = 5.0
 """How long a child has for its last words..."""
 _END_S = 0.5
 """...and how long to end by itself."""
+
+
+class Throttled:
+    """Tells of progress, but not too often."""
+
+    def __init__(self, tell: Callable[[str, int, int | None], None] | None, pause_s: float) -> None:
+        self._tell = tell
+        self._pause_s = pause_s
+        self._next_s = 0.0
+
+    def __call__(self, what: str, done: int, total: int | None) -> None:
+        """Tell, unless it was told a moment ago."""
+        if self._tell is not None and monotonic() >= self._next_s:
+            self._next_s = monotonic() + self._pause_s
+            self._tell(what, done, total)
 
 
 class Meter:

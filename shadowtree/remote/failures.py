@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from collections.abc import Callable
@@ -48,6 +49,11 @@ OUTSIDE_ERRORS = (
 """What dulwich raises when a server is away, says no, or sends something else than git's protocol."""
 _LONGEST_LINE = 300
 _CUT = "the connection was cut"
+_PASSING = re.compile(
+    "transaction failed|failed to (update|lock) ref|cannot lock ref|incorrect old value"
+    "|reference (already exists|does not exist)"
+)
+"""What git says if somebody else holds a ref, or changed it since it was listed."""
 
 
 def translate(
@@ -87,6 +93,11 @@ def translate(
         case _:
             why = "it sent something that is not git's protocol"
     return RemoteFailed(url.text, why)
+
+
+def is_passing(reason: str | None) -> bool:
+    """Tell whether a ref was refused for a reason that may be gone in a moment."""
+    return reason is not None and _PASSING.search(reason) is not None
 
 
 def _cause_of(error: BaseException) -> BaseException:

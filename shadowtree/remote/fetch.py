@@ -21,10 +21,10 @@ from shadowtree.messages.record import Recorder
 from shadowtree.remote.push import track_refs
 from shadowtree.remote.state import RemoteState, find_remote, list_sessions, note_refs, save_remote
 from shadowtree.remote.transport import Transport
-from shadowtree.results.outcomes import ConflictingPath, Outcome
+from shadowtree.results.outcomes import ConflictingPath, Outcome, Plan
 from shadowtree.results.remotes import Fetched, FetchedSession, Refused
 from shadowtree.revert.act import preview, run, start_act
-from shadowtree.revert.requests import Options, Request, Restore, Switch
+from shadowtree.revert.requests import Options, Restore, Switch
 from shadowtree.timeline.resolve import resolve_message
 from shadowtree.timeline.session import Session
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from shadowtree.conversation.join import Came, Key
     from shadowtree.conversation.session_rows import Rows
 
-_ADVICE = "move it away, or overwrite it with --on-conflict overwrite; it is recorded first"
+_ADVICE = "move it away, or use 'resume' with --on-conflict overwrite, which records it first"
 
 
 @frozen
@@ -244,7 +244,13 @@ def choose_session(access: Access, fetched: Fetched, wires: Iterable[Wire], name
 
 
 def resume_session(
-    access: Access, session: str, at: str | None, cancellation: Cancellation, *, overwrites: bool
+    access: Access,
+    session: str,
+    at: str | None,
+    cancellation: Cancellation,
+    *,
+    overwrites: bool,
+    dry_run: bool = False,
 ) -> tuple[Outcome, str | None]:
     """Make the worktree what it was at the head of a session, or after a message; give that head's id.
 
@@ -253,9 +259,13 @@ def resume_session(
     with access.writing() as (opened, site, _):
         tree, target = _find_state(opened, Session(opened.journal, session), at)
         request, options = Restore(tree), Options(on_conflict="overwrite" if overwrites else "abort")
-        if not overwrites:
-            _refuse_different(opened, site, session, request, access.now_ms)
         time_ms = access.now_ms
+        if dry_run or not overwrites:
+            plan = preview(opened, site, session, request, replace(options, dry_run=True), time_ms)
+            if not overwrites:
+                _refuse_different(plan)
+            if dry_run:
+                return plan.outcome, target or _find_head(opened, session)
         done = run(start_act(opened, site, session, request, options, time_ms, cancellation))
         if target is not None:
             moved = replace(options, files=False)
@@ -263,9 +273,16 @@ def resume_session(
         with opened.journal.transaction():
             add_barrier(opened.journal, session, site.settings, time_ms)
         opened.rest()
-        now = Session(opened.journal, session)
-        head = now.position.head
-        return done, None if head is None else now.find(head).id
+        # An unrevert does not go back past this point.
+        has_replaced = done.deleted or len(done.restored) > len(done.created)
+        back = f"shadowtree restore {done.before}" if has_replaced else None
+        return replace(done, back=back), _find_head(opened, session)
+
+
+def _find_head(opened: OpenStore, session: str) -> str | None:
+    now = Session(opened.journal, session)
+    head = now.position.head
+    return None if head is None else now.find(head).id
 
 
 def _find_state(opened: OpenStore, session: Session, at: str | None) -> tuple[str, str | None]:
@@ -281,12 +298,11 @@ def _find_state(opened: OpenStore, session: Session, at: str | None) -> tuple[st
     return message.after, None if is_head else message.id
 
 
-def _refuse_different(opened: OpenStore, site: Site, session: str, request: Request, time_ms: int) -> None:
+def _refuse_different(plan: Plan) -> None:
     """Refuse to replace or delete what is in the directory."""
-    plan = preview(opened, site, session, request, Options(dry_run=True), time_ms)
     different = [change.path for change in plan.changes if change.old_blob is not None]
     if different:
-        reason = "it is not what the session has"
+        reason = "it differs from the session"
         conflicts = [ConflictingPath(path, reason, _ADVICE) for path in different]
         nothing = replace(
             plan.outcome, conflicts=conflicts, restored=[], deleted=[], complete=False, dry_run=False

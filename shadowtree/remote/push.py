@@ -13,14 +13,14 @@ from contextlib import suppress
 from shadowtree.access.access import Access
 from shadowtree.base.errors import NotConfirmed, RemoteFailed, StoreDamaged, UnknownName
 from shadowtree.base.frozen import frozen
-from shadowtree.base.paths import RelPath, join, to_text
+from shadowtree.base.paths import to_text
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.rules.git_repository import find_around, read_tracked
 from shadowtree.conversation.encode import encode_session
 from shadowtree.conversation.rebuild import list_kept
 from shadowtree.conversation.ref_names import read_rows_ref
 from shadowtree.conversation.session_rows import read_session_rows, withhold_local_paths, withhold_texts
-from shadowtree.purge.exclude import exclude_paths
+from shadowtree.purge.exclude import exclude_paths, list_included
 from shadowtree.remote.missing import PushPlan
 from shadowtree.remote.state import (
     LocalSession,
@@ -32,9 +32,7 @@ from shadowtree.remote.state import (
 )
 from shadowtree.remote.transport import Transport
 from shadowtree.results.remotes import Pushed, PushPreview
-from shadowtree.store.git_format import TREE_MODE
 from shadowtree.store.repo import ShadowRefs
-from shadowtree.store.walk import Walker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -117,7 +115,7 @@ class Push:
 
     def plan(self, advertised: Mapping[bytes, bytes]) -> PushPlan:
         """Decide what to send to a remote that has these refs."""
-        self._sent, self._updates, self.unknown = set(), {}, []
+        self._sent, self._updates, self.unknown, self.notes = set(), {}, [], []
         with self._access.locked() as opened:
             opened.journal.require_sound()
             sessions = list_sessions(opened.journal.database)
@@ -271,28 +269,31 @@ def _list_kept(opened: OpenStore, parents: Iterable[bytes]) -> set[tuple[bytes, 
 
 
 def preview_push(access: Access, remote: RemoteState, options: PushOptions) -> PushPreview:
-    """Count what a push makes readable for others: the files that are recorded now.
+    """Count what a push makes readable for others: all files in what is recorded, even if deleted since.
 
     What your own git tracks is probably there already; what it does not track may be private.
     """
     with access.locked() as opened:
-        names = [session.name for session in list_sessions(opened.journal.database) if session.is_own]
-        last = opened.journal.last_tree()
-        paths: list[RelPath] = []
-        if last is not None:
-            for path, _, rows in Walker(opened.objects, lambda _: True).walk(last.tree):
-                paths += [join(path, name) for mode, name, _ in rows if mode != TREE_MODE]
+        database = opened.journal.database
+        sessions = [each for each in list_sessions(database) if _is_chosen(each, options.sessions)]
+        rows = [row for each in sessions for row in read_session_rows(database, each.number)["trees"]]
+        trees = {row["tree"] for row in rows if row["forgotten"] is None}
+        paths = list_included(trees, options.exclude, opened.objects)
     tracked = list_tracked(access.worktree)
     untracked = sorted(path for path in paths if path not in tracked)
     return PushPreview(
         remote.name,
         remote.url,
-        sorted(options.sessions or names),
+        sorted(each.name for each in sessions),
         len(paths),
         len(untracked),
         [to_text(path) for path in untracked[:_EXAMPLES]],
         options.text,
     )
+
+
+def _is_chosen(session: LocalSession, wanted: Collection[str] | None) -> bool:
+    return session.is_own if wanted is None else session.name in wanted
 
 
 def require_confirmed(

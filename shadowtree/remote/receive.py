@@ -207,7 +207,7 @@ class _Contents:
             digest.update(piece)
             left -= len(piece)
         if file.read(20) != digest.digest():
-            raise self._refuse("the checksum of the pack is wrong")
+            raise self._refuse("it is cut off or damaged: the checksum of the pack is wrong")
         return count
 
     def _scan_entry(self, file: IncomingPack, offset: int, end: int) -> int:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from shadowtree.access.access import Access
 from shadowtree.base.errors import InvalidInput, RemoteFailed, ShadowError, describe
 from shadowtree.base.interrupts import Cancellation
-from shadowtree.conversation.ref_names import Wire, read_rows_ref
+from shadowtree.conversation.ref_names import read_rows_ref
 from shadowtree.remote.bundle import read_bundle, write_bundle
 from shadowtree.remote.fetch import choose_session, fetch_sessions, resume_session, take_in, wrap_first
 from shadowtree.remote.push import Push, PushOptions, require_confirmed
@@ -113,29 +113,40 @@ class Remotes:
         session: str | None = None,
         at: str | None = None,
         overwrite: bool = False,
+        dry_run: bool = False,
         progress: Progress | None = None,
     ) -> Resumed:
         """Let a session go on in this directory, which must be empty or the same as its head, or as `at`.
 
-        `url` may be the name of a remote; otherwise it becomes one. Without `session`, it is the one in which
-        something happened last. Raises UnknownName, RemoteFailed or Conflict.
+        `url` may be the name of a remote, or a git bundle; otherwise it becomes a remote. Without `session`,
+        it is the one in which something happened last. A dry run fetches, and changes no file. Raises
+        UnknownName, RemoteFailed or Conflict.
         """
         address = self._find_url(url)
         wrap_first(self._access)
-        remote = self._remember(address)
-        with self._open(address, progress) as transport:
-            name = None if session is None else session.partition("@")[0]
-            fetched = fetch_sessions(self._access, remote, transport, name, only_new=False)
-        wires = self._known_wires(remote.name)
+        if os.path.isfile(address):
+            fetched, refs = self._read_file(address)
+        else:
+            remote = self._remember(address)
+            with self._open(address, progress) as transport:
+                name = None if session is None else session.partition("@")[0]
+                fetched = fetch_sessions(self._access, remote, transport, name, only_new=False)
+            refs = [ref.encode() for ref in self._find(remote.name).known]
+        wires = [wire for ref in refs if (wire := read_rows_ref(ref)) is not None]
         here = choose_session(self._access, fetched, wires, session)
-        done, head = resume_session(self._access, here, at, self._cancellation, overwrites=overwrite)
-        return Resumed(
-            self._access.worktree, self._access.store, here, head, len(done.restored), remote.name, address
-        )
+        how = {"overwrites": overwrite, "dry_run": dry_run}
+        done, head = resume_session(self._access, here, at, self._cancellation, **how)
+        where = self._access.worktree, self._access.store
+        return Resumed(*where, here, head, len(done.restored), fetched.remote, address, done)
 
-    def export_file(self, file: StrPath, *, text: bool | None = None) -> Pushed:
-        """Write all sessions into a git bundle. Raises RemoteFailed if the file cannot be written."""
+    def export_file(self, file: StrPath, *, text: bool | None = None, overwrite: bool = False) -> Pushed:
+        """Write all sessions into a git bundle. Raises RemoteFailed if the file cannot be written.
+
+        InvalidInput if it exists already, unless you `overwrite` it.
+        """
         path, options = os.fspath(file), self._push_options(None, text, replaces=True)
+        if os.path.lexists(path) and not overwrite:
+            raise InvalidInput(f"{path} exists already")
         push = Push(self._access, RemoteState(0, path, path), options)
         refs = {ref: id for ref, id in push.plan({}).updates.items() if id is not None}
         if not refs:
@@ -147,6 +158,7 @@ class Remotes:
                     write_bundle(stream, repo, refs)
                     stream.flush()
                     os.fsync(stream.fileno())
+                    push.sent_bytes = stream.tell()
                 os.replace(temporary, path)
             except BaseException:
                 with suppress(OSError):
@@ -156,12 +168,17 @@ class Remotes:
 
     def import_file(self, file: StrPath) -> Fetched:
         """Add the sessions in a git bundle to the timeline. Touches no file. Raises RemoteFailed."""
-        path = os.fspath(file)
         wrap_first(self._access)
+        return self._read_file(os.fspath(file))[0]
+
+    def _read_file(self, path: str) -> tuple[Fetched, list[bytes]]:
+        """Take in a git bundle; give what came of it, and the refs of its sessions."""
         with _file_errors(path), self._access.open_objects() as repo, open(path, "rb") as stream:
             refs = read_bundle(stream, repo, name=path)
         rows = {ref: id for ref, id in refs.items() if read_rows_ref(ref) is not None}
-        return take_in(self._access, RemoteState(0, path, path), rows)
+        if not rows:
+            raise RemoteFailed(path, "no session in it")
+        return take_in(self._access, RemoteState(0, path, path), rows), [*rows]
 
     # In idle time
 
@@ -228,10 +245,6 @@ class Remotes:
                 each for each in ("origin", *(f"origin-{n}" for n in range(2, 1000))) if each not in names
             )
             return add_remote(database, name, url)
-
-    def _known_wires(self, remote: str) -> list[Wire]:
-        known = self._find(remote).known
-        return [wire for ref in known if (wire := read_rows_ref(ref.encode())) is not None]
 
     def _push_options(
         self, sessions: tuple[str, ...] | None, text: bool | None, *, replaces: bool

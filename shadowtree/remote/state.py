@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 
 from shadowtree.base.arguments import check_name
-from shadowtree.base.errors import InvalidInput, UnknownName
+from shadowtree.base.errors import InvalidInput, UnknownRemote
 from shadowtree.base.frozen import field, frozen, replace
 from shadowtree.conversation.ref_names import Wire
 from shadowtree.results.remotes import Remote
@@ -73,7 +73,7 @@ def find_remote(database: Database, name: str | None) -> RemoteState:
         return next(iter(remotes.values()))
     found = remotes.get(name or "origin")
     if found is None:
-        raise UnknownName(name or "origin", f"no remote named {name or 'origin'!r}")
+        raise UnknownRemote(name or "origin")
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from time import monotonic, sleep
+from time import sleep
 from typing import Any
 
 from dulwich.client import GitClient, HTTPUnauthorized
@@ -28,8 +28,8 @@ from shadowtree.remote.credentials import (
     child_environment,
     find_at_once,
 )
-from shadowtree.remote.dulwich_client import DaemonClient, HttpClient, Meter, SshClient
-from shadowtree.remote.failures import OUTSIDE_ERRORS, as_line, translate
+from shadowtree.remote.dulwich_client import DaemonClient, HttpClient, Meter, SshClient, Throttled
+from shadowtree.remote.failures import OUTSIDE_ERRORS, as_line, is_passing, translate
 from shadowtree.remote.missing import Missing, PushPlan
 from shadowtree.remote.path_remote import PathRemote
 from shadowtree.remote.receive import ReceiveLimits, Receiver, is_ref
@@ -79,7 +79,7 @@ class TransportOptions:
     progress_s: float = 0.1
     """How long nothing is told after something was."""
     look_again_s: tuple[float, ...] = (0, 0.3, 1)
-    """After a push that was cut in the end: the pauses after which its refs are read again."""
+    """After a push that was cut or came too early: the pauses after which to look, or to try, again."""
 
 
 def check_url(text: str) -> str:
@@ -102,7 +102,7 @@ class Transport:
         self._limits = options.limits
         self._store = repo.object_store
         self._source = StoreSource(self._store)
-        self._progress = _Throttled(options)
+        self._progress = Throttled(options.progress, options.progress_s)
         self._meter = Meter(_LISTED_BYTES)
         self._credentials: Credentials | None = None
         self._client: GitClient | None = None
@@ -280,6 +280,15 @@ class Transport:
         return push.status
 
     def _push_to_server(self, push: _Push) -> Status:
+        # A push that was cut may still hold the refs, or be about to change them.
+        for pause_s in self._options.look_again_s:
+            status = self._push_once(push)
+            if not any(map(is_passing, status.values())):
+                return status
+            sleep(pause_s)
+        return self._push_once(push)
+
+    def _push_once(self, push: _Push) -> Status:
         try:
             return self._send(push, is_atomic=True)
         except OUTSIDE_ERRORS as error:
@@ -453,6 +462,7 @@ class _Push:
 
     def decide(self, present: dict[bytes, bytes]) -> bool:
         """Compare with the refs that are there; tell whether there is something to do, and what to send."""
+        self.is_under_way = self.is_sent = False
         updates, missing = self._plan(present)
         self.status = dict.fromkeys(updates)
         for ref, (old, new) in updates.items():
@@ -476,20 +486,6 @@ class _Push:
         else:
             self.objects = prepare(self._source, missing(), most_bytes=most_bytes)
         return True
-
-
-class _Throttled:
-    """Tells of progress, but not too often."""
-
-    def __init__(self, options: TransportOptions) -> None:
-        self._tell = options.progress
-        self._pause_s = options.progress_s
-        self._next_s = 0.0
-
-    def __call__(self, what: str, done: int, total: int | None) -> None:
-        if self._tell is not None and monotonic() >= self._next_s:
-            self._next_s = monotonic() + self._pause_s
-            self._tell(what, done, total)
 
 
 def _as_hex(id: bytes) -> ObjectID:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shadowtree.base.frozen import field, frozen
+from shadowtree.results.outcomes import Outcome
 from shadowtree.results.result import Result
 
 
@@ -28,7 +29,7 @@ class PushPreview(Result):
     url: str
     sessions: list[str]
     files: int
-    """How many files are recorded now."""
+    """How many files are in what is pushed, those deleted since included."""
     untracked: int
     """How many of them your own git does not track."""
     examples: list[str]
@@ -95,3 +96,5 @@ class Resumed(Result):
     """How many files were written."""
     remote: str
     url: str
+    outcome: Outcome
+    """What happened to each file, or would, and the command that brings back what was there."""

@@ -59,6 +59,7 @@ def _examples() -> dict[str, BaseException]:
     made: dict[type[BaseException], BaseException] = {
         errors.ArchivedMessage: errors.ArchivedMessage("m1", 32),
         errors.DuplicateMessage: errors.DuplicateMessage("m1", "default"),
+        errors.UnknownRemote: errors.UnknownRemote("origin"),
         errors.UnknownStep: errors.UnknownStep("edit-1", "m1"),
         errors.AmbiguousMessage: errors.AmbiguousMessage("msg_", ["msg_1", "msg_2"]),
         errors.ForgottenMessage: errors.ForgottenMessage("m1", 0),

@@ -159,6 +159,24 @@ def test_fetches_are_struck_everywhere(
 
 
 @pytest.mark.parametrize("kind", ["daemon", "http"])
+def test_a_push_tries_again_if_one_before_it_still_holds_the_refs(
+    kind: str, make_remote: Callable[[str], Remote], repo: ShadowRepo
+) -> None:
+    """A push that was cut may go on at the server: git then says "atomic transaction failed"."""
+    scene = Scene(make_remote(kind), repo)
+    lock = scene.remote.path / f"{SESSION.decode()}.lock"
+    hook = scene.remote.path / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\nif [ -e {lock} ]; then rm {lock}; else touch {lock}; fi\n")
+    hook.chmod(0o755)
+
+    scene.push()
+
+    assert not lock.exists()
+    assert scene.remote.refs()[SESSION] == scene.second
+
+
+@pytest.mark.parametrize("kind", ["daemon", "http"])
 def test_a_push_that_arrived_and_was_cut_counts_as_done(
     kind: str, make_remote: Callable[[str], Remote], repo: ShadowRepo
 ) -> None:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from shadowtree import InvalidInput, Shadow
 from tests.remote.machines import list_refs, make_server
 from tests.support.referee import git
 from tests.support.terminal import Terminal, run_on_terminal
+from tests.support.trees import assert_tree, make_tree
 
 
 @pytest.fixture
@@ -32,18 +34,23 @@ def test_the_first_push_asks_and_counts_what_git_does_not_track(
 ) -> None:
     git("init", "--quiet", cwd=told)
     git("add", "a.txt", "b.txt", cwd=told)
+    (told / "gone.txt").write_text("in what is pushed all the same\n")
+    (told / "log.txt").write_text("left out\n")
     (told / "new.txt").write_text("new\n")
-    terminal.run("track")
+    terminal.run("snapshot", "m3")
+    (told / "gone.txt").unlink()
+    terminal.run("snapshot", "m4")
+    terminal.run("config", "set", "push_exclude", "log.txt")
     terminal.run("remote", "add", "origin", str(server))
 
     asked = terminal.run_json("push", exit_code=13)
 
     assert asked["error"] == "NotConfirmed"
-    assert (asked["plan"]["files"], asked["plan"]["untracked"]) == (3, 1)
-    assert asked["plan"]["examples"] == ["new.txt"]
+    assert (asked["plan"]["files"], asked["plan"]["untracked"]) == (4, 2)
+    assert asked["plan"]["examples"] == ["gone.txt", "new.txt"]
     assert list_refs(server) == []
     shown = run_on_terminal("push", answer="y\n").decode()
-    assert "Your own git does not track 1 of them" in shown
+    assert "Your own git does not track 2 of them" in shown
     assert "The texts of messages are not pushed" in shown
     assert len(list_refs(server)) == 2
     assert terminal.run("push").startswith("Everything is at origin")
@@ -60,6 +67,7 @@ def test_remotes_are_listed_and_removed(told: Path, server: Path, terminal: Term
     terminal.run("remote", "remove", "origin")
     assert terminal.run("remote") == "No remotes yet\n"
     terminal.run("push", exit_code=12)
+    assert "shadowtree remote add origin URL" in terminal.err
 
 
 def test_a_url_with_a_password_is_refused(told: Path, terminal: Terminal) -> None:
@@ -107,8 +115,32 @@ def test_a_directory_that_differs_is_a_conflict(
 
     assert [each["path"] for each in conflict["conflicts"]] == ["a.txt"]
     assert (other / "a.txt").read_text() == "mine\n"
-    terminal.run("resume", str(server), "--session", "default", "--on-conflict", "overwrite")
+    assert "keep" not in terminal.err
+    terminal.run("clone", str(server), ".", exit_code=13)
+    assert "'shadowtree resume' with --on-conflict overwrite" in terminal.err
+
+
+def test_what_a_resume_replaced_can_be_brought_back(
+    told: Path, server: Path, terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal.run("remote", "add", "origin", str(server))
+    terminal.run("push", "--yes")
+    other = tmp_path / "other"
+    make_tree(other, {"a.txt": "mine\n", "own.txt": "own\n"})
+    monkeypatch.chdir(other)
+    asked = ("resume", str(server), "--session", "default", "--on-conflict", "overwrite")
+
+    planned = terminal.run(*asked, "--dry-run")
+
+    assert planned.startswith("Would resume session default at message m2: ")
+    assert "delete    own.txt" in planned
+    assert_tree(other, {"a.txt": "mine\n", "own.txt": "own\n"})
+    done = terminal.run(*asked)
     assert (other / "a.txt").read_text() == "2\n"
+    assert "deleted   own.txt" in done
+    back = done.splitlines()[-1].removeprefix("To get back: shadowtree ")
+    terminal.run(*back.split(), "--yes")
+    assert_tree(other, {"a.txt": "mine\n", "own.txt": "own\n"})
 
 
 def test_a_bundle_is_one_that_git_verifies_and_another_machine_imports(
@@ -124,8 +156,60 @@ def test_a_bundle_is_one_that_git_verifies_and_another_machine_imports(
     monkeypatch.chdir(tmp_path / "other")
     terminal.run("import", "../history.bundle")
     assert json.loads(terminal.run("log", "--json")) == log
+    assert terminal.run("import", "../history.bundle") == "Nothing new\n"
     (tmp_path / "no.bundle").write_text("no")
     terminal.run("import", "../no.bundle", exit_code=1)
+    assert "it is not a git bundle" in terminal.err
+    whole = (tmp_path / "history.bundle").read_bytes()
+    (tmp_path / "cut.bundle").write_bytes(whole[:-100])
+    terminal.run("import", "../cut.bundle", exit_code=1)
+    assert "it is cut off or damaged" in terminal.err
+
+
+def test_a_bundle_is_cloned_and_resumed_like_a_server(
+    told: Path, terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal.run("export", "../history.bundle", "--text")
+    monkeypatch.chdir(tmp_path)
+
+    terminal.run("clone", "history.bundle")
+
+    assert (tmp_path / "history" / "a.txt").read_text() == "2\n"
+    monkeypatch.chdir(tmp_path / "history")
+    terminal.run("undo")
+    assert (tmp_path / "history" / "a.txt").read_text() == "1\n"
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    terminal.run("import", "../history.bundle")
+    terminal.run("resume", "../history.bundle", "--at", "m1")
+    assert (tmp_path / "other" / "a.txt").read_text() == "1\n"
+    assert terminal.run("remote") == "No remotes yet\n"
+    terminal.run("resume", "../history.bundle", "--session", "unknown", exit_code=12)
+
+
+def test_an_export_never_replaces_a_file_of_yours(told: Path, terminal: Terminal) -> None:
+    before = (told / "a.txt").read_bytes()
+
+    terminal.run("export", "a.txt", exit_code=2)
+
+    assert (told / "a.txt").read_bytes() == before
+    assert "a.txt exists already; add --overwrite to replace it" in terminal.err
+    with Shadow(told) as shadow, pytest.raises(InvalidInput):
+        shadow.remotes.export_file(told / "a.txt")
+    terminal.run("export", "../history.bundle")
+    terminal.run("export", "../history.bundle", "--overwrite")
+
+
+def test_a_bundle_without_a_session_is_an_error(
+    told: Path, server: Path, terminal: Terminal, tmp_path: Path
+) -> None:
+    terminal.run("remote", "add", "origin", str(server))
+    terminal.run("push", "--yes")
+    git("--git-dir", server, "bundle", "create", "--quiet", tmp_path / "lines.bundle", "--branches")
+
+    terminal.run("import", "../lines.bundle", exit_code=1)
+
+    assert "no session in it" in terminal.err
 
 
 def test_forget_and_purge_replace_what_was_pushed(told: Path, server: Path, terminal: Terminal) -> None:
@@ -148,6 +232,20 @@ def test_forget_and_purge_replace_what_was_pushed(told: Path, server: Path, term
     assert git("--git-dir", server, "fsck", "--full", "--strict", "--no-dangling") == ""
 
 
+def test_what_was_forgotten_and_purged_is_told_even_if_a_remote_is_gone(
+    told: Path, server: Path, terminal: Terminal
+) -> None:
+    terminal.run("remote", "add", "origin", str(server))
+    terminal.run("push", "--yes")
+    server.rename(server.with_suffix(".gone"))
+
+    assert "Forgot 1 message" in terminal.run("forget", "--keep-last", "1", "--remote", exit_code=1)
+
+    assert "to try again: shadowtree push origin --replace" in terminal.err
+    purged = terminal.run_json("purge", "a.txt", "--yes", "--remote", exit_code=1)
+    assert purged["remotes"] == ["origin"]
+
+
 def test_a_project_cannot_name_a_remote(told: Path, terminal: Terminal) -> None:
     (told / ".shadowtree.toml").write_text('auto_push = "evil"\npush_text = true\n')
 
@@ -159,8 +257,6 @@ def test_a_project_cannot_name_a_remote(told: Path, terminal: Terminal) -> None:
 def test_status_and_doctor_tell_of_a_push_that_failed(
     told: Path, server: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from shadowtree import Shadow
-
     terminal.run("remote", "add", "origin", str(server))
     terminal.run("push", "--yes")
     server.rename(server.with_suffix(".gone"))

@@ -9,7 +9,9 @@ from contextlib import contextmanager, suppress
 import click
 
 from shadowtree.base.errors import InvalidInput, ShadowError, describe_size
+from shadowtree.base.frozen import replace
 from shadowtree.cli.app import DIRECTORY, PATH, command, flag, group
+from shadowtree.cli.commands.act import complete_back
 from shadowtree.cli.find_shadow import (
     Shared,
     absolute_path,
@@ -20,6 +22,7 @@ from shadowtree.cli.find_shadow import (
 )
 from shadowtree.cli.format import count, describe_age, escape, join_rows
 from shadowtree.cli.output import ProgressBar, ask, emit, now_ms, say, talk
+from shadowtree.cli.views.outcome import describe_effect, list_paths
 from shadowtree.results.remotes import Fetched, Pushed, PushPreview, Remote, Resumed
 
 _LABELS = {
@@ -188,7 +191,7 @@ def clone(shared: Shared, url: str, directory: str | None, at: str | None) -> No
     """Make DIRECTORY what it was in a session at URL
 
     Takes the session in which something happened last, or the one you name with --session. You can undo and
-    redo there as if it had been recorded on this machine.
+    redo there as if it had been recorded on this machine. URL may be a file that 'export' wrote.
 
     \b
     Examples:
@@ -205,7 +208,9 @@ def clone(shared: Shared, url: str, directory: str | None, at: str | None) -> No
                 with suppress(ShadowError):
                     shadow.destroy()
             raise
-    emit(done, [_describe_resumed(done, "Cloned")])
+    where = escape(os.path.relpath(done.worktree, current_directory()))
+    head = f" at message {escape(done.head)}" if done.head else ""
+    emit(done, [f"Cloned session {escape(done.session)}{head} into {where}: {count(done.files, 'file')}"])
 
 
 @command()
@@ -217,11 +222,13 @@ def clone(shared: Shared, url: str, directory: str | None, at: str | None) -> No
     default="abort",
     help="What to do with files that differ: abort (the default) or overwrite",
 )
-def resume(shared: Shared, url: str, at: str | None, on_conflict: str) -> None:
+@flag("--dry-run", help="Fetch, and show what would change, without changing it")
+def resume(shared: Shared, url: str, at: str | None, on_conflict: str, dry_run: bool) -> None:
     """Continue a session from URL in this directory
 
     The directory must be empty, or the same as the session left it; otherwise this is a conflict, and nothing
-    changes. URL may be the name of a remote. Name the session with --session.
+    changes. URL may be the name of a remote, or a file that 'export' wrote. Takes the session in which
+    something happened last, or the one you name with --session.
 
     \b
     Examples:
@@ -230,28 +237,40 @@ def resume(shared: Shared, url: str, at: str | None, on_conflict: str) -> None:
     """
     with open_shadow(shared, find_to_record(shared)) as shadow, _Bars() as bars:
         done = shadow.remotes.resume(
-            url, session=shared.session, at=at, overwrite=on_conflict == "overwrite", progress=bars
+            url,
+            session=shared.session,
+            at=at,
+            overwrite=on_conflict == "overwrite",
+            dry_run=dry_run,
+            progress=bars,
         )
-    emit(done, [_describe_resumed(done, "Resumed")])
+    done = replace(done, outcome=replace(done.outcome, back=complete_back(shared, done.outcome.back)))
+    emit(done, _describe_resumed(done))
 
 
 @command()
 @click.argument("file", type=PATH)
 @flag("--text", help="Also export the texts of messages, such as prompts")
-def export(shared: Shared, file: str, text: bool) -> None:
+@flag("--overwrite", help="Replace FILE if it exists")
+def export(shared: Shared, file: str, text: bool, overwrite: bool) -> None:
     """Write what was recorded here into FILE, as a git bundle
 
-    FILE holds all sessions, as a push would send them. Bring it to another machine, and use 'import' there;
-    git can verify and unbundle it too.
+    FILE holds all sessions, as a push would send them. Bring it to another machine, and use 'clone' or
+    'import' there; git can verify and unbundle it too.
 
     \b
     Examples:
       shadowtree export history.bundle
       shadowtree export history.bundle --text
     """
+    if os.path.lexists(absolute_path(file)) and not overwrite:
+        raise InvalidInput(f"{file} exists already; add --overwrite to replace it")
     with open_shadow(shared, find_wrapped(shared)) as shadow:
-        done = shadow.remotes.export_file(absolute_path(file), text=True if text else None)
-    emit(done, [f"Exported {_list_names(done.sessions)} to {escape(file)}"])
+        done = shadow.remotes.export_file(
+            absolute_path(file), text=True if text else None, overwrite=overwrite
+        )
+    size = describe_size(done.bytes)
+    emit(done, [f"Exported {_list_names(done.sessions)} to {escape(file)}: {size}"])
 
 
 @command("import")
@@ -259,7 +278,8 @@ def export(shared: Shared, file: str, text: bool) -> None:
 def import_(shared: Shared, file: str) -> int:
     """Add what is in FILE, a git bundle, to the log
 
-    None of your files change. FILE is one that 'export' wrote.
+    None of your files change. FILE is one that 'export' wrote. To get the files of a session, use 'clone' or
+    'resume' with FILE.
 
     \b
     Examples:
@@ -285,7 +305,8 @@ def _describe_remote(found: Remote) -> tuple[str, ...]:
 
 def _describe_preview(preview: PushPreview) -> Iterator[str]:
     yield f"This is the first push to {escape(preview.url)}"
-    yield f"It makes {count(preview.files, 'file')} readable there, with all recorded versions"
+    files = count(preview.files, "file")
+    yield f"It makes {files} readable there, in all recorded versions, deleted files included"
     if preview.untracked:
         yield f"Your own git does not track {preview.untracked:,} of them, such as:"
         yield from (f"  {escape(path)}" for path in preview.examples)
@@ -302,6 +323,8 @@ def _describe_push(done: Pushed) -> str:
 def _tell_fetched(done: Fetched) -> int:
     lines = []
     for each in done.sessions:
+        if not each.messages:
+            continue
         where = f" on branch {escape(each.branch)}" if each.branch else ""
         lines.append(f"{escape(each.session)}: {count(len(each.messages), 'new message')}{where}")
     emit(done, lines or ["Nothing new"])
@@ -310,9 +333,14 @@ def _tell_fetched(done: Fetched) -> int:
     return 1 if done.refused else 0
 
 
-def _describe_resumed(done: Resumed, verb: str) -> str:
-    head = "no message" if done.head is None else f"message {escape(done.head)}"
-    return f"{verb} session {escape(done.session)} at {head}; {count(done.files, 'file')} written"
+def _describe_resumed(done: Resumed) -> Iterator[str]:
+    outcome = done.outcome
+    verb = "Would resume" if outcome.dry_run else "Resumed"
+    head = f" at message {escape(done.head)}" if done.head else ""
+    yield f"{verb} session {escape(done.session)}{head}: {describe_effect(outcome)}"
+    yield from list_paths(outcome)
+    if outcome.back is not None:
+        yield f"To get back: {outcome.back}"
 
 
 def _list_names(names: Iterable[str]) -> str:
@@ -322,7 +350,7 @@ def _list_names(names: Iterable[str]) -> str:
 
 def _folder_of(url: str) -> str:
     """Name the directory that a clone makes by itself."""
-    name = url.rstrip("/").replace(":", "/").rpartition("/")[2].removesuffix(".git")
+    name = url.rstrip("/").replace(":", "/").rpartition("/")[2].removesuffix(".git").removesuffix(".bundle")
     if not name or name in (".", ".."):
         raise InvalidInput("name the directory to make")
     return os.path.join(current_directory(), name)

@@ -9,7 +9,14 @@ import click
 
 import shadowtree
 from shadowtree.all_stores import describe_store, destroy_store, gc_all, remove_orphans
-from shadowtree.base.errors import InvalidInput, NotConfirmed, ShadowError, StoreDamaged, describe_size
+from shadowtree.base.errors import (
+    InvalidInput,
+    NotConfirmed,
+    RemoteFailed,
+    ShadowError,
+    StoreDamaged,
+    describe_size,
+)
 from shadowtree.base.frozen import frozen, replace
 from shadowtree.cli.app import COUNT, COUNT_FROM_0, PATH, command, complete_message, complete_session, flag
 from shadowtree.cli.find_shadow import (
@@ -329,7 +336,7 @@ def forget(
     no_gc: bool,
     is_remote: bool,
     dry_run: bool,
-) -> None:
+) -> int:
     """Forget old messages of a session, and free their space
 
     By default, the settings decide: it keeps messages newer than keep_within (30 days), the last keep_last
@@ -358,9 +365,8 @@ def forget(
             dry_run=dry_run,
             gc=not no_gc,
         )
-    if is_remote and not dry_run:
-        _replace_pushed(shared)
     emit(found, view.render_forgotten(found), warnings=found.warnings)
+    return 1 if is_remote and not dry_run and _replace_pushed(shared) else 0
 
 
 @command()
@@ -425,22 +431,29 @@ def purge(
             confirm=lambda planned: yes or ask(f"{view.describe_purge(planned)}. Continue?"),
         )
     if is_remote and not dry_run:
-        _replace_pushed(shared)
-        purged = replace(purged, remotes=[])
+        purged = replace(purged, remotes=_replace_pushed(shared))
     emit(purged, view.render_purged(purged))
     if purged.complete or dry_run:
-        return 0
+        return 1 if is_remote and purged.remotes and not dry_run else 0
     say("; ".join(view.list_left_of_purge(purged)))
     return 1
 
 
-def _replace_pushed(shared: Shared) -> None:
-    """Let the remotes keep nothing of what was pushed and is not here any more."""
+def _replace_pushed(shared: Shared) -> list[str]:
+    """Let the remotes keep nothing of what is not here any more; list those that could not be reached."""
+    failed = []
     with open_shadow(shared, find_wrapped(shared)) as shadow:
         for remote in shadow.remotes.all():
-            if remote.pushed_ms is not None:
+            if remote.pushed_ms is None:
+                continue
+            try:
                 shadow.remotes.push(remote.name, replaces=True)
+            except RemoteFailed as error:
+                failed.append(remote.name)
+                say(f"{error}; to try again: shadowtree push {remote.name} --replace")
+            else:
                 say(f"replaced what was pushed to {remote.name}")
+    return failed
 
 
 def _is_id(word: str) -> bool:

@@ -47,7 +47,7 @@ def render_outcome(
         act = _describe_act(outcome, target, is_part=is_part)
         where = "" if has_files else ", in the timeline only"
         yield f"{act}{where}: {describe_effect(outcome)}"
-    yield from _list_paths(outcome)
+    yield from list_paths(outcome)
     yield from _list_marked(outcome)
     yield from list_skipped(outcome.skipped, "left alone")
     yield from list_unprotected(outcome.unprotected, is_act=True, is_planned=outcome.dry_run)
@@ -180,7 +180,7 @@ def _list_deeds(outcome: Outcome) -> Iterator[tuple[str, str, Sequence[str]]]:
     yield "keep" if outcome.dry_run else "kept", "yellow", outcome.kept
 
 
-def _list_paths(outcome: Outcome) -> Iterator[str]:
+def list_paths(outcome: Outcome) -> Iterator[str]:
     """List what happens to each path; first come those that may hold the user's own edits."""
     deeds, uncertain = _list_deeds(outcome), set(outcome.uncertain)
     changed = [(path not in uncertain, path, deed, colour) for deed, colour, paths in deeds for path in paths]
