@@ -23,6 +23,7 @@ from shadowtree.remote.state import (
 )
 from shadowtree.remote.transport import Transport, TransportOptions, check_url, open_transport
 from shadowtree.results.remotes import Fetched, Pushed, PushPreview, Remote, Resumed
+from shadowtree.system.syscalls import move
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ class Remotes:
                     stream.flush()
                     os.fsync(stream.fileno())
                     push.sent_bytes = stream.tell()
-                os.replace(temporary, path)
+                _put_in_place(temporary, path, overwrite=overwrite)
             except BaseException:
                 with suppress(OSError):
                     os.unlink(temporary)
@@ -280,6 +281,19 @@ class Remotes:
             open_transport(url, repo, self._options(progress)) as transport,
         ):
             yield transport
+
+
+def _put_in_place(temporary: str, path: str, *, overwrite: bool) -> None:
+    """Give a file its name; FileExistsError if somebody made another one of that name meanwhile."""
+    if overwrite:
+        os.replace(temporary, path)
+        return
+    directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        old, new = (os.fsencode(os.path.basename(name)) for name in (temporary, path))
+        move(directory, old, directory, new)
+    finally:
+        os.close(directory)
 
 
 @contextmanager

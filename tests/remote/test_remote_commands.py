@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shadowtree import InvalidInput, Shadow
+from shadowtree.base.errors import RemoteFailed
+from shadowtree.remote import remotes
+from shadowtree.remote.bundle import write_bundle
 from tests.remote.machines import list_refs, make_server
 from tests.support.referee import git
 from tests.support.terminal import Terminal, run_on_terminal
@@ -198,6 +202,23 @@ def test_an_export_never_replaces_a_file_of_yours(told: Path, terminal: Terminal
         shadow.remotes.export_file(told / "a.txt")
     terminal.run("export", "../history.bundle")
     terminal.run("export", "../history.bundle", "--overwrite")
+
+
+def test_an_export_replaces_no_file_that_appears_meanwhile(
+    told: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "history.bundle"
+
+    def write(*arguments: Any, **options: Any) -> None:  # Any: those of the real one
+        write_bundle(*arguments, **options)
+        path.write_text("mine")
+
+    monkeypatch.setattr(remotes, "write_bundle", write)
+    with Shadow(told) as shadow, pytest.raises(RemoteFailed, match="exists"):
+        shadow.remotes.export_file(path)
+
+    assert path.read_text() == "mine"
+    assert [each.name for each in tmp_path.glob("history*")] == ["history.bundle"]
 
 
 def test_a_bundle_without_a_session_is_an_error(
