@@ -107,7 +107,7 @@ def test_archived_messages_take_no_place_in_the_list_and_are_not_proposed(
 def test_a_list_without_unicode_has_dots_where_texts_are_cut(opened: Shadow, project: Path) -> None:
     with opened:
         opened.snapshot("m4", text="a long text " * 20)
-    plain = surroundings(LC_ALL="C", PYTHONCOERCECLOCALE="0", PYTHONUTF8="0")
+    plain = surroundings(LC_ALL="C", PYTHONCOERCECLOCALE="0", PYTHONUTF8="0", PYTHONIOENCODING="")
     shown = run([*COMMAND, "rewind"], cwd=project, env=plain, capture_output=True, check=True).stdout
 
     assert b"a long text" in shown

@@ -504,7 +504,13 @@ def test_a_terminal_without_unicode_shows_no_wrong_characters(
     record(opened, 4, text="名前")
     record(opened, 5, text="a text that is much longer than the columns that there are for it on a terminal")
     # The terminal that the tests have does not know the way in which xterm repeats a blank.
-    plain = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "TERM": "linux"}
+    plain = {
+        "LC_ALL": "C",
+        "PYTHONCOERCECLOCALE": "0",
+        "PYTHONUTF8": "0",
+        "PYTHONIOENCODING": "",
+        "TERM": "linux",
+    }
     screen = rewind(variables=plain)
     screen.wait("fork 2")
     screen.wait(lambda screen: screen.text.count("+2") > 1)
