@@ -194,11 +194,12 @@ def test_without_a_private_place_it_serves_and_opens_nothing(
     variables = {"BROWSER": "false %s", "DISPLAY": ":9", "CI": "", "SSH_CONNECTION": ""}
     with serving(worktree, **variables) as (client, process):
         assert client.get("/api/state")["head"] == "four"
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("shadowtree: no browser is opened: ")
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=10)
+        process.communicate(timeout=10)
 
     assert process.returncode == 0
-    assert said.startswith("shadowtree: no browser is opened: ")
 
 
 def test_uninstall_removes_what_a_killed_server_left(history: Shadow, worktree: Path, tmp_path: Path) -> None:
