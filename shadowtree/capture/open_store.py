@@ -9,8 +9,8 @@ not seen without it, and what comes after it can be made again. `timeline/publis
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from math import inf
 from time import monotonic
 
@@ -22,7 +22,7 @@ from shadowtree.capture.scan import Scan
 from shadowtree.capture.stat_cache import StatCache
 from shadowtree.store.directory import StoreLayout
 from shadowtree.store.objects import Objects, Scratch
-from shadowtree.store.pack_writer import keep_again, list_unkept
+from shadowtree.store.pack_writer import PackWriter, keep_again, list_unkept
 from shadowtree.system import disk
 from shadowtree.system.syscalls import boot_id
 from shadowtree.timeline.journal import Journal
@@ -137,6 +137,21 @@ class OpenStore:
             or self.publisher.has_to_recover()
             or self.journal.purges.is_unfinished()
         )
+
+    @contextmanager
+    def adding_objects(self) -> Iterator[PackWriter]:
+        """Give a pack to write objects into; they are durable when the body is over, or none of them is."""
+        pack = self.objects.start_pack()
+        try:
+            yield pack
+            if pack.ids:
+                self.publisher.publish(pack)
+                with self.publisher.recording():
+                    pass
+        except BaseException:
+            pack.abandon()
+            self.abandon()
+            raise
 
     def abandon(self) -> None:
         """Throw away what was published and not recorded, and what memory holds of it."""

@@ -28,17 +28,8 @@ def bring_up_to_date(opened: OpenStore) -> None:
 
     HEAD is at the session that recorded last. What is missing or damaged of the objects is written again.
     """
-    pack = opened.objects.start_pack()
-    try:
+    with opened.adding_objects() as pack:
         made = encode_conversation(opened.journal.database, opened.objects, pack)
-        if pack.ids:
-            opened.publisher.publish(pack)
-            with opened.publisher.recording():
-                pass
-    except BaseException:
-        pack.abandon()
-        opened.abandon()
-        raise
     wanted: dict[bytes, bytes | None] = {ref.encode(): id for ref, id in made.items()}
     head = _find_head(opened, made)
     if head is None:

@@ -119,18 +119,9 @@ class Push:
         with self._access.locked() as opened:
             opened.journal.require_sound()
             sessions = list_sessions(opened.journal.database)
-            pack = opened.objects.start_pack()
-            try:
+            with opened.adding_objects() as pack:
                 for session in self._choose(sessions, advertised):
                     self._encode(opened, session, advertised, pack)
-                if pack.ids:
-                    opened.publisher.publish(pack)
-                    with opened.publisher.recording():
-                        pass
-            except BaseException:
-                pack.abandon()
-                opened.abandon()
-                raise
             opened.rest()
             self._drop_gone(sessions, advertised)
         return PushPlan(self._updates)
