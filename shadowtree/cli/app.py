@@ -397,7 +397,8 @@ def _describe_value(error: click.UsageError) -> str | None:
             return None
         return f"{name} is missing; it is one of {', '.join(parameter.type.choices)}"
     if isinstance(parameter.type, click.IntRange):
-        return f"{name} must be {parameter.type.min} or more"
+        least, most = parameter.type.min, parameter.type.max
+        return f"{name} must be {least} " + ("or more" if most == COUNT.max else f"to {most}")
     if isinstance(parameter.type, click.Choice):
         return f"{name} must be one of {', '.join(parameter.type.choices)}"
     return None

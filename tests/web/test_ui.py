@@ -19,6 +19,7 @@ import pytest
 from shadowtree import Shadow
 from shadowtree.web.server import Server
 from tests.support.processes import COMMAND, surroundings
+from tests.support.terminal import Terminal
 from tests.support.trees import assert_tree
 from tests.web.client import Client
 
@@ -185,6 +186,13 @@ def test_the_token_is_in_a_private_file_and_not_in_the_command_line(
 
     assert process.returncode == 0
     assert not file.parent.exists()
+
+
+@pytest.mark.parametrize("port", ["abc", "-1", "65536"])
+def test_a_port_that_is_none_is_refused(terminal: Terminal, port: str) -> None:
+    terminal.run("ui", "--port", port, exit_code=2)
+
+    assert "--port must be 0 to 65535" in terminal.err
 
 
 def test_without_a_private_place_it_serves_and_opens_nothing(
