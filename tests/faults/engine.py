@@ -1,8 +1,10 @@
 """One engine for sweeps: every scene is hit by every fault at every one of its points.
 
-`tox -e sweep` does all of that. The ordinary run takes a fifth of the writes of each scene, ten at most, and
-hits each of them with one fault, a kill every second time. Which writes and which faults turns with the
-commit. The turn is printed at the end of a run and with each failure; `SHADOWTREE_SWEEP_TURN` repeats it.
+`tox -e sweep` does all of that, apart from two groups: of the errors beside EIO and a full disk, each point
+is hit by one, and of the points at which it reads, one in three is hit. The ordinary run takes a fifth of
+the writes of each scene, ten at most, and hits each with one fault, a kill every second time. Which writes
+and which faults turns with the commit. The turn is printed at the end of a run and with each failure;
+`SHADOWTREE_SWEEP_TURN` repeats it.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import os
 import signal
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -111,6 +113,8 @@ class Fault:
     count: Callable[[Scene], int]
     """Counts the points of a scene, by doing it once without a fault."""
     strike: Callable[[Scene, int], Hit]
+    every: int = 1
+    """A sweep hits one point in so many, others with another turn."""
 
 
 # Points
@@ -276,6 +280,15 @@ def _fault(name: str, counts: Callable[[Scene], int], strike: Callable[..., Hit]
     return Fault(name, counts, partial(strike, name, **more))
 
 
+def _one_of(name: str, faults: Sequence[Fault], every: int = 1) -> Fault:
+    """Hit a point with one of several faults, another one with each turn."""
+
+    def strike(scene: Scene, number: int) -> Hit:
+        return faults[(number // every + this_turn()) % len(faults)].strike(scene, number)
+
+    return Fault(name, faults[0].count, strike, every)
+
+
 KILL = _fault("kill", count_writes, kill)
 OFTEN = [
     _fault("EIO", count_calls, fail, code=errno.EIO),
@@ -287,27 +300,37 @@ OFTEN = [
     _fault("bit flip", count_flips, flip),
 ]
 """What the ordinary run hits with, beside kills."""
+HOW_LONG = {"": False, ", from then on": True}
 RARELY = [
     _fault("kill inside a write", count_calls, kill, at_calls=True),
     _fault("a bad timeline, from then on", count_rows, fail_timeline, forever=True),
-    _fault("ENOSPC", count_calls, fail, code=errno.ENOSPC),
-    _fault("EIO, from then on", count_calls, fail, code=errno.EIO, forever=True),
-    *(
-        _fault(f"{errno.errorcode[code]}{how}", count_calls, fail, code=code, forever=bool(how))
-        for code in (errno.EACCES, errno.EROFS, errno.EDQUOT, errno.EMFILE)
-        for how in ("", ", from then on")
+    _one_of(
+        "another error",
+        [
+            _fault("ENOSPC", count_calls, fail, code=errno.ENOSPC),
+            _fault("EIO, from then on", count_calls, fail, code=errno.EIO, forever=True),
+        ]
+        + [
+            _fault(f"{errno.errorcode[code]}{how}", count_calls, fail, code=code, forever=forever)
+            for code in (errno.EACCES, errno.EROFS, errno.EDQUOT, errno.EMFILE)
+            for how, forever in HOW_LONG.items()
+        ],
     ),
-    *(
-        _fault(
-            f"{errno.errorcode[code]} while it reads{how}",
-            count_reads,
-            fail,
-            code=code,
-            forever=bool(how),
-            reading=True,
-        )
-        for code in (errno.EIO, errno.EACCES, errno.EMFILE)
-        for how in ("", ", from then on")
+    _one_of(
+        "an error while it reads",
+        [
+            _fault(
+                f"{errno.errorcode[code]} while it reads{how}",
+                count_reads,
+                fail,
+                code=code,
+                forever=forever,
+                reading=True,
+            )
+            for code in (errno.EIO, errno.EACCES, errno.EMFILE)
+            for how, forever in HOW_LONG.items()
+        ],
+        every=3,
     ),
 ]
 """What only `tox -e sweep` hits with."""
@@ -341,8 +364,8 @@ def sweep_some(scene: Scene, name: str) -> None:
 
 
 def sweep_all(scene: Scene, fault: Fault) -> None:
-    """Hit every point of a scene with one fault."""
-    for number in range(1, scene.measure(fault) + 1):
+    """Hit every point of a scene with one fault, or as many as that fault wants."""
+    for number in range(1 + this_turn() % fault.every, scene.measure(fault) + 1, fault.every):
         strike(scene, fault, number)
     _finish(scene)
 
