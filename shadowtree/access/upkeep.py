@@ -112,7 +112,7 @@ def read_state(access: Access, session: str) -> SessionState:
 
 def list_unprotected(access: Access, session: str) -> list[Skipped]:
     """List the files that changed in a session and that snapshots leave out."""
-    from shadowtree.messages.overview import list_all_unprotected
+    from shadowtree.messages.read import list_all_unprotected
 
     return access.read_or([], list_all_unprotected, session)
 
