@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from shadowtree.results import messages as values
     from shadowtree.results import overview, reports, turns
     from shadowtree.results.outcomes import Outcome, Plan
-    from shadowtree.retention.forget import ForgetOptions
-    from shadowtree.retention.sessions import DropOptions
+    from shadowtree.retention.forget import DropOptions, ForgetOptions
     from shadowtree.store.repo import ShadowRepo
     from shadowtree.watching.subscription import OnError, OnUpdate, Subscription
 
