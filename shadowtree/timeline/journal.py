@@ -14,7 +14,6 @@ from shadowtree.base.errors import ForgottenTree, StoreDamaged
 from shadowtree.base.frozen import replace
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from shadowtree.base.paths import Change
-from shadowtree.timeline.branch_changes import BranchChange, encode_branch_changes
 from shadowtree.timeline.database import BEYOND, Database, RowsStamp
 from shadowtree.timeline.pack_rows import PackRows
 from shadowtree.timeline.removal import PurgeRows, RetentionRows
@@ -38,6 +37,7 @@ from shadowtree.timeline.schema import (
     SESSIONS,
     TREES,
     WITH_CHANGES,
+    BranchChange,
     BranchRow,
     Event,
     Intent,
@@ -48,6 +48,7 @@ from shadowtree.timeline.schema import (
     decode_event,
     decode_message,
     decode_tree,
+    encode_branch_changes,
     encode_change,
     encode_text,
     event_values,
@@ -146,9 +147,8 @@ class Journal:
 
     def live_trees(self, after: int = 0) -> list[TreeRecord]:
         """Give every tree that was not forgotten, oldest first, from the one after a number on."""
-        return self._db.read(
-            decode_tree, f"{TREES.select} WHERE number > ? AND {IS_LIVE} ORDER BY number", after
-        )
+        select = f"{TREES.select} WHERE number > ? AND {IS_LIVE} ORDER BY number"
+        return self._db.read(decode_tree, select, after)
 
     def add_tree(
         self, *, tree: bytes, facts: bytes, also: Iterable[bytes], files: int, time_s: int
@@ -263,8 +263,8 @@ class Journal:
 
     def newest_number(self, session: int) -> int:
         """Give the number of the last message of a session, forgotten or not; 0: there is none."""
-        rows = self._db.rows("SELECT coalesce(max(number), 0) FROM messages WHERE session = ?", session)
-        return int(rows[0][0]) if rows else 0
+        select = "SELECT coalesce(max(number), 0) FROM messages WHERE session = ?"
+        return int(self._db.rows(select, session)[0][0])
 
     def add_message(
         self,
@@ -301,9 +301,8 @@ class Journal:
 
     def events_unprotected_at(self, path: str) -> list[Event]:
         """Give the ends of messages during which a file changed that no snapshot covered, oldest first."""
-        rows = self._db.rows_of(
-            f"{EVENTS.select} WHERE unprotected IN", self.left_out.lists_unprotected(path)
-        )
+        lists = self.left_out.lists_unprotected(path)
+        rows = self._db.rows_of(f"{EVENTS.select} WHERE unprotected IN", lists)
         return self._db.decode(decode_event, rows, order=lambda event: event.number)
 
     def event(self, number: int) -> Event:
@@ -481,6 +480,10 @@ class Journal:
         rows = self._db.read(INTENTS.decode, f"{INTENTS.select} ORDER BY number")
         committed = "SELECT 1 FROM events WHERE intent = ?"
         return [Intent(number, content, bool(self._db.rows(committed, number))) for number, content in rows]
+
+    def has_unfinished_purge(self) -> bool:
+        """Return whether something was purged that may still be somewhere in the store."""
+        return bool(self._db.rows("SELECT 1 FROM purged WHERE done IS NULL LIMIT 1"))
 
     def add_intent(self, content: bytes) -> int:
         """Say what is about to be done, so that it can be taken back; durable before that begins."""

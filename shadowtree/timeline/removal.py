@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from shadowtree.base.frozen import frozen
-from shadowtree.base.paths import Change, PathState, RelPath, Unknown
+from shadowtree.base.paths import Change, PathState, Unknown
 from shadowtree.base.tombstones import PURGED as PURGED_REASON
 from shadowtree.base.tombstones import Tombstones
 from shadowtree.timeline.database import BEYOND, Database
@@ -208,18 +208,6 @@ class PurgeRows:
         self._db = database
 
     # Tombstones
-
-    def tombstones(self) -> Tombstones:
-        """Give what is never to be covered again; a content may have been purged for a path."""
-        rows = self._db.read(PURGED.decode, f"{PURGED.select} WHERE stays IS NULL")
-        return Tombstones(
-            frozenset(RelPath(path) for _, path, blob, *_ in rows if path is not None and blob is None),
-            frozenset(blob for _, _, blob, *_ in rows if blob is not None),
-        )
-
-    def is_unfinished(self) -> bool:
-        """Tell whether something was purged that may still be somewhere in the store."""
-        return bool(self._db.rows("SELECT 1 FROM purged WHERE done IS NULL LIMIT 1"))
 
     def add(self, path: bytes | None, blob: bytes | None, time_ms: int) -> None:
         """Note that a path, a content, or with neither a text, was removed; it is not swept yet."""

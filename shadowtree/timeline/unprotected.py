@@ -12,18 +12,26 @@ files beyond the last one were not looked at, and nothing is said of them.
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 
 from shadowtree.base.paths import RelPath
+from shadowtree.base.tombstones import Tombstones
 from shadowtree.timeline.database import Database
-from shadowtree.timeline.schema import SKIPS, STAMPS, decode_skips, encode_skips
+from shadowtree.timeline.schema import PURGED, SKIPS, STAMPS
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_LARGE_BYTES = 512
+"""From this size on a list of skips is deflated."""
 MOST_FILES = 1000
 """How many files are looked at. A directory full of logs must not cost a message its time."""
 
 
 class LeftOutRows:
-    """What the snapshots of one timeline left out."""
+    """What the snapshots of one timeline left out, and what they are never to cover again."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -51,6 +59,14 @@ class LeftOutRows:
         select = "SELECT DISTINCT unprotected FROM events WHERE session = ? AND unprotected IS NOT NULL"
         return [number for (number,) in self._db.rows(select, session)]
 
+    def tombstones(self) -> Tombstones:
+        """Return what is never to be covered again; a content may have been purged for a path."""
+        rows = self._db.read(PURGED.decode, f"{PURGED.select} WHERE stays IS NULL")
+        return Tombstones(
+            frozenset(RelPath(path) for _, path, blob, *_ in rows if path is not None and blob is None),
+            frozenset(blob for _, _, blob, *_ in rows if blob is not None),
+        )
+
     def list_changed(self, session: int | None, stamp: Callable[[], bytes] | None) -> list[RelPath]:
         """List the files that changed since a session last looked; none, if it never did or nobody can."""
         before = None if session is None else self.stamps(session)
@@ -66,6 +82,33 @@ class LeftOutRows:
         if stamps != self.stamps(session):
             insert = STAMPS.insert.replace("INSERT", "INSERT OR REPLACE", 1)
             self._db.execute(insert, *STAMPS.encode((session, stamps)))
+
+
+def encode_skips(pairs: Sequence[tuple[str, str]]) -> tuple[bytes, bytes]:
+    """Return the digest of a list of paths and reasons, and its content: JSON, deflated if long."""
+    import json
+    from hashlib import sha256
+
+    content = json.dumps(pairs, separators=(",", ":")).encode("ascii")
+    is_large = len(content) >= _LARGE_BYTES
+    return sha256(content).digest(), zlib.compress(content) if is_large else content
+
+
+def decode_skips(row: Any) -> list[tuple[str, str]]:  # Any: a row of SQLite
+    """Make a list of paths and reasons of a row of `SKIPS`."""
+    import json
+    from hashlib import sha256
+
+    _, digest, content = row
+    # A list begins with a bracket, and what zlib made never does.
+    if not content.startswith(b"["):
+        try:
+            content = zlib.decompress(content)
+        except zlib.error as error:
+            raise ValueError(error) from error
+    if sha256(content).digest() != digest:
+        raise ValueError("it does not match its checksum")
+    return [(path, reason) for path, reason in json.loads(content)]
 
 
 def encode_stamps(files: Iterable[tuple[RelPath, os.stat_result]]) -> bytes:
