@@ -179,7 +179,7 @@ def list_messages(opened: OpenStore, site: Site, session_name: str, which: Messa
 def show_message(
     opened: OpenStore, site: Site, session_name: str, name: str, how: DiffOptions
 ) -> tuple[Message, list[FileDiff]]:
-    """Give a message and how what it changed differs."""
+    """Return a message and how what it changed differs."""
     refuse_unknown(how, "paths", "binary", "context")
     session = Session(opened.journal, session_name)
     (message,) = session.mark_reverted([session.read_message(resolve_message(session, name))])
@@ -204,7 +204,7 @@ def blame_lines(opened: OpenStore, site: Site, session_name: str, path: StrPath)
 
 
 def read_file(opened: OpenStore, site: Site, session_name: str, ref: str, path: str) -> bytes:
-    """Give the content of a file as of a message or a tree; of a link, its target."""
+    """Return the content of a file as of a message or a tree; of a link, its target."""
     pieces: list[bytes] = []
     copy_file(opened, site, session_name, ref, path, pieces.append)
     return b"".join(pieces)
@@ -315,7 +315,7 @@ def list_branches(opened: OpenStore, site: Site, session: str) -> list[Branch]:
 
 
 def last_tree(opened: OpenStore, session: Session) -> TreeRecord | None:
-    """Give what the session recorded last, or else what anybody did."""
+    """Return what the session recorded last, or else what anybody did."""
     number = _tree_of(opened.journal, session.last_event)
     return opened.journal.last_tree() if number is None else opened.journal.tree(number)
 
@@ -385,7 +385,7 @@ def _explain(unknown: Unknown) -> str:
 
 
 def _tree_of(journal: Journal, event: Event | None) -> int | None:
-    """Give the record that an event left, if any, and if it was not forgotten."""
+    """Return the record that an event left, if any, and if it was not forgotten."""
     number = None if event is None else event.after if event.after is not None else event.before
     return None if number is None or journal.is_forgotten_tree(number) else number
 

@@ -223,7 +223,7 @@ def _choose_to_fit(
 
 
 def make_no_stats(worktree: str, store: str, settings: Settings) -> Stats:
-    """Give the figures of a worktree of which nothing is recorded."""
+    """Return the figures of a worktree of which nothing is recorded."""
     return Stats(worktree, store, 0, settings.store_budget or None, 0, 0, 0, 0, None, None, 0, 0, 0, 0, 0)
 
 

@@ -402,7 +402,7 @@ def _list_outside(steps: Iterable[Event]) -> list[str]:
 
 
 def _is_explained(change: Change, acts: list[Change]) -> bool:
-    """Tell whether acts, one after the other, made all of a change."""
+    """Return whether acts, one after the other, made all of a change."""
     state = change.old
     for act in acts:
         if act.old != act.new:

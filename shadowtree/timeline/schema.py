@@ -81,7 +81,7 @@ class Position:
     """Messages on the present line that are not in force, though later ones are."""
 
     def is_out(self, message: int) -> bool:
-        """Tell whether a message was taken out of the line."""
+        """Return whether a message was taken out of the line."""
         return any(taken.message == message for taken in self.out)
 
 

@@ -37,7 +37,7 @@ class LeftOutRows:
         self._db = database
 
     def skips(self, number: int) -> list[tuple[str, str]]:
-        """Give a list of what was left out, with reasons."""
+        """Return a list of what was left out, with reasons."""
         found = self._db.find(decode_skips, f"{SKIPS.select} WHERE number = ?", number)
         return self._db.require("list of skips", number, found)
 
@@ -50,12 +50,12 @@ class LeftOutRows:
         return known[0][0] if known else self._db.add(SKIPS, digest, content)
 
     def lists_unprotected(self, path: str) -> list[int]:
-        """Give the numbers of the lists of unprotected changes that have a path."""
+        """Return the numbers of the lists of unprotected changes that have a path."""
         lists = self._db.rows("SELECT DISTINCT unprotected FROM events WHERE unprotected IS NOT NULL")
         return [number for (number,) in lists if any(path == each for each, _ in self.skips(number))]
 
     def lists_of(self, session: int) -> list[int]:
-        """Give the numbers of the lists of unprotected changes that a session has."""
+        """Return the numbers of the lists of unprotected changes that a session has."""
         select = "SELECT DISTINCT unprotected FROM events WHERE session = ? AND unprotected IS NOT NULL"
         return [number for (number,) in self._db.rows(select, session)]
 
@@ -73,7 +73,7 @@ class LeftOutRows:
         return [] if before is None or stamp is None else list_stamped(before, stamp())
 
     def stamps(self, session: int) -> bytes | None:
-        """Give the stamps of files that no snapshot covers, as a session last saw them."""
+        """Return the stamps of files that no snapshot covers, as a session last saw them."""
         row = self._db.find(STAMPS.decode, f"{STAMPS.select} WHERE session = ?", session)
         return None if row is None else bytes(row[1])
 
@@ -136,7 +136,7 @@ def _decode(stamps: bytes) -> dict[RelPath, list[bytes]]:
 
 
 def _was_seen(path: RelPath, stamps: dict[RelPath, list[bytes]]) -> bool:
-    """Tell whether a look went as far as a file, be it there or not."""
+    """Return whether a look went as far as a file, be it there or not."""
     return len(stamps) < MOST_FILES or _order(path) <= _order(next(reversed(stamps)))
 
 
