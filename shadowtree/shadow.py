@@ -15,7 +15,7 @@ from shadowtree.base.interrupts import Cancellation, ending
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from shadowtree.capture.read_files import Progress
 from shadowtree.config.settings import Settings
-from shadowtree.messages import blame, read
+from shadowtree.messages import read
 from shadowtree.messages.record import Recorder, read_said
 from shadowtree.results.messages import Message, MessageHandle, Snapshot, Status, Step, StepHandle
 from shadowtree.revert import requests
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from shadowtree.results import messages as values
     from shadowtree.results import overview, reports, turns
     from shadowtree.results.outcomes import Outcome, Plan
-    from shadowtree.retention.forget import ForgetOptions
-    from shadowtree.retention.sessions import DropOptions
+    from shadowtree.retention.forget import DropOptions, ForgetOptions
     from shadowtree.store.repo import ShadowRepo
     from shadowtree.watching.subscription import OnError, OnUpdate, Subscription
 
@@ -296,7 +295,7 @@ class Shadow:
 
     def why_unprotected(self, path: StrPath) -> str | None:
         """Return why snapshots leave out a path; None if they record it."""
-        return self._access.read(blame.why_unprotected, parse_path(path, self._access.worktree))
+        return self._access.read(read.why_unprotected, parse_path(path, self._access.worktree))
 
     def unprotected(self) -> list[values.Skipped]:
         """List the files that changed in this session and that snapshots leave out, with the reasons."""

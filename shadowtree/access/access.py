@@ -354,7 +354,7 @@ class Access:
             from shadowtree.revert.recover import recover
 
             self.recovered += recover(opened, self.site)
-        if opened.journal.purges.is_unfinished():
+        if opened.journal.has_unfinished_purge():
             from shadowtree.purge.purge import finish_interrupted
             from shadowtree.retention.gc import sweep_all
 

@@ -42,8 +42,7 @@ if TYPE_CHECKING:
         Usage,
     )
     from shadowtree.results.turns import TurnEvent, TurnRecord
-    from shadowtree.retention.forget import ForgetOptions
-    from shadowtree.retention.sessions import DropOptions
+    from shadowtree.retention.forget import DropOptions, ForgetOptions
     from shadowtree.timeline.resolve import LastSession
     from shadowtree.watching.subscription import OnError, OnUpdate, Subscription
 
@@ -112,7 +111,7 @@ def read_state(access: Access, session: str) -> SessionState:
 
 def list_unprotected(access: Access, session: str) -> list[Skipped]:
     """List the files that changed in a session and that snapshots leave out."""
-    from shadowtree.messages.overview import list_all_unprotected
+    from shadowtree.messages.read import list_all_unprotected
 
     return access.read_or([], list_all_unprotected, session)
 
@@ -233,7 +232,7 @@ def forget(access: Access, session: str | None, how: ForgetOptions) -> Forgotten
 
 def drop_session(access: Access, id: str, how: DropOptions) -> Forgotten:
     """Forget a session whole."""
-    from shadowtree.retention.sessions import drop_session
+    from shadowtree.retention.forget import drop_session
 
     return drop_session(access.locked, id, how)
 

@@ -86,7 +86,7 @@ def make_scan_input(site: Site, opened: OpenStore | None) -> ScanInput:
     surroundings, clock_ns = site.surroundings, site.limits.file_clock_ns
     if opened is None:
         return ScanInput(site.worktree, site.settings, surroundings, None, lambda path: False, clock_ns)
-    surroundings = replace(surroundings, tombstones=opened.journal.purges.tombstones())
+    surroundings = replace(surroundings, tombstones=opened.journal.left_out.tombstones())
     return ScanInput(site.worktree, site.settings, surroundings, opened.cache, opened.was_covered, clock_ns)
 
 

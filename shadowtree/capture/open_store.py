@@ -135,7 +135,7 @@ class OpenStore:
         return (
             bool(self.journal.open_intents())
             or self.publisher.has_to_recover()
-            or self.journal.purges.is_unfinished()
+            or self.journal.has_unfinished_purge()
         )
 
     @contextmanager

@@ -22,6 +22,7 @@ from shadowtree.timeline import schema
 from shadowtree.timeline.database import Database, has_schema, require_format
 from shadowtree.timeline.pack_rows import JOURNALED, ROWS, decode_row, decode_versions, require_name
 from shadowtree.timeline.schema import Event, MessageRow, Table, TreeRecord
+from shadowtree.timeline.unprotected import decode_skips
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class TimelineRows:
         self.events = {row.number: row for row in self._rows(schema.EVENTS, schema.decode_event)}
         self.intents = len(list(self._rows(schema.INTENTS, schema.INTENTS.decode)))
         self._check(schema.BRANCHES, schema.decode_branch)
-        self._check(schema.SKIPS, schema.decode_skips)
+        self._check(schema.SKIPS, decode_skips)
         self._check(schema.STAMPS, schema.STAMPS.decode)
         self._check(schema.PINS, schema.PINS.decode)
         self._check(schema.PURGED, schema.PURGED.decode)

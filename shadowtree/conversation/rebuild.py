@@ -26,6 +26,7 @@ from shadowtree.store.objects import Objects
 from shadowtree.timeline import schema
 from shadowtree.timeline.database import Database
 from shadowtree.timeline.schema import CHANGES, EVENTS, Table
+from shadowtree.timeline.unprotected import decode_skips
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ _DECODERS: dict[str, Callable[[list[object]], object]] = {
     "trees": schema.decode_tree,
     "events": schema.decode_event,
     "changes": schema.decode_change,
-    "skips": schema.decode_skips,
+    "skips": decode_skips,
 }
 _KINDS = {schema.WRAP, schema.BEGIN, schema.END, schema.SNAPSHOT, schema.STEP, schema.STEP_END, *schema.ACTS}
 

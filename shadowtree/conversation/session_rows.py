@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from shadowtree.base.frozen import replace
 from shadowtree.conversation.rows import TABLES
 from shadowtree.timeline import schema
-from shadowtree.timeline.branch_changes import decode_branch_changes, encode_branch_changes
 from shadowtree.timeline.database import Database
 from shadowtree.timeline.schema import (
     BRANCHES,
@@ -25,10 +24,11 @@ from shadowtree.timeline.schema import (
     SKIPS,
     TREES,
     Table,
-    decode_skips,
-    encode_skips,
+    decode_branch_changes,
+    encode_branch_changes,
     encode_text,
 )
+from shadowtree.timeline.unprotected import decode_skips, encode_skips
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

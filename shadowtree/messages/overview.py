@@ -1,18 +1,14 @@
-"""Read a session at a glance: rows of its messages, where it stands by turns, what is not protected."""
+"""Read a session at a glance: rows of its messages, and where it stands by turns."""
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import groupby
 
 from shadowtree.base.arguments import check_count
-from shadowtree.base.paths import Unknown, from_text
-from shadowtree.capture.capture import Site, look, scan_site
+from shadowtree.capture.capture import Site
 from shadowtree.capture.open_store import OpenStore
-from shadowtree.capture.recorded_tree import LEFT_OUT_THEN
-from shadowtree.capture.scan import stamp_uncovered
-from shadowtree.messages.read import last_tree, list_unprotected
-from shadowtree.results.messages import Branch, Skipped
+from shadowtree.messages.read import last_tree
+from shadowtree.results.messages import Branch
 from shadowtree.results.overview import BranchTurns, SessionState, Timeline, TimelineRow, TurnEntry
 from shadowtree.timeline.branches import find_branches
 from shadowtree.timeline.position import (
@@ -35,7 +31,6 @@ if TYPE_CHECKING:
 
 _TEXT_OF_ROW = 300
 """How many characters of a text a row has."""
-_IGNORED = "an ignore rule excludes it"
 
 
 def read_timeline(
@@ -205,25 +200,3 @@ def _group_turns(rows: Iterable[MessageRow]) -> list[TurnEntry]:
         own = list(group)
         found.append(TurnEntry(turn, [row.id for row in own], first_line(own[0].text)))
     return found
-
-
-def list_all_unprotected(opened: OpenStore, site: Site, session_name: str) -> list[Skipped]:
-    """List the files that changed during messages of a session, or since, and that no snapshot covers now.
-
-    Files outside of the worktree are among them, if an agent's tools wrote them.
-    """
-    session = Session(opened.journal, session_name)
-    if session.number is None:
-        return []
-    lists = opened.journal.left_out.lists_of(session.number)
-    found = {path for number in lists for path, _ in opened.journal.left_out.skips(number)}
-    scan = scan_site(site, opened)
-    with look(site, opened, scan) as (_, root):
-        found.update(list_unprotected(session, partial(stamp_uncovered, scan, site.worktree), root))
-        states = {path: root.find(from_text(path)) for path in found if not path.startswith("/")}
-    reasons = {path: state.reason for path, state in states.items() if isinstance(state, Unknown)}
-    reasons |= dict.fromkeys((path for path in found if path.startswith("/")), "it is outside the directory")
-    return [
-        Skipped(path, _IGNORED if reasons[path] == LEFT_OUT_THEN else reasons[path])
-        for path in sorted(reasons)
-    ]

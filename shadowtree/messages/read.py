@@ -5,6 +5,7 @@ Nothing is recorded, so none of it needs the lock.
 
 from __future__ import annotations
 
+import os
 from functools import partial
 
 from shadowtree.base.arguments import StrPath, check_count, parse_path, parse_paths, refuse_unknown
@@ -19,10 +20,11 @@ from shadowtree.base.errors import (
     UnknownName,
 )
 from shadowtree.base.frozen import replace
-from shadowtree.base.paths import DIRECTORY, ROOT, Change, RelPath, Unknown, is_file, to_text
+from shadowtree.base.paths import DIRECTORY, ROOT, Change, RelPath, Unknown, from_text, is_file, to_text
 from shadowtree.capture.capture import Site, list_skipped, look, refuse_full, scan_site
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import (
+    LEFT_OUT_THEN,
     RecordedDirectory,
     compare,
     diff_patch,
@@ -38,6 +40,7 @@ from shadowtree.results.messages import (
     Message,
     Patch,
     SessionEntry,
+    Skipped,
     Status,
     Update,
     make_patch,
@@ -176,7 +179,7 @@ def list_messages(opened: OpenStore, site: Site, session_name: str, which: Messa
 def show_message(
     opened: OpenStore, site: Site, session_name: str, name: str, how: DiffOptions
 ) -> tuple[Message, list[FileDiff]]:
-    """Give a message and how what it changed differs."""
+    """Return a message and how what it changed differs."""
     refuse_unknown(how, "paths", "binary", "context")
     session = Session(opened.journal, session_name)
     (message,) = session.mark_reverted([session.read_message(resolve_message(session, name))])
@@ -195,13 +198,13 @@ def diff_message(opened: OpenStore, site: Site, message: Message, how: DiffOptio
 
 def blame_lines(opened: OpenStore, site: Site, session_name: str, path: StrPath) -> list[BlameLine]:
     """List the lines of a file, each with whoever wrote it; what that needs is imported only now."""
-    from shadowtree.messages.blame_lines import blame_lines
+    from shadowtree.messages.blame import blame_lines
 
     return blame_lines(opened, site, session_name, parse_path(path, site.worktree))
 
 
 def read_file(opened: OpenStore, site: Site, session_name: str, ref: str, path: str) -> bytes:
-    """Give the content of a file as of a message or a tree; of a link, its target."""
+    """Return the content of a file as of a message or a tree; of a link, its target."""
     pieces: list[bytes] = []
     copy_file(opened, site, session_name, ref, path, pieces.append)
     return b"".join(pieces)
@@ -312,7 +315,7 @@ def list_branches(opened: OpenStore, site: Site, session: str) -> list[Branch]:
 
 
 def last_tree(opened: OpenStore, session: Session) -> TreeRecord | None:
-    """Give what the session recorded last, or else what anybody did."""
+    """Return what the session recorded last, or else what anybody did."""
     number = _tree_of(opened.journal, session.last_event)
     return opened.journal.last_tree() if number is None else opened.journal.tree(number)
 
@@ -345,13 +348,44 @@ def _list_outside(
 
 
 def list_unprotected(session: Session, stamp: Callable[[], bytes], *trees: RecordedDirectory) -> list[str]:
-    """List the files that changed since the session last looked at them, and that neither tree covers."""
+    """List the files that changed since the session last looked at them, and that no tree covers."""
     changed = session.journal.left_out.list_changed(session.number, stamp)
     return [to_text(path) for path in changed if not any(is_file(tree.find(path)) for tree in trees)]
 
 
+def list_all_unprotected(opened: OpenStore, site: Site, session_name: str) -> list[Skipped]:
+    """List the files that changed during messages of a session, or since, and that no snapshot covers now.
+
+    Files outside the worktree are among them, if an agent's tools wrote them.
+    """
+    session = Session(opened.journal, session_name)
+    if session.number is None:
+        return []
+    lists = opened.journal.left_out.lists_of(session.number)
+    found = {path for number in lists for path, _ in opened.journal.left_out.skips(number)}
+    scan = scan_site(site, opened)
+    with look(site, opened, scan) as (_, root):
+        found.update(list_unprotected(session, partial(stamp_uncovered, scan, site.worktree), root))
+        inside = {path: root.find(from_text(path)) for path in found if not path.startswith("/")}
+    reasons = {path: _explain(state) for path, state in inside.items() if isinstance(state, Unknown)}
+    reasons |= dict.fromkeys(found - inside.keys(), "it is outside the directory")
+    return [Skipped(path, reasons[path]) for path in sorted(reasons)]
+
+
+def why_unprotected(opened: OpenStore, site: Site, path: RelPath) -> str | None:
+    """Return why no snapshot covers a path; None if one does, or would if there were something."""
+    is_directory = os.path.isdir(os.path.join(os.fsencode(site.worktree), path))
+    with look(site, opened) as (_, root):
+        found = root.find(path, as_directory=is_directory)
+    return _explain(found) if isinstance(found, Unknown) else None
+
+
+def _explain(unknown: Unknown) -> str:
+    return "an ignore rule excludes it" if unknown.reason == LEFT_OUT_THEN else unknown.reason
+
+
 def _tree_of(journal: Journal, event: Event | None) -> int | None:
-    """Give the record that an event left, if any, and if it was not forgotten."""
+    """Return the record that an event left, if any, and if it was not forgotten."""
     number = None if event is None else event.after if event.after is not None else event.before
     return None if number is None or journal.is_forgotten_tree(number) else number
 

@@ -314,7 +314,7 @@ class Recorder:
 
 
 def _is_empty(ending: Ending) -> bool:
-    """Tell whether a message changed nothing, protected or not."""
+    """Return whether a message changed nothing, protected or not."""
     return not ending.changes and not ending.unprotected
 
 

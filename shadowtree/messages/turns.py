@@ -166,7 +166,7 @@ def _find_same_prompt(recorder: Recorder, event: TurnEvent) -> MessageRow | None
 
 
 def _goes_on(recorder: Recorder, event: TurnEvent) -> bool:
-    """Tell whether a turn that begins is one that has ended: with no prompt, or with the same."""
+    """Return whether a turn that begins is one that has ended: with no prompt, or with the same."""
     row = None if event.id is None else recorder.writer.session.find_id(event.id)
     return row is not None and (not event.text or row.text == _text_of(recorder, event))
 
@@ -176,7 +176,7 @@ def _is_known(session: Session, event: TurnEvent) -> bool:
 
 
 def _is_call(step: str, tool: str) -> bool:
-    """Tell whether a step is a numbered call of a tool."""
+    """Return whether a step is a numbered call of a tool."""
     name, _, number = step.rpartition("-")
     return name == tool and number.isdecimal()
 

@@ -68,7 +68,7 @@ def _purge(opened: OpenStore, target: Target, sweep: Sweep, how: PurgeOptions) -
     try:
         found = find(opened, target, everywhere=bool(everywhere))
     except UnknownName:
-        tombstones = opened.journal.purges.tombstones()
+        tombstones = opened.journal.left_out.tombstones()
         is_purged = target.path is not None and tombstones.covers(target.path)
         if not is_purged and target.blob not in tombstones.blobs:
             raise

@@ -20,10 +20,8 @@ from shadowtree.retention.forget import (
     Forgetting,
     find_needed,
     forget,
-    forget_old,
     plan_forgetting,
     plan_old,
-    plan_session,
     read_keep,
     read_remaining,
 )
@@ -77,7 +75,7 @@ def apply_retention(
     refuse_unknown(how, "keep_last", "keep_within", "keep_sessions", "dry_run", "gc")
     keep_last, keep_within = how.get("keep_last"), how.get("keep_within")
     keep_sessions, keep = how.get("keep_sessions", ()), read_keep(settings, keep_last, keep_within)
-    frees, dry_run = how.get("gc", True), how.get("dry_run")
+    frees, dry_run, sweep = how.get("gc", True), how.get("dry_run"), Sweep()
     if keep_sessions and session is not None:
         raise InvalidInput("keep_sessions requires all_sessions")
     if is_empty:
@@ -85,19 +83,16 @@ def apply_retention(
     is_plain = session is None and not keep_sessions and keep_last is None and keep_within is None
     budget = settings if frees and is_plain else None
     most = settings.max_sessions if is_plain else 0
-
-    def plan(opened: OpenStore) -> Forgetting:
-        if session is not None:
-            return plan_session(opened, keep, session)
-        return plan_old(opened, keep, keep_sessions, most_sessions=most)
-
-    if dry_run:
-        with locked() as opened:
-            return _foresee(opened, plan(opened), budget)
-    done = forget_old(locked, plan, frees=frees)
-    if budget is None:
-        return done
-    return _fit_budget(locked, budget, done, [], is_asked=True)
+    with locked() as opened:
+        planned = plan_old(opened, keep, session, keep_sessions, most_sessions=most)
+        if dry_run:
+            return _foresee(opened, planned, budget)
+        if not planned.is_nothing:
+            forget(opened, planned, sweep if frees else None)
+    if frees:
+        sweep.run(locked)
+    done = Forgotten(planned.messages, len(planned.trees), sweep.removed, sweep.freed, False)
+    return done if budget is None else _fit_budget(locked, budget, done, [], is_asked=True)
 
 
 def summarise_gc(done: Forgotten, read_stats: Callable[[], Stats]) -> Swept:
@@ -188,8 +183,7 @@ def plan_over(opened: OpenStore, settings: Settings, planned: Forgetting) -> For
     choice = _choose_to_fit(opened, settings, beside, going=planned.trees)
     if choice.is_nothing:
         return planned
-    both = plan_forgetting(journal, join_choices(planned.choice, choice))
-    return replace(both, sessions=planned.sessions)
+    return plan_forgetting(journal, join_choices(planned.choice, choice), planned.sessions)
 
 
 def _choose_up_to(opened: OpenStore, settings: Settings, last: int) -> Choice:
@@ -229,7 +223,7 @@ def _choose_to_fit(
 
 
 def make_no_stats(worktree: str, store: str, settings: Settings) -> Stats:
-    """Give the figures of a worktree of which nothing is recorded."""
+    """Return the figures of a worktree of which nothing is recorded."""
     return Stats(worktree, store, 0, settings.store_budget or None, 0, 0, 0, 0, None, None, 0, 0, 0, 0, 0)
 
 

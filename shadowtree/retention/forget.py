@@ -7,10 +7,11 @@ because a sweep lets others have it between two steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 
-from shadowtree.base.errors import InvalidInput, ShadowError, StoreDamaged, UnknownName
-from shadowtree.base.frozen import field, frozen, replace
+from shadowtree.base.arguments import refuse_unknown
+from shadowtree.base.errors import InvalidInput, NotConfirmed, ShadowError, StoreDamaged, UnknownName
+from shadowtree.base.frozen import frozen, replace
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.config.settings import Settings, read_seconds
 from shadowtree.results.reports import Forgotten
@@ -24,6 +25,7 @@ from shadowtree.retention.policy import (
     choose_sessions,
     find_surplus,
     join_choices,
+    list_kept,
 )
 from shadowtree.store.directory import list_own_refs
 from shadowtree.timeline.journal import Journal
@@ -42,7 +44,7 @@ class Forgetting:
     choice: Choice
     trees: list[int]
     """The numbers of the trees that nothing needs then."""
-    sessions: list[int] = field(default_factory=list)
+    sessions: Sequence[int]
     """The sessions that are dropped with it, of which nothing is left then."""
 
     @property
@@ -68,6 +70,16 @@ if TYPE_CHECKING:
         gc: bool
         """False: free nothing yet."""
 
+    class DropOptions(TypedDict, total=False):
+        """How a session is dropped."""
+
+        force: bool
+        """Even if a message of it is open or pinned."""
+        dry_run: bool
+        """Change nothing, and return what would be forgotten."""
+        confirm: Callable[[Forgotten], bool] | None
+        """Asked before anything is forgotten."""
+
 
 def read_keep(
     settings: Settings, keep_last: int | None = None, keep_within: float | str | None = None
@@ -81,16 +93,23 @@ def read_keep(
     return Keep(keep_last or 0, int(within_s * 1000), 1)
 
 
-def forget_old(locked: Locked, plan: Callable[[OpenStore], Forgetting], *, frees: bool) -> Forgotten:
-    """Forget what a plan does not keep; if it `frees`, remove what only that needed, or forget nothing."""
-    sweep = Sweep()
+def drop_session(locked: Locked, name: str, how: DropOptions) -> Forgotten:
+    """Forget a whole session, and free what only it needed; its name is free again.
+
+    One with an open or a pinned message stays, unless `force` is given.
+    """
+    refuse_unknown(how, "force", "dry_run", "confirm")
+    sweep, confirm = Sweep(), how.get("confirm")
     with locked() as opened:
-        planned = plan(opened)
-        if not planned.is_nothing:
-            forget(opened, planned, sweep if frees else None)
-    if frees:
-        sweep.run(locked)
-    return Forgotten(planned.messages, len(planned.trees), sweep.removed, sweep.freed, False)
+        planned = _plan_drop(opened.journal, name, is_forced=bool(how.get("force")))
+        done = Forgotten(planned.messages, len(planned.trees), 0, 0, dry_run=True)
+        if how.get("dry_run"):
+            return done
+        if confirm is not None and not confirm(done):
+            raise NotConfirmed(done, f"forget session {name!r}")
+        forget(opened, planned, sweep)
+    sweep.run(locked)
+    return replace(done, removed=sweep.removed, freed=sweep.freed, dry_run=False)
 
 
 def forget_lost(locked: Locked, messages: set[int], events: set[int], trees: set[int]) -> list[str]:
@@ -139,30 +158,39 @@ def forget(opened: OpenStore, planned: Forgetting, sweep: Sweep | None) -> None:
 # Plans, which change nothing
 
 
-def plan_session(opened: OpenStore, keep: Keep, session: str) -> Forgetting:
-    """Find what of one session is not kept, by age and number."""
-    journal, now_ms = opened.journal, opened.limits.clock_ns() // 1_000_000
-    number = journal.session_number(session)
-    own = Remaining([]) if number is None else read_remaining(journal).of_session(number)
-    return plan_forgetting(journal, choose(own, keep, now_ms))
-
-
 def plan_old(
-    opened: OpenStore, keep: Keep, keep_sessions: Collection[str] = (), *, most_sessions: int = 0
+    opened: OpenStore,
+    keep: Keep,
+    session: str | None = None,
+    keep_sessions: Collection[str] = (),
+    *,
+    most_sessions: int = 0,
 ) -> Forgetting:
-    """Find what is not kept of all sessions, by age and number, and sessions that are more than the most."""
+    """Find what is not kept, of one session or of all, by age and number, and surplus sessions."""
     journal = opened.journal
-    sessions = set()
-    for name in keep_sessions:
-        number = journal.session_number(name)
-        if number is None:
-            raise UnknownName(name, f"no session named {name!r}")
-        sessions.add(number)
-    now_ms = opened.limits.clock_ns() // 1_000_000
-    kept, remaining = replace(keep, sessions=frozenset(sessions)), read_remaining(journal)
+    sessions = frozenset(_require_session(journal, name) for name in keep_sessions)
+    remaining = read_remaining(journal)
+    if session is not None:
+        remaining = remaining.of_session(journal.session_number(session))
     surplus = find_surplus(remaining, most_sessions)
-    choice = join_choices(choose(remaining, kept, now_ms), choose_sessions(remaining, surplus))
-    return replace(plan_forgetting(journal, choice), sessions=surplus)
+    old = choose(remaining, replace(keep, sessions=sessions), opened.limits.clock_ns() // 1_000_000)
+    return plan_forgetting(journal, join_choices(old, choose_sessions(remaining, surplus)), surplus)
+
+
+def _require_session(journal: Journal, name: str) -> int:
+    number = journal.session_number(name)
+    if number is None:
+        raise UnknownName(name, f"no session named {name!r}")
+    return number
+
+
+def _plan_drop(journal: Journal, name: str, *, is_forced: bool) -> Forgetting:
+    number, remaining = _require_session(journal, name), read_remaining(journal)
+    kept = list_kept(remaining, number)
+    if kept and not is_forced:
+        id = journal.message(kept[0]).id
+        raise InvalidInput(f"message {id!r} of session {name!r} is open or pinned; use force to drop it")
+    return plan_forgetting(journal, choose_sessions(remaining, [number]), [number])
 
 
 def _plan_lost(journal: Journal, messages: set[int], events: set[int], trees: set[int]) -> Forgetting:
@@ -178,14 +206,14 @@ def _plan_lost(journal: Journal, messages: set[int], events: set[int], trees: se
     return plan_forgetting(journal, choice)
 
 
-def plan_forgetting(journal: Journal, choice: Choice) -> Forgetting:
-    """Find which trees nothing needs without what was chosen."""
+def plan_forgetting(journal: Journal, choice: Choice, sessions: Sequence[int] = ()) -> Forgetting:
+    """Find which trees nothing needs without what was chosen; `sessions` are dropped with it."""
     journal.require_sound()
     names = journal.session_names()
     rows = journal.messages_by_number(choice.messages)
     trees = {record.number for record in journal.live_trees()} - find_needed(journal, choice)
     messages = [(names[rows[number].session], rows[number].id) for number in choice.messages]
-    return Forgetting(messages, choice, sorted(trees))
+    return Forgetting(messages, choice, sorted(trees), sessions)
 
 
 def read_remaining(journal: Journal) -> Remaining:

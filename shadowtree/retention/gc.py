@@ -198,6 +198,6 @@ def sweep_all(opened: OpenStore) -> tuple[int, int]:
 
 
 def _measure(opened: OpenStore) -> tuple[frozenset[bytes], int]:
-    """Give the objects of a store, and how many bytes of packs and loose objects there are."""
+    """Return the objects of a store, and how many bytes of packs and loose objects there are."""
     ids = frozenset().union(opened.objects.loose.ids(), *(pack.ids() for pack in opened.objects.packs()))
     return ids, opened.objects.total_bytes()

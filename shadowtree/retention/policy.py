@@ -49,8 +49,8 @@ class Remaining:
     passed: frozenset[int] = frozenset()
     """The messages that these undid or redid: without them nothing leads back to where the session was."""
 
-    def of_session(self, session: int) -> Remaining:
-        """Give what is left of one session; trees that nobody named are no session's."""
+    def of_session(self, session: int | None) -> Remaining:
+        """Return what is left of one session; trees that nobody named are no session's."""
         messages = [each for each in self.messages if each.session == session]
         acts = [each for each in self.acts if each.session == session]
         return Remaining(messages, acts, [], self.open, self.in_force, self.out)

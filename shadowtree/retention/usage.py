@@ -40,7 +40,7 @@ def read_usage(opened: OpenStore, site: Site, top: RelPath, depth: int) -> Usage
 
 
 def make_no_usage(top: RelPath) -> Usage | None:
-    """Give what the worktree takes of which nothing is recorded; None: no path below it can be known."""
+    """Return what the worktree takes of which nothing is recorded; None: no path below it can be known."""
     return Usage(".", 0, 0, []) if top == ROOT else None
 
 

@@ -15,7 +15,6 @@ from shadowtree.base.frozen import field, frozen, replace
 from shadowtree.base.paths import Change, RelPath, ancestors, is_among, is_file, to_text
 from shadowtree.config.settings import Settings
 from shadowtree.results.messages import Branch, Message
-from shadowtree.timeline.branch_changes import BranchChange
 from shadowtree.timeline.branches import archive, name_text, number_name
 from shadowtree.timeline.database import BEYOND
 from shadowtree.timeline.journal import Journal
@@ -30,6 +29,7 @@ from shadowtree.timeline.schema import (
     STEP,
     STEP_END,
     WRAP,
+    BranchChange,
     BranchRow,
     Event,
     MessageRow,
@@ -402,7 +402,7 @@ def _list_outside(steps: Iterable[Event]) -> list[str]:
 
 
 def _is_explained(change: Change, acts: list[Change]) -> bool:
-    """Tell whether acts, one after the other, made all of a change."""
+    """Return whether acts, one after the other, made all of a change."""
     state = change.old
     for act in acts:
         if act.old != act.new:

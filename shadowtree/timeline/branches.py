@@ -51,7 +51,7 @@ def archive(left: list[MessageRow], branches: list[BranchRow], find: FindMessage
 
 
 def find_owners(branches: list[BranchRow], first: int, find: FindMessage) -> dict[int, BranchRow]:
-    """Tell on which branch each message is, from the one with the number `first` on."""
+    """Return on which branch each message is, from the one with the number `first` on."""
     return {
         row.number: branch
         for branch in branches
@@ -68,7 +68,7 @@ def find_own(line: Iterable[MessageRow], owners: Mapping[int, BranchRow]) -> Bra
 
 
 def find_branches(rows: list[MessageRow], branches: list[BranchRow], find: FindMessage) -> dict[int, str]:
-    """Tell on which branch each of some archived messages is."""
+    """Return on which branch each of some archived messages is."""
     owners = find_owners(branches, min((row.number for row in rows), default=0), find)
     return {row.number: owners[row.number].name for row in rows if row.number in owners}
 
@@ -81,13 +81,13 @@ def _is_as_it_was(kept: Archive) -> bool:
 
 
 def name_text(text: str) -> str:
-    """Give the slug of a text by which a branch is named; digits alone would be the number of a message."""
+    """Return the slug of a text by which a branch is named; digits alone would be the number of a message."""
     slug = make_slug(first_line(text))[:_LONGEST].strip("-") or "branch"
     return f"branch-{slug}" if slug.isdigit() else slug
 
 
 def make_slug(text: str) -> str:
-    """Give the letters and digits of a text in small letters, with one dash for all between them.
+    """Return the letters and digits of a text in small letters, with one dash for all between them.
 
     Fix the Login, now!    ──▶    fix-the-login-now
     """
@@ -95,12 +95,12 @@ def make_slug(text: str) -> str:
 
 
 def without_number(name: str) -> str:
-    """Give a name without the number by which it may differ from others: `fix-login` of `fix-login-2`."""
+    """Return a name without the number by which it may differ from others: `fix-login` of `fix-login-2`."""
     return _NUMBER.sub("", name)
 
 
 def number_name(base: str, is_used: Callable[[str], bool]) -> str:
-    """Give a name that nothing else has: `fix-login`, `fix-login-2`."""
+    """Return a name that nothing else has: `fix-login`, `fix-login-2`."""
     name, number = base, 1
     while is_used(name):
         number += 1

@@ -123,7 +123,7 @@ class Database:
         self._sound = stamp
 
     def stamp(self) -> RowsStamp | None:
-        """Give what is another one as soon as anybody wrote anything; None within a transaction.
+        """Return what is another one as soon as anybody wrote anything; None within a transaction.
 
         What is written there may be taken back, and the count does not go back with it.
         """
@@ -133,7 +133,7 @@ class Database:
         return self._opening, self._connection.total_changes, version
 
     def measure(self) -> int:
-        """Tell how many bytes the rows take; what was freed in the file is not counted."""
+        """Return how many bytes the rows take; what was freed in the file is not counted."""
         pages = "pragma_page_count(), pragma_freelist_count(), pragma_page_size()"
         ((size,),) = self.rows(f"SELECT (page_count - freelist_count) * page_size FROM {pages}")
         return int(size)
@@ -252,7 +252,7 @@ class Database:
         return found[0] if found else None
 
     def stream(self, statement: str) -> Iterator[Any]:  # Any: rows of SQLite
-        """Give rows one by one, as they are stored, for a check: as many as SQLite can read."""
+        """Return rows one by one, as they are stored, for a check: as many as SQLite can read."""
         with _errors(self.path):
             yield from self._connection.execute(statement)
 

@@ -14,7 +14,6 @@ from shadowtree.base.errors import ForgottenTree, StoreDamaged
 from shadowtree.base.frozen import replace
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from shadowtree.base.paths import Change
-from shadowtree.timeline.branch_changes import BranchChange, encode_branch_changes
 from shadowtree.timeline.database import BEYOND, Database, RowsStamp
 from shadowtree.timeline.pack_rows import PackRows
 from shadowtree.timeline.removal import PurgeRows, RetentionRows
@@ -38,6 +37,7 @@ from shadowtree.timeline.schema import (
     SESSIONS,
     TREES,
     WITH_CHANGES,
+    BranchChange,
     BranchRow,
     Event,
     Intent,
@@ -48,6 +48,7 @@ from shadowtree.timeline.schema import (
     decode_event,
     decode_message,
     decode_tree,
+    encode_branch_changes,
     encode_change,
     encode_text,
     event_values,
@@ -85,7 +86,7 @@ class Journal:
     # Trees
 
     def last_tree(self) -> TreeRecord | None:
-        """Give the tree recorded last, which is never forgotten.
+        """Return the tree recorded last, which is never forgotten.
 
         Whoever records asks for it half a dozen times: it is read again only if something was written since.
         """
@@ -98,30 +99,30 @@ class Journal:
         return self._last[1]
 
     def first_tree(self) -> TreeRecord | None:
-        """Give the first one that is recorded."""
+        """Return the first one that is recorded."""
         return self._db.find(decode_tree, f"{TREES.select} WHERE {IS_LIVE} ORDER BY number LIMIT 1")
 
     def find_tree(self, tree: bytes) -> TreeRecord | None:
-        """Give the latest record of a tree; one that was forgotten only if there is no other."""
+        """Return the latest record of a tree; one that was forgotten only if there is no other."""
         condition = "WHERE tree = ? ORDER BY forgotten IS NOT NULL, number DESC LIMIT 1"
         return self._db.find(decode_tree, f"{TREES.select} {condition}", tree)
 
     def find_tree_ids(self, prefix: str) -> list[bytes]:
-        """Give the first ids of trees that begin with hex digits; forgotten ones if there is no other."""
+        """Return the first ids of trees that begin with hex digits; forgotten ones if there is no other."""
         ends = bytes.fromhex(prefix.ljust(40, "0")), bytes.fromhex(prefix.ljust(40, "f"))
         select = "SELECT DISTINCT tree FROM trees WHERE tree BETWEEN ? AND ?"
         live = self._db.rows(f"{select} AND {IS_LIVE} LIMIT ?", *ends, _CANDIDATES)
         return [tree for (tree,) in live or self._db.rows(f"{select} LIMIT ?", *ends, _CANDIDATES)]
 
     def tree(self, number: int | None) -> TreeRecord:
-        """Give the record that another row names; ForgottenTree if it was forgotten."""
+        """Return the record that another row names; ForgottenTree if it was forgotten."""
         record = self._require_tree(number)
         if record.forgotten_ms is not None:
             raise ForgottenTree(record.tree.hex(), record.forgotten_ms)
         return record
 
     def trees(self, numbers: Collection[int]) -> dict[int, TreeRecord]:
-        """Give many records at once that other rows name; ForgottenTree if one was forgotten."""
+        """Return many records at once that other rows name; ForgottenTree if one was forgotten."""
         rows = self._db.rows_of(f"{TREES.select} WHERE number IN", numbers)
         found = {record.number: record for record in self._db.decode(decode_tree, rows)}
         for number in numbers:
@@ -131,7 +132,7 @@ class Journal:
         return found
 
     def is_forgotten_tree(self, number: int) -> bool:
-        """Tell whether a record that another row names was forgotten."""
+        """Return whether a record that another row names was forgotten."""
         return self._require_tree(number).forgotten_ms is not None
 
     def _require_tree(self, number: int | None) -> TreeRecord:
@@ -141,14 +142,13 @@ class Journal:
         return self._db.require("tree", number, found)
 
     def all_trees(self) -> list[TreeRecord]:
-        """Give every recorded tree, oldest first; the objects of those that were forgotten may be gone."""
+        """Return every recorded tree, oldest first; the objects of those that were forgotten may be gone."""
         return self._db.read(decode_tree, f"{TREES.select} ORDER BY number")
 
     def live_trees(self, after: int = 0) -> list[TreeRecord]:
-        """Give every tree that was not forgotten, oldest first, from the one after a number on."""
-        return self._db.read(
-            decode_tree, f"{TREES.select} WHERE number > ? AND {IS_LIVE} ORDER BY number", after
-        )
+        """Return every tree that was not forgotten, oldest first, from the one after a number on."""
+        select = f"{TREES.select} WHERE number > ? AND {IS_LIVE} ORDER BY number"
+        return self._db.read(decode_tree, select, after)
 
     def add_tree(
         self, *, tree: bytes, facts: bytes, also: Iterable[bytes], files: int, time_s: int
@@ -161,7 +161,7 @@ class Journal:
     # Sessions
 
     def session_number(self, name: str) -> int | None:
-        """Give the number of a session, or None if nothing was recorded in it."""
+        """Return the number of a session, or None if nothing was recorded in it."""
         select = f"SELECT number FROM sessions WHERE name = ? AND {IS_LIVE}"
         rows = self._db.rows(select, encode_text(name))
         return rows[0][0] if rows else None
@@ -177,7 +177,7 @@ class Journal:
         return {number: name for number, name, *_ in rows}
 
     def open_messages(self) -> dict[int, int]:
-        """Give the open message, by its number, of each session that has one on this machine."""
+        """Return the open message, by its number, of each session that has one on this machine."""
         last = ((session, self.last_event(session)) for session in self.live_sessions())
         return {
             session: event.position.open
@@ -192,18 +192,18 @@ class Journal:
     # Messages
 
     def message(self, number: int) -> MessageRow:
-        """Give the message with a number that another row names."""
+        """Return the message with a number that another row names."""
         found = self._db.find(decode_message, f"{MESSAGES.select} WHERE number = ?", number)
         return self._db.require("message", number, found)
 
     def messages_by_number(self, numbers: Sequence[int]) -> dict[int, MessageRow]:
-        """Give many messages at once; each must be there."""
+        """Return many messages at once; each must be there."""
         rows = self._db.rows_of(f"{MESSAGES.select} WHERE number IN", numbers)
         found = {message.number: message for message in self._db.decode(decode_message, rows)}
         return {number: self._db.require("message", number, found.get(number)) for number in numbers}
 
     def line(self, number: int, first: int) -> list[MessageRow]:
-        """Give a message and those above it, newest first, down to one with the number `first`."""
+        """Return a message and those above it, newest first, down to one with the number `first`."""
         return self._db.read(
             decode_message,
             "WITH RECURSIVE line (place, above) AS (SELECT number, parent FROM messages WHERE number = ?"
@@ -214,17 +214,17 @@ class Journal:
         )
 
     def find_message(self, session: int, id: str) -> MessageRow | None:
-        """Give the message of a session that has an id."""
+        """Return the message of a session that has an id."""
         condition = "WHERE session = ? AND id = ?"
         return self._db.find(decode_message, f"{MESSAGES.select} {condition}", session, encode_text(id))
 
     def find_ordinal(self, session: int, ordinal: int) -> MessageRow | None:
-        """Give the message at a place in its session, from 1 on."""
+        """Return the message at a place in its session, from 1 on."""
         condition = "WHERE session = ? AND ordinal = ?"
         return self._db.find(decode_message, f"{MESSAGES.select} {condition}", session, ordinal)
 
     def find_prefix(self, session: int, prefix: str) -> list[MessageRow]:
-        """Give the first messages of a session whose ids begin with `prefix`; forgotten ones come last."""
+        """Return the first messages of a session whose ids begin with `prefix`; forgotten ones come last."""
         start = encode_text(prefix) or b""
         # No UTF-8 holds this byte, so whatever begins with the prefix sorts before.
         end = start + b"\xff"
@@ -240,7 +240,7 @@ class Journal:
         since_ms: int | None = None,
         paths: Collection[bytes] | None = None,
     ) -> list[MessageRow]:
-        """Give the newest messages of a session or of all, oldest first, but for forgotten ones.
+        """Return the newest messages of a session or of all, oldest first, but for forgotten ones.
 
         With `since_ms`, those that began then or later; with `paths`, those that changed one of these, or
         something below it.
@@ -262,9 +262,9 @@ class Journal:
         return self._db.read(decode_message, select, *values, -1 if count is None else count)[::-1]
 
     def newest_number(self, session: int) -> int:
-        """Give the number of the last message of a session, forgotten or not; 0: there is none."""
-        rows = self._db.rows("SELECT coalesce(max(number), 0) FROM messages WHERE session = ?", session)
-        return int(rows[0][0]) if rows else 0
+        """Return the number of the last message of a session, forgotten or not; 0: there is none."""
+        select = "SELECT coalesce(max(number), 0) FROM messages WHERE session = ?"
+        return int(self._db.rows(select, session)[0][0])
 
     def add_message(
         self,
@@ -300,29 +300,28 @@ class Journal:
     # Events
 
     def events_unprotected_at(self, path: str) -> list[Event]:
-        """Give the ends of messages during which a file changed that no snapshot covered, oldest first."""
-        rows = self._db.rows_of(
-            f"{EVENTS.select} WHERE unprotected IN", self.left_out.lists_unprotected(path)
-        )
+        """Return the ends of messages during which a file changed that no snapshot covered, oldest first."""
+        lists = self.left_out.lists_unprotected(path)
+        rows = self._db.rows_of(f"{EVENTS.select} WHERE unprotected IN", lists)
         return self._db.decode(decode_event, rows, order=lambda event: event.number)
 
     def event(self, number: int) -> Event:
-        """Give the event with a number that another row names."""
+        """Return the event with a number that another row names."""
         return self._db.require("event", number, self._find_event("number = ?", number))
 
     def events(self, numbers: Sequence[int]) -> dict[int, Event]:
-        """Give many events at once; each must be there."""
+        """Return many events at once; each must be there."""
         rows = self._db.rows_of(f"{EVENTS.select} WHERE number IN", numbers)
         found = {event.number: event for event in self._db.decode(decode_event, rows)}
         return {number: self._db.require("event", number, found.get(number)) for number in numbers}
 
     def last_event(self, session: int, *, before: int | None = None) -> Event | None:
-        """Give what happened last in a session, or last before another event."""
+        """Return what happened last in a session, or last before another event."""
         limit = BEYOND if before is None else before
         return self._find_event("session = ? AND number < ? ORDER BY number DESC LIMIT 1", session, limit)
 
     def latest_event(self) -> Event | None:
-        """Give what happened last, in whatever session."""
+        """Return what happened last, in whatever session."""
         return self._find_event("number > 0 ORDER BY number DESC LIMIT 1")
 
     def last_recorded(self) -> Event | None:
@@ -331,20 +330,20 @@ class Journal:
         return self._find_event(f"{IS_HERE} AND {last}") or self._find_event(last)
 
     def last_of_messages(self, session: int) -> Event | None:
-        """Give what happened last in a session that is no act."""
+        """Return what happened last in a session that is no act."""
         return self._find_event(f"session = ? AND NOT ({IS_ACT}) ORDER BY number DESC LIMIT 1", session)
 
     def last_number(self) -> int:
-        """Give the number of what happened last, in whatever session; 0: nothing did."""
+        """Return the number of what happened last, in whatever session; 0: nothing did."""
         ((number,),) = self._db.rows("SELECT coalesce(max(number), 0) FROM events")
         return int(number)
 
     def last_wrap(self) -> Event | None:
-        """Give the latest event at which the store was wrapped, in whatever session."""
+        """Return the latest event at which the store was wrapped, in whatever session."""
         return self._find_event(f"{IS_WRAP} ORDER BY number DESC LIMIT 1")
 
     def events_after(self, number: int, session: int) -> list[Event]:
-        """Give what happened in a session after an event, oldest first."""
+        """Return what happened in a session after an event, oldest first."""
         condition = "WHERE session = ? AND number > ? ORDER BY number"
         return self._db.read(decode_event, f"{EVENTS.select} {condition}", session, number)
 
@@ -354,12 +353,12 @@ class Journal:
         return self._db.read(decode_event, f"{EVENTS.select} {condition}", number)
 
     def events_of(self, messages: Sequence[int]) -> list[Event]:
-        """Give how messages and their steps began and ended, oldest first."""
+        """Return how messages and their steps began and ended, oldest first."""
         rows = self._db.rows_of(f"{EVENTS.select} WHERE {OF_MESSAGE} AND message IN", messages)
         return self._db.decode(decode_event, rows, order=lambda event: event.number)
 
     def acts_of(self, session: int) -> Iterator[Event]:
-        """Give the acts of a session, newest first; they are read as they are asked for."""
+        """Return the acts of a session, newest first; they are read as they are asked for."""
         condition = f"{IS_ACT} AND session = ? AND number < ? ORDER BY number DESC LIMIT {_PAGE}"
         before = BEYOND
         # By pages: a statement left open would keep a transaction of ours from beginning.
@@ -378,7 +377,7 @@ class Journal:
     # Changes
 
     def changes_of(self, events: Sequence[int]) -> dict[int, list[Change]]:
-        """Give the changes of each event, sorted by path; StoreDamaged if some of them are missing."""
+        """Return the changes of each event, sorted by path; StoreDamaged if some of them are missing."""
         found: dict[int, list[Change]] = {event: [] for event in events}
         rows = self._db.rows_of(f"{CHANGES.select} WHERE event IN", events)
         for event, change in self._db.decode(decode_change, rows, order=_event_and_path):
@@ -394,7 +393,7 @@ class Journal:
         return {path for (path,) in self._db.rows_of(select, events)}
 
     def changes_since(self, paths: Collection[bytes], after: int, session: int) -> list[tuple[int, Change]]:
-        """Give what one session changed at these paths after an event, oldest first, with their events."""
+        """Return what one session changed at these paths after an event, oldest first, with their events."""
         return self._changes_at(paths, after, f"number > ? AND session = ? AND {WITH_CHANGES}", session)
 
     def story_of(self, path: bytes) -> list[tuple[int, Change]]:
@@ -430,7 +429,7 @@ class Journal:
     # Branches
 
     def branches(self, session: int) -> list[BranchRow]:
-        """Give the branches of a session that were not dropped; the one that was left last comes last."""
+        """Return the branches of a session that were not dropped; the one that was left last comes last."""
         condition = "session = ? AND dropped IS NULL ORDER BY event, number"
         return self._db.read(decode_branch, f"{BRANCHES.select} WHERE {condition}", session)
 
@@ -462,7 +461,7 @@ class Journal:
     # What is pinned
 
     def pins(self) -> set[int]:
-        """Give the numbers of the messages that are pinned."""
+        """Return the numbers of the messages that are pinned."""
         return {number for (number,) in self._db.rows("SELECT message FROM pins")}
 
     def pin(self, message: int, time_ms: int) -> None:
@@ -477,10 +476,14 @@ class Journal:
     # Intents
 
     def open_intents(self) -> list[Intent]:
-        """Give every intent that was not removed, oldest first."""
+        """Return every intent that was not removed, oldest first."""
         rows = self._db.read(INTENTS.decode, f"{INTENTS.select} ORDER BY number")
         committed = "SELECT 1 FROM events WHERE intent = ?"
         return [Intent(number, content, bool(self._db.rows(committed, number))) for number, content in rows]
+
+    def has_unfinished_purge(self) -> bool:
+        """Return whether something was purged that may still be somewhere in the store."""
+        return bool(self._db.rows("SELECT 1 FROM purged WHERE done IS NULL LIMIT 1"))
 
     def add_intent(self, content: bytes) -> int:
         """Say what is about to be done, so that it can be taken back; durable before that begins."""

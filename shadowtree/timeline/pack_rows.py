@@ -65,12 +65,12 @@ class PackRows:
         self._db = database
 
     def rows(self, *states: str) -> list[PackRow]:
-        """Give the packs of some states, or every one, oldest first."""
+        """Return the packs of some states, or every one, oldest first."""
         wanted = f"WHERE state IN ({', '.join('?' * len(states))})" if states else ""
         return self._db.read(decode_row, f"{ROWS} {wanted} ORDER BY number", *states)
 
     def count(self) -> int:
-        """Tell how many packs are journaled."""
+        """Return how many packs are journaled."""
         ((count,),) = self._db.rows("SELECT count(*) FROM packs WHERE state = ?", JOURNALED)
         return int(count)
 
@@ -88,7 +88,7 @@ class PackRows:
         return (content for content in found if content is not None)
 
     def versions(self, names: Collection[str] | None = None) -> dict[str, list[tuple[bytes, bytes]]]:
-        """Give for fresh packs, all or some, oldest first, which objects came in place of which."""
+        """Return for fresh packs, all or some, oldest first, which objects came in place of which."""
         wanted = "" if names is None else f"AND name IN ({', '.join('?' * len(names))})"
         select = f"SELECT name, versions FROM packs WHERE state <> ? {wanted} ORDER BY number"
         return dict(self._db.read(decode_versions, select, REMOVING, *(names or ())))
@@ -151,7 +151,7 @@ def decode_row(row: Any) -> PackRow:  # Any: a row of SQLite
 
 
 def require_name(name: Any) -> str:  # Any: a column of SQLite
-    """Give a name by which files may be written or removed; ValueError if it is none that a pack has."""
+    """Return a name by which files may be written or removed; ValueError if it is none that a pack has."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(name)
     return name

@@ -39,7 +39,7 @@ Span = tuple[int, int]
 
 
 def fold(position: Position, event: Event) -> Position:
-    """Tell where a session stands after one more event."""
+    """Return where a session stands after one more event."""
     message = event.message
     if event.kind in (BEGIN, SNAPSHOT):
         # What was undone is archived, and with it what was taken out of that part of the line.
@@ -90,7 +90,7 @@ class Travel:
 def walk_back(
     number: int | None, find: FindMessage, until: int | None = None, *, first: int = 0
 ) -> Iterator[MessageRow]:
-    """Give messages from one back towards the first: none from `until` on, and none older than `first`."""
+    """Return messages from one back towards the first: none from `until` on, and none older than `first`."""
     # A message is always younger than the one above it.
     while number is not None and number != until and number >= first:
         row = find(number)
@@ -142,17 +142,17 @@ def redoable_messages(position: Position, find: FindMessage) -> list[MessageRow]
 
 
 def in_force(position: Position, find: FindMessage) -> Iterator[MessageRow]:
-    """Give the messages in force, newest first; one that is open is among them."""
+    """Return the messages in force, newest first; one that is open is among them."""
     return (row for row in walk_back(position.head, find) if not position.is_out(row.number))
 
 
 def last_finished(position: Position, find: FindMessage) -> MessageRow | None:
-    """Give the last message in force that has ended."""
+    """Return the last message in force that has ended."""
     return next((row for row in in_force(position, find) if row.number != position.open), None)
 
 
 def starts_turn(role: str | None) -> bool:
-    """Tell whether a turn starts here: with a message of the user, or of nobody in particular."""
+    """Return whether a turn starts here: with a message of the user, or of nobody in particular."""
     return role is None or role == "user"
 
 
@@ -267,7 +267,7 @@ def choose_switch(
 def choose_line(
     target: int, tip: int, out: tuple[TakenOut, ...], out_at_tip: tuple[TakenOut, ...]
 ) -> tuple[int, tuple[TakenOut, ...]]:
-    """Tell where the line of a message ends after a switch to it, and what is out of that line.
+    """Return where the line of a message ends after a switch to it, and what is out of that line.
 
     `out` was out of it when the message was recorded, `out_at_tip` at the end. What comes after the message
     is part of the line if it was made with the same out of it; otherwise redo could not bring it back.
@@ -279,7 +279,7 @@ def choose_line(
 
 
 def _divide(rows: list[MessageRow], position: Position) -> tuple[list[MessageRow], list[MessageRow]]:
-    """Tell the messages of a line that are in it from those that were taken out."""
+    """Divide the messages of a line into those in it and those taken out."""
     out = [row for row in rows if position.is_out(row.number)]
     return [row for row in rows if not position.is_out(row.number)], out
 
@@ -299,7 +299,7 @@ def _require_on_line(target: MessageRow, position: Position, find: FindMessage) 
 
 
 def standing_acts(acts: Iterable[Event]) -> Iterator[tuple[Event, list[Span]]]:
-    """Give the acts, newest first, that were not reversed; unreverts are left out.
+    """Return the acts, newest first, that were not reversed; unreverts are left out.
 
     Beside each the spans after it that cancel out, each from an act to the unrevert that reversed it:
 
@@ -316,7 +316,7 @@ def standing_acts(acts: Iterable[Event]) -> Iterator[tuple[Event, list[Span]]]:
 
 
 def state_of(row: MessageRow, position: Position, active: set[int], undone: set[int]) -> MessageState:
-    """Tell the state of a message, given the numbers of those before and after the head."""
+    """Return the state of a message, given the numbers of those before and after the head."""
     if row.number == position.open:
         return "open"
     if position.is_out(row.number):
@@ -327,7 +327,7 @@ def state_of(row: MessageRow, position: Position, active: set[int], undone: set[
 
 
 def first_line(text: str) -> str:
-    """Give the first line of a text that says anything."""
+    """Return the first line of a text that says anything."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 

@@ -84,7 +84,7 @@ class Publisher:
             self._large.append((file, [(id, before[id]) for id in ids if id in before]))
 
     def unrecorded(self) -> list[Pack]:
-        """Give the packs that were published, and are not recorded yet."""
+        """Return the packs that were published, and are not recorded yet."""
         names = [*(content.name for content, _ in self._small), *(file.name for file, _ in self._large)]
         return [self._objects.pack_set.held(name) for name in names]
 
@@ -160,7 +160,7 @@ class Publisher:
     # After a kill or a power cut
 
     def has_to_recover(self) -> bool:
-        """Tell whether something was interrupted, or the machine was started since files were whole."""
+        """Return whether something was interrupted, or the machine was started since files were whole."""
         rows = self._journal.packs.rows(JOURNALED, PLACING, REMOVING)
         return any(row.state != JOURNALED or row.boot not in ("", self._boot) for row in rows)
 
@@ -204,7 +204,7 @@ class Publisher:
                 write_pack(packs, content)
 
     def _is_as_it_was(self, row: PackRow) -> bool:
-        """Tell whether nothing is left to do for a row that is not known by now."""
+        """Return whether nothing is left to do for a row that is not known by now."""
         if row.state != JOURNALED:
             return row.state == FRESH
         has_files = self._objects.pack_set.has_files(
@@ -240,7 +240,7 @@ class Publisher:
         return sum(row.pack_size for row in rows) > self._limits.much_bytes
 
     def has_much_waiting(self) -> bool:
-        """Tell whether fresh packs have so many bytes that they should not wait for idle time."""
+        """Return whether fresh packs have so many bytes that they should not wait for idle time."""
         names = {row.name for row in self._journal.packs.rows(JOURNALED, FRESH)}
         fresh = sum(pack.size for pack in self._objects.packs() if pack.name in names)
         return fresh > self._limits.much_bytes

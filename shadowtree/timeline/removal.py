@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from shadowtree.base.frozen import frozen
-from shadowtree.base.paths import Change, PathState, RelPath, Unknown
+from shadowtree.base.paths import Change, PathState, Unknown
 from shadowtree.base.tombstones import PURGED as PURGED_REASON
 from shadowtree.base.tombstones import Tombstones
 from shadowtree.timeline.database import BEYOND, Database
@@ -109,24 +109,24 @@ class RetentionRows:
     # What retention asks
 
     def ages(self) -> list[Age]:
-        """Tell how old each message is that was not forgotten, oldest first."""
+        """Return how old each message is that was not forgotten, oldest first."""
         return self._db.read(_decode_age, _AGES)
 
     def live_acts(self) -> list[Act]:
-        """Give each act that was not forgotten, oldest first."""
+        """Return each act that was not forgotten, oldest first."""
         select = f"SELECT number, session, time FROM events WHERE {IS_ACT} AND {IS_LIVE} ORDER BY number"
         return [Act(*row) for row in self._db.rows(select)]
 
     def bare_trees(self) -> list[tuple[int, int]]:
-        """Give the number and the time, in seconds, of each tree that no message or act ever named."""
+        """Return the number and the time, in seconds, of each tree that no message or act ever named."""
         return self._db.rows(_BARE_TREES)
 
     def named_trees(self) -> list[Named]:
-        """Tell which trees are named by messages and acts that were not forgotten, oldest first."""
+        """Return which trees are named by messages and acts that were not forgotten, oldest first."""
         return self._db.read(_decode_named, _NAMED)
 
     def first_live(self, session: int) -> int:
-        """Give the number of the oldest message of a session that is left, or one that none has."""
+        """Return the number of the oldest message of a session that is left, or one that none has."""
         rows = self._db.rows(f"SELECT min(number) FROM messages WHERE session = ? AND {IS_LIVE}", session)
         found = rows[0][0] if rows else 0
         return BEYOND if found is None else int(found)
@@ -147,7 +147,7 @@ class RetentionRows:
         return dict(self._db.rows(select))
 
     def find_times(self) -> tuple[int, int] | None:
-        """Tell when the first message that was not forgotten was recorded, and the last one; in ms."""
+        """Return when the first message that was not forgotten was recorded, and the last one; in ms."""
         select = f"SELECT min(time), max(time) FROM events WHERE {OF_MESSAGE} AND {IS_LIVE}"
         return next((times for times in self._db.rows(select) if None not in times), None)
 
@@ -209,18 +209,6 @@ class PurgeRows:
 
     # Tombstones
 
-    def tombstones(self) -> Tombstones:
-        """Give what is never to be covered again; a content may have been purged for a path."""
-        rows = self._db.read(PURGED.decode, f"{PURGED.select} WHERE stays IS NULL")
-        return Tombstones(
-            frozenset(RelPath(path) for _, path, blob, *_ in rows if path is not None and blob is None),
-            frozenset(blob for _, _, blob, *_ in rows if blob is not None),
-        )
-
-    def is_unfinished(self) -> bool:
-        """Tell whether something was purged that may still be somewhere in the store."""
-        return bool(self._db.rows("SELECT 1 FROM purged WHERE done IS NULL LIMIT 1"))
-
     def add(self, path: bytes | None, blob: bytes | None, time_ms: int) -> None:
         """Note that a path, a content, or with neither a text, was removed; it is not swept yet."""
         self._db.add(PURGED, path, blob, time_ms)
@@ -230,7 +218,7 @@ class PurgeRows:
         self._db.add(PURGED, path, blob, time_ms, 1, 1)
 
     def left_of(self, path: bytes) -> frozenset[bytes]:
-        """Give the contents that stayed when a path, or one above or below it, was purged."""
+        """Return the contents that stayed when a path, or one above or below it, was purged."""
         rows = self._db.read(PURGED.decode, f"{PURGED.select} WHERE stays = 1")
         found = ((known + b"/", blob) for _, known, blob, *_ in rows)
         whole = path + b"/"
@@ -254,7 +242,7 @@ class PurgeRows:
     # What is said of it elsewhere
 
     def changes_to(self, tombstones: Tombstones) -> list[tuple[int, Change]]:
-        """Give each change, with its event, that leads to or from something that is purged."""
+        """Return each change, with its event, that leads to or from something that is purged."""
         rows = []
         for path in tombstones.paths:
             select = f"{CHANGES.select} WHERE path = ? OR (path >= ? AND path < ?)"
@@ -272,12 +260,12 @@ class PurgeRows:
             self._db.change(EVENTS, number, whole=None)
 
     def messages_of_events(self, events: Collection[int]) -> set[int]:
-        """Give the numbers of the messages that some events belong to."""
+        """Return the numbers of the messages that some events belong to."""
         rows = self._db.rows_of("SELECT message FROM events WHERE number IN", events)
         return {number for (number,) in rows if number is not None}
 
     def texts(self) -> list[tuple[Place, str]]:
-        """Give all that callers said, and where it stands."""
+        """Return all that callers said, and where it stands."""
         found: list[tuple[Place, str]] = []
         for table, columns in _TEXTS.items():
             for column in columns:
@@ -287,12 +275,12 @@ class PurgeRows:
         return found
 
     def message_ids(self) -> list[str]:
-        """Give the ids of all messages, those too that were forgotten."""
+        """Return the ids of all messages, those too that were forgotten."""
         select = "SELECT DISTINCT id FROM messages ORDER BY number"
         return self._db.read(lambda row: str(decode_text(row[0])), select)
 
     def all_branches(self) -> list[BranchRow]:
-        """Give the branches of all sessions, those too that were dropped."""
+        """Return the branches of all sessions, those too that were dropped."""
         return self._db.read(decode_branch, f"{BRANCHES.select} ORDER BY number")
 
     def replace_texts(self, texts: Sequence[tuple[Place, str]]) -> None:

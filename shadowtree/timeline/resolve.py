@@ -41,7 +41,7 @@ Found = tuple[MessageRow, BranchRow | None]
 
 
 def resolve_message(session: Session, name: str) -> MessageRow:
-    """Tell which message a name means; ForgottenMessage if it was forgotten."""
+    """Return which message a name means; ForgottenMessage if it was forgotten."""
     row = find_exact(session, name) or _find_above(session, name) or _find_prefix(session, name)
     if row is None:
         raise UnknownMessage(name)
@@ -49,7 +49,7 @@ def resolve_message(session: Session, name: str) -> MessageRow:
 
 
 def resolve_ref(session: Session, name: str) -> Found:
-    """Tell which message a name means, or which branch, whose last message it is then."""
+    """Return which message a name means, or which branch, whose last message it is then."""
     found = _find_ref(session, name)
     if found is None:
         raise UnknownMessage(name, f"no message or branch named {name!r}")
@@ -81,7 +81,7 @@ def resolve_tree(session: Session, name: str) -> TreeRecord:
 
 
 def _find_wrap(session: Session) -> TreeRecord | None:
-    """Give the tree that `wrap` recorded, as long as no message is in force."""
+    """Return the tree that `wrap` recorded, as long as no message is in force."""
     wrap = session.journal.last_wrap()
     if wrap is None or any(in_force(session.position, session.find)):
         return None
@@ -89,7 +89,7 @@ def _find_wrap(session: Session) -> TreeRecord | None:
 
 
 def find_exact(session: Session, name: str) -> MessageRow | None:
-    """Give the message that a name means as it stands: an id, `#7`, `7`, `@`, `@~2` or `@~`."""
+    """Return the message that a name means as it stands: an id, `#7`, `7`, `@`, `@~2` or `@~`."""
     if session.number is None:
         return None
     row = session.find_id(name)
@@ -107,7 +107,7 @@ def find_exact(session: Session, name: str) -> MessageRow | None:
 
 
 def _find_number(session: Session, number: int, digits: str) -> MessageRow | None:
-    """Give the message with a number, unless the digits could be the beginning of another one's id."""
+    """Return the message with a number, unless the digits could be the beginning of another one's id."""
     row = session.journal.find_ordinal(number, int(digits))
     if row is None:
         return None
@@ -130,7 +130,7 @@ def _find_back(session: Session, name: str, back: int) -> MessageRow:
 
 
 def _find_above(session: Session, name: str) -> MessageRow | None:
-    """Give the message that came before the one in `m1^`, but for those that were taken out."""
+    """Return the message that came before the one in `m1^`, but for those that were taken out."""
     found = _find_ref(session, name[:-1]) if name.endswith("^") else None
     if found is None:
         return None
@@ -169,7 +169,7 @@ def _find_beginning(session: Session, name: str) -> Found | None:
 
 
 def _find_prefix(session: Session, name: str) -> MessageRow | None:
-    """Give the one message whose id begins thus; a forgotten one only if there is no other."""
+    """Return the one message whose id begins thus; a forgotten one only if there is no other."""
     if session.number is None or not _is_beginning(name):
         return None
     candidates = session.journal.find_prefix(session.number, name)

@@ -17,12 +17,11 @@ Pure: it holds the words of SQL and never runs them; `database` does.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
-from zlib import crc32
 
 from shadowtree.base.frozen import frozen
 from shadowtree.base.paths import Change, PathState, RelPath, Unknown
-from shadowtree.timeline.branch_changes import BranchChange, decode_branch_changes, encode_branch_changes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ class Position:
     """Messages on the present line that are not in force, though later ones are."""
 
     def is_out(self, message: int) -> bool:
-        """Tell whether a message was taken out of the line."""
+        """Return whether a message was taken out of the line."""
         return any(taken.message == message for taken in self.out)
 
 
@@ -126,6 +125,17 @@ class MessageRow:
     """The number of its turn on its line, from 1 on."""
     forgotten_ms: int | None = None
     """When retention took it away: of its text, its JSON and its trees nothing is left."""
+
+
+@frozen
+class BranchChange:
+    """What an act did to a branch."""
+
+    number: int
+    was_listed: bool
+    """Otherwise the act added it, or listed it again."""
+    was: tuple[int, int, int] | None = None
+    """Fork (0: none), tip and event before the act moved it; None: it only left the list, or joined it."""
 
 
 @frozen
@@ -209,7 +219,7 @@ _TYPES.update({f"{kind}!": f"{type} NOT NULL" for kind, type in _TYPES.items()})
 
 def seal_of(columns: Sequence[object]) -> int:
     """Return the seal of a row's columns."""
-    return crc32(ascii(tuple(columns)).encode())
+    return zlib.crc32(ascii(tuple(columns)).encode())
 
 
 class Table:
@@ -365,7 +375,6 @@ PRAGMA user_version = {FORMAT};
 CHANGE_COUNTS = f"SELECT number, coalesce(change_count, 0) FROM events WHERE {IS_LIVE}"
 """How many changes each event has; those of a forgotten one may have been removed."""
 
-_LARGE_BYTES = 512
 _BLOB_SIZES = {0o100000: 20, 0o120000: 20, 0o040000: 0}
 """The kinds of what can be at a path, and how long the id of its content is."""
 _UNKNOWN = -1
@@ -461,30 +470,25 @@ def decode_branch(row: Any) -> BranchRow:  # Any: a row of SQLite
     return BranchRow(*columns)
 
 
-def encode_skips(pairs: Sequence[tuple[str, str]]) -> tuple[bytes, bytes]:
-    """Give the digest of a list of paths and reasons, and its content: JSON, deflated if that is worth it."""
-    import json
-    import zlib
-    from hashlib import sha256
+def encode_branch_changes(changes: Sequence[BranchChange]) -> bytes | None:
+    """Return what an act did to branches as it is stored: `+7` joined the list, `-7` left it, `7:5:6:12`."""
+    signs = {True: "-", False: "+"}
+    each = [
+        f"{signs[change.was_listed]}{change.number}"
+        if change.was is None
+        else ":".join(map(str, (change.number, *change.was)))
+        for change in changes
+    ]
+    return ",".join(each).encode("ascii") or None
 
-    content = json.dumps(pairs, separators=(",", ":")).encode("ascii")
-    is_large = len(content) >= _LARGE_BYTES
-    return sha256(content).digest(), zlib.compress(content) if is_large else content
 
-
-def decode_skips(row: Any) -> list[tuple[str, str]]:  # Any: a row of SQLite
-    """Make a list of paths and reasons of a row of `SKIPS`."""
-    import json
-    import zlib
-    from hashlib import sha256
-
-    _, digest, content = row
-    # A list begins with a bracket, and what zlib made never does.
-    if not content.startswith(b"["):
-        try:
-            content = zlib.decompress(content)
-        except zlib.error as error:
-            raise ValueError(error) from error
-    if sha256(content).digest() != digest:
-        raise ValueError("it does not match its checksum")
-    return [(path, reason) for path, reason in json.loads(content)]
+def decode_branch_changes(content: bytes) -> tuple[BranchChange, ...]:
+    """Read what an act did to branches."""
+    found = []
+    for each in content.split(b","):
+        if each[:1] in (b"+", b"-"):
+            found.append(BranchChange(int(each[1:]), was_listed=each[:1] == b"-"))
+        else:
+            number, fork, tip, event = map(int, each.split(b":"))
+            found.append(BranchChange(number, was_listed=True, was=(fork, tip, event)))
+    return tuple(found)

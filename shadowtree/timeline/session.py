@@ -66,12 +66,12 @@ class Session:
         return self.last_event.position if self.last_event is not None else Position()
 
     def require_number(self) -> int:
-        """Give the number of a session that has recorded something."""
+        """Return the number of a session that has recorded something."""
         assert self.number is not None
         return self.number
 
     def find(self, number: int) -> MessageRow:
-        """Give a message by its number."""
+        """Return a message by its number."""
         if number not in self._rows:
             self._rows[number] = self.journal.message(number)
         return self._rows[number]
@@ -92,32 +92,32 @@ class Session:
             self._rows.update((row.number, row) for row in self.journal.line(number, first))
 
     def find_id(self, message_id: str) -> MessageRow | None:
-        """Give the message with exactly this id."""
+        """Return the message with exactly this id."""
         return None if self.number is None else self.journal.find_message(self.number, message_id)
 
     # Branches
 
     def branch_rows(self) -> list[BranchRow]:
-        """Give the branches, oldest first."""
+        """Return the branches, oldest first."""
         return [] if self.number is None else self.journal.branches(self.number)
 
     def find_branch(self, name: str) -> BranchRow | None:
-        """Give the branch with this name."""
+        """Return the branch with this name."""
         return next((branch for branch in self.branch_rows() if branch.name == name), None)
 
     def require_branch(self, name: str) -> BranchRow:
-        """Give the branch with this name, or raise."""
+        """Return the branch with this name, or raise."""
         branch = self.find_branch(name)
         if branch is None:
             raise UnknownBranch(name)
         return branch
 
     def is_active(self, branch: BranchRow) -> bool:
-        """Tell whether a branch is on the present line."""
+        """Return whether a branch is on the present line."""
         return self._is_on_line(branch.tip, self.position.tip)
 
     def find_tip(self, row: MessageRow, branch: BranchRow | None) -> int:
-        """Tell where the line of a message ends: with the branch that was named, or that it is on."""
+        """Return where the line of a message ends: with the branch that was named, or that it is on."""
         if self._is_on_line(row.number, self.position.tip):
             assert self.position.tip is not None
             return self.position.tip
@@ -141,7 +141,7 @@ class Session:
         return [self._make_branch(branch, on_line) for branch in wanted]
 
     def tip_of(self, branch: BranchRow) -> int:
-        """Tell where a branch ends: what came since the session was switched to it belongs to it."""
+        """Return where a branch ends: what came since the session was switched to it belongs to it."""
         if not self.is_active(branch):
             return branch.tip
         owners = find_owners(self.branch_rows(), branch.tip, self.find)
@@ -268,7 +268,7 @@ class Session:
         return self.read_messages([require_live(row)])[0]
 
     def _walk_to(self, number: int | None, first: int) -> Iterable[MessageRow]:
-        """Give messages from one back to `first`, or to where that would be."""
+        """Return messages from one back to `first`, or to where that would be."""
         if number is not None and number > first:
             self.load_line(number, first)
         return walk_back(number, self.find, first=first)
@@ -315,7 +315,7 @@ class Session:
         return {path for end in ends for path in self._read_unprotected(end)}
 
     def tree_id(self, number: int | None) -> str:
-        """Give the id of the tree in a record that an event names."""
+        """Return the id of the tree in a record that an event names."""
         if number in self._tree_ids:
             return self._tree_ids[number]
         return self.journal.tree(number).tree.hex()
@@ -363,7 +363,7 @@ class MessageEvents:
                     raise StoreDamaged(f"the timeline does not say how step {event.step!r} began")
 
     def steps_of(self, message: int) -> list[tuple[Event, Event | None]]:
-        """Give how each step of a message began and ended, in the order of their beginnings."""
+        """Return how each step of a message began and ended, in the order of their beginnings."""
         keys = self._step_keys.get(message, ())
         return [(self.steps[key], self.step_ends.get(key)) for key in keys]
 
@@ -377,16 +377,16 @@ class MessageEvents:
         )
 
     def finished_steps(self, message: int) -> list[Event]:
-        """Give how the steps of a message ended that somebody said were over."""
+        """Return how the steps of a message ended that somebody said were over."""
         return [end for _, end in self.steps_of(message) if end is not None and not end.is_inferred]
 
     def open_steps(self, message: int) -> list[Event]:
-        """Give how the steps of a message began that have not ended."""
+        """Return how the steps of a message began that have not ended."""
         return [begin for begin, end in self.steps_of(message) if end is None]
 
 
 def require_live(row: MessageRow) -> MessageRow:
-    """Give a message that is asked for by its name; ForgottenMessage if it was forgotten."""
+    """Return a message that is asked for by its name; ForgottenMessage if it was forgotten."""
     if row.forgotten_ms is not None:
         raise ForgottenMessage(row.id, row.forgotten_ms)
     return row

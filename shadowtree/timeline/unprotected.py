@@ -12,24 +12,32 @@ files beyond the last one were not looked at, and nothing is said of them.
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 
 from shadowtree.base.paths import RelPath
+from shadowtree.base.tombstones import Tombstones
 from shadowtree.timeline.database import Database
-from shadowtree.timeline.schema import SKIPS, STAMPS, decode_skips, encode_skips
+from shadowtree.timeline.schema import PURGED, SKIPS, STAMPS
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_LARGE_BYTES = 512
+"""From this size on a list of skips is deflated."""
 MOST_FILES = 1000
 """How many files are looked at. A directory full of logs must not cost a message its time."""
 
 
 class LeftOutRows:
-    """What the snapshots of one timeline left out."""
+    """What the snapshots of one timeline left out, and what they are never to cover again."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
     def skips(self, number: int) -> list[tuple[str, str]]:
-        """Give a list of what was left out, with reasons."""
+        """Return a list of what was left out, with reasons."""
         found = self._db.find(decode_skips, f"{SKIPS.select} WHERE number = ?", number)
         return self._db.require("list of skips", number, found)
 
@@ -42,14 +50,22 @@ class LeftOutRows:
         return known[0][0] if known else self._db.add(SKIPS, digest, content)
 
     def lists_unprotected(self, path: str) -> list[int]:
-        """Give the numbers of the lists of unprotected changes that have a path."""
+        """Return the numbers of the lists of unprotected changes that have a path."""
         lists = self._db.rows("SELECT DISTINCT unprotected FROM events WHERE unprotected IS NOT NULL")
         return [number for (number,) in lists if any(path == each for each, _ in self.skips(number))]
 
     def lists_of(self, session: int) -> list[int]:
-        """Give the numbers of the lists of unprotected changes that a session has."""
+        """Return the numbers of the lists of unprotected changes that a session has."""
         select = "SELECT DISTINCT unprotected FROM events WHERE session = ? AND unprotected IS NOT NULL"
         return [number for (number,) in self._db.rows(select, session)]
+
+    def tombstones(self) -> Tombstones:
+        """Return what is never to be covered again; a content may have been purged for a path."""
+        rows = self._db.read(PURGED.decode, f"{PURGED.select} WHERE stays IS NULL")
+        return Tombstones(
+            frozenset(RelPath(path) for _, path, blob, *_ in rows if path is not None and blob is None),
+            frozenset(blob for _, _, blob, *_ in rows if blob is not None),
+        )
 
     def list_changed(self, session: int | None, stamp: Callable[[], bytes] | None) -> list[RelPath]:
         """List the files that changed since a session last looked; none, if it never did or nobody can."""
@@ -57,7 +73,7 @@ class LeftOutRows:
         return [] if before is None or stamp is None else list_stamped(before, stamp())
 
     def stamps(self, session: int) -> bytes | None:
-        """Give the stamps of files that no snapshot covers, as a session last saw them."""
+        """Return the stamps of files that no snapshot covers, as a session last saw them."""
         row = self._db.find(STAMPS.decode, f"{STAMPS.select} WHERE session = ?", session)
         return None if row is None else bytes(row[1])
 
@@ -66,6 +82,33 @@ class LeftOutRows:
         if stamps != self.stamps(session):
             insert = STAMPS.insert.replace("INSERT", "INSERT OR REPLACE", 1)
             self._db.execute(insert, *STAMPS.encode((session, stamps)))
+
+
+def encode_skips(pairs: Sequence[tuple[str, str]]) -> tuple[bytes, bytes]:
+    """Return the digest of a list of paths and reasons, and its content: JSON, deflated if long."""
+    import json
+    from hashlib import sha256
+
+    content = json.dumps(pairs, separators=(",", ":")).encode("ascii")
+    is_large = len(content) >= _LARGE_BYTES
+    return sha256(content).digest(), zlib.compress(content) if is_large else content
+
+
+def decode_skips(row: Any) -> list[tuple[str, str]]:  # Any: a row of SQLite
+    """Make a list of paths and reasons of a row of `SKIPS`."""
+    import json
+    from hashlib import sha256
+
+    _, digest, content = row
+    # A list begins with a bracket, and what zlib made never does.
+    if not content.startswith(b"["):
+        try:
+            content = zlib.decompress(content)
+        except zlib.error as error:
+            raise ValueError(error) from error
+    if sha256(content).digest() != digest:
+        raise ValueError("it does not match its checksum")
+    return [(path, reason) for path, reason in json.loads(content)]
 
 
 def encode_stamps(files: Iterable[tuple[RelPath, os.stat_result]]) -> bytes:
@@ -93,7 +136,7 @@ def _decode(stamps: bytes) -> dict[RelPath, list[bytes]]:
 
 
 def _was_seen(path: RelPath, stamps: dict[RelPath, list[bytes]]) -> bool:
-    """Tell whether a look went as far as a file, be it there or not."""
+    """Return whether a look went as far as a file, be it there or not."""
     return len(stamps) < MOST_FILES or _order(path) <= _order(next(reversed(stamps)))
 
 

@@ -1191,7 +1191,7 @@ def test_what_was_purged_is_listed(four: Journal) -> None:
     four.purges.add(b"key.pem", None, 7)
     four.purges.add(None, b"b" * 20, 8)
 
-    assert four.purges.tombstones() == Tombstones(frozenset({RelPath(b"key.pem")}), frozenset({b"b" * 20}))
+    assert four.left_out.tombstones() == Tombstones(frozenset({RelPath(b"key.pem")}), frozenset({b"b" * 20}))
 
 
 # Formats
