@@ -243,7 +243,7 @@ def _discard(place: RelPath, found: Answer, known: Sequence[PathState | None], w
 # When it was not done
 
 
-def take_back(moves: Sequence[Move], writer: Writer, read_blob: ReadBlob) -> list[RelPath]:
+def roll_back(moves: Sequence[Move], writer: Writer, read_blob: ReadBlob) -> list[RelPath]:
     """Bring every path back to its old state, however far things had come; give those that were left.
 
     Somebody else's file is never touched: a path that is neither in its old nor in its new state is left.
@@ -260,7 +260,7 @@ def take_back(moves: Sequence[Move], writer: Writer, read_blob: ReadBlob) -> lis
             stuck.append(move.path)
             continue
         try:
-            if not _take_back(move, _locate(move.temporary, aside, writer), writer, read_blob):
+            if not _roll_back(move, _locate(move.temporary, aside, writer), writer, read_blob):
                 left.append(move.path)
         except ShadowError as error:
             failure = failure or error
@@ -301,7 +301,7 @@ def _discard_unused(place: RelPath, found: Answer, move: Move, writer: Writer, r
     return True
 
 
-def _take_back(move: Move, place: RelPath, writer: Writer, read_blob: ReadBlob) -> bool:
+def _roll_back(move: Move, place: RelPath, writer: Writer, read_blob: ReadBlob) -> bool:
     """Take one move back; False: somebody else's content is at the path, or had to stay in the temporary."""
     _mend_names(move, place, writer)
     # An editor may have what was moved aside open still, and be about to write to it.
