@@ -338,7 +338,7 @@ class Access:
 
     @contextmanager
     def _hold_lock(self, timeout_s: float) -> Iterator[bool]:
-        """Hold the lock itself; yield whether no other process held it since. A store that is gone has none."""
+        """Hold the lock itself; yield whether no other process held it since. A removed store has none."""
         with ExitStack() as stack:
             lock = Lock(StoreLayout(self.store).lock, timeout_s, self._signature)
             try:
