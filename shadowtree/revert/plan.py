@@ -204,7 +204,7 @@ class _Planner:
         elif reason is not None and choice == "merge":
             self._merge(want, present, reason, present)
         elif want.is_merged:
-            # Whoever overwrites somebody's edit does not overwrite what later messages did.
+            # Overwriting the user's edit does not overwrite what later messages did.
             ours = present if reason is None or isinstance(want.expected, Unknown) else want.expected
             self._merge(want, present, reason, ours)
 
@@ -252,7 +252,7 @@ class _Planner:
     # Shape
 
     def _mend_shape(self) -> bool:
-        """Mend every change until it fits the others, or give it up; tell whether there was any to mend."""
+        """Repair every change until it fits the others, or drop it; return whether one had to be."""
         is_mended = False
         for path in list(self._changes):
             while path in self._changes and self._mend(self._changes[path]):
@@ -302,7 +302,7 @@ class _Planner:
 
 
 def _is_harmless(want: Wanted, present: PathState | None) -> bool:
-    """Tell whether a want loses nothing whoever made what is there.
+    """Return whether a want loses nothing, no matter who made what is there.
 
     An absent directory is made, and one that shall go does so if it is empty, and stays if it is not.
     """
