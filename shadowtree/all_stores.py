@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @frozen
 class _Timeline:
-    """What the timeline of a store tells."""
+    """What the timeline of a store says."""
 
     messages: int
     used_ms: int | None
@@ -70,7 +70,7 @@ def _describe_listed(store: str) -> KnownStore | None:
 
 
 def describe_store(store: str | os.PathLike[str]) -> KnownStore:
-    """Tell whose a store is, what it takes, and whether its worktree is there; raise if it is no store."""
+    """Return whose a store is, its size, and whether its worktree is there; raise if it is no store."""
     path = _require_store(store)
     try:
         identity, timeline = read_identity(path), _read_timeline(path)
@@ -140,7 +140,7 @@ def remove_orphans(
 def destroy_store(store: str | os.PathLike[str], *, timeout_s: float) -> None:
     """Remove a store whose worktree is not there, or is another one, whatever that means for it.
 
-    For one whose worktree is there `Shadow.destroy` makes good first what was interrupted.
+    For one whose worktree is there `Shadow.destroy` recovers first what was interrupted.
     """
     path = _require_store(store)
     with Lock(StoreLayout(path).lock, timeout_s):
@@ -168,7 +168,7 @@ def _read_timeline(store: str) -> _Timeline:
 
 
 def _is_interrupted(store: str) -> bool:
-    """Tell whether an act has still to be made good; with a damaged timeline nobody could."""
+    """Return whether an act still has to be recovered; with a damaged timeline that is impossible."""
     try:
         return _read_timeline(store).is_interrupted
     except StoreDamaged:
@@ -176,7 +176,7 @@ def _is_interrupted(store: str) -> bool:
 
 
 def _find_state(identity: Identity) -> WorktreeState:
-    """Tell what is at the path of a worktree."""
+    """Return what is at the path of a worktree."""
     try:
         os.lstat(identity.worktree)
     except OSError as error:

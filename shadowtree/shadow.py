@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from shadowtree.access import upkeep
-from shadowtree.access.access import Access, as_path, real_directory, refuse_no_store
+from shadowtree.access.access import Access, as_path, real_directory
 from shadowtree.base.arguments import StrPath, check_name, encode_meta, parse_path, parse_paths
 from shadowtree.base.errors import ShadowError
 from shadowtree.base.frozen import replace
@@ -25,7 +25,7 @@ from shadowtree.system.locations import Places
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Self, TypeVar, Unpack
+    from typing import Self, Unpack
 
     from shadowtree.access.access import AdoptOptions
     from shadowtree.base.arguments import DiffOptions, MessageFilter, MessageOptions, Paths
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from shadowtree.retention.forget import DropOptions, ForgetOptions
     from shadowtree.store.repo import ShadowRepo
     from shadowtree.watching.subscription import OnError, OnUpdate, Subscription
-
-    Recorded = TypeVar("Recorded", Message, Snapshot, Step, Message | None, turns.TurnRecord)
 
 
 class Shadow:
@@ -68,7 +66,6 @@ class Shadow:
     @classmethod
     def adopt(cls, worktree: StrPath, store: StrPath, **options: Unpack[AdoptOptions]) -> Self:
         """Bind the store of a moved directory to its new path. Raises InvalidInput if it is no store."""
-        refuse_no_store(store)
         shadow = cls(worktree, store=store, **options)
         shadow._access.adopt()
         return shadow
@@ -163,11 +160,11 @@ class Shadow:
 
     def take_snapshot(self, *, progress: Progress | None = None) -> Snapshot:
         """Record everything covered as it is now; `progress` is called with files read and files to read."""
-        return self._keep_budget(self._track(progress))
+        return self._access.warn_of_budget(self._track(progress))
 
     def wrap(self, *, progress: Progress | None = None) -> Snapshot:
         """Record everything covered; new sessions start from it. Raises BroadWorktree if it is too much."""
-        taken = self._keep_budget(self._track(progress, is_wrap=True))
+        taken = self._access.warn_of_budget(self._track(progress, is_wrap=True))
         return replace(taken, warnings=[*taken.warnings, *self._access.place.warn_of_around()])
 
     def patch(self, tree: str) -> values.Patch:
@@ -200,19 +197,19 @@ class Shadow:
         checked = read_said(id, said)
         with self._recording(progress, wraps=True) as recorder:
             message = recorder.begin(checked)
-        return self._keep_budget(message)
+        return self._access.warn_of_budget(message)
 
     def end(self, id: str | None = None, *, paths: Paths = None, progress: Progress | None = None) -> Message:
         """End the open message and record what it changed, or only `paths`. Raises UnknownMessage."""
         with self._recording(progress) as recorder:
             message = recorder.end(id, parse_paths(paths, self._access.worktree))
-        return self._keep_budget(message)
+        return self._access.warn_of_budget(message)
 
     def end_or_drop(self, id: str, *, progress: Progress | None = None) -> Message | None:
         """End a message, or remove it and return None if it changed nothing."""
         with self._recording(progress) as recorder:
             message = recorder.end_or_drop(id)
-        return self._keep_budget(message)
+        return self._access.warn_of_budget(message)
 
     def snapshot(
         self,
@@ -226,17 +223,17 @@ class Shadow:
         checked = read_said(id, said)
         with self._recording(progress, wraps=True) as recorder:
             message = recorder.snapshot(checked, is_inferred=inferred)
-        return self._keep_budget(message)
+        return self._access.warn_of_budget(message)
 
     def record_burst(self, id: str, *, text: str = "") -> Message | None:
         """Record unannounced changes as a message; return None if there are none, or a message is open."""
         with self._recording() as recorder:
             message = recorder.record_burst(read_said(id, {"text": text}))
-        return self._keep_budget(message)
+        return self._access.warn_of_budget(message)
 
     def record_turn(self, event: turns.TurnEvent) -> turns.TurnRecord:
         """Record what a hook of an agent reports (`messages.turns`). Only a turn that begins wraps."""
-        return self._keep_budget(upkeep.record_turn(self._recording, event))
+        return self._access.warn_of_budget(upkeep.record_turn(self._recording, event))
 
     @contextmanager
     def message(self, id: str | None = None, **said: Unpack[MessageOptions]) -> Iterator[MessageHandle]:
@@ -250,13 +247,13 @@ class Shadow:
         """Begin a step of the open message; steps may overlap. Raises UnknownMessage if none is open."""
         with self._recording() as recorder:
             step = recorder.begin_step(check_name(name, "step"), encode_meta(meta))
-        return self._keep_budget(step)
+        return self._access.warn_of_budget(step)
 
     def end_step(self, name: str) -> Step:
         """End a step; one that has ended already is returned as it is. Raises UnknownMessage."""
         with self._recording() as recorder:
             step = recorder.end_step(name)
-        return self._keep_budget(step)
+        return self._access.warn_of_budget(step)
 
     @contextmanager
     def step(self, name: str, *, meta: Mapping[str, object] | None = None) -> Iterator[StepHandle]:
@@ -310,8 +307,8 @@ class Shadow:
     ) -> Subscription:
         """Call `callback` for whatever any process records or undoes, from now on or `after` an update.
 
-        It is called in its own thread until you `close()` the subscription. If it raises, the subscription
-        ends: `on_error` gets the exception, or else `close()` raises it.
+        It runs in its own thread until you `close()` the subscription, or until it raises: then `on_error`
+        gets the exception, or else `close()` raises it.
         """
         return upkeep.subscribe(self._access, callback, after, on_error)
 
@@ -323,10 +320,7 @@ class Shadow:
 
     def plan_revert(self, id: str, **how: Unpack[requests.RevertOptions]) -> Plan:
         """Return what `revert` would do, and change nothing. Raises UnknownMessage."""
-        from shadowtree.access.acts import plan_act
-
-        asked = requests.read_revert(id, how, self._access.worktree)
-        return plan_act(self._access, self._session, *asked)
+        return self._plan(*requests.read_revert(id, how, self._access.worktree))
 
     def revert(self, id: str, **how: Unpack[requests.RevertOptions]) -> Outcome:
         """Go back to before a message. Raises UnknownMessage, Conflict, NotConfirmed or PlanOutdated.
@@ -362,9 +356,8 @@ class Shadow:
 
     def rename_branch(self, name: str, new: str) -> values.Branch:
         """Rename a branch. Raises UnknownMessage or InvalidInput."""
-        check_name(new, "branch")
         with self._recording() as recorder:
-            return recorder.writer.rename_branch(name, new)
+            return recorder.writer.rename_branch(name, check_name(new, "branch"))
 
     def drop_branch(self, name: str) -> values.Branch:
         """Remove a branch from the list; you can still switch to its messages. Raises UnknownMessage."""
@@ -407,8 +400,7 @@ class Shadow:
     def forget(self, *, all_sessions: bool = False, **how: Unpack[ForgetOptions]) -> reports.Forgotten:
         """Forget old messages of this session or of all, and free what they needed unless `gc` is false.
 
-        Keeps the newest `keep_last` per session, those within `keep_within`, pinned and open ones, the
-        newest turns (one, if you give either), and `keep_sessions` as a whole.
+        Keeps pinned and open messages, and the newest turns: one, if you say what to keep.
         """
         return upkeep.forget(self._access, None if all_sessions else self._session, how)
 
@@ -483,15 +475,23 @@ class Shadow:
         with self._recording(progress, wraps=True) as recorder:
             return recorder.track(is_wrap=is_wrap)
 
-    def _keep_budget(self, recorded: Recorded) -> Recorded:
-        """Keep the store within its budget, now that something is recorded; add what there is to say."""
-        lines: list[str] = self._access.keep_budget()
-        return replace(recorded, warnings=[*recorded.warnings, *lines]) if recorded and lines else recorded
+    def _plan(self, request: requests.Request, options: requests.Options) -> Plan:
+        from shadowtree.revert.act import plan_nothing, preview
+
+        nothing, now_ms = plan_nothing(request), self._access.now_ms
+        return self._access.read_or(nothing, preview, self._session, request, options, now_ms)
 
     def _act(self, request: requests.Request, options: requests.Options) -> Outcome:
-        from shadowtree.access.acts import do_act
+        """Do an act, or plan it; add what was recovered before it and freed after it."""
+        if options.dry_run or self._access.lacks_store:
+            return replace(self._plan(request, options).outcome, dry_run=options.dry_run)
+        from shadowtree.revert.act import run
 
-        return do_act(self._access, self._session, request, options, self._cancellation)
+        access, now_ms, known = self._access, self._access.now_ms, len(self._access.recovered)
+        with access.writing() as (opened, site, _):
+            done = run(opened, site, self._session, request, options, now_ms, self._cancellation)
+        notes = [*done.notes, *access.recovered[known:], *access.keep_budget()]
+        return replace(done, back=access.complete(done.back), notes=notes)
 
 
 def find_worktree(start: StrPath, *, store: StrPath | None = None) -> str | None:

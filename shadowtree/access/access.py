@@ -1,6 +1,6 @@
 """The way into a store: lock it, open it, recover what was interrupted; wrap, adopt and destroy it.
 
-Whoever reads or records anything comes through here, so that nobody sees an act half done.
+Everything that reads or records goes through here, so that no caller sees an act half done.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from shadowtree.base.errors import (
     WorktreeFailed,
     WorktreeReplaced,
 )
+from shadowtree.base.frozen import replace
 from shadowtree.base.limits import DEFAULT_LIMITS, Limits
 from shadowtree.capture.capture import Site, refuse_full, refuse_too_big, scan_site
 from shadowtree.capture.moved_worktree import StorePlace
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Concatenate, ParamSpec, TypedDict, TypeVar
 
+    from shadowtree.results.messages import Message, Snapshot, Step
+    from shadowtree.results.turns import TurnRecord
     from shadowtree.store.git_format import PackBytes
     from shadowtree.store.repo import ShadowRepo
     from shadowtree.watching.watch import Watch
@@ -56,10 +59,11 @@ if TYPE_CHECKING:
 
     P = ParamSpec("P")
     Result = TypeVar("Result")
+    Recorded = TypeVar("Recorded", Message, Snapshot, Step, Message | None, TurnRecord)
 
 
 class Access:
-    """The way from one worktree into its store. One thread at a time is let in."""
+    """The way from one worktree into its store. It lets in one thread at a time."""
 
     def __init__(
         self,
@@ -77,10 +81,10 @@ class Access:
         self._allow_broad = allow_broad
         self.worktree = real_directory(worktree)
         self.recovered: list[str] = []
-        """What was made good or noticed on the way, a sentence each."""
+        """What was recovered or noticed on the way, a sentence each."""
         self.place = StorePlace(self.worktree, store, places, self.recovered)
         self.needs_store = False
-        """Whoever reads where nothing is recorded gets an error, and no empty answer."""
+        """Reading where nothing is recorded is an error, instead of an empty answer."""
         around = stores.find_around(self.worktree)
         if around is None and is_inside(self.worktree, self.store):
             around = self.store
@@ -90,13 +94,13 @@ class Access:
         self.settings = self.config.read()
         """The settings that count for what is going on now."""
         self.watch: Watch | None = None
-        """What keeps the worktree in sight, if anything does."""
+        """What watches the worktree, if anything does."""
         self._opened: OpenStore | None = None
         self._signature = os.urandom(8).hex()
         self.recovers = True
-        """Whoever reads makes good first what was interrupted."""
+        """Reading recovers first what was interrupted."""
         self.has_idle_time = False
-        """Whether somebody tidies when nobody wants anything."""
+        """Whether the store is tidied in idle time."""
         self._in_message: set[str] = set()
         """The sessions of which a `with` block records a message."""
 
@@ -119,7 +123,7 @@ class Access:
 
     @property
     def lacks_store(self) -> bool:
-        """Whether nothing is recorded, and whoever reads that is to be told so by an empty answer."""
+        """Whether nothing is recorded, and reading that gives an empty answer."""
         return not self.needs_store and not self.is_wrapped
 
     @property
@@ -144,7 +148,7 @@ class Access:
         )
 
     def complete(self, command: str | None) -> str | None:
-        """Add to a command what leads it to this store, if it is not where everybody looks for it."""
+        """Add to a command the path of this store, if it is not where commands look for it."""
         places = self.places
         has_place = places.given_store(None) is not None or places.stores is not None
         if command is None or (has_place and self.store == places.store_of(self.worktree, None)):
@@ -154,7 +158,7 @@ class Access:
         return f"{command} --store {quote(self.store)}"
 
     def start_watch(self) -> None:
-        """Keep the worktree in sight from now on."""
+        """Watch the worktree from now on."""
         from shadowtree.store.repack import load_dulwich
         from shadowtree.watching.watch import Watch
 
@@ -194,7 +198,7 @@ class Access:
         *args: P.args,
         **named: P.kwargs,
     ) -> Result:
-        """Do the same as `read`, and give what is `empty`, if anything, where nothing is recorded."""
+        """Do the same as `read`, but return `empty`, unless that is None, where nothing is recorded."""
         try:
             return self.read(look, *args, **named)
         except NotWrapped:
@@ -203,7 +207,7 @@ class Access:
             return empty
 
     def glance(self, empty: Result, look: Callable[[OpenStore, Site], Result]) -> Result:
-        """Do the same right before something else, which makes good what was interrupted, and tells of it."""
+        """Do the same, and recover nothing: what is done next recovers, and reports it."""
         with self.mutex:
             recovers, self.recovers = self.recovers, False
             try:
@@ -219,8 +223,8 @@ class Access:
     ) -> Result:
         """Call a function that reads, without the lock, on the timeline as of one moment.
 
-        If an object is missing, call it once more with the lock: somebody may have forgotten and freed what
-        was being read. Whoever holds the lock learns that it is forgotten, or that the store is damaged.
+        If an object is missing, call it once more with the lock: another process may have forgotten and freed
+        what was being read. Under the lock it turns out to be forgotten, or the store to be damaged.
         """
         with self.mutex:
             opened = self.open()
@@ -254,7 +258,7 @@ class Access:
             try:
                 opened = stack.enter_context(self.locked())
             except WorktreeReplaced as error:
-                # Somebody put another directory here while the store of the old one was open.
+                # Another directory was put here while the store of the old one was open.
                 if not wraps:
                     raise
                 first_scan = self._wrap(error)
@@ -284,7 +288,7 @@ class Access:
         return scan
 
     def open(self) -> OpenStore:
-        """Open the store to read; what was interrupted is made good first, unless it is still going on."""
+        """Open the store to read; recover first what was interrupted, unless it is still going on."""
         if not self.place.is_settled:
             self.close_store()
         self.find_store()
@@ -295,17 +299,17 @@ class Access:
                 with self.locked(timeout_s=0):
                     pass
             except Locked:
-                # Somebody is at work: nothing is interrupted yet.
+                # Another process is at work: nothing is interrupted yet.
                 return opened
             except (OutOfSpace, StoreFailed, WorktreeFailed) as error:
-                # Who only looks may go on; who writes is told.
+                # A reader may go on; a writer fails.
                 if opened.journal.open_intents():
                     self.recovered.append(f"an interrupted operation has not been recovered yet: {error}")
         return self._open_store()
 
     @contextmanager
     def locked(self, timeout_s: float | None = None) -> Iterator[OpenStore]:
-        """Hold the lock. What was interrupted is finished or taken back before anything else is done."""
+        """Hold the lock. What was interrupted is finished or rolled back before anything else is done."""
         with self.mutex:
             self.find_store()
             if not stores.exists(self.store):
@@ -334,7 +338,7 @@ class Access:
 
     @contextmanager
     def _hold_lock(self, timeout_s: float) -> Iterator[bool]:
-        """Hold the lock itself, and tell whether nobody else has since; a store that is gone has none."""
+        """Hold the lock itself; yield whether no other process held it since. A removed store has none."""
         with ExitStack() as stack:
             lock = Lock(StoreLayout(self.store).lock, timeout_s, self._signature)
             try:
@@ -346,12 +350,12 @@ class Access:
             yield lock.was_mine
 
     def _recover(self, opened: OpenStore) -> None:
-        """Finish or take back what was interrupted, and remove what dead processes left."""
+        """Finish or roll back what was interrupted, and remove what dead processes left."""
         stores.remove_unfinished(self.store)
         stores.remove_temporaries(opened.layout)
         opened.prepare_to_write()
         if opened.journal.open_intents():
-            from shadowtree.revert.recover import recover
+            from shadowtree.revert.act import recover
 
             self.recovered += recover(opened, self.site)
         if opened.journal.has_unfinished_purge():
@@ -361,7 +365,7 @@ class Access:
             self.recovered.append(finish_interrupted(opened, sweep_all))
 
     def tidy_before_close(self) -> None:
-        """Repack for a moment, if this process leaves much of it to do and nobody else is at work."""
+        """Repack for a moment, if this process leaves much of it to do and no other is at work."""
         if self._opened is None or self.has_idle_time or not self._opened.leaves_much:
             return
         with suppress(ShadowError), self.locked(timeout_s=0) as opened:
@@ -379,10 +383,15 @@ class Access:
         except ShadowError as error:
             return [f"the store could not be kept within its budget: {error}"]
 
+    def warn_of_budget(self, recorded: Recorded) -> Recorded:
+        """Keep the store within its budget after a record, and add the warnings to it."""
+        lines: list[str] = self.keep_budget()
+        return replace(recorded, warnings=[*recorded.warnings, *lines]) if recorded and lines else recorded
+
     # As a repository
 
     def open_repo(self) -> ShadowRepo:
-        """Open the store as a repository of dulwich, with the conversation as it is now."""
+        """Open the store as a dulwich repository, with the conversation as it is now."""
         from shadowtree.conversation.export import bring_up_to_date, is_up_to_date
 
         with self.mutex:
@@ -424,6 +433,8 @@ class Access:
         self.settings = self.config.read()
         if stores.exists(self.store):
             self.refuse_broad()
+        elif os.path.lexists(self.store):  # One that is not there may have been moved already.
+            raise InvalidInput(f"{self.store} is not a store")
         self.place.adopt(self.settings.lock_timeout)
 
     def close(self) -> None:
@@ -474,7 +485,7 @@ class Access:
 
 
 def real_directory(path: str | os.PathLike[str]) -> str:
-    """Give the real path of a directory, and refuse what is none."""
+    """Return the real path of a directory, and refuse what is none."""
     real = os.path.realpath(os.fspath(path))
     if not os.path.isdir(real):
         raise InvalidInput(f"{os.fspath(path)} is not a directory")
@@ -482,13 +493,7 @@ def real_directory(path: str | os.PathLike[str]) -> str:
 
 
 def as_path(path: str) -> Path:
-    """Give a path to a caller: loading `pathlib` is left to those who ask for one."""
+    """Return a path as a `Path`; only callers that want one load `pathlib`."""
     from pathlib import Path
 
     return Path(path)
-
-
-def refuse_no_store(path: str | os.PathLike[str]) -> None:
-    """Refuse what is there and is no store; one that is not there may have been moved already."""
-    if os.path.lexists(path) and not stores.exists(os.path.realpath(path)):
-        raise InvalidInput(f"{os.fspath(path)} is not a store")

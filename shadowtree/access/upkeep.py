@@ -1,7 +1,6 @@
-"""What one does with a store as a whole: measure, forget, purge, check, repair, tidy, destroy, follow it.
+"""What you do with a store as a whole: measure, forget, purge, check, repair, tidy, destroy, follow it.
 
-Each function comes by the way into the store that it is given. Most need packages that recording and acts do
-without, and import them only then.
+Most functions need packages that recording and acts do without, so they import them only when called.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 
 
 def last_number(access: Access) -> int:
-    """Wait for whoever is at work; return the number of what happened last, 0 if nothing did."""
+    """Wait for the lock; return the number of what happened last, 0 if nothing did."""
     if not access.is_wrapped:
         return 0
     with access.locked() as opened:
@@ -63,7 +62,7 @@ def find_last_session(access: Access, session: str) -> LastSession:
 
 
 def read_status(access: Access, session: str) -> Status:
-    """Say where a session stands, what is not protected, and what the budgets have no room for."""
+    """Return where a session stands, what is not protected, and what the budgets have no room for."""
     from shadowtree.messages.read import read_status
     from shadowtree.results.messages import Status
     from shadowtree.retention.budget import warn_budgets
@@ -80,7 +79,7 @@ def read_status(access: Access, session: str) -> Status:
 
 
 def _read_remotes(access: Access) -> list[tuple[str, dict[str, Any]]]:  # Any: JSON
-    """Give the name of each remote, and what is known of it."""
+    """Return the name of each remote, and what is known of it."""
     rows: list[list[Any]] = access.read_or(  # Any: what columns hold
         [], lambda opened, site: opened.journal.database.read(REMOTES.decode, REMOTES.select)
     )
@@ -101,7 +100,7 @@ def read_timeline(access: Access, session: str, last: int | None, before: int | 
 
 
 def read_state(access: Access, session: str) -> SessionState:
-    """Say where a session stands, counted in turns."""
+    """Return where a session stands, counted in turns."""
     from shadowtree.messages.overview import read_state
     from shadowtree.results.overview import SessionState
 
@@ -131,7 +130,7 @@ def record_turn(recording: Callable[..., AbstractContextManager[Recorder]], even
 
 
 def tidy(access: Access, seconds: float) -> bool:
-    """Repack for about so many seconds, others having the lock between two jobs; True: all is done."""
+    """Repack for about so many seconds, freeing the lock between two jobs; True: all is done."""
     access.has_idle_time = True
     return not access.is_wrapped or tidy_in_turns(partial(access.locked, timeout_s=0), access.limits, seconds)
 
@@ -150,14 +149,14 @@ def protect(access: Access, paths: Collection[StrPath], *, dry_run: bool) -> lis
 def subscribe(
     access: Access, callback: OnUpdate, after: int | None, on_error: OnError | None
 ) -> Subscription:
-    """Call a function for each update, by a way of its own into the store, which only looks."""
+    """Call a function for each update, by an access of its own, which only looks."""
     from shadowtree.messages.read import list_updates
     from shadowtree.watching.subscription import Subscription
 
-    way = Access(access.worktree, access.store, access.settings, access.places, allow_broad=True)
-    way.recovers = False
+    own = Access(access.worktree, access.store, access.settings, access.places, allow_broad=True)
+    own.recovers = False
     return Subscription(
-        access.store, lambda number: way.read(list_updates, number), callback, after, on_error, way.close
+        access.store, lambda number: own.read(list_updates, number), callback, after, on_error, own.close
     )
 
 
@@ -192,21 +191,21 @@ def repair(
 
 
 def _open_up(access: Access, *, dry_run: bool) -> list[str]:
-    """Close the store, and mend the modes that keep us from everything else, the lock too; say which."""
+    """Close the store, and repair the modes that keep us from everything else, the lock too; list which."""
     from shadowtree.store.files import open_up
 
     access.close_store()
     access.require_store()
-    mended: list[str] = []
+    repaired: list[str] = []
     if not dry_run:
         disk.require_own(access.store)
-        mended = list(open_up(access.store))
+        repaired = list(open_up(access.store))
         stores.refuse_another(access.store, access.worktree)
-    return mended
+    return repaired
 
 
 def destroy(access: Access) -> int:
-    """Remove the store whole, and tell how much that frees; what was interrupted is made good first."""
+    """Recover what was interrupted, then remove the store; return how many bytes that frees."""
     from shadowtree.store.files import refuse_foreign
 
     with access.locked():
@@ -263,7 +262,7 @@ def allow(access: Access, what: StrPath) -> list[str]:
 
 
 def read_stats(access: Access) -> Stats:
-    """Say what the store holds, and what that takes."""
+    """Return what the store holds, and how much space that takes."""
     from shadowtree.retention.budget import make_no_stats, read_stats
 
     empty = make_no_stats(access.worktree, access.store, access.settings)
@@ -279,7 +278,7 @@ def measure(access: Access, path: RelPath, depth: int) -> Usage:
 
 
 def measure_sessions(access: Access) -> list[SessionFigure]:
-    """Say what each session alone needs."""
+    """Return how much space each session alone needs."""
     from shadowtree.retention.usage import read_session_sizes
 
     return access.read_or([], read_session_sizes)

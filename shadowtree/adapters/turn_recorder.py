@@ -18,8 +18,7 @@ from weakref import WeakValueDictionary
 from shadowtree.aio import AsyncShadow, finish_in_thread
 from shadowtree.base.arguments import StrPath
 from shadowtree.base.errors import NotWrapped, UnknownMessage
-from shadowtree.results.turns import BEGIN, TurnEvent
-from shadowtree.results.undo_note import describe_undo
+from shadowtree.results.turns import BEGIN, TurnEvent, describe_undo
 from shadowtree.shadow import Shadow
 
 P = ParamSpec("P")

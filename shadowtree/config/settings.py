@@ -2,7 +2,7 @@
 
 That is: the caller, the environment, the project's files, the user's file, the defaults. The first of these
 that sets a key decides about it. A project's files come with the project, so they may set little, and what is
-wrong with them is told and stops nothing (docs/decisions/0021-settings-of-a-project.md). What is wrong
+wrong with them is a warning and stops nothing (docs/decisions/0021-settings-of-a-project.md). What is wrong
 anywhere else is an error.
 """
 
@@ -233,7 +233,7 @@ class Setting:
     """The file that sets it."""
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
-        """Give the documented JSON of `config list`."""
+        """Return the documented JSON of `config list`."""
         value = list(self.value) if isinstance(self.value, tuple) else self.value
         return {"key": self.key, "value": value, "origin": self.origin, "file": self.file}
 
@@ -276,7 +276,7 @@ class Config:
         self._last: _Reading | None = None
 
     def read(self) -> Settings:
-        """Look at the files again, and give the settings in force; raise InvalidInput."""
+        """Look at the files again, and return the settings in force; raise InvalidInput."""
         return self._read().settings
 
     def list_settings(self) -> list[Setting]:
@@ -288,7 +288,7 @@ class Config:
         ]
 
     def get(self, key: str) -> Setting:
-        """Give one setting with its origin."""
+        """Return one setting with its origin."""
         require_known(key)
         return next(each for each in self.list_settings() if each.key == key)
 
@@ -369,7 +369,7 @@ def unset_setting(environ: Mapping[str, str], key: str) -> str:
 
 
 def _edit_user_file(environ: Mapping[str, str], edit: Callable[[str], str]) -> str:
-    """Give the user's file another text, and name the file."""
+    """Edit the text of the user's file, and return the file's path."""
     file = Places(environ).user_config
     if file is None:
         raise InvalidInput("there is no home directory to keep settings in")
@@ -461,7 +461,7 @@ def _read_project_file(worktree: str, name: str, limit: int) -> bytes | None:
 
 
 def _stamp(path: str) -> tuple[int, ...] | None:
-    """Give what tells that a file has not changed, and what a link leads to; None if it is not there."""
+    """Return what differs once a file, or the target of a link, has changed; None if it is not there."""
     try:
         return stamp_of(os.stat(path))
     except OSError:
@@ -474,7 +474,7 @@ def _read_user_file(file: str) -> bytes | None:
         try:
             mode = os.stat(file).st_mode
         except PermissionError:
-            # If not even its directory may be looked into, that is the home of somebody else.
+            # If not even its directory may be looked into, that is the home of another user.
             return None
         if not stat.S_ISREG(mode):
             raise InvalidInput(f"{file}: it is not a file")

@@ -5,8 +5,8 @@
         "build"]
     max_file_size = "20M"  # videos    and have a comment behind it
 
-A file that cannot be read counts not at all. Whoever calls bounds the text, because Python's own reader takes
-very long for some that are made to.
+A file that cannot be read does not count at all. The caller bounds the text, because Python's own reader
+takes very long for some that are made to.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def read_section(text: str, table: tuple[str, ...]) -> list[Statement]:
 
 
 def put(text: str, key: str, value: int | str | Sequence[str]) -> str:
-    """Give a key another value, where it stands, or add it at the end; raise BadLine."""
+    """Set the value of a key where it stands, or add it at the end; raise BadLine."""
     lines = text.split("\n")
     line = f"{key} = {_render(value)}"
     for statement in read_statements(text):
@@ -149,7 +149,7 @@ def _find_header(lines: list[str], table: tuple[str, ...]) -> int | None:
 
 
 def _follow_text(line: str, inside: str | None) -> str | None:
-    """Tell which mark ends the text of several lines that a line leaves open, if it does."""
+    """Return the mark that ends the text of several lines that a line leaves open, if it does."""
     while True:
         if inside is not None:
             _, mark, line = line.partition(inside)
@@ -165,7 +165,7 @@ def _follow_text(line: str, inside: str | None) -> str | None:
 
 
 def _find_comment(line: str, statement: Statement) -> str:
-    """Give the comment behind a value that takes one line, with the blanks before it."""
+    """Return the comment behind a value that takes one line, with the blanks before it."""
     if statement.end - statement.first != 1:
         return ""
     for at, char in enumerate(line):

@@ -23,7 +23,7 @@ from shadowtree.remote.state import RemoteState, find_remote, list_sessions, not
 from shadowtree.remote.transport import Transport
 from shadowtree.results.outcomes import ConflictingPath, Outcome, Plan
 from shadowtree.results.remotes import Fetched, FetchedSession, Refused
-from shadowtree.revert.act import preview, run, start_act
+from shadowtree.revert.act import preview, run
 from shadowtree.revert.requests import Options, Restore, Switch
 from shadowtree.timeline.resolve import resolve_message
 from shadowtree.timeline.session import Session
@@ -266,10 +266,10 @@ def resume_session(
                 _refuse_different(plan)
             if dry_run:
                 return plan.outcome, target or _find_head(opened, session)
-        done = run(start_act(opened, site, session, request, options, time_ms, cancellation))
+        done = run(opened, site, session, request, options, time_ms, cancellation)
         if target is not None:
             moved = replace(options, files=False)
-            run(start_act(opened, site, session, Switch(target), moved, time_ms, cancellation))
+            run(opened, site, session, Switch(target), moved, time_ms, cancellation)
         with opened.journal.transaction():
             add_barrier(opened.journal, session, site.settings, time_ms)
         opened.rest()

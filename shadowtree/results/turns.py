@@ -1,4 +1,7 @@
-"""What the hooks of an agent report of a turn, and what came of it. Light: every hook loads it."""
+"""What the hooks of an agent report of a turn, what came of it, and what a model reads after an undo.
+
+Light: every hook loads it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from shadowtree.base.frozen import field, frozen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
 BEGIN = "begin"
@@ -14,6 +18,13 @@ STEP_END = "step-end"
 END = "end"
 CLOSE = "close"
 MISSED = "missed"
+
+MOST_PATHS = 20
+"""How many paths the model gets to read."""
+_MOST_TURNS = 20
+_MOST_CHARACTERS = 300
+"""Of one path."""
+_ADVICE = "These files no longer have your earlier edits; read them again before you rely on them."
 
 
 @frozen
@@ -53,3 +64,27 @@ class TurnRecord:
     paths: list[str] = field(default_factory=list)
     """The paths that are different since, because of that."""
     warnings: list[str] = field(default_factory=list)
+
+
+def describe_undo(turns: Sequence[tuple[int, str]], paths: Sequence[str]) -> str:
+    """Write what was undone since the model's last turn, by the numbers of the log; empty: nothing was.
+
+    Names of files and prompts are quoted as JSON, so that the model reads them as data.
+    """
+    import json
+
+    if not turns and not paths:
+        return ""
+    lines = ["Since your last turn, the user changed files back with shadowtree (an undo for coding agents)."]
+    if turns:
+        shown = [f"#{number} {json.dumps(text)}" if text else f"#{number}" for number, text in turns]
+        lines.append(f"Undone turns: {', '.join(shown[:_MOST_TURNS])}{_count_more(shown, _MOST_TURNS)}.")
+    if paths:
+        shown = [json.dumps(path[:_MOST_CHARACTERS]) for path in paths]
+        lines.append(f"Changed files: {', '.join(shown[:MOST_PATHS])}{_count_more(shown, MOST_PATHS)}.")
+        lines.append(_ADVICE)
+    return "\n".join(lines)
+
+
+def _count_more(shown: Sequence[str], most: int) -> str:
+    return f" and {len(shown) - most:,} more" if len(shown) > most else ""

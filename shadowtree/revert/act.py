@@ -1,4 +1,4 @@
-"""The main line of every act that writes into the worktree, and what makes good one that was cut off.
+"""The main line of every act that writes into the worktree, and the recovery of one that was interrupted.
 
     capture ──▶ target ──▶ plan ──▶ verify ──▶ intent ──▶ move ──▶ check ──▶ record ──▶ clean up
 
@@ -6,22 +6,17 @@ Revert, undo, redo, unrevert, switch and restore differ in their request alone. 
 anything that goes wrong is rolled back; after that, all that is left is to remove what was moved aside.
 
 The intent lists every move. By it the next command rolls back an act that a kill or a power cut interrupted,
-or finishes one that is recorded. What somebody saved meanwhile is never lost: the store keeps it, and its
-blob is named.
+or finishes one that is recorded. What another program saved in the meantime is never lost: the store keeps
+it, and a note names its blob.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache, partial
 
-from shadowtree.base.errors import (
-    Conflict,
-    PlanOutdated,
-    ShadowError,
-    WorktreeFailed,
-)
+from shadowtree.base.errors import Conflict, NotConfirmed, PlanOutdated, ShadowError, WorktreeFailed
 from shadowtree.base.frozen import replace
 from shadowtree.base.interrupts import Cancellation, HeldInterrupts
 from shadowtree.base.paths import (
@@ -54,32 +49,42 @@ from shadowtree.capture.rules.git_repository import find_head
 from shadowtree.capture.scan import Scan, stamp_uncovered
 from shadowtree.results.messages import make_patch
 from shadowtree.results.outcomes import Outcome, Plan
-from shadowtree.revert.attribution import Attribution
-from shadowtree.revert.confirmation import require_confirmation
 from shadowtree.revert.contents import Contents, DiskState
 from shadowtree.revert.history import History, is_same_place
 from shadowtree.revert.moves import (
     Move,
     carry_out,
     clean_up,
+    decode_intent,
     encode_intent,
     list_left,
     order_moves,
-    take_back,
+    roll_back,
 )
-from shadowtree.revert.outcome import Act, Prepared, as_untouched, finish, foresee
+from shadowtree.revert.outcome import (
+    Act,
+    Attribution,
+    Prepared,
+    as_untouched,
+    describe_position,
+    finish,
+    foresee,
+)
 from shadowtree.revert.plan import Merger, PathPlan, make_plan
-from shadowtree.revert.recover import rescue
-from shadowtree.revert.requests import Options, Request, Revert
+from shadowtree.revert.requests import Options, Redo, Request, Revert, Undo, Unrevert
 from shadowtree.revert.targets import Target, find_target
 from shadowtree.revert.writer import Writer
+from shadowtree.store.git_format import EMPTY_TREE
 from shadowtree.store.objects import Objects, Scratch
 from shadowtree.timeline.append import Ending, SessionWriter
 from shadowtree.timeline.resolve import LastSession, refuse_open_elsewhere
 from shadowtree.timeline.schema import HEAD_ONLY, RESTORE, Event, TreeRecord
 
+_MANY_FILES = 20
+"""An act that deletes more because of messages with an inferred end has to be confirmed."""
 
-def start_act(
+
+def run(
     opened: OpenStore,
     site: Site,
     session: str,
@@ -87,31 +92,19 @@ def start_act(
     options: Options,
     time_ms: int,
     cancellation: Cancellation,
-) -> Act:
-    """Gather what an act of a session needs. It may use the room that `min_free` keeps."""
-    if isinstance(session, LastSession):
-        refuse_open_elsewhere(opened.journal, session)
-    session_writer = SessionWriter(opened.journal, session, site.settings, time_ms)
-    git_head, site = find_head(site.worktree), without_reserve(site)
-    return Act(request, options, opened, site, session_writer, git_head, cancellation)
-
-
-def run(act: Act) -> Outcome:
+) -> Outcome:
     """Do an act, all of it or nothing. Only for the holder of the lock."""
+    act = _start(opened, site, session, request, options, time_ms, cancellation)
     with (
-        capture(act.site, act.opened, progress=act.cancellation.heed()) as taken,
+        capture(act.site, opened, progress=cancellation.heed()) as taken,
         Writer(act.site.worktree, act.site.limits.unwritten_bytes) as writer,
     ):
-        root = taken.publish()
-        prepared = prepare(act, act.opened.objects, root, taken.scan, writer)
-        _refuse_outdated(act, prepared)
+        prepared = prepare(act, opened.objects, taken.publish(), taken.scan, writer)
         if prepared.target.is_nothing:
             taken.abandon()
             return replace(prepared.outcome, dry_run=False)
-        if prepared.outcome.conflicts:
-            raise Conflict(prepared.outcome.conflicts, as_untouched(act, prepared.outcome))
-        require_confirmation(act, prepared)
-        act.cancellation.check()
+        _refuse(act, prepared)
+        cancellation.check()
         moves = order_moves(prepared.plan.changes, os.urandom(6).hex())
         merged = prepared.contents.verify(moves, taken)
         if not moves:
@@ -120,7 +113,7 @@ def run(act: Act) -> Outcome:
             return finish(act, prepared, [], record.tree.hex(), [])
         refuse_full(act.site.worktree, prepared.contents.bytes_to_write, act.site.settings)
         before, intent = _add_intent(act, prepared, moves, merged, taken)
-        with HeldInterrupts(act.cancellation) as interrupts:
+        with HeldInterrupts(cancellation) as interrupts:
             try:
                 done = carry_out(moves, writer, prepared.contents.read, interrupts.check)
                 after = _record(act, prepared, done, before, intent, taken.scan)
@@ -137,12 +130,11 @@ def preview(
     opened: OpenStore, site: Site, session: str, request: Request, options: Options, time_ms: int
 ) -> Plan:
     """Work out what an act would do, and change nothing. Needs no lock."""
-    act = start_act(opened, site, session, request, options, time_ms, Cancellation())
+    act = _start(opened, site, session, request, options, time_ms, Cancellation())
     opened.refresh()
-    scan, scratch = scan_site(act.site, act.opened), Scratch(site.limits.diff_bytes if options.diff else 0)
-    with look(act.site, act.opened, scan, scratch) as (objects, root), Writer(act.site.worktree) as writer:
+    scan, scratch = scan_site(act.site, opened), Scratch(site.limits.diff_bytes if options.diff else 0)
+    with look(act.site, opened, scan, scratch) as (objects, root), Writer(act.site.worktree) as writer:
         prepared = prepare(act, objects, root, scan, writer)
-        _refuse_outdated(act, prepared)
         plan = prepared.to_plan()
         if not options.diff:
             return plan
@@ -152,52 +144,126 @@ def preview(
         return replace(plan, outcome=replace(plan.outcome, diff=diff))
 
 
+def plan_nothing(request: Request) -> Plan | None:
+    """Plan an act where nothing is recorded; None: it names something, which cannot be there."""
+    if not isinstance(request, Undo | Redo | Unrevert):
+        return None
+    kind, tree = type(request).__name__.lower(), EMPTY_TREE.hex()
+    turns = None if isinstance(request, Unrevert) else 0
+    notes = [f"nothing to {kind}"]
+    return Plan(Outcome(kind, [], [], [], [], [], [], tree, tree, True, True, "back", notes, turns), [])
+
+
+def recover(opened: OpenStore, site: Site) -> list[str]:
+    """Finish or roll back what a process that died left undone; describe it. Only under the lock."""
+    notes = []
+    for intent in opened.journal.open_intents():
+        kind, moves = decode_intent(intent.content)
+        with Writer(site.worktree, site.limits.unwritten_bytes) as writer:
+            if intent.is_committed:
+                notes.append(f"an interrupted {kind} was finished")
+                notes += _rescue(opened, site, writer, clean_up(moves, writer))
+            else:
+                notes.append(f"an interrupted {kind} was rolled back")
+                left = roll_back(moves, writer, Contents(opened.objects, writer).read)
+                notes += _rescue(opened, site, writer, list_left(moves, writer))
+                if left:
+                    paths = ", ".join(to_text(path) for path in sorted(left))
+                    notes.append(f"left alone because they changed in the meantime: {paths}")
+            opened.journal.remove_intent(intent.number)
+    return notes
+
+
+def _start(
+    opened: OpenStore,
+    site: Site,
+    session: str,
+    request: Request,
+    options: Options,
+    time_ms: int,
+    cancellation: Cancellation,
+) -> Act:
+    """Gather what an act of a session needs. It may use the room that `min_free` keeps."""
+    if isinstance(session, LastSession):
+        refuse_open_elsewhere(opened.journal, session)
+    session_writer = SessionWriter(opened.journal, session, site.settings, time_ms)
+    git_head, site = find_head(site.worktree), without_reserve(site)
+    return Act(request, options, opened, site, session_writer, git_head, cancellation)
+
+
+# Target and plan
+
+
 def prepare(act: Act, objects: Objects, root: RecordedDirectory, scan: Scan, writer: Writer) -> Prepared:
-    """Work out what an act would do to the present state, which `root` is. Changes nothing."""
-    session_writer, contents = act.session_writer, Contents(objects, writer)
+    """Work out what an act would do to the present state, which `root` is. Changes nothing.
+
+    PlanOutdated if that is not what the caller expects.
+    """
     _note_uncovered(act, scan)
-    ending = session_writer.prepare_ending(
+    ending = act.session_writer.prepare_ending(
         lambda record, until: list_changes(
             open_recorded(objects, record.tree, record.facts),
             root if until is None else open_recorded(objects, until.tree, until.facts),
         ),
         is_inferred=True,
     )
-    history = History(objects, session_writer.session, root, ending)
+    history = History(objects, act.session_writer.session, root, ending)
     target = find_target(act.request, history)
     _refuse_unread_rules(target, ending, scan)
     attribution = Attribution(history, target.over, target.undone)
     if not target.is_nothing:
         notes = [*attribution.note_ends(target.kind), *attribution.note_head(act.git_head)]
         target = replace(target, notes=[*target.notes, *notes, *_note_unused(act.options, target)])
-    present = DiskState(root, scan, writer)
+    contents, present = Contents(objects, writer), DiskState(root, scan, writer)
     if act.options.files:
-        options = act.options
-        merger = Merger(contents, theirs_label=target.kind if options.markers else None)
-        how = options.on_conflict, options.chosen
-        plan = make_plan(target.wanted, present, merger, *how, tries_merging=options.diff)
+        merger = Merger(contents, theirs_label=target.kind if act.options.markers else None)
+        plan = make_plan(target.wanted, present, merger, act.options)
     else:
         target, plan = _without_files(target, present), PathPlan([], [], [], [])
-    outcome = foresee(act, target, plan, root, scan, _list_unprotected(act, target, ending))
-    edited = [*outcome.edited, *_list_unrecorded(act, objects, target, plan.changes)]
-    outcome = replace(outcome, uncertain=attribution.list_uncertain(plan.changes), edited=edited)
+    outcome = foresee(act, target, plan, root, scan)
+    outcome = replace(
+        outcome,
+        unprotected=_list_unprotected(act, target, ending),
+        uncertain=attribution.list_uncertain(plan.changes),
+        edited=[*outcome.edited, *_list_unrecorded(act, objects, target, plan.changes)],
+        **describe_position(act, None if target.is_nothing else target.position),
+    )
     is_move = not is_same_place(history.position, target.position)
-    return Prepared(target, plan, ending, present.uncovered, contents, is_move, outcome)
+    prepared = Prepared(target, plan, ending, present.uncovered, contents, is_move, outcome)
+    if act.options.expect not in (None, outcome.id):
+        raise PlanOutdated(as_untouched(act, outcome), prepared.to_plan())
+    return prepared
+
+
+def _refuse(act: Act, prepared: Prepared) -> None:
+    """Stop an act that is in conflict, or that the user has to confirm and does not."""
+    outcome, confirm = prepared.outcome, act.options.confirm
+    if outcome.conflicts:
+        raise Conflict(outcome.conflicts, as_untouched(act, outcome))
+    if confirm is not None and _needs_confirmation(prepared) and not confirm(prepared.to_plan()):
+        raise NotConfirmed(as_untouched(act, outcome), plan=prepared.to_plan())
+
+
+def _needs_confirmation(prepared: Prepared) -> bool:
+    """Return whether an act is a restore, or deletes many files because of messages with an inferred end.
+
+    Nobody said that all that these hold is the agent's. Files that a message with a recorded end made (on
+    the way forward: deleted) never count.
+    """
+    changes, target = prepared.plan.changes, prepared.target
+    if target.kind == RESTORE:
+        return bool(changes)
+    going = [change for change in changes if is_file(change.old) and not is_file(change.new)]
+    return sum(change.path in target.inferred for change in going) > _MANY_FILES
 
 
 def _note_unused(options: Options, target: Target) -> list[str]:
-    """Note the paths that somebody chose something for, and that the act has nothing to do with."""
+    """Note the paths that the caller chose something for, and that the act does not change."""
     return [
         f"on_conflict names {to_text(path)!r}, but nothing changes there"
         for path in options.chosen
         if not any(is_among(want.path, {path}) for want in target.wanted)
     ]
-
-
-def _refuse_outdated(act: Act, prepared: Prepared) -> None:
-    """Stop an act whose plan is not the one that the caller has seen."""
-    if act.options.expect not in (None, prepared.outcome.id):
-        raise PlanOutdated(as_untouched(act, prepared.outcome), prepared.to_plan())
 
 
 def _refuse_unread_rules(target: Target, ending: Ending | None, scan: Scan) -> None:
@@ -225,7 +291,7 @@ def _refuse_unread_rules(target: Target, ending: Ending | None, scan: Scan) -> N
 
 
 def _note_uncovered(act: Act, scan: Scan) -> None:
-    """Let the session know how the files are that a scan did not cover."""
+    """Let the session record the state of the files that a scan did not cover."""
     act.session_writer.stamp_uncovered = cache(partial(stamp_uncovered, scan, act.site.worktree))
 
 
@@ -252,6 +318,26 @@ def _list_unrecorded(act: Act, objects: Objects, target: Target, changes: Sequen
         return []
     last = open_recorded(objects, record.tree, record.facts)
     return [to_text(c.path) for c in changes if is_file(c.old) and last.find(c.path) != c.old]
+
+
+def _without_files(target: Target, present: DiskState) -> Target:
+    """Leave every file alone, record what the timeline expects of it from now on, and note what differs."""
+    wanted = [want for want in target.wanted if not isinstance(want.target, Unknown)]
+    noted = [
+        Change(want.path, want.expected, want.target)
+        for want in wanted
+        if not isinstance(want.expected, Unknown)
+    ]
+    if target.is_nothing:
+        return replace(target, noted=noted)
+    differing = [want for want in wanted if present.state_of(want.path) != want.target]
+    files = sum(is_file(want.target) or is_file(want.expected) for want in differing)
+    differ = "1 file now differs" if files == 1 else f"{files:,} files now differ"
+    rest = f"; {differ} from the timeline" if files else ""
+    return replace(target, noted=noted, notes=[*target.notes, f"no files were changed{rest}"])
+
+
+# Doing it
 
 
 def _add_intent(
@@ -315,8 +401,8 @@ def _roll_back(
     if not any(each.number == intent and each.is_committed for each in open_intents):
         # Where the writer believes to be may be wrong: it was perhaps interrupted.
         with writer.reopen() as fresh:
-            take_back(moves, fresh, prepared.contents.read)
-            notes = rescue(act.opened, act.site, fresh, list_left(moves, fresh))
+            roll_back(moves, fresh, prepared.contents.read)
+            notes = _rescue(act.opened, act.site, fresh, list_left(moves, fresh))
             is_whole = all(fresh.list_names(parent_of(move.temporary)) is not None for move in moves)
         # Else a directory is out of reach, swapped for a link perhaps: the next command tries again.
         if is_whole:
@@ -331,25 +417,32 @@ def _roll_back(
 def _clean_up(act: Act, moves: list[Move], intent: int, writer: Writer) -> list[str]:
     """Remove what was moved aside. The act is done, so whatever fails is left to the next command."""
     try:
-        notes = rescue(act.opened, act.site, writer, clean_up(moves, writer))
+        notes = _rescue(act.opened, act.site, writer, clean_up(moves, writer))
         act.opened.journal.remove_intent(intent)
     except ShadowError as error:
         return [f"temporary files could not be removed; the next command removes them: {error}"]
     return notes
 
 
-def _without_files(target: Target, present: DiskState) -> Target:
-    """Leave every file alone, record what the timeline expects of it from now on, and note what differs."""
-    wanted = [want for want in target.wanted if not isinstance(want.target, Unknown)]
-    noted = [
-        Change(want.path, want.expected, want.target)
-        for want in wanted
-        if not isinstance(want.expected, Unknown)
-    ]
-    if target.is_nothing:
-        return replace(target, noted=noted)
-    differing = [want for want in wanted if present.state_of(want.path) != want.target]
-    files = sum(is_file(want.target) or is_file(want.expected) for want in differing)
-    differ = "1 file now differs" if files == 1 else f"{files:,} files now differ"
-    rest = f"; {differ} from the timeline" if files else ""
-    return replace(target, noted=noted, notes=[*target.notes, f"no files were changed{rest}"])
+def _rescue(opened: OpenStore, site: Site, writer: Writer, places: Collection[RelPath]) -> list[str]:
+    """Store what another program wrote to files that had been moved aside, and name the blobs.
+
+    A program may save to a file in the very moment in which it is swapped, and once more right after. The
+    later version is at the path then; the earlier one would only be in a temporary.
+    """
+    files = [place for place in places if is_file(writer.state_of(place))]
+    if not files:
+        return []
+    blobs: dict[RelPath, bytes] = {}
+    with capture(without_reserve(site), opened) as taken:
+        for place in files:
+            size, pieces = writer.open_content(place)
+            blobs[place] = taken.put_stream(size, pieces)
+        with taken.record(site.limits.clock_ns() // 10**9, also=list(blobs.values())):
+            pass
+    for place, blob in blobs.items():
+        found = writer.state_of(place, is_settled=True)
+        if not isinstance(found, PathState) or found.blob != blob:
+            raise WorktreeFailed(to_text(place), "another program is writing to it")
+        writer.remove(place)
+    return [f"a version saved in the meantime is stored as blob {blob.hex()}" for blob in blobs.values()]

@@ -166,6 +166,6 @@ class Contents:
             self._room -= size
 
     def read(self, blob: bytes) -> Iterator[bytes]:
-        """Give the content of a blob in pieces."""
+        """Return the content of a blob in pieces."""
         held = self._held.get(blob)
         return self._objects.stream_blob(blob) if held is None else iter([held])

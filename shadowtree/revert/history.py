@@ -301,7 +301,7 @@ class History:
 
         What was before m2 holds what n1 did. As long as no act of this session took that away, the path
         itself shows that it was undone: it is not what was recorded for it last. If that act is to be
-        reversed, what n1 did cannot be told from the rest.
+        reversed, what n1 did cannot be separated from the rest.
         """
         acts = [event for event in events if event.is_act]
         acted = {change.path for act in acts for change in act.changes} & spans.keys()

@@ -2,12 +2,12 @@
 
     stage ──▶ sync ──▶ swap, look at what came out ──▶ sync ──▶ (the journal says done) ──▶ clean up
       │                     │ not what was expected
-      └───── take back ◀────┘
+      └───── roll back ◀────┘
 
 What is replaced or removed is moved aside under a temporary name in its own directory, and only then looked
 at: nobody can save to it any more without being noticed, and no save is lost (invariant 6). It stays there
-until the journal says that the act is done, so taking back gives the very same files back, times and all. The
-same code takes back after a failure and after a crash: it asks the disk how far things had come.
+until the journal says that the act is done, so rolling back restores the very same files, times and all. The
+same code rolls back after a failure and after a crash: it looks on the disk how far each move had come.
 
                         staged      swapped     cleaned up
     a.txt               old         new         new
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from shadowtree.base.paths import Answer
 
 ReadBlob = Callable[[bytes], Iterable[bytes]]
-"""Gives the content of a blob in pieces, each run checked against its id."""
+"""Returns the content of a blob in pieces, each run checked against its id."""
 
 _MEANWHILE = "try again when nothing else is changing it"
 
@@ -76,7 +76,7 @@ def order_moves(changes: Sequence[Change], token: str) -> list[Move]:
     """Put changes into the order in which they can be done, each with its temporary.
 
     First what goes, then directories that make room, the deepest first, then all that comes, directories
-    before what is in them. Taking back goes through the same list from its end.
+    before what is in them. Rolling back goes through the same list from its end.
     """
     turning = {change.path for change in changes if DIRECTORY in (change.old, change.new)}
     moves = []
@@ -103,7 +103,7 @@ def carry_out(
     """Bring every path to its new state, durably; return the moves that were made.
 
     A directory that goes stays if something foreign is in it; all else is done, or an error is raised:
-    Conflict if somebody changed a path meanwhile. The caller takes back then. `pause` is called between two
+    Conflict if another program changed a path. The caller rolls back then. `pause` is called between two
     moves and may raise.
     """
     writer.tell_apart(move.path for move in moves)
@@ -179,7 +179,7 @@ def _changed(path: RelPath, reason: str) -> Conflict:
 
 
 def _holds_only(own: Collection[bytes], path: RelPath, writer: Writer) -> bool:
-    """Tell whether a directory holds nothing but temporaries of this act."""
+    """Return whether a directory holds nothing but temporaries of this act."""
     names = writer.list_names(path)
     return names is not None and all(name in own for name in names)
 
@@ -196,7 +196,7 @@ def _check(done: Sequence[Move], staged: dict[RelPath, FileId], writer: Writer) 
 
 
 def clean_up(moves: Sequence[Move], writer: Writer) -> list[RelPath]:
-    """Remove what was moved aside; give the temporaries that hold something unexpected and were left."""
+    """Remove what was moved aside; return the temporaries that were left: they hold something unexpected."""
     aside = {move.path: move for move in moves if move.old == DIRECTORY}
     left = []
     for move in moves:
@@ -211,7 +211,7 @@ def clean_up(moves: Sequence[Move], writer: Writer) -> list[RelPath]:
 
 
 def _locate(path: RelPath, aside: dict[RelPath, Move], writer: Writer) -> RelPath:
-    """Tell where a path is now that directories above it may have been moved aside."""
+    """Return where a path is now that directories above it may have been moved aside."""
     parent, name = parent_of(path), path.rpartition(b"/")[2]
     if not parent:
         return path
@@ -243,8 +243,8 @@ def _discard(place: RelPath, found: Answer, known: Sequence[PathState | None], w
 # When it was not done
 
 
-def take_back(moves: Sequence[Move], writer: Writer, read_blob: ReadBlob) -> list[RelPath]:
-    """Bring every path back to its old state, however far things had come; give those that were left.
+def roll_back(moves: Sequence[Move], writer: Writer, read_blob: ReadBlob) -> list[RelPath]:
+    """Bring every path back to its old state, however far things had come; return those that were left.
 
     Somebody else's file is never touched: a path that is neither in its old nor in its new state is left.
     """
@@ -260,7 +260,7 @@ def take_back(moves: Sequence[Move], writer: Writer, read_blob: ReadBlob) -> lis
             stuck.append(move.path)
             continue
         try:
-            if not _take_back(move, _locate(move.temporary, aside, writer), writer, read_blob):
+            if not _roll_back(move, _locate(move.temporary, aside, writer), writer, read_blob):
                 left.append(move.path)
         except ShadowError as error:
             failure = failure or error
@@ -284,7 +284,7 @@ def _sync_homes(moves: Iterable[Move], writer: Writer) -> None:
 
 
 def list_left(moves: Sequence[Move], writer: Writer) -> list[RelPath]:
-    """Name the temporaries that are left after everything was taken back: somebody's files are in them."""
+    """List the temporaries that are left after the rollback: they hold what another program wrote."""
     aside = {move.path: move for move in moves if move.old == DIRECTORY}
     places = [_locate(move.temporary, aside, writer) for move in moves if not move.is_mode_only]
     found = [name for place in places for name in (place, RelPath(place + THIRD_SUFFIX))]
@@ -301,8 +301,8 @@ def _discard_unused(place: RelPath, found: Answer, move: Move, writer: Writer, r
     return True
 
 
-def _take_back(move: Move, place: RelPath, writer: Writer, read_blob: ReadBlob) -> bool:
-    """Take one move back; False: somebody else's content is at the path, or had to stay in the temporary."""
+def _roll_back(move: Move, place: RelPath, writer: Writer, read_blob: ReadBlob) -> bool:
+    """Roll one move back; False: another program's content is at the path, or stayed in the temporary."""
     _mend_names(move, place, writer)
     # An editor may have what was moved aside open still, and be about to write to it.
     there, aside = writer.state_of(move.path), writer.state_of(place, is_settled=True)

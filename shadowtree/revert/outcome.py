@@ -1,34 +1,38 @@
-"""What an act comes to, as a value: foreseen before it is done, told when it was, or was not.
+"""What an act comes to, as a value: foreseen before it is done, and reported when it was done or was not.
 
-An `Act` is what is requested and all that it needs; `Prepared` is one worked out and not done.
+An `Act` is what is requested and all that it needs; `Prepared` is one worked out and not done. `Attribution`
+finds what the user should know of the messages that it passes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from shadowtree.base.frozen import frozen, replace
 from shadowtree.base.interrupts import Cancellation
 from shadowtree.base.paths import DIRECTORY, Change, PathState, RelPath, is_file, to_text
 from shadowtree.capture.capture import Site
 from shadowtree.capture.open_store import OpenStore
-from shadowtree.capture.recorded_tree import RecordedDirectory
+from shadowtree.capture.recorded_tree import RecordedDirectory, list_changes
 from shadowtree.capture.scan import Scan
 from shadowtree.results.outcomes import Outcome, Plan, PlannedChange
 from shadowtree.revert.contents import Contents
-from shadowtree.revert.history import with_session
+from shadowtree.revert.history import History, with_session
 from shadowtree.revert.moves import Move
 from shadowtree.revert.plan import PathPlan, identify_plan
-from shadowtree.revert.requests import Options, Redo, Request, Revert, Undo, Unrevert
+from shadowtree.revert.requests import Options, Request, Revert
 from shadowtree.revert.targets import Target
-from shadowtree.store.git_format import EMPTY_TREE
 from shadowtree.timeline.append import Ending, SessionWriter
 from shadowtree.timeline.position import last_finished, redoable_messages
-from shadowtree.timeline.schema import UNREVERT, Position
+from shadowtree.timeline.schema import END, UNREVERT, MessageRow, Position
+from shadowtree.timeline.session import MessageEvents
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+_NAMED = 3
+"""How many messages a note names."""
 
 
 @frozen
@@ -64,20 +68,8 @@ class Prepared:
         return Plan(self.outcome, [_show_change(change) for change in self.plan.changes])
 
 
-def plan_nothing(request: Request) -> Plan | None:
-    """Plan an act where nothing is recorded; None: it names something, which cannot be there."""
-    if not isinstance(request, Undo | Redo | Unrevert):
-        return None
-    kind, tree = type(request).__name__.lower(), EMPTY_TREE.hex()
-    turns = None if isinstance(request, Unrevert) else 0
-    notes = [f"nothing to {kind}"]
-    return Plan(Outcome(kind, [], [], [], [], [], [], tree, tree, True, True, "back", notes, turns), [])
-
-
-def foresee(
-    act: Act, target: Target, plan: PathPlan, root: RecordedDirectory, scan: Scan, unprotected: list[str]
-) -> Outcome:
-    """Return what an act would do to paths and messages."""
+def foresee(act: Act, target: Target, plan: PathPlan, root: RecordedDirectory, scan: Scan) -> Outcome:
+    """Return what an act would do to paths and messages, by its target and its plan."""
     assert root.tree is not None
     tree, changes = root.tree.hex(), plan.changes
     return Outcome(
@@ -103,12 +95,10 @@ def foresee(
         merged=[to_text(change.path) for change in changes if change.is_merged and is_file(change.new)],
         marked=[to_text(path) for path in plan.marked],
         edited=[to_text(path) for path in plan.edited],
-        unprotected=unprotected,
-        **_describe_position(act, None if target.is_nothing else target.position),
     )
 
 
-def _describe_position(
+def describe_position(
     act: Act, position: Position | None = None
 ) -> dict[str, Any]:  # Any: fields of an outcome
     """Name the head and what can be redone; None: as the session stands."""
@@ -135,7 +125,7 @@ def as_untouched(act: Act, outcome: Outcome, notes: Sequence[str] = ()) -> Outco
         after=outcome.before,
         complete=False,
         dry_run=False,
-        **_describe_position(act),
+        **describe_position(act),
     )
 
 
@@ -151,14 +141,9 @@ def finish(act: Act, prepared: Prepared, done: list[Move], after: str, notes: li
     ]
     notes = [*outcome.notes, *counts, *notes, *act.session_writer.warnings]
     has_changed = bool(done) or prepared.is_move or prepared.target.takes_back is not None
-    back = _name_way_back(act, prepared.target) if has_changed else None
+    command = "shadowtree unrevert --undo" if prepared.target.kind == UNREVERT else "shadowtree unrevert"
+    back = with_session(command, act.session_writer.session) if has_changed else None
     return replace(outcome, after=after, dry_run=False, notes=notes, back=back)
-
-
-def _name_way_back(act: Act, target: Target) -> str:
-    """Return the command that brings back what was there right before an act, files and log."""
-    command = "shadowtree unrevert --undo" if target.kind == UNREVERT else "shadowtree unrevert"
-    return with_session(command, act.session_writer.session)
 
 
 def _show_change(change: Change) -> PlannedChange:
@@ -170,3 +155,96 @@ def _show_change(change: Change) -> PlannedChange:
         None if old is None else old.mode,
         None if new is None else new.mode,
     )
+
+
+class Attribution:
+    """Whose changes an act reverses: messages that nobody ended, and a git HEAD that moved meanwhile.
+
+    A message that nobody ended was closed later, by the next one or by an act. What changed before that
+    counts as the message's, though the user may have made it:
+
+        begin m1   step s1   step s1 ends   (the agent dies)   edits   begin m2 closes m1
+                                            └───────── uncertain ────────┘
+
+    With all steps ended m1 ends with the last of them, and nothing is uncertain.
+    """
+
+    def __init__(self, history: History, over: Sequence[MessageRow], undone: Sequence[MessageRow]) -> None:
+        self._history = history
+        self._over = over
+        numbers = {row.number for row in (*over, *undone)}
+        self._events = MessageEvents(history.journal.events_of(sorted(numbers)) if numbers else ())
+        self._never_ended = [row for row in undone if self._is_inferred(row)]
+        self._changes = history.changes_of(self._never_ended) if self._never_ended else []
+
+    def _is_inferred(self, row: MessageRow) -> bool:
+        end = self._events.ends.get(row.number)
+        return end is None or (end.kind == END and end.is_inferred)
+
+    def note_ends(self, act: str) -> Iterator[str]:
+        """Note which message the act ends, and which ones nobody ended."""
+        changed = {message.message for message in self._changes if message.changes}
+        at_step = [row for row in self._never_ended if self._events.last_step_of(row.number) is not None]
+        closed = [row for row in self._never_ended if row not in at_step and row.number in changed]
+        if self._history.ending is not None:
+            row = self._history.ending.row
+            end = " with its last step" if row in at_step else ""
+            if row in closed:
+                end = "; edits that you made meanwhile may be undone too"
+            yield f"message {row.id!r} was still open, so this {act} ends it{end}"
+            at_step, closed = ([each for each in rows if each != row] for rows in (at_step, closed))
+        if len(closed) == 1:
+            end = "edits you made before it was closed may be undone too"
+            yield f"{_name(closed)} was never ended: {end}"
+        elif closed:
+            end = "edits you made before they were closed may be undone too"
+            yield f"{_name(closed)} were never ended: {end}"
+        if at_step:
+            end = "was never ended: it" if len(at_step) == 1 else "were never ended: each"
+            yield f"{_name(at_step)} {end} ends with its last step"
+
+    def note_head(self, now: str | None) -> Iterator[str]:
+        """Note that the HEAD of the user's repository moved during the messages, or since."""
+        if not self._over:
+            return
+        then, moved = self._events.begins[self._over[0].number].git_head, []
+        for row in self._over:
+            begin, end = self._events.begins[row.number], self._events.ends.get(row.number)
+            heads = (None, None) if end is None else (begin.git_head, end.git_head)
+            if None not in heads and heads[0] != heads[1]:
+                moved.append(row)
+                then = heads[1]
+        if moved:
+            yield f"git HEAD moved during {_name(moved)}"
+        if then is not None and now is not None and then != now:
+            yield f"git HEAD has moved since then, from {then[:12]} to {now[:12]}"
+
+    def list_uncertain(self, changes: Iterable[Change]) -> list[str]:
+        """List the changed paths that the user may have changed, and not the messages."""
+        uncertain = self._find_uncertain()
+        return [
+            to_text(change.path)
+            for change in changes
+            if change.path in uncertain and (is_file(change.old) or is_file(change.new))
+        ]
+
+    def _find_uncertain(self) -> set[RelPath]:
+        """Find what messages that nobody ended changed after their last finished step."""
+        history, found = self._history, set[RelPath]()
+        for message in self._changes:
+            if self._events.last_step_of(message.message) is not None:
+                continue
+            own = {change.path for change in message.changes}
+            finished = self._events.finished_steps(message.message)
+            if finished:
+                last = max(finished, key=lambda end: end.number)
+                end = self._events.ends.get(message.message)
+                own &= {c.path for c in list_changes(history.tree_after(last), history.tree_after(end))}
+            found |= own
+        return found
+
+
+def _name(rows: Sequence[MessageRow]) -> str:
+    names = ", ".join(repr(row.id) for row in rows[:_NAMED])
+    more = f" and {len(rows) - _NAMED:,} more" if len(rows) > _NAMED else ""
+    return f"{'message' if len(rows) == 1 else 'messages'} {names}{more}"

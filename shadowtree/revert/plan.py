@@ -21,9 +21,8 @@ What collides is not touched, unless it is texts, and the user wants markers.
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
-from types import MappingProxyType
 
 from shadowtree.base.frozen import field, frozen, replace
 from shadowtree.base.paths import (
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from shadowtree.base.arguments import OnConflict
     from shadowtree.base.paths import Answer
     from shadowtree.revert.contents import Contents, DiskState
+    from shadowtree.revert.requests import Options
     from shadowtree.revert.targets import Target
 
     Value = TypeVar("Value", int, bytes)
@@ -103,21 +103,12 @@ class PathPlan:
     """Paths among the changed ones that somebody else changed: their edits are merged or overwritten."""
 
 
-def make_plan(
-    wanted: Iterable[Wanted],
-    present: DiskState,
-    merger: Merger,
-    on_conflict: OnConflict,
-    chosen: Mapping[RelPath, OnConflict] = MappingProxyType({}),
-    *,
-    tries_merging: bool = False,
-) -> PathPlan:
+def make_plan(wanted: Iterable[Wanted], present: DiskState, merger: Merger, options: Options) -> PathPlan:
     """Decide what is done to each path. With conflicts in the plan nothing may be done at all.
 
-    `chosen` says what else is done with conflicts at some paths, and below them; the nearest one counts.
-    With `tries_merging`, a conflict says where a merge would fail, though nobody chose to merge.
+    For a `diff`, a conflict says where a merge would fail, though the caller did not choose to merge.
     """
-    return _Planner(present, merger, on_conflict, chosen, tries_merging=tries_merging).run(wanted)
+    return _Planner(present, merger, options).run(wanted)
 
 
 def identify_plan(plan: PathPlan, target: Target, session: str) -> str:
@@ -140,20 +131,10 @@ def _split(state: Answer) -> tuple[object, object]:
 class _Planner:
     """One plan in the making."""
 
-    def __init__(
-        self,
-        present: DiskState,
-        merger: Merger,
-        on_conflict: OnConflict,
-        chosen: Mapping[RelPath, OnConflict],
-        *,
-        tries_merging: bool,
-    ) -> None:
+    def __init__(self, present: DiskState, merger: Merger, options: Options) -> None:
         self._present = present
         self._merger = merger
-        self._on_conflict = on_conflict
-        self._chosen = chosen
-        self._tries_merging = tries_merging
+        self._options = options
         self._changes: dict[RelPath, Change] = {}
         self._conflicts: dict[RelPath, ConflictingPath] = {}
         self._kept: set[RelPath] = set()
@@ -181,12 +162,13 @@ class _Planner:
         )
 
     def _choose(self, path: RelPath) -> OnConflict:
-        """Return what is done with a conflict at a path."""
-        if self._chosen:
+        """Return what is done with a conflict at a path: what is chosen for it, or nearest above it."""
+        chosen = self._options.chosen
+        if chosen:
             for place in (path, *ancestors(path), ROOT):
-                if place in self._chosen:
-                    return self._chosen[place]
-        return self._on_conflict
+                if place in chosen:
+                    return chosen[place]
+        return self._options.on_conflict
 
     def _decide(self, want: Wanted) -> None:
         if isinstance(want.target, Unknown):
@@ -208,13 +190,13 @@ class _Planner:
         if present == DIRECTORY and is_file(want.expected):
             self._foreign_directories.add(want.path)
         reason = None if _is_harmless(want, present) else want.trouble or _find_edit(want, present)
-        choice = self._on_conflict if reason is None else self._choose(want.path)
+        choice = self._options.on_conflict if reason is None else self._choose(want.path)
         if reason is not None:
             self._edited.add(want.path)
         if reason is not None and choice in ("abort", "keep"):
             can_merge = is_file(want.target) and is_file(present) and want.edits and want.can_merge
             advice, hunks = MERGE_OR_KEEP if can_merge else KEEP_OR_OVERWRITE, list[Hunk]()
-            if can_merge and choice == "abort" and self._tries_merging:
+            if can_merge and choice == "abort" and self._options.diff:
                 tried = self._merger.merge(want.path, present, want.edits)
                 if tried.collision is not None:
                     advice, hunks = MARK_OR_KEEP if tried.hunks else KEEP_OR_OVERWRITE, tried.hunks
@@ -222,7 +204,7 @@ class _Planner:
         elif reason is not None and choice == "merge":
             self._merge(want, present, reason, present)
         elif want.is_merged:
-            # Whoever overwrites somebody's edit does not overwrite what later messages did.
+            # Overwriting the user's edit does not overwrite what later messages did.
             ours = present if reason is None or isinstance(want.expected, Unknown) else want.expected
             self._merge(want, present, reason, ours)
 
@@ -270,7 +252,7 @@ class _Planner:
     # Shape
 
     def _mend_shape(self) -> bool:
-        """Mend every change until it fits the others, or give it up; tell whether there was any to mend."""
+        """Repair every change until it fits the others, or drop it; return whether one had to be."""
         is_mended = False
         for path in list(self._changes):
             while path in self._changes and self._mend(self._changes[path]):
@@ -320,7 +302,7 @@ class _Planner:
 
 
 def _is_harmless(want: Wanted, present: PathState | None) -> bool:
-    """Tell whether a want loses nothing whoever made what is there.
+    """Return whether a want loses nothing, no matter who made what is there.
 
     An absent directory is made, and one that shall go does so if it is empty, and stays if it is not.
     """

@@ -96,14 +96,14 @@ def write_rule(path: RelPath, *, is_directory: bool) -> bytes:
 
 
 def _write_rules(text: bytes, rules: list[bytes]) -> bytes:
-    """Give what is to be added to a text of rules, with line breaks as it has them."""
+    """Return what is to be added to a text of rules, with its kind of line breaks."""
     newline = b"\r\n" if text.endswith(b"\r\n") or (b"\r\n" in text and text[-1:] != b"\n") else b"\n"
     start = newline if text and not text.endswith(b"\n") else b""
     return start + b"".join([rule + newline for rule in rules])
 
 
 def _brings_back(text: bytes, path: RelPath, rule: str) -> bool:
-    """Tell whether rules bring back a path: a file with very many does not count to its end."""
+    """Return whether rules bring back a path: a file with very many is not read to its end."""
     *above, name = path.split(b"/")
     stack = Stack.root(parse(text))
     for part in above:

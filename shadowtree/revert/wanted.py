@@ -203,7 +203,7 @@ class _Path:
         is in the way as long as the path is in one that holds it.
         """
         if event.is_act and change.old == change.new:
-            # The act found it as it was wanted, whoever made it so. An edit in this state is still there.
+            # The act found it as it was wanted. An edit in this state is still there.
             self._end_edit(change, self._edited.get(self._last) or self._edited_back.get(self._last))
             self._last, self._left, self._label = change.new, change.new, event.label
             return
@@ -244,7 +244,7 @@ class _Path:
             if change.new == self._last or change.old == self._left == Unknown(PURGED):
                 # What one left and the next one found was the same, before it was purged.
                 return None
-            # Whoever changed it while no rule covered it, it may have been the user.
+            # It changed while no rule covered it, perhaps by the user.
             return f"it was not recorded between {self._label} and {event.label}"
         if isinstance(self._last, Unknown) or change.old == self._last:
             return None

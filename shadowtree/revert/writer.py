@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha1
 
 from shadowtree.base.errors import OutOfSpace, WorktreeFailed, describe, is_full
@@ -65,6 +65,8 @@ Owner = tuple[int, int]
 FileId = tuple[int, int, int, int]
 """What tells a file from any other, and from itself once written to: inode, mtime in ns, size, mode."""
 
+_ABSENT = (FileNotFoundError, NotADirectoryError, Vanished)
+"""What looking at a path raises if nothing is there."""
 NO_FILE = "not a regular file or link"
 BEING_WRITTEN = "a program is writing to it"
 
@@ -96,7 +98,7 @@ class Writer:
         return Writer(self._root, self._unwritten, self._twins)
 
     def tell_apart(self, paths: Iterable[RelPath]) -> None:
-        """From now on, do not take one of these paths for another one where the file system folds names.
+        """From now on, do not take one of these paths for another where the file system folds names.
 
         To look for a name in its directory takes long, so it is done for those alone that could be meant.
         """
@@ -105,10 +107,10 @@ class Writer:
     # Looking
 
     def state_of(self, path: RelPath, *, is_settled: bool = False) -> Answer:
-        """Tell what is at a path by reading it; with `is_settled`, only if nobody can be writing to it."""
+        """Return what is at a path by reading it; with `is_settled`, only if no program can write to it."""
         try:
             return self._state_of(path, is_settled=is_settled)
-        except (FileNotFoundError, NotADirectoryError, Vanished):
+        except _ABSENT:
             return None
         except Unreadable as error:
             return Unknown(error.reason)
@@ -137,19 +139,15 @@ class Writer:
         return PathState(stat.S_IFREG | before.st_mode & 0o777, digest.digest())
 
     def identify(self, path: RelPath) -> FileId | None:
-        """Tell which file is at a path; None if there is nothing."""
-        try:
-            if path in self._twins and not self.is_spelled_so(path, {}):
-                return None
-            fd, name = self._open_parent(path)
-            return _identify(os.stat(name, dir_fd=fd, follow_symlinks=False))
-        except (FileNotFoundError, NotADirectoryError, Vanished):
-            return None
-        except (OSError, Unreadable) as error:
-            raise WorktreeFailed(to_text(path), "it cannot be read") from error
+        """Return which file is at a path; None if there is nothing."""
+        with _errors(path), suppress(*_ABSENT):
+            if path not in self._twins or self.is_spelled_so(path, {}):
+                fd, name = self._open_parent(path)
+                return _identify(os.stat(name, dir_fd=fd, follow_symlinks=False))
+        return None
 
     def is_spelled_so(self, path: RelPath, listed: dict[RelPath, Collection[bytes] | None]) -> bool:
-        """Tell whether what is at a path has this very name there, and so have the directories above it.
+        """Return whether what is at a path has this very name, and so have the directories above it.
 
         `listed` keeps what the directories hold. Where one cannot be listed, the answer is yes.
         """
@@ -169,12 +167,12 @@ class Writer:
             return None
 
     def is_directory(self, path: RelPath) -> bool:
-        """Tell whether a directory is at a path."""
+        """Return whether a directory is at a path."""
         found = self.identify(path)
         return found is not None and stat.S_ISDIR(found[3])
 
     def open_content(self, path: RelPath) -> tuple[int, Iterator[bytes]]:
-        """Give the size of a file, or of where a link points, and its content piece by piece."""
+        """Return the size of a file, or of the target of a link, and its content piece by piece."""
         with _errors(path):
             parent_fd, name = self._open_parent(path)
             if stat.S_ISLNK(os.stat(name, dir_fd=parent_fd, follow_symlinks=False).st_mode):
@@ -184,7 +182,7 @@ class Writer:
         return status.st_size, _read_and_close(fd, status.st_size)
 
     def is_beginning(self, path: RelPath, pieces: Iterable[bytes]) -> bool:
-        """Tell whether a file holds the beginning of a content, as one does that was not finished."""
+        """Return whether a file holds the beginning of a content, as one does that was not finished."""
         try:
             with self._open(path) as (fd, status):
                 left = status.st_size
@@ -199,14 +197,9 @@ class Writer:
 
     def list_names(self, path: RelPath) -> list[bytes] | None:
         """List what a directory holds; None if there is no such directory."""
-        try:
+        with _errors(path), suppress(*_ABSENT):
             return [os.fsencode(name) for name in os.listdir(self._here.enter(path))]
-        except (Vanished, FileNotFoundError, NotADirectoryError):
-            return None
-        except Unreadable as error:
-            raise WorktreeFailed(to_text(path), error.reason) from error
-        except OSError as error:
-            raise WorktreeFailed(to_text(path), describe(error)) from error
+        return None
 
     # Staging
 
@@ -231,12 +224,12 @@ class Writer:
             return _identify(os.stat(name, dir_fd=parent_fd, follow_symlinks=False))
 
     def _owner_of(self, path: RelPath) -> Owner | None:
-        """Tell who owns what is at a path; if nothing is there, for root: whose directory it is."""
+        """Return who owns what is at a path; if nothing is there, for root: who owns its directory."""
         while True:
             try:
                 fd, name = self._open_parent(path)
                 status = os.stat(name, dir_fd=fd, follow_symlinks=False) if name else os.fstat(fd)
-            except (Vanished, FileNotFoundError, NotADirectoryError):
+            except _ABSENT:
                 if os.geteuid() != 0:
                     return None
                 path = parent_of(path)
@@ -255,8 +248,7 @@ class Writer:
             fd = os.open(name, _APPEND, 0o666, dir_fd=parent_fd)
             try:
                 _give_away(fd, owner, os.fstat(fd))
-                while content:
-                    content = content[os.write(fd, content) :]
+                _write_all(fd, content)
                 os.fsync(fd)
             finally:
                 os.close(fd)
@@ -276,7 +268,7 @@ class Writer:
         self._forget(temporary)
 
     def move(self, source: RelPath, target: RelPath) -> None:
-        """Give an entry another name, which must be free."""
+        """Rename an entry; the new name must be free."""
         disk.before_write("move", to_text(target))
         with _errors(target):
             here, name = self._open_parent(source)
@@ -388,14 +380,18 @@ def _make_file(
     fd = os.open(name, _CREATE, 0o600, dir_fd=parent_fd)
     try:
         for piece in pieces:
-            view = memoryview(piece)
-            while view:
-                view = view[os.write(fd, view) :]
+            _write_all(fd, piece)
         _give_away(fd, owner, os.fstat(fd))
         os.fchmod(fd, mode)
         return _identify(os.fstat(fd))
     finally:
         os.close(fd)
+
+
+def _write_all(fd: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(fd, view) :]
 
 
 def _give_away(
@@ -411,7 +407,7 @@ def _give_away(
             else:
                 os.chown(file, uid, gid, dir_fd=parent_fd, follow_symlinks=False)
         except OSError:
-            # Not ours to give away: whoever may write here has to live with a file of ours.
+            # Not ours to give away: the others who may write here get a file of ours.
             continue
         return
 

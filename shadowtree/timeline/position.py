@@ -148,7 +148,10 @@ def in_force(position: Position, find: FindMessage) -> Iterator[MessageRow]:
 
 def last_finished(position: Position, find: FindMessage) -> MessageRow | None:
     """Return the last message in force that has ended."""
-    return next((row for row in in_force(position, find) if row.number != position.open), None)
+    for row in walk_back(position.head, find):
+        if row.number != position.open and not position.is_out(row.number):
+            return row
+    return None
 
 
 def starts_turn(role: str | None) -> bool:

@@ -121,15 +121,15 @@ FAULTS = (
     # Acts and crashes
     Fault(
         "kill-not-taken-back",
-        "revert/recover.py",
-        "take_back(moves, writer, Contents(opened.objects, writer).read)",
+        "revert/act.py",
+        "roll_back(moves, writer, Contents(opened.objects, writer).read)",
         "[]",
         "tests/cli/test_cli_revert.py::test_any_command_makes_good_what_was_killed",
         "an undo that was killed stays half done, and is said to be taken back",
     ),
     Fault(
         "kill-not-finished",
-        "revert/recover.py",
+        "revert/act.py",
         "if intent.is_committed:",
         "if False:",
         "tests/cli/test_cli_revert.py::test_any_command_finishes_what_was_killed_once_it_was_recorded",
@@ -145,7 +145,7 @@ FAULTS = (
     ),
     Fault(
         "not-asked",
-        "revert/confirmation.py",
+        "revert/act.py",
         "not confirm(prepared.to_plan())",
         "False",
         "tests/cli/test_cli_revert.py::test_what_deletes_much_because_of_an_inferred_end_needs_a_yes",
@@ -153,8 +153,8 @@ FAULTS = (
     ),
     Fault(
         "dry-run-acts",
-        "access/acts.py",
-        "if options.dry_run or access.lacks_store:",
+        "shadow.py",
+        "if options.dry_run or self._access.lacks_store:",
         "if False:",
         "tests/cli/test_cli_revert.py::test_a_dry_run_changes_nothing",
         "who only wants to see what an undo would do has done it",

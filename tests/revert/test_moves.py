@@ -20,7 +20,7 @@ from shadowtree.revert.moves import (
     decode_intent,
     encode_intent,
     order_moves,
-    take_back,
+    roll_back,
 )
 from shadowtree.revert.writer import BEING_WRITTEN, NO_FILE, Writer
 from shadowtree.store.git_format import object_id
@@ -207,7 +207,7 @@ def test_moves_taken_back_give_the_very_same_files(worktree: Path, before: Tree,
     was = stamps(worktree)
     with Writer(str(worktree)) as writer:
         carry_out(moves, writer, contents.read)
-        left = take_back(moves, writer, contents.read)
+        left = roll_back(moves, writer, contents.read)
 
     assert left == []
     assert_tree(worktree, before)
@@ -219,7 +219,7 @@ def test_what_never_began_can_be_taken_back(worktree: Path, before: Tree, after:
     make_tree(worktree, before)
     was = stamps(worktree)
     with Writer(str(worktree)) as writer:
-        assert take_back(plan(before, after), writer, Contents(before, after).read) == []
+        assert roll_back(plan(before, after), writer, Contents(before, after).read) == []
 
     assert_tree(worktree, before)
     assert stamps(worktree) == was
@@ -257,7 +257,7 @@ def test_many_files_are_made_durable_at_once(worktree: Path) -> None:
 
 
 @every_case
-@pytest.mark.parametrize("breaks_off", [carry_out, take_back])
+@pytest.mark.parametrize("breaks_off", [carry_out, roll_back])
 def test_what_is_broken_off_anywhere_is_taken_back(
     worktree: Path,
     before: Tree,
@@ -269,7 +269,7 @@ def test_what_is_broken_off_anywhere_is_taken_back(
     moves, contents = plan(before, after), Contents(before, after)
     was = stamps(worktree)
     for number in range(1000):
-        if breaks_off is take_back:
+        if breaks_off is roll_back:
             with Writer(str(worktree)) as writer:
                 carry_out(moves, writer, contents.read)
         with killed_at(number, monkeypatch) as writes, Writer(str(worktree)) as writer:
@@ -278,7 +278,7 @@ def test_what_is_broken_off_anywhere_is_taken_back(
             except Killed:
                 pass
         with Writer(str(worktree)) as writer:
-            assert take_back(moves, writer, contents.read) == []
+            assert roll_back(moves, writer, contents.read) == []
         assert_tree(worktree, before)
         assert stamps(worktree) == was
         if len(writes) < number:
@@ -318,7 +318,7 @@ def test_a_file_that_was_staged_in_part_is_removed(worktree: Path, old: Tree, so
     place.write_bytes(so_far)
     place.chmod(0o600)
     with Writer(str(worktree)) as writer:
-        assert take_back(moves, writer, Contents(old, after).read) == []
+        assert roll_back(moves, writer, Contents(old, after).read) == []
 
     assert_tree(worktree, old)
 
@@ -344,7 +344,7 @@ def test_a_swap_that_died_between_its_renames_is_taken_back(worktree: Path, case
     make_tree(worktree, {os.fsdecode(move.temporary): next(iter(after.values()))})
     swapped_in_part(worktree, move, steps=steps)
     with Writer(str(worktree)) as writer:
-        assert take_back(moves, writer, Contents(before, after).read) == []
+        assert roll_back(moves, writer, Contents(before, after).read) == []
 
     assert_tree(worktree, before)
 
@@ -361,10 +361,10 @@ def test_a_swap_back_that_died_between_its_renames_goes_on(worktree: Path, case:
     swap = [move for move in moves if move.old is not None and move.new is not None][-1]
     for move in reversed(moves[moves.index(swap) + 1 :]):
         with Writer(str(worktree)) as writer:
-            take_back([move], writer, contents.read)
+            roll_back([move], writer, contents.read)
     swapped_in_part(worktree, swap, steps=steps)
     with Writer(str(worktree)) as writer:
-        assert take_back(moves, writer, contents.read) == []
+        assert roll_back(moves, writer, contents.read) == []
 
     assert_tree(worktree, before)
 
@@ -386,7 +386,7 @@ def test_moves_need_nothing_but_plain_renames(worktree: Path, before: Tree, afte
     moves, contents = plan(before, after), Contents(before, after)
     with Writer(str(worktree)) as writer:
         carry_out(moves, writer, contents.read)
-        assert take_back(moves, writer, contents.read) == []
+        assert roll_back(moves, writer, contents.read) == []
     assert_tree(worktree, before)
     with Writer(str(worktree)) as writer:
         carry_out(moves, writer, contents.read)
@@ -402,7 +402,7 @@ def test_a_file_that_has_both_names_is_taken_back(worktree: Path) -> None:
     make_tree(worktree, {"a": "new"})
     os.link(worktree / "a", worktree / os.fsdecode(move.temporary))
     with Writer(str(worktree)) as writer:
-        assert take_back(moves, writer, Contents(after).read) == []
+        assert roll_back(moves, writer, Contents(after).read) == []
 
     assert_tree(worktree, {})
 
@@ -413,7 +413,7 @@ def test_a_deleted_file_that_has_both_names_is_taken_back(worktree: Path) -> Non
     (move,) = moves = plan(before, {})
     os.link(worktree / "a", worktree / os.fsdecode(move.temporary))
     with Writer(str(worktree)) as writer:
-        assert take_back(moves, writer, Contents(before).read) == []
+        assert roll_back(moves, writer, Contents(before).read) == []
 
     assert_tree(worktree, before)
 
@@ -454,7 +454,7 @@ def test_what_somebody_did_meanwhile_stops_the_act_and_stays(
     with Writer(str(worktree)) as writer:
         with pytest.raises((Conflict, WorktreeFailed)):
             carry_out(moves, writer, contents.read)
-        take_back(moves, writer, contents.read)
+        roll_back(moves, writer, contents.read)
 
     assert_tree(worktree, {**now, **other})
     assert stamps(worktree) == was
@@ -493,9 +493,9 @@ def test_what_somebody_did_after_the_crash_stays(
     make_tree(worktree, now)
     was = stamps(worktree)
     with Writer(str(worktree)) as writer:
-        take_back(moves, writer, contents.read)
+        roll_back(moves, writer, contents.read)
         # Whatever is left to do, it is not stuck.
-        take_back(moves, writer, contents.read)
+        roll_back(moves, writer, contents.read)
 
     assert temporaries(worktree) == []
     found = stamps(worktree)
@@ -526,7 +526,7 @@ def test_what_somebody_saved_before_the_swap_goes_back_to_its_place(worktree: Pa
     (move,) = moves = plan(before, after)
     make_tree(worktree, {"a": "new", os.fsdecode(move.temporary): "user's"})
     with Writer(str(worktree)) as writer:
-        take_back(moves, writer, Contents(before, after).read)
+        roll_back(moves, writer, Contents(before, after).read)
 
     assert_tree(worktree, {"a": "user's"})
 
@@ -538,7 +538,7 @@ def test_a_temporary_with_unknown_bytes_stays_if_its_place_is_taken(worktree: Pa
     tree: Tree = {"a": "user's other", os.fsdecode(move.temporary): "user's"}
     make_tree(worktree, tree)
     with Writer(str(worktree)) as writer:
-        assert take_back(moves, writer, Contents(before, after).read) == [b"a"]
+        assert roll_back(moves, writer, Contents(before, after).read) == [b"a"]
 
     assert_tree(worktree, tree)
 
@@ -575,7 +575,7 @@ def test_a_file_that_is_open_for_writing_is_not_replaced(worktree: Path) -> None
     with (worktree / "a").open("r+b") as file, Writer(str(worktree)) as writer:
         with pytest.raises(Conflict) as caught:
             carry_out(moves, writer, contents.read)
-        assert take_back(moves, writer, contents.read) == []
+        assert roll_back(moves, writer, contents.read) == []
         file.write(b"now")
 
     assert [each.reason for each in caught.value.conflicts] == [BEING_WRITTEN]
@@ -612,7 +612,7 @@ def test_what_is_saved_in_the_moment_of_swapping_back_stays(
     with Writer(str(worktree)) as writer:
         carry_out(moves, writer, contents.read)
         with just_before("exchange", "a", save, monkeypatch):
-            assert take_back(moves, writer, contents.read) == [b"a"]
+            assert roll_back(moves, writer, contents.read) == [b"a"]
 
     assert (worktree / "a").read_text() == "user's"
 
@@ -697,7 +697,7 @@ def test_an_act_follows_no_link_that_somebody_put_there(led_away: Path, worktree
     with Writer(str(worktree)) as writer:
         with pytest.raises((Conflict, WorktreeFailed)):
             carry_out(moves, writer, contents.read)
-        take_back(moves, writer, contents.read)
+        roll_back(moves, writer, contents.read)
 
     assert_tree(led_away, {"a": "secret", "d": {}})
     assert temporaries(worktree) == []
@@ -713,7 +713,7 @@ def test_a_bench_that_was_there_before_notices_at_the_end(
     moves, contents = plan(before, after), Contents(before, after)
     with pytest.raises((Conflict, WorktreeFailed)):
         carry_out(moves, writer, contents.read)
-    take_back(moves, writer, contents.read)
+    roll_back(moves, writer, contents.read)
 
     assert_tree(led_away, {"a": "secret", "d": {}})
     assert_tree(led_away.parent / "moved", {"a": "1"})

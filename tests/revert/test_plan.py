@@ -35,6 +35,7 @@ from shadowtree.revert.plan import (
     PathPlan,
     make_plan,
 )
+from shadowtree.revert.requests import Options
 from shadowtree.revert.wanted import Wanted
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class Disk(DiskState):
 def plan(
     wanted: list[Wanted], present: Mapping[bytes, PathState | Unknown], on_conflict: OnConflict = "abort"
 ) -> PathPlan:
-    return make_plan(wanted, Disk(present), NoMerger(), on_conflict)
+    return make_plan(wanted, Disk(present), NoMerger(), Options(on_conflict))
 
 
 class NoMerger(real.Merger):
@@ -289,7 +290,7 @@ def merge(
     on_conflict: OnConflict,
 ) -> tuple[PathPlan, Merger]:
     merger = Merger(answer)
-    return make_plan(wanted, Disk(present), merger, on_conflict), merger
+    return make_plan(wanted, Disk(present), merger, Options(on_conflict)), merger
 
 
 HUNKS = [Hunk(3, "ours", "base", "theirs")]
@@ -849,7 +850,7 @@ def test_every_plan_without_conflicts_can_be_done_and_touches_what_was_wished_al
     case: tuple[dict[RelPath, PathState | Unknown], list[Wanted]], on_conflict: OnConflict
 ) -> None:
     present, wanted = case
-    found = make_plan(wanted, Disk(present), NoMerger(), on_conflict)
+    found = make_plan(wanted, Disk(present), NoMerger(), Options(on_conflict))
     if found.conflicts:
         assert on_conflict != "keep"
         return
@@ -879,7 +880,7 @@ def test_from_any_tree_to_any_other_nothing_stands_in_the_way(
         for path in sorted({*present, *target})
         if present.get(path) != target.get(path)
     ]
-    found = make_plan(wanted, Disk(present), NoMerger(), "abort")
+    found = make_plan(wanted, Disk(present), NoMerger(), Options())
     model = Model(present)
     model.run(order_moves(found.changes, "t"))
 

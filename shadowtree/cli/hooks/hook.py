@@ -28,7 +28,7 @@ from shadowtree.cli.hooks.log import note_call, note_end, note_start, write_line
 from shadowtree.cli.hooks.payload import BadPayload, read_payload
 from shadowtree.daemon.endpoint import Endpoint
 from shadowtree.results import turns
-from shadowtree.results.turns import TurnEvent, TurnRecord
+from shadowtree.results.turns import TurnEvent, TurnRecord, describe_undo
 from shadowtree.system.locations import Places
 
 TYPE_CHECKING = False
@@ -237,8 +237,6 @@ class Hook:
         if record.is_first:
             message = f"shadowtree protects {worktree} from now on: 'shadowtree undo' undoes a turn"
         if record.undone or record.paths:
-            from shadowtree.results.undo_note import describe_undo
-
             context = describe_undo(record.undone, record.paths)
         if message or context:
             self._print(message, context)
