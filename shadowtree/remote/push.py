@@ -27,7 +27,6 @@ from shadowtree.conversation.session_rows import (
     withhold_texts,
 )
 from shadowtree.purge.exclude import exclude_paths, list_included
-from shadowtree.remote.missing import PushPlan
 from shadowtree.remote.state import RemoteState, find_remote, note_refs, save_remote
 from shadowtree.remote.transport import Transport
 from shadowtree.results.remotes import Pushed, PushPreview
@@ -112,7 +111,7 @@ class Push:
             self.notes,
         )
 
-    def plan(self, advertised: Mapping[bytes, bytes]) -> PushPlan:
+    def plan(self, advertised: Mapping[bytes, bytes]) -> Mapping[bytes, bytes | None]:
         """Decide what to send to a remote that has these refs."""
         self._sent, self._updates, self.unknown, self.notes = set(), {}, [], []
         with self._access.locked() as opened:
@@ -123,7 +122,7 @@ class Push:
                     self._encode(opened, session, advertised, pack)
             opened.rest()
             self._drop_gone(sessions, advertised)
-        return PushPlan(self._updates)
+        return self._updates
 
     def _choose(
         self, sessions: Iterable[LocalSession], advertised: Mapping[bytes, bytes]

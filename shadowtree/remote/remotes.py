@@ -149,7 +149,7 @@ class Remotes:
         if os.path.lexists(path) and not overwrite:
             raise InvalidInput(f"{path} exists already")
         push = Push(self._access, RemoteState(0, path, path), options)
-        refs = {ref: id for ref, id in push.plan({}).updates.items() if id is not None}
+        refs = {ref: id for ref, id in push.plan({}).items() if id is not None}
         if not refs:
             raise InvalidInput("there is nothing to export: no message was recorded")
         temporary = f"{path}.{os.getpid()}.tmp"

@@ -22,7 +22,6 @@ from dulwich.pack import create_delta
 
 from shadowtree.base.errors import InvalidInput, describe_size
 from shadowtree.base.frozen import frozen
-from shadowtree.remote.missing import Missing
 from shadowtree.store.git_format import (
     EMPTY_TREE,
     KIND_NUMBERS,
@@ -301,24 +300,6 @@ def check_size(id: bytes, size: int, most_bytes: int) -> None:
     if size > most_bytes:
         most = describe_size(most_bytes)
         raise InvalidInput(f"object {id.hex()} has {describe_size(size)}; at most {most} can be sent")
-
-
-def prepare(source: ObjectSource, missing: Iterable[Missing], *, most_bytes: int) -> list[PackedObject]:
-    """Prepare a list of objects that somebody else found to be missing; InvalidInput if one is too large.
-
-    A base that comes later in the list does not count: deltas could go around in a circle.
-    """
-    bases = {each.id: each.base for each in missing}
-    objects: list[PackedObject] = []
-    depths: dict[bytes, int] = {}
-    for id, base in bases.items():
-        kind, size = source.head_of(id)
-        check_size(id, size, most_bytes)
-        is_late = base in bases and base not in depths
-        depth = 0 if base is None or is_late else depths.get(base, 0) + 1
-        depths[id] = depth if depth <= _LONGEST_CHAIN else 0
-        objects.append(PackedObject(id, kind, base if depths[id] else None))
-    return objects
 
 
 # The bytes
