@@ -203,7 +203,7 @@ def choose_view(views: Collection[View]) -> View:
 
 
 def _goes_on(line: list[Key], other: list[Key]) -> bool:
-    """Tell whether a line, newest first, goes on from the end of another one."""
+    """Return whether a line, newest first, goes on from the end of another one."""
     return len(line) > len(other) and (not other or other[0] in line)
 
 

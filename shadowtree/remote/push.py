@@ -200,7 +200,7 @@ class Push:
                     self._updates[wire.line_ref] = None
 
     def _is_ours(self, ref: bytes) -> bool:
-        """Tell whether this store pushed a ref: then it knows the line of commits too."""
+        """Return whether this store pushed a ref: then it knows the line of commits too."""
         wire = read_rows_ref(ref)
         return wire is not None and wire.line_ref.decode() in self._remote.known
 
@@ -233,7 +233,7 @@ def track_refs(opened: OpenStore, remote: str, refs: Mapping[bytes, bytes | None
 
 
 def _find_tree(opened: OpenStore, commit: bytes | None) -> bytes | None:
-    """Give the tree of a commit that is here."""
+    """Return the tree of a commit that is here."""
     if commit is None or not opened.objects.is_listed(commit):
         return None
     try:

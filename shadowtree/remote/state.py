@@ -40,7 +40,7 @@ class RemoteState:
         return Remote(self.name, self.url, self.pushed_ms, self.failures, self.why)
 
     def knows(self, ref: bytes, id: bytes) -> bool:
-        """Tell whether a ref named this when it was last asked."""
+        """Return whether a ref named this when it was last asked."""
         return self.known.get(ref.decode()) == id.hex()
 
 
@@ -92,6 +92,6 @@ def _decode(row: object) -> RemoteState:
 
 
 def note_refs(known: Mapping[str, str], refs: Mapping[bytes, bytes | None]) -> dict[str, str]:
-    """Give what is known after some refs were changed there; None: one is gone."""
+    """Return what is known after some refs were changed there; None: one is gone."""
     now = {**known, **{ref.decode(): id.hex() for ref, id in refs.items() if id is not None}}
     return {ref: id for ref, id in now.items() if refs.get(ref.encode(), b"") is not None}

@@ -79,7 +79,7 @@ class TransportOptions:
 
 
 def check_url(text: str) -> str:
-    """Give a URL as it is shown and saved; InvalidInput if it is none, or has a password in it."""
+    """Return a URL as it is shown and saved; InvalidInput if it is none, or has a password in it."""
     return parse_url(text).text
 
 
@@ -137,7 +137,7 @@ class Transport:
     # Listing
 
     def list_refs(self, prefixes: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Give the refs whose names begin so, and the id that each names."""
+        """Return the refs whose names begin so, and the id that each names."""
         with self._errors():
             if self._url.scheme == "file":
                 return self._check_refs(self._open_path().list_refs(), prefixes)
