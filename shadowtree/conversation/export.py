@@ -1,7 +1,7 @@
-"""The conversation as refs of the store: made when somebody asks for the repository, not while recording.
+"""The conversation as refs of the store: made when `Shadow.repo` is read, not while recording.
 
-Nothing remembers on the disk what was exported. What the timeline gives now is compared with the refs that
-are there; within one process the stamp of the rows spares that.
+Nothing on the disk says what was exported. What the timeline gives now is compared with the refs that are
+there; within one process the stamp of the rows spares that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _HEAD = HEAD_REF.encode()
 
 
 def is_up_to_date(opened: OpenStore) -> bool:
-    """Tell whether this process made the refs, and neither rows nor refs changed since."""
+    """Return whether this process made the refs, and neither rows nor refs changed since."""
     if opened.exported is None:
         return False
     stamp, refs = opened.exported
@@ -47,7 +47,7 @@ def bring_up_to_date(opened: OpenStore) -> None:
 
 
 def _find_head(opened: OpenStore, made: dict[str, bytes]) -> bytes | None:
-    """Give the commit at which the session stands that recorded last; None: no session has any."""
+    """Return the commit of the session that recorded last; None: no session has any."""
     names = opened.journal.session_names()
     events = [event for session in names if (event := opened.journal.last_event(session)) is not None]
     for event in sorted(events, key=lambda event: event.number, reverse=True):

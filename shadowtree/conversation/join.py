@@ -21,10 +21,9 @@ from shadowtree.base.paths import Change
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.recorded_tree import list_changes, open_recorded
 from shadowtree.config.settings import Settings
-from shadowtree.conversation.encode import list_derivable
-from shadowtree.conversation.rebuild import check_objects, derive_changes, refusing
+from shadowtree.conversation.decode import check_objects, derive_changes, refusing
 from shadowtree.conversation.rows import TABLES
-from shadowtree.conversation.session_rows import renumber
+from shadowtree.conversation.session_rows import list_derivable, renumber
 from shadowtree.timeline.append import SessionWriter
 from shadowtree.timeline.branches import number_name
 from shadowtree.timeline.journal import Journal
@@ -157,7 +156,7 @@ class _Joiner:
             self._numbers["sessions"] = {1: session}
 
     def has_tree(self, row: Row) -> bool:
-        """Tell whether a recorded tree is here, so that all that it needs is."""
+        """Return whether a recorded tree is here, so that all that it needs is."""
         return self._find_tree(row) is not None
 
     def _find_tree(self, row: Row) -> TreeRecord | None:
@@ -398,7 +397,7 @@ class _Joiner:
         )
 
     def _above(self, message: int) -> int | None:
-        """Give the message before one that is going on there, and is not here."""
+        """Return the message before one that is going on there, and is not here."""
         parent = next(row["parent"] for row in self._rows["messages"] if row["number"] == message)
         return None if parent is None else self._numbers["messages"][parent]
 
@@ -436,5 +435,5 @@ def add_barrier(journal: Journal, session: str, settings: Settings, time_ms: int
 
 
 def _tree_of(event: Event) -> int | None:
-    """Give the record that an event left."""
+    """Return the record that an event left."""
     return event.after if event.after is not None else event.before

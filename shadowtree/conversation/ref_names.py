@@ -3,13 +3,13 @@
     refs/heads/sessions/SESSION          the line in force, up to the head, and what acts did there since
     refs/heads/undone/SESSION            the present line up to its tip, while something on it is undone
     refs/heads/branches/SESSION/BRANCH   a branch up to its last message
-    refs/shadowtree/timeline             all rows of the timeline, and all that they need
+    refs/shadowtree/sessions/NAME/BY     the rows, and all that they need; named as on a remote
 
-On a remote many machines meet, so a session's name is followed by where it began, and by the machine that
-tells of it if that is another one:
+On a remote many machines meet. So `NAME` is what a session was called where it began, and `BY` is `ORIGIN`,
+where that was, or `ORIGIN-WRITER`, if another machine writes:
 
-    refs/heads/sessions/SESSION/ORIGIN[-WRITER]        its line of commits
-    refs/shadowtree/sessions/SESSION/ORIGIN[-WRITER]   its rows, and all that they need
+    refs/heads/sessions/NAME/BY          all that happened, in one line of commits
+    refs/shadowtree/sessions/NAME/BY     the rows, and all that they need
 
 A name is written so that git takes it, that no two names are the same on a disk that ignores case, and that
 it comes back exactly:
@@ -30,7 +30,6 @@ import string
 
 from shadowtree.base.frozen import frozen
 
-TIMELINE_REF = "refs/shadowtree/timeline"
 _SESSIONS = "refs/heads/sessions/"
 _UNDONE = "refs/heads/undone/"
 _BRANCHES = "refs/heads/branches/"
@@ -64,17 +63,9 @@ def branch_ref(session: str, branch: str, number: int) -> str:
     return f"{_BRANCHES}{encode_name(session)}/{f'%%{number}' if '/' in name else name}"
 
 
-def read_session_ref(ref: str) -> str | None:
-    """Give the name of the session whose line in force a ref is; None if it is another ref."""
-    try:
-        return decode_name(ref.removeprefix(_SESSIONS)) if ref.startswith(_SESSIONS) else None
-    except ValueError:
-        return None
-
-
 @frozen
 class Wire:
-    """One machine's account of a session, on a remote."""
+    """One machine's account of a session."""
 
     session: str
     """Its name where it began."""
@@ -117,7 +108,7 @@ def read_rows_ref(ref: bytes) -> Wire | None:
 
 
 def rows_prefix(session: str | None) -> bytes:
-    """Give what the refs of the rows of a session begin with; None: of all."""
+    """Return what the refs of the rows of a session begin with; None: of all."""
     return (ROWS if session is None else f"{ROWS}{encode_name(session)}/").encode()
 
 

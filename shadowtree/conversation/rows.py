@@ -1,12 +1,9 @@
-"""The rows of a timeline as lines of JSON, in blobs that stay the same as the timeline grows. Pure.
+"""The rows of a session as lines of JSON. Pure.
 
-A line is one row: its columns by name, without those that are empty. Bytes are written as text where they are
-UTF-8, and as `{"hex": "…"}` where they are not:
+A line is one row: the name of its table and the values of its columns in order, without empty ones at the
+end. Bytes are written as text where they are UTF-8, and as `{"hex": "…"}` where they are not:
 
-    {"number": 3, "session": 1, "kind": "end", "time": 1800000000000, "head": 2, "message": 2, …}
-
-Small rows stand together by 64, what may be large stands alone, so that one more row makes one more blob, or
-replaces a small one. Rows are found by their numbers: number 70 of events is in `rows/events/0/01`.
+    events [3,1,"end",1800000000000,2,2,null,…]
 """
 
 from __future__ import annotations
@@ -36,15 +33,13 @@ if TYPE_CHECKING:
 FORMAT = 1
 ROWS_PREFIX = b"rows-"
 ROWS_IN_BLOB = 16
-"""Of one session, rows of all tables stand together, by so many messages: a push adds to the last blob."""
+"""Rows of all tables stand together, by so many messages: a push adds to the last blob."""
 TABLES = (TREES, SESSIONS, MESSAGES, EVENTS, CHANGES, SKIPS, BRANCHES, PINS)
 """What travels. Packs, intents and stamps are of one machine. So are tombstones: the id of a secret would let
 anybody who can read the refs try whether a guess is right."""
 
 _LOCAL = {EVENTS.name: ("intent", "elsewhere"), SESSIONS.name: ("origin", "wire_name")}
 """Columns that mean nothing elsewhere, and are left empty."""
-_ALONE = (MESSAGES, CHANGES, SKIPS)
-"""Of these, the rows of one number have a blob to themselves."""
 _COLUMN = re.compile(r"(\w+) (INTEGER|BLOB|TEXT)( NOT NULL| PRIMARY KEY)?")
 _TYPES = {"INTEGER": int, "BLOB": bytes, "TEXT": str}
 _COLUMNS = {
@@ -60,25 +55,8 @@ _MOST = 1 << 63
 _BY_NAME = {table.name.encode(): table for table in TABLES}
 
 
-def split_number(number: int) -> tuple[str, ...]:
-    """Give the names on the way to what has a number, so that no directory has more than 64 for long."""
-    return f"{number >> 12:x}", f"{number >> 6 & 63:02x}", f"{number & 63:02x}"
-
-
-def place_of(table: Table, row: Row) -> tuple[str, ...]:
-    """Give the names on the way to the blob that a row is in."""
-    names = split_number(row[table.key])
-    return ("rows", table.name, *(names if table in _ALONE else names[:-1]))
-
-
 def encode_row(table: Table, row: Row) -> bytes:
     """Write a row as a line."""
-    columns = {name: _encode_value(row[name]) for name in _COLUMNS[table.name] if row[name] is not None}
-    return json.dumps(columns, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-
-
-def encode_short(table: Table, row: Row) -> bytes:
-    """Write a row as a short line, for a push: the values alone, in the order of the columns."""
     values = [_encode_value(row[name]) for name in _COLUMNS[table.name]]
     while values[-1] is None:
         values.pop()
@@ -86,8 +64,8 @@ def encode_short(table: Table, row: Row) -> bytes:
     return b"%b %b\n" % (table.name.encode(), text.encode())
 
 
-def decode_short(line: bytes) -> tuple[Table, Row]:
-    """Read a short line, and which table the row is of; KeyError and as `decode_row`."""
+def decode_row(line: bytes) -> tuple[Table, Row]:
+    """Read a line: the table and the row; KeyError, ValueError or RecursionError if it is not a row."""
     name, _, text = line.partition(b" ")
     table, values = _BY_NAME[name], json.loads(text)
     columns = _COLUMNS[table.name]
@@ -95,14 +73,6 @@ def decode_short(line: bytes) -> tuple[Table, Row]:
         raise ValueError(f"{line[:80]!r} has other columns")
     found = {name: value for name, value in zip(columns, values, strict=False) if value is not None}
     return table, _decode_columns(table, found)
-
-
-def decode_row(table: Table, line: bytes) -> Row:
-    """Read a line; ValueError or RecursionError if it cannot be a row of the table."""
-    found = json.loads(line)
-    if not isinstance(found, dict) or not found.keys() <= _COLUMNS[table.name].keys():
-        raise ValueError(f"{line[:80]!r} has other columns")
-    return _decode_columns(table, found)
 
 
 def _decode_columns(table: Table, found: dict[str, Any]) -> Row:  # Any: what JSON holds

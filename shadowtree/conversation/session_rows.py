@@ -8,21 +8,30 @@ the reading.
 from __future__ import annotations
 
 import json
+import os
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from hashlib import sha256
 
-from shadowtree.base.frozen import replace
+from shadowtree.base.errors import StoreDamaged
+from shadowtree.base.frozen import frozen, replace
+from shadowtree.conversation.ref_names import Wire
 from shadowtree.conversation.rows import TABLES
+from shadowtree.store.git_format import MODE_FILE, MODE_TREE, TreeEntry
 from shadowtree.timeline import schema
 from shadowtree.timeline.database import Database
 from shadowtree.timeline.schema import (
     BRANCHES,
     CHANGES,
     EVENTS,
+    IS_HERE,
+    IS_LIVE,
     MESSAGES,
     PINS,
     SESSIONS,
     SKIPS,
     TREES,
+    WRITER,
     Table,
     decode_branch_changes,
     encode_branch_changes,
@@ -59,6 +68,46 @@ _TOLD = ("agent", "tool")
 """Keys of a caller's JSON that are no text of anybody, and may be shown to everybody."""
 
 
+_ID_DIGITS = 12
+
+
+@frozen
+class LocalSession:
+    """A session of this store, and how other machines know it."""
+
+    number: int
+    name: str
+    """What it is called here."""
+    wire: Wire
+    is_own: bool
+    """Something of it was recorded here."""
+
+
+def list_sessions(database: Database) -> list[LocalSession]:
+    """List the sessions that were not dropped; the store gets an id when this is first called."""
+    writer = _name_writer(database)
+    recorded = f"SELECT DISTINCT session FROM events WHERE {IS_HERE}"
+    own = {number for (number,) in database.rows(recorded)}
+    rows = database.read(SESSIONS.decode, f"{SESSIONS.select} WHERE {IS_LIVE} ORDER BY number")
+    found = []
+    for number, name, _, origin, wire_name in rows:
+        if origin is None:
+            began = sha256(f"{writer} {number}".encode()).hexdigest()[:_ID_DIGITS]
+            wire = Wire(name, began, began)
+        else:
+            wire = Wire(wire_name, origin, writer)
+        found.append(LocalSession(number, name, wire, number in own))
+    return found
+
+
+def _name_writer(database: Database) -> str:
+    for _, id in database.read(WRITER.decode, WRITER.select):
+        return str(id)
+    id = os.urandom(_ID_DIGITS // 2).hex()
+    database.add(WRITER, id)
+    return id
+
+
 def read_session_rows(database: Database, session: int) -> Rows:
     """Read all rows of a session, with numbers of its own; StoreDamaged if one is not what was written."""
     rows: Rows = {
@@ -67,12 +116,16 @@ def read_session_rows(database: Database, session: int) -> Rows:
         "events": _read(database, EVENTS, "WHERE session = ? ORDER BY number", session),
         "branches": _read(database, BRANCHES, "WHERE session = ? ORDER BY number", session),
     }
-    named = {
-        table: {row[column] for row in rows["events"] for column in columns} - {None}
-        for table, columns in ((TREES, ("before_tree", "after_tree")), (SKIPS, ("skips", "unprotected")))
-    }
-    rows |= {table.name: _read_of(database, table, numbers) for table, numbers in named.items()}
+    trees = {row[column] for row in rows["events"] for column in ("before_tree", "after_tree")} - {None}
+    rows["trees"] = _read_of(database, TREES, trees)
+    skips = [row[column] for row in rows["events"] for column in ("skips", "unprotected") if row[column]]
+    # A list that another session has too comes earlier in one store than in another one.
+    rows["skips"] = sorted(_read_of(database, SKIPS, {*skips}), key=lambda row: skips.index(row["number"]))
     rows["changes"] = _read_of(database, CHANGES, {row["number"] for row in rows["events"]})
+    counts = Counter(row["event"] for row in rows["changes"])
+    for row in rows["events"]:
+        if row["forgotten"] is None and counts[row["number"]] != (row["change_count"] or 0):
+            raise StoreDamaged(f"{database.path} has lost changes of event {row['number']}")
     rows["pins"] = _read_of(database, PINS, {row["number"] for row in rows["messages"]})
     name = rows["sessions"][0]["wire_name"] or rows["sessions"][0]["name"]
     rows["sessions"] = [{**rows["sessions"][0], "name": name, "origin": None, "wire_name": None}]
@@ -146,6 +199,37 @@ def _renumber_branches(content: bytes | None, numbers: Mapping[str, Mapping[int,
             was = messages.get(fork, 0), messages[tip], events[event]
         found.append(replace(change, number=branches[change.number], was=was))
     return encode_branch_changes(found)
+
+
+# What recorded trees need
+
+
+def list_needed(row: Row) -> list[TreeEntry]:
+    """List what a recorded tree needs, as entries of a tree; a forgotten one needs nothing."""
+    if row["forgotten"] is not None:
+        return []
+    also: bytes = row["also"]
+    blobs = [also[start : start + 20] for start in range(0, len(also), 20)]
+    return [
+        TreeEntry(b"tree", MODE_TREE, row["tree"]),
+        TreeEntry(b"facts", MODE_TREE, row["facts"]),
+        *[TreeEntry(b"also-%d" % place, MODE_FILE, blob) for place, blob in enumerate(blobs)],
+    ]
+
+
+def key_of(row: Row) -> tuple[bytes, ...]:
+    """Return what tells a recorded tree from others that need something else."""
+    return row["tree"], row["facts"], row["also"]
+
+
+def list_derivable(rows: Rows) -> set[int]:
+    """List the events whose changes follow from their trees."""
+    live = {row["number"] for row in rows["trees"] if row["forgotten"] is None}
+    return {
+        row["number"]
+        for row in rows["events"]
+        if row["whole"] and row["forgotten"] is None and {row["before_tree"], row["after_tree"]} <= live
+    }
 
 
 # What may be told

@@ -14,8 +14,7 @@ from typing import BinaryIO
 
 from shadowtree.base.errors import RemoteDamaged
 from shadowtree.remote.receive import ReceiveLimits, Receiver, is_ref
-from shadowtree.remote.thin_pack import StoreSource, plan_pack, prepare, write_pack
-from shadowtree.remote.transport import ListMissing
+from shadowtree.remote.thin_pack import StoreSource, plan_pack, write_pack
 from shadowtree.store.repo import ShadowObjectStore, ShadowRepo
 
 _SIGNATURES = (b"# v2 git bundle\n", b"# v3 git bundle\n")
@@ -30,17 +29,13 @@ def write_bundle(
     repo: ShadowRepo,
     refs: Mapping[bytes, bytes],
     prerequisites: Sequence[bytes] = (),
-    missing: ListMissing | None = None,
     *,
     limits: ReceiveLimits = ReceiveLimits(),  # noqa: B008  # a frozen value
 ) -> int:
     """Write refs and all that they lead to, but for what the prerequisites lead to; count the objects."""
     assert isinstance(repo.object_store, ShadowObjectStore)
     source = StoreSource(repo.object_store)
-    if missing is None:
-        objects = plan_pack(source, refs.values(), prerequisites, most_bytes=limits.object_bytes)
-    else:
-        objects = prepare(source, missing(), most_bytes=limits.object_bytes)
+    objects = plan_pack(source, refs.values(), prerequisites, most_bytes=limits.object_bytes)
     lines = [_SIGNATURES[0]]
     lines += [b"-%s \n" % id.hex().encode() for id in prerequisites]
     lines += [b"%s %s\n" % (id.hex().encode(), ref) for ref, id in sorted(refs.items())]

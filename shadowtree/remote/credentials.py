@@ -105,7 +105,7 @@ def ask_helper(url: RemoteUrl, sources: CredentialSources) -> Credentials | None
 
 
 def child_environment(environ: Mapping[str, str], **variables: str) -> dict[str, str]:
-    """Give the environment of a child process: no `GIT_*` variable of the caller's, and no password."""
+    """Return the environment of a child process: no `GIT_*` variable of the caller's, and no password."""
     kept = {
         name: value
         for name, value in environ.items()

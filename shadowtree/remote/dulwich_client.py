@@ -187,7 +187,7 @@ def _is_ready(fd: int, event: int, timeout_s: float) -> bool:
 
 
 def _version(cmd: bytes, wanted: int | None) -> int:
-    """Give the version of git's protocol: only fetching knows 2."""
+    """Return the version of git's protocol: only fetching knows 2."""
     return 0 if cmd != b"upload-pack" else 2 if wanted is None else wanted
 
 
@@ -295,7 +295,7 @@ class _Child:
         self.read, self.write = self._gathered.read, self._gathered.write
 
     def can_read(self) -> bool:
-        """Tell whether something has come."""
+        """Return whether something has come."""
         self._gathered.flush()
         return bool(self._buffer) or _is_ready(self._out, select.POLLIN, 0)
 
@@ -441,7 +441,7 @@ def _error_of(response: Any, url: str) -> Exception:  # Any: as above
 
 
 def base_url(url: RemoteUrl) -> str:
-    """Give the URL without a user."""
+    """Return the URL without a user."""
     host = f"[{url.host}]" if ":" in url.host else url.host
     port = "" if url.port is None else f":{url.port}"
     return f"{url.scheme}://{host}{port}{url.path}"

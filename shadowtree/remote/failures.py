@@ -96,7 +96,7 @@ def translate(
 
 
 def is_passing(reason: str | None) -> bool:
-    """Tell whether a ref was refused for a reason that may be gone in a moment."""
+    """Return whether a ref was refused for a reason that may be gone in a moment."""
     return reason is not None and _PASSING.search(reason) is not None
 
 

@@ -14,12 +14,13 @@ from shadowtree.base.frozen import frozen, replace
 from shadowtree.base.interrupts import Cancellation
 from shadowtree.capture.capture import Site
 from shadowtree.capture.open_store import OpenStore
+from shadowtree.conversation.decode import read_session
 from shadowtree.conversation.join import Source, add_barrier, join_session, keys_of
-from shadowtree.conversation.rebuild import read_session
 from shadowtree.conversation.ref_names import Wire, read_rows_ref, rows_prefix
+from shadowtree.conversation.session_rows import list_sessions
 from shadowtree.messages.record import Recorder
 from shadowtree.remote.push import track_refs
-from shadowtree.remote.state import RemoteState, find_remote, list_sessions, note_refs, save_remote
+from shadowtree.remote.state import RemoteState, find_remote, note_refs, save_remote
 from shadowtree.remote.transport import Transport
 from shadowtree.results.outcomes import ConflictingPath, Outcome, Plan
 from shadowtree.results.remotes import Fetched, FetchedSession, Refused
@@ -202,7 +203,7 @@ def choose_view(views: Collection[View]) -> View:
 
 
 def _goes_on(line: list[Key], other: list[Key]) -> bool:
-    """Tell whether a line, newest first, goes on from the end of another one."""
+    """Return whether a line, newest first, goes on from the end of another one."""
     return len(line) > len(other) and (not other or other[0] in line)
 
 

@@ -42,14 +42,14 @@ class PathSource:
         self._objects = objects
 
     def read(self, id: bytes) -> tuple[bytes, bytes]:
-        """Give the kind and the content of an object."""
+        """Return the kind and the content of an object."""
         if id == EMPTY_TREE:
             return b"tree", b""
         kind_number, content = self._objects.get_raw(RawObjectID(id))
         return KIND_NAMES[kind_number], content
 
     def has(self, id: bytes) -> bool:
-        """Tell whether an object is there."""
+        """Return whether an object is there."""
         return id == EMPTY_TREE or sha_to_hex(RawObjectID(id)) in self._objects
 
     def head_of(self, id: bytes) -> tuple[bytes, int]:
@@ -58,7 +58,7 @@ class PathSource:
         return kind, len(content)
 
     def stream_blob(self, id: bytes) -> Iterator[bytes]:
-        """Give the content of a blob."""
+        """Return the content of a blob."""
         yield self.read(id)[1]
 
 
@@ -107,7 +107,7 @@ class PathRemote:
         return found
 
     def is_checked_out(self, ref: bytes) -> bool:
-        """Tell whether a ref is the branch of a working copy."""
+        """Return whether a ref is the branch of a working copy."""
         try:
             is_bare = self._config.get_boolean((b"core",), b"bare", False)
         except (KeyError, ValueError):

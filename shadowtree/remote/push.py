@@ -16,20 +16,18 @@ from shadowtree.base.frozen import frozen
 from shadowtree.base.paths import to_text
 from shadowtree.capture.open_store import OpenStore
 from shadowtree.capture.rules.git_repository import find_around, read_tracked
-from shadowtree.conversation.encode import encode_session
-from shadowtree.conversation.rebuild import list_kept
+from shadowtree.conversation.decode import list_kept
+from shadowtree.conversation.encode import commit_rows, encode_line, encode_rows
 from shadowtree.conversation.ref_names import read_rows_ref
-from shadowtree.conversation.session_rows import read_session_rows, withhold_local_paths, withhold_texts
-from shadowtree.purge.exclude import exclude_paths, list_included
-from shadowtree.remote.missing import PushPlan
-from shadowtree.remote.state import (
+from shadowtree.conversation.session_rows import (
     LocalSession,
-    RemoteState,
-    find_remote,
     list_sessions,
-    note_refs,
-    save_remote,
+    read_session_rows,
+    withhold_local_paths,
+    withhold_texts,
 )
+from shadowtree.purge.exclude import exclude_paths, list_included
+from shadowtree.remote.state import RemoteState, find_remote, note_refs, save_remote
 from shadowtree.remote.transport import Transport
 from shadowtree.results.remotes import Pushed, PushPreview
 from shadowtree.store.repo import ShadowRefs
@@ -113,7 +111,7 @@ class Push:
             self.notes,
         )
 
-    def plan(self, advertised: Mapping[bytes, bytes]) -> PushPlan:
+    def plan(self, advertised: Mapping[bytes, bytes]) -> Mapping[bytes, bytes | None]:
         """Decide what to send to a remote that has these refs."""
         self._sent, self._updates, self.unknown, self.notes = set(), {}, [], []
         with self._access.locked() as opened:
@@ -124,7 +122,7 @@ class Push:
                     self._encode(opened, session, advertised, pack)
             opened.rest()
             self._drop_gone(sessions, advertised)
-        return PushPlan(self._updates)
+        return self._updates
 
     def _choose(
         self, sessions: Iterable[LocalSession], advertised: Mapping[bytes, bytes]
@@ -160,14 +158,13 @@ class Push:
         rows = self._read_rows(opened, session, pack)
         here = [id for id in others if _find_tree(opened, id) is not None]
         parents = [] if self._options.replaces else [old] if old is not None else here[:1]
-        kept = _list_kept(opened, parents)
-        commits = encode_session(rows, objects, pack, parents, kept)
-        if old is not None and _find_tree(opened, old) == commits.tree and not self._options.replaces:
-            updates = {wire.line_ref: commits.line}
-        else:
-            updates = {wire.line_ref: commits.line, wire.rows_ref: commits.rows}
-        if not self._has_lines:
-            updates.pop(wire.line_ref)
+        tree = encode_rows(rows, objects, pack)
+        updates: dict[bytes, bytes | None] = {}
+        if self._has_lines:
+            updates[wire.line_ref] = encode_line(rows, objects, pack)
+        if self._options.replaces or _find_tree(opened, old) != tree:
+            kept = _list_kept(opened, parents)
+            updates[wire.rows_ref] = commit_rows(rows, tree, objects, pack, parents, kept)
         updates = {ref: id for ref, id in updates.items() if id is not None and advertised.get(ref) != id}
         if updates:
             self._updates |= updates
@@ -203,7 +200,7 @@ class Push:
                     self._updates[wire.line_ref] = None
 
     def _is_ours(self, ref: bytes) -> bool:
-        """Tell whether this store pushed a ref: then it knows the line of commits too."""
+        """Return whether this store pushed a ref: then it knows the line of commits too."""
         wire = read_rows_ref(ref)
         return wire is not None and wire.line_ref.decode() in self._remote.known
 
@@ -236,7 +233,7 @@ def track_refs(opened: OpenStore, remote: str, refs: Mapping[bytes, bytes | None
 
 
 def _find_tree(opened: OpenStore, commit: bytes | None) -> bytes | None:
-    """Give the tree of a commit that is here."""
+    """Return the tree of a commit that is here."""
     if commit is None or not opened.objects.is_listed(commit):
         return None
     try:

@@ -69,7 +69,7 @@ class ReceiveLimits:
 
 
 def is_ref(name: bytes) -> bool:
-    """Tell whether this can be the name of a ref."""
+    """Return whether this can be the name of a ref."""
     return name.startswith(b"refs/") and check_ref_format(Ref(name)) and b"//" not in name
 
 
@@ -165,11 +165,11 @@ class _Contents:
         return len(self._entries)
 
     def __iter__(self) -> Iterator[PackIndexEntry]:
-        """Give what an index says of each entry."""
+        """Return what an index says of each entry."""
         return ((RawObjectID(id), offset, self._entries[offset].crc) for id, offset in self._offsets.items())
 
     def ext_refs(self) -> set[RawObjectID]:
-        """Give the ids of what deltas are made of and is not in the pack."""
+        """Return the ids of what deltas are made of and is not in the pack."""
         return {RawObjectID(id) for id in self._bases}
 
     # Scanning

@@ -149,7 +149,7 @@ class Remotes:
         if os.path.lexists(path) and not overwrite:
             raise InvalidInput(f"{path} exists already")
         push = Push(self._access, RemoteState(0, path, path), options)
-        refs = {ref: id for ref, id in push.plan({}).updates.items() if id is not None}
+        refs = {ref: id for ref, id in push.plan({}).items() if id is not None}
         if not refs:
             raise InvalidInput("there is nothing to export: no message was recorded")
         temporary = f"{path}.{os.getpid()}.tmp"
@@ -222,14 +222,14 @@ class Remotes:
         return self._access.read(lambda opened, site: find_remote(opened.journal.database, name))
 
     def _find_url(self, url: str) -> str:
-        """Give the address of a remote, by its name or its URL."""
+        """Return the address of a remote, by its name or its URL."""
         for remote in self.all():
             if remote.name == url:
                 return remote.url
         return self._absolute(check_url(url))
 
     def _absolute(self, url: str) -> str:
-        """Give the address of a directory from the root on: commands run anywhere."""
+        """Return the address of a directory from the root on: commands run anywhere."""
         is_path = "://" not in url and (url.startswith((".", "/", "~")) or os.path.isdir(url))
         return os.path.abspath(url) if is_path else url
 

@@ -6,19 +6,14 @@ It is kept in the timeline of the store. No file of a project can name a remote,
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
-from hashlib import sha256
 
 from shadowtree.base.arguments import check_name
 from shadowtree.base.errors import InvalidInput, UnknownRemote
 from shadowtree.base.frozen import field, frozen, replace
-from shadowtree.conversation.ref_names import Wire
 from shadowtree.results.remotes import Remote
 from shadowtree.timeline.database import Database
-from shadowtree.timeline.schema import IS_HERE, IS_LIVE, REMOTES, SESSIONS, WRITER, encode_text
-
-_ID_DIGITS = 12
+from shadowtree.timeline.schema import REMOTES, encode_text
 
 
 @frozen
@@ -45,20 +40,8 @@ class RemoteState:
         return Remote(self.name, self.url, self.pushed_ms, self.failures, self.why)
 
     def knows(self, ref: bytes, id: bytes) -> bool:
-        """Tell whether a ref named this when it was last asked."""
+        """Return whether a ref named this when it was last asked."""
         return self.known.get(ref.decode()) == id.hex()
-
-
-@frozen
-class LocalSession:
-    """A session of this store that other machines may know."""
-
-    number: int
-    name: str
-    """What it is called here."""
-    wire: Wire
-    is_own: bool
-    """Something of it was recorded here."""
 
 
 def list_remotes(database: Database) -> list[RemoteState]:
@@ -108,38 +91,7 @@ def _decode(row: object) -> RemoteState:
     return RemoteState(number, name, url, **json.loads(state))
 
 
-def name_writer(database: Database) -> str:
-    """Give what other machines call this store; it gets a name when it is first asked."""
-    for _, id in database.read(WRITER.decode, WRITER.select):
-        return str(id)
-    id = os.urandom(_ID_DIGITS // 2).hex()
-    database.add(WRITER, id)
-    return id
-
-
-def list_sessions(database: Database) -> list[LocalSession]:
-    """List the sessions that were not dropped, as other machines call them."""
-    writer = name_writer(database)
-    recorded = f"SELECT DISTINCT session FROM events WHERE {IS_HERE}"
-    own = {number for (number,) in database.rows(recorded)}
-    rows = database.read(SESSIONS.decode, f"{SESSIONS.select} WHERE {IS_LIVE} ORDER BY number")
-    found = []
-    for number, name, _, origin, wire_name in rows:
-        if origin is None:
-            began = name_origin(writer, number)
-            wire = Wire(name, began, began)
-        else:
-            wire = Wire(wire_name, origin, writer)
-        found.append(LocalSession(number, name, wire, number in own))
-    return found
-
-
-def name_origin(writer: str, session: int) -> str:
-    """Name where a session began: in this store, as the one with a number."""
-    return sha256(f"{writer} {session}".encode()).hexdigest()[:_ID_DIGITS]
-
-
 def note_refs(known: Mapping[str, str], refs: Mapping[bytes, bytes | None]) -> dict[str, str]:
-    """Give what is known after some refs were changed there; None: one is gone."""
+    """Return what is known after some refs were changed there; None: one is gone."""
     now = {**known, **{ref.decode(): id.hex() for ref, id in refs.items() if id is not None}}
     return {ref: id for ref, id in now.items() if refs.get(ref.encode(), b"") is not None}

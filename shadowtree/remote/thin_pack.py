@@ -22,7 +22,6 @@ from dulwich.pack import create_delta
 
 from shadowtree.base.errors import InvalidInput, describe_size
 from shadowtree.base.frozen import frozen
-from shadowtree.remote.missing import Missing
 from shadowtree.store.git_format import (
     EMPTY_TREE,
     KIND_NUMBERS,
@@ -53,16 +52,16 @@ class ObjectSource(Protocol):
     """Where the objects of a pack come from."""
 
     def read(self, id: bytes) -> tuple[bytes, bytes]:
-        """Give the kind and the content of an object."""
+        """Return the kind and the content of an object."""
 
     def has(self, id: bytes) -> bool:
-        """Tell whether an object is there."""
+        """Return whether an object is there."""
 
     def head_of(self, id: bytes) -> tuple[bytes, int]:
         """Tell the kind of an object, and how large it is."""
 
     def stream_blob(self, id: bytes) -> Iterator[bytes]:
-        """Give the content of a blob piece by piece."""
+        """Return the content of a blob piece by piece."""
 
 
 class StoreSource:
@@ -72,12 +71,12 @@ class StoreSource:
         self._objects = store.objects
 
     def read(self, id: bytes) -> tuple[bytes, bytes]:
-        """Give the kind and the content of an object."""
+        """Return the kind and the content of an object."""
         # It may be named without being stored.
         return (b"tree", b"") if id == EMPTY_TREE else self._objects.read_any(id)
 
     def has(self, id: bytes) -> bool:
-        """Tell whether an object is there."""
+        """Return whether an object is there."""
         if id == EMPTY_TREE or self._objects.is_listed(id):
             return True
         self._objects.refresh()
@@ -88,7 +87,7 @@ class StoreSource:
         return (b"tree", 0) if id == EMPTY_TREE else self._objects.head_of(id)
 
     def stream_blob(self, id: bytes) -> Iterator[bytes]:
-        """Give the content of a blob piece by piece."""
+        """Return the content of a blob piece by piece."""
         return self._objects.stream_blob(id)
 
 
@@ -128,7 +127,7 @@ def parse_commit(content: bytes) -> Commit | None:
 
 
 def is_ancestor(source: ObjectSource, old: bytes, new: bytes) -> bool:
-    """Tell whether a commit is another one, or comes before it; times do not count."""
+    """Return whether a commit is another one, or comes before it; times do not count."""
     seen, level = {new}, [new]
     while level and old not in seen:
         commits = [read_commit(source, id) for id in level if source.has(id)]
@@ -303,29 +302,11 @@ def check_size(id: bytes, size: int, most_bytes: int) -> None:
         raise InvalidInput(f"object {id.hex()} has {describe_size(size)}; at most {most} can be sent")
 
 
-def prepare(source: ObjectSource, missing: Iterable[Missing], *, most_bytes: int) -> list[PackedObject]:
-    """Prepare a list of objects that somebody else found to be missing; InvalidInput if one is too large.
-
-    A base that comes later in the list does not count: deltas could go around in a circle.
-    """
-    bases = {each.id: each.base for each in missing}
-    objects: list[PackedObject] = []
-    depths: dict[bytes, int] = {}
-    for id, base in bases.items():
-        kind, size = source.head_of(id)
-        check_size(id, size, most_bytes)
-        is_late = base in bases and base not in depths
-        depth = 0 if base is None or is_late else depths.get(base, 0) + 1
-        depths[id] = depth if depth <= _LONGEST_CHAIN else 0
-        objects.append(PackedObject(id, kind, base if depths[id] else None))
-    return objects
-
-
 # The bytes
 
 
 def encode_entry(source: ObjectSource, object: PackedObject) -> Iterator[bytes]:
-    """Give the bytes of one entry of a pack."""
+    """Return the bytes of one entry of a pack."""
     if object.kind == b"blob":
         size = source.head_of(object.id)[1]
         if size > _STREAMED_BYTES:
@@ -403,7 +384,7 @@ def _stream_entry(source: ObjectSource, blob: bytes, size: int) -> Iterator[byte
 
 
 def write_pack(source: ObjectSource, objects: Sequence[PackedObject]) -> Iterator[bytes]:
-    """Give the bytes of a whole pack."""
+    """Return the bytes of a whole pack."""
     digest = sha1(pack_header(len(objects)), usedforsecurity=False)
     yield pack_header(len(objects))
     for object in objects:

@@ -7,7 +7,7 @@ proved before it becomes part of the store. The store's lock is not held while b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import sleep
 from typing import Any
@@ -30,7 +30,6 @@ from shadowtree.remote.credentials import (
 )
 from shadowtree.remote.dulwich_client import DaemonClient, HttpClient, Meter, SshClient, Throttled
 from shadowtree.remote.failures import OUTSIDE_ERRORS, as_line, is_passing, translate
-from shadowtree.remote.missing import Missing, PushPlan
 from shadowtree.remote.path_remote import PathRemote
 from shadowtree.remote.receive import ReceiveLimits, Receiver, is_ref
 from shadowtree.remote.thin_pack import (
@@ -40,7 +39,6 @@ from shadowtree.remote.thin_pack import (
     encode_entry,
     is_ancestor,
     plan_pack,
-    prepare,
     read_commit,
     write_pack,
 )
@@ -52,8 +50,6 @@ Update = tuple[bytes | None, bytes | None]
 """What a ref names, and what it shall name; None: there is no such ref."""
 Status = dict[bytes, str | None]
 """For each ref None, or why it was not changed."""
-ListMissing = Callable[[], Iterable[Missing]]
-"""Lists what the remote lacks, bases before what is made of them."""
 Progress = Callable[[str, int, int | None], None]
 """Called with what is done now, how much of it is done, and of how much."""
 
@@ -83,7 +79,7 @@ class TransportOptions:
 
 
 def check_url(text: str) -> str:
-    """Give a URL as it is shown and saved; InvalidInput if it is none, or has a password in it."""
+    """Return a URL as it is shown and saved; InvalidInput if it is none, or has a password in it."""
     return parse_url(text).text
 
 
@@ -141,7 +137,7 @@ class Transport:
     # Listing
 
     def list_refs(self, prefixes: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Give the refs whose names begin so, and the id that each names."""
+        """Return the refs whose names begin so, and the id that each names."""
         with self._errors():
             if self._url.scheme == "file":
                 return self._check_refs(self._open_path().list_refs(), prefixes)
@@ -221,38 +217,30 @@ class Transport:
 
     # Pushing
 
-    def push(
-        self,
-        updates: Mapping[bytes, Update],
-        missing: ListMissing | None = None,
-        *,
-        replace: bool = False,
-    ) -> Status:
+    def push(self, updates: Mapping[bytes, Update], *, replace: bool = False) -> Status:
         """Change refs of the remote, all or none, and send what it lacks for that.
 
         Each is given with what it names there now. If one names something else by now, it is `CHANGED`; if
         its new value does not descend from the old one, and it is not to be replaced, `NOT_FORWARD`: then
         nothing was sent. Any other reason is the server's.
         """
-        return self._push(
-            _Push(self._source, lambda present: (updates, missing), self._limits, replace=replace)
-        )
+        return self._push(_Push(self._source, lambda present: updates, self._limits, replace=replace))
 
     def push_planned(
         self,
-        plan: Callable[[dict[bytes, bytes]], PushPlan],
+        plan: Callable[[dict[bytes, bytes]], Mapping[bytes, bytes | None]],
         prefixes: Sequence[bytes],
         *,
         replace: bool = False,
     ) -> Status:
-        """Do the same in one connection: `plan` is asked what to do about the refs that are there.
+        """Do the same in one connection: `plan` returns what each ref is to name; None: it is to go.
 
-        It is given those that begin so, and may be asked again if the server wants credentials.
+        It is called with the refs that begin so, and called again if the server wants credentials.
         """
 
-        def decide(present: dict[bytes, bytes]) -> tuple[Mapping[bytes, Update], ListMissing | None]:
+        def decide(present: dict[bytes, bytes]) -> Mapping[bytes, Update]:
             planned = plan(self._check_refs(present, prefixes))
-            return {ref: (present.get(ref), new) for ref, new in planned.updates.items()}, planned.missing
+            return {ref: (present.get(ref), new) for ref, new in planned.items()}
 
         return self._push(_Push(self._source, decide, self._limits, replace=replace))
 
@@ -443,7 +431,7 @@ class _Push:
     def __init__(
         self,
         source: ObjectSource,
-        plan: Callable[[dict[bytes, bytes]], tuple[Mapping[bytes, Update], ListMissing | None]],
+        plan: Callable[[dict[bytes, bytes]], Mapping[bytes, Update]],
         limits: ReceiveLimits,
         *,
         replace: bool,
@@ -463,7 +451,7 @@ class _Push:
     def decide(self, present: dict[bytes, bytes]) -> bool:
         """Compare with the refs that are there; tell whether there is something to do, and what to send."""
         self.is_under_way = self.is_sent = False
-        updates, missing = self._plan(present)
+        updates = self._plan(present)
         self.status = dict.fromkeys(updates)
         for ref, (old, new) in updates.items():
             there = present.get(ref)
@@ -479,12 +467,8 @@ class _Push:
         if not self.updates or any(self.status.values()):
             return False
         wants = [new for _, new in self.updates.values() if new]
-        most_bytes = self._limits.object_bytes
-        if missing is None:
-            haves = dict.fromkeys(present.values())
-            self.objects = plan_pack(self._source, wants, haves, most_bytes=most_bytes)
-        else:
-            self.objects = prepare(self._source, missing(), most_bytes=most_bytes)
+        haves = dict.fromkeys(present.values())
+        self.objects = plan_pack(self._source, wants, haves, most_bytes=self._limits.object_bytes)
         return True
 
 

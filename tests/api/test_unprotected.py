@@ -174,9 +174,10 @@ def test_a_rebuilt_timeline_has_the_lists_but_no_stamps(worktree: Path, tmp_path
         with shadow.message("m1"):
             write(worktree / ".env", "S=22")
         shadow.gc()
-    again = rebuild(shadow.store, export(shadow.store)[0], tmp_path / "again")
+    export(shadow.store)
+    again = rebuild(shadow.store, tmp_path / "again")
 
-    with closing(Journal(str(again))) as journal:
+    with closing(Journal(str(again.store / "timeline.db"))) as journal:
         session = Session(journal, "default")
         assert session.unprotected_of([1]) == {".env"}
         assert journal.left_out.stamps(session.require_number()) is None

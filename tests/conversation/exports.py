@@ -1,4 +1,4 @@
-"""A rich history, its export into the store's own objects, and timelines rebuilt from it."""
+"""A rich history, its export into the store's own objects, and stores rebuilt from it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from typing import Any
 
 from shadowtree import Shadow
 from shadowtree.conversation.encode import encode_conversation
-from shadowtree.conversation.rebuild import rebuild_timeline
-from shadowtree.conversation.rows import TABLES
+from shadowtree.conversation.ref_names import ROWS
+from shadowtree.conversation.session_rows import list_sessions, read_session_rows
 from shadowtree.store.objects import Objects
-from shadowtree.timeline.database import Database, create_journal
-from shadowtree.timeline.schema import EVENTS, Table
+from shadowtree.timeline.database import Database
+from tests.remote.machines import Machine
+from tests.support.referee import git
 from tests.support.stores import SETTINGS
 from tests.support.trees import executable, file, link, make_tree
 
 ODD = "Ünï/code ..@{x} 🙂.lock"
 TEXT = 'Fix the login\nas "asked"\r\n\r\nShadowtree-Id: forged\n\0 \x1b[31m\ud800 end\n'
 Refs = dict[str, bytes]
+Rows = dict[str, list[dict[str, Any]]]  # Any: what columns hold
 
 
 def tell_history(worktree: Path, store: Path) -> None:
@@ -120,7 +122,7 @@ def use_store(store: Path, use: Callable[[Database, Objects], Any]) -> Any:  # A
 
 
 def export(store: Path) -> tuple[Refs, int, int]:
-    """Export a store into itself, refs too; give these, and how many objects and bytes that added."""
+    """Export a store into itself, refs too; return these, and how many objects and bytes that added."""
 
     def write(database: Database, objects: Objects) -> tuple[Refs, int, int]:
         sink = LooseSink(store)
@@ -128,8 +130,8 @@ def export(store: Path) -> tuple[Refs, int, int]:
         return refs, len(sink.ids), sink.size_bytes
 
     made: tuple[Refs, int, int] = use_store(store, write)
-    for area in ("sessions", "undone", "branches"):
-        shutil.rmtree(store / "refs" / "heads" / area, ignore_errors=True)
+    for area in ("heads/sessions", "heads/undone", "heads/branches", "shadowtree/sessions"):
+        shutil.rmtree(store / "refs" / area, ignore_errors=True)
     for ref, commit in made[0].items():
         (store / ref).parent.mkdir(parents=True, exist_ok=True)
         (store / ref).write_text(commit.hex() + "\n")
@@ -138,29 +140,22 @@ def export(store: Path) -> tuple[Refs, int, int]:
     return made
 
 
-def rebuild(store: Path, refs: Refs, into: Path) -> Path:
-    """Rebuild a timeline over the objects of a store."""
-    into.mkdir(parents=True)
-    path = into / "timeline.db"
-    create_journal(str(path))
-    with (
-        closing(Database(str(path))) as database,
-        closing(Objects(str(store / "objects"))) as objects,
-    ):
-        objects.refresh()
-        rebuild_timeline(refs, objects, database)
-    return path
+def rebuild(store: Path, into: Path) -> Machine:
+    """Fetch all sessions into a new store, from a repository that has nothing but refs of the first one."""
+    server = into / "server.git"
+    git("init", "--quiet", "--bare", server)
+    git("--git-dir", store, "push", "--quiet", server, f"{ROWS}*:{ROWS}*")
+    machine = Machine(into, str(server))
+    assert machine.fetch().refused == []
+    return machine
 
 
-def read_rows(path: Path) -> dict[str, list[list[object]]]:
-    """Give every row that travels, without what does not, and without the seals."""
-    with closing(Database(str(path))) as database:
-        return {table.name: [_read(table, row) for row in database.rows(table.select)] for table in TABLES}
+def read_rows(store: Path) -> dict[str, Rows]:
+    """Read the rows of every session, by its name where it began."""
 
+    def read(database: Database, _: Objects) -> dict[str, Rows]:
+        sessions = list_sessions(database)
+        return {each.wire.session: read_session_rows(database, each.number) for each in sessions}
 
-def _read(table: Table, row: Any) -> list[object]:  # Any: a row of SQLite
-    columns = table.unseal(row) if table.is_sealed else [*row]
-    return [
-        None if (table, name) == (EVENTS, "intent") else value
-        for name, value in zip(table.columns, columns, strict=True)
-    ]
+    found: dict[str, Rows] = use_store(store, read)
+    return found

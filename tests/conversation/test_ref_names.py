@@ -10,15 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shadowtree.conversation.ref_names import (
+    Wire,
     branch_ref,
     decode_name,
     encode_name,
-    read_session_ref,
+    read_rows_ref,
     session_ref,
     undone_ref,
 )
 from tests.support.referee import git
 
+ORIGIN = "0123456789ab"
 PIECES = ["a", "A", ".", "..", "/", "//", " ", "@", "@{", ".lock", "lock", "~", "%", "+", "-", "\\", "é", "É"]
 PIECES += [
     "e\u0301",
@@ -81,16 +83,30 @@ def test_a_name_is_written_so(name: str, written: str) -> None:
 @settings(max_examples=300)
 def test_a_name_comes_back_exactly(name: str) -> None:
     assert decode_name(encode_name(name)) == name
-    assert read_session_ref(session_ref(name)) == name
+    for writer in (ORIGIN, "0" * 12):
+        wire = Wire(name, ORIGIN, writer)
+        assert read_rows_ref(wire.rows_ref) == wire
     assert encode_name(name) == encode_name(name).lower()
     assert max(map(len, encode_name(name).split("/"))) <= 201
 
 
 @pytest.mark.parametrize(
-    "ref", ["refs/heads/main", session_ref("") + "A", session_ref("a") + "%zz", undone_ref("a")]
+    "ref",
+    [
+        "refs/heads/main",
+        f"refs/heads/sessions/a/{ORIGIN}",
+        f"refs/shadowtree/sessions/A/{ORIGIN}",
+        f"refs/shadowtree/sessions/a%zz/{ORIGIN}",
+        f"refs/shadowtree/sessions/a/{ORIGIN}-{ORIGIN}",
+        "refs/shadowtree/sessions/a",
+    ],
 )
-def test_another_ref_is_no_session(ref: str) -> None:
-    assert read_session_ref(ref) is None
+def test_another_ref_holds_no_rows(ref: str) -> None:
+    assert read_rows_ref(ref.encode()) is None
+
+
+def rows_ref(session: str) -> str:
+    return Wire(session, ORIGIN, ORIGIN).rows_ref.decode()
 
 
 def is_valid(ref: str) -> bool:
@@ -102,6 +118,7 @@ def is_valid(ref: str) -> bool:
 def test_git_takes_every_name(session: str, branch: str) -> None:
     assert is_valid(session_ref(session))
     assert is_valid(branch_ref(session, branch, 7))
+    assert is_valid(rows_ref(session))
 
 
 def test_git_writes_and_lists_all_of_them_beside_each_other(tmp_path: Path) -> None:
@@ -111,6 +128,7 @@ def test_git_writes_and_lists_all_of_them_beside_each_other(tmp_path: Path) -> N
     sessions = list(dict.fromkeys([*ODD, *(one + other for one in PIECES for other in PIECES)]))
     refs = [session_ref(session) for session in sessions]
     refs += [undone_ref(session) for session in sessions]
+    refs += [rows_ref(session) for session in sessions]
     refs += [
         branch_ref(session, branch, 3) for session in sessions[:40] for branch in ("a", "A", "a/b", "x" * 250)
     ]
@@ -122,4 +140,5 @@ def test_git_writes_and_lists_all_of_them_beside_each_other(tmp_path: Path) -> N
     listed = git("for-each-ref", "--format=%(refname)", cwd=tmp_path).splitlines()
     assert sorted(listed) == sorted(refs)
     assert len({ref.lower() for ref in refs}) == len(refs)
-    assert {read_session_ref(ref) for ref in listed} == {None, *sessions}
+    read = [wire.session for ref in listed if (wire := read_rows_ref(ref.encode())) is not None]
+    assert sorted(read) == sorted(sessions)

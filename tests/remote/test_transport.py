@@ -8,9 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from shadowtree.base.errors import RemoteFailed, RemoteRefused
-from shadowtree.remote.missing import Missing
 from shadowtree.remote.transport import CHANGED, NOT_FORWARD
-from shadowtree.store.git_format import blob_id
 from shadowtree.store.repo import ShadowRepo
 from tests.remote.commits import Line
 from tests.remote.conftest import Remote
@@ -246,24 +244,6 @@ def test_a_directory_without_files(
             assert_clean(remote.path)
     with remote.connect(elsewhere) as transport:
         transport.fetch([third], [])
-
-
-def test_a_list_of_what_is_missing_may_have_bases_in_a_circle(
-    remote: Remote, repo: ShadowRepo, make_repo: Callable[[], ShadowRepo]
-) -> None:
-    """Two versions of a file that are each like the other, and one that is like itself."""
-    line, elsewhere = Line(repo), make_repo()
-    texts = [b"line\n" * 40 + b"%d" % number for number in range(3)]
-    tip = line.commit({f"f{number}": text for number, text in enumerate(texts)})
-    tree = bytes.fromhex(repo[tip.hex().encode()].tree.decode())  # type: ignore[attr-defined]  # a commit
-    one, two, three = (blob_id(text) for text in texts)
-    missing = [Missing(one, two), Missing(two, one), Missing(three, three), Missing(tree, tip), Missing(tip)]
-
-    with remote.connect(repo) as transport:
-        assert transport.push({SESSION: (None, tip)}, lambda: [*missing, *missing]) == {SESSION: None}
-    assert_clean(remote.path)
-    with remote.connect(elsewhere) as transport:
-        transport.fetch([tip], [])
 
 
 def test_a_damaged_repository_at_a_path(
