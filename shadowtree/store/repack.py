@@ -101,6 +101,8 @@ class Repacker:
         """Which part has an object."""
         for part in self._parts:
             self._part_of.update(dict.fromkeys(part.ids(), part))
+        self._part_before: dict[bytes, Pack | None] = {}
+        """Which part has the nearest version before an object."""
         self._part_size = part_size(sum(pack.size for pack in self._parts), limits)
         self._fresh_in: dict[bytes, Pack] = {}
         """What waits, the newest first, and which fresh pack each is in."""
@@ -124,14 +126,19 @@ class Repacker:
         return waiting
 
     def _find_part(self, id: bytes) -> Pack | None:
-        """Find the part that has the nearest version before an object."""
-        passed = {id}
-        while (before := self._before.get(id)) is not None and before not in passed:
-            if before in self._part_of:
-                return self._part_of[before]
-            passed.add(before)
-            id = before
-        return None
+        """Find the part that has the nearest version before an object.
+
+        The answer holds for every version in between. It is kept for them: the root of a tree may have had a
+        new version in every message, and they would be passed once for each.
+        """
+        passed, before = [id], self._before.get(id)
+        while before is not None and before not in self._part_before and before not in self._part_of:
+            self._part_before[before] = None
+            passed.append(before)
+            before = self._before.get(before)
+        part = None if before is None else self._part_of.get(before) or self._part_before.get(before)
+        self._part_before.update(dict.fromkeys(passed, part))
+        return part
 
     def _is_live(self, id: bytes) -> bool:
         return self._live is None or id in self._live
