@@ -78,7 +78,8 @@ class Sweep:
                 began, deadline = now, now + limits.sweep_hold_s
                 # No step is begun that would probably be too long.
                 while has_more and (now == began or now + longest_s < deadline):
-                    has_more, last = self.step(opened, deadline), now
+                    # What is left of the time is for what may follow at once.
+                    has_more, last = self.step(opened, began + limits.sweep_hold_s / 2), now
                     now = monotonic()
                     longest_s = max(longest_s, now - last)
             if has_more:

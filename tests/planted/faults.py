@@ -398,7 +398,7 @@ FAULTS = (
     Fault(
         "base-of-a-delta-dropped",
         "store/repack.py",
-        "if base in self._pack_of and base is not None:",
+        "if base in self._taken and base is not None:",
         "if base is not None:",
         "tests/store/test_repack.py::test_what_is_not_live_goes_and_what_was_made_of_it_stays",
         "after `gc` an older version is a delta of what is gone",
