@@ -42,8 +42,8 @@ class PackLimits:
     """How many bytes a part has, at least."""
     worth_part: int = 64
     """A part is rewritten when as many bytes wait for it as this part of what it weighs."""
-    job_objects: int = 1000
-    """How many objects come into a part at once, at most: a tenth of a second's work."""
+    job_objects: int = 500
+    """How many objects come into a part at once, at most: a twentieth of a second's work."""
     spared_part: int = 20
     """A part of which less than this part is garbage is left alone."""
     grace_s: int = 14 * 24 * 3600

@@ -47,8 +47,6 @@ class Sweep:
         self._is_thorough = is_thorough
         """Remove everything that is not needed, however little it is, and however young."""
         self._walker: Walker | None = None
-        self._marked: set[int] = set()
-        """The records that are marked, by their numbers."""
         self._trusted = 0
         """How many objects were marked when nobody was to rely on others any more."""
         self._before: tuple[frozenset[bytes], int] | None = None
@@ -65,7 +63,7 @@ class Sweep:
         """
         opened.journal.require_sound()
         walker = Walker(opened.objects)
-        self._mark(opened, walker, set(), going=going)
+        self._mark(opened, walker, going=going)
         needed = self._look(opened, walker.reached).require_whole(is_thorough=self._is_thorough)
         free = free_bytes(opened.layout.objects)
         if free < needed:
@@ -80,7 +78,8 @@ class Sweep:
                 began, deadline = now, now + limits.sweep_hold_s
                 # No step is begun that would probably be too long.
                 while has_more and (now == began or now + longest_s < deadline):
-                    has_more, last = self.step(opened, deadline), now
+                    # What is left of the time is for what may follow at once.
+                    has_more, last = self.step(opened, began + limits.sweep_hold_s / 2), now
                     now = monotonic()
                     longest_s = max(longest_s, now - last)
             if has_more:
@@ -93,10 +92,10 @@ class Sweep:
             keep_again(opened.layout.packs, list_unkept(opened.layout.packs))
             self._before = _measure(opened)
         if self._walker is None:
-            self._walker, self._marked = Walker(opened.objects), set()
+            self._walker = Walker(opened.objects)
         opened.journal.require_sound()
         live = self._walker.reached
-        if not self._mark(opened, self._walker, self._marked, deadline):
+        if not self._mark(opened, self._walker, deadline):
             return True
         if len(live) != self._trusted:
             opened.doubt_memory(live)
@@ -111,20 +110,15 @@ class Sweep:
         return has_more
 
     def _mark(
-        self,
-        opened: OpenStore,
-        walker: Walker,
-        marked: set[int],
-        deadline: float = inf,
-        going: Collection[int] = (),
+        self, opened: OpenStore, walker: Walker, deadline: float = inf, going: Collection[int] = ()
     ) -> bool:
         """Mark what is needed, and was not marked before; False if the deadline came first."""
         for record in opened.journal.live_trees():
-            if record.number not in marked and record.number not in going:
-                walker.walk_trees((record.tree, record.facts), record.blobs_beside)
-                marked.add(record.number)
-                if monotonic() > deadline:
-                    return False
+            # What was marked before is passed in a moment; a purge may have given a record other trees since.
+            if record.number not in going and not walker.walk_trees(
+                (record.tree, record.facts), record.blobs_beside, deadline
+            ):
+                return False
         walker.walk_any(list_refs(opened.layout.store).values())
         for pack in self._list_young(opened):
             walker.walk_any(pack.ids())

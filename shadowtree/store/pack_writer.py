@@ -374,8 +374,8 @@ class IncomingPack(BufferedRandom):
         disk.write_file(os.path.join(self._directory, file.index), index)
         pack = Pack.with_index(self._path, index)
         try:
-            for id in pack.ids():
-                for _ in pack.stream_entry(id):
+            for span in pack.spans().values():
+                for _ in pack.stream_span(span):
                     pass
         finally:
             pack.close()

@@ -52,6 +52,8 @@ HEAD_SIZE = 64
 
 PackStamp = tuple[int, int, int]
 """What tells that a file has not changed: mtime in ns, size, inode."""
+Span = tuple[int, int, int]
+"""Where an entry begins, how many bytes it has, and their CRC."""
 
 
 def stamp_of(status: os.stat_result) -> PackStamp:
@@ -69,6 +71,8 @@ class Pack:
         self.size = size
         self.stamp: PackStamp | None = None
         """That of its index."""
+        self.is_verified = False
+        """Whether this process wrote it, and read it back."""
         self.index = index
         self.count = int.from_bytes(index[PACK_INDEX_IDS - 4 : PACK_INDEX_IDS], "big")
         self._held = held
@@ -137,6 +141,21 @@ class Pack:
         """Give id, offset and CRC of every entry, in the order in which they stand in the pack."""
         offsets, crcs = offsets_in_index(self.count, self.index), crcs_in_index(self.count, self.index)
         return sorted(zip(self.ids(), offsets, crcs, strict=True), key=itemgetter(1))
+
+    def spans(self) -> dict[bytes, Span]:
+        """Return the span of every entry, in the order in which they stand in the pack."""
+        entries = self.entries()
+        ends = [*(offset for _, offset, _ in entries[1:]), self.size - 20]
+        return {id: (start, end - start, crc) for (id, start, crc), end in zip(entries, ends, strict=False)}
+
+    def span_of(self, object_id: bytes) -> Span:
+        """Return the span of an entry that is here."""
+        row = self._row(object_id)
+        assert row is not None
+        offset = offset_in_index(row, self.count, self.index)
+        crc_at = PACK_INDEX_IDS + 20 * self.count + 4 * row
+        crc = int.from_bytes(self.index[crc_at : crc_at + 4], "big")
+        return offset, self.end_of(offset) - offset, crc
 
     def end_of(self, offset: int) -> int:
         """Give where the entry ends that begins at `offset`."""
@@ -217,48 +236,33 @@ class Pack:
         """Read what stands before the content of the entry at `offset`."""
         return parse_entry_head(self.pread(offset, HEAD_SIZE), offset, self.path)
 
-    def read_entry(self, object_id: bytes) -> tuple[bytes, int]:
-        """Give the bytes of an entry as they stand, and their CRC; StoreDamaged if they differ."""
-        row = self._row(object_id)
-        assert row is not None
-        offset, crc = offset_in_index(row, self.count, self.index), self._crc_in(row)
-        raw = self.pread(offset, self.end_of(offset) - offset)
+    def read_span(self, span: Span) -> bytes:
+        """Return an entry as it stands; StoreDamaged if its CRC differs."""
+        offset, size, crc = span
+        raw = self.pread(offset, size)
         if zlib.crc32(raw) != crc:
             raise StoreDamaged(f"{self.path} is damaged at {offset}")
-        return raw, crc
+        return raw
 
-    def read_entries(self) -> list[tuple[bytes, bytes, int]]:
-        """Give every entry of a small pack as it stands, with id and CRC; StoreDamaged if one differs."""
-        content, entries, found = self.pread(0, self.size), self.entries(), []
-        ends = [*(offset for _, offset, _ in entries[1:]), self.size - 20]
-        for (id, offset, crc), end in zip(entries, ends, strict=True):
-            raw = content[offset:end]
-            if zlib.crc32(raw) != crc:
-                raise StoreDamaged(f"{self.path} is not what was written at {offset}")
-            found.append((id, raw, crc))
-        return found
-
-    def stream_entry(self, object_id: bytes) -> Iterator[bytes]:
+    def stream_span(self, span: Span) -> Iterator[bytes]:
         """Do the same piece by piece, for a large one; StoreDamaged comes at its end."""
-        offset, crc = self.find(object_id), 0
-        assert offset is not None
-        end = self.end_of(offset)
-        for at in range(offset, end, _BUFFER_SIZE):
-            piece = self.pread(at, min(_BUFFER_SIZE, end - at))
+        offset, size, known = span
+        crc = 0
+        for at in range(offset, offset + size, _BUFFER_SIZE):
+            piece = self.pread(at, min(_BUFFER_SIZE, offset + size - at))
             crc = zlib.crc32(piece, crc)
             yield piece
-        if crc != self.crc_of(object_id):
+        if crc != known:
             raise StoreDamaged(f"{self.path} is damaged at {offset}")
 
-    def crc_of(self, object_id: bytes) -> int:
-        """Give the CRC that the index has of an entry that is here."""
-        row = self._row(object_id)
-        assert row is not None
-        return self._crc_in(row)
-
-    def _crc_in(self, row: int) -> int:
-        place = PACK_INDEX_IDS + 20 * self.count + 4 * row
-        return int.from_bytes(self.index[place : place + 4], "big")
+    def read_all(self) -> Iterator[tuple[bytes, bytes, int]]:
+        """Return id, bytes and CRC of every entry of a small pack; StoreDamaged if one differs."""
+        content = self.pread(0, self.size)
+        for id, (offset, size, crc) in self.spans().items():
+            raw = content[offset : offset + size]
+            if zlib.crc32(raw) != crc:
+                raise StoreDamaged(f"{self.path} is damaged at {offset}")
+            yield id, raw, crc
 
     def is_whole(self) -> bool:
         """Tell whether the pack has the checksum that it bears, and that its index names."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from itertools import pairwise
 from time import monotonic
 
@@ -27,7 +27,7 @@ from shadowtree.base.limits import DEFAULT_LIMITS, PackLimits
 from shadowtree.store.git_format import deflate, parse_entry_head
 from shadowtree.store.objects import Objects
 from shadowtree.store.pack_writer import PackWriter, part_size
-from shadowtree.store.packs import HEAD_SIZE, Pack
+from shadowtree.store.packs import HEAD_SIZE, Pack, Span
 
 _TINY = 4
 """A part with less than one part in so many of the usual bytes is tiny; so many of them become one."""
@@ -84,7 +84,7 @@ class Repacker:
         objects: Objects,
         fresh: Mapping[str, Iterable[tuple[bytes, bytes]]],
         limits: PackLimits = DEFAULT_LIMITS.packs,
-        live: Set[bytes] | None = None,
+        live: set[bytes] | None = None,
         left_alone: Collection[Pack] = (),
     ) -> None:
         self._objects = objects
@@ -98,9 +98,17 @@ class Repacker:
         self._parts = [pack for pack in packs if pack not in self._fresh]
         self._before = dict(pair for pairs in fresh.values() for pair in pairs)
         self._part_of: dict[bytes, Pack] = {}
-        """Which part has an object."""
+        """Which part has an object of fresh packs, or a version before one."""
+        asked = set(self._before.values()).union(*(pack.ids() for pack in self._fresh))
+        self._impure: list[Pack] = []
+        """The parts that hold something that is not live."""
         for part in self._parts:
-            self._part_of.update(dict.fromkeys(part.ids(), part))
+            ids = part.ids()
+            self._part_of.update(dict.fromkeys(asked.intersection(ids), part))
+            if live is not None and not live.issuperset(ids):
+                self._impure.append(part)
+        self._part_before: dict[bytes, Pack | None] = {}
+        """Which part has the nearest version before an object."""
         self._part_size = part_size(sum(pack.size for pack in self._parts), limits)
         self._fresh_in: dict[bytes, Pack] = {}
         """What waits, the newest first, and which fresh pack each is in."""
@@ -124,14 +132,19 @@ class Repacker:
         return waiting
 
     def _find_part(self, id: bytes) -> Pack | None:
-        """Find the part that has the nearest version before an object."""
-        passed = {id}
-        while (before := self._before.get(id)) is not None and before not in passed:
-            if before in self._part_of:
-                return self._part_of[before]
-            passed.add(before)
-            id = before
-        return None
+        """Find the part that has the nearest version before an object.
+
+        The answer holds for every version in between. It is kept for them: the root of a tree may have had a
+        new version in every message, and they would be passed once for each.
+        """
+        passed, before = [id], self._before.get(id)
+        while before is not None and before not in self._part_before and before not in self._part_of:
+            self._part_before[before] = None
+            passed.append(before)
+            before = self._before.get(before)
+        part = None if before is None else self._part_of.get(before) or self._part_before.get(before)
+        self._part_before.update(dict.fromkeys(passed, part))
+        return part
 
     def _is_live(self, id: bytes) -> bool:
         return self._live is None or id in self._live
@@ -158,7 +171,7 @@ class Repacker:
 
     def choose_stale(self, *, is_thorough: bool) -> Job | None:
         """Choose a part that holds what is not live, or what waits; or tiny parts to be joined."""
-        for part in self._parts:
+        for part in self._impure:
             if self._is_stale(part, is_thorough=is_thorough):
                 return self._make_job(part)
         for target, ids in self._waiting.items():
@@ -187,7 +200,7 @@ class Repacker:
     def find_empty(self, written: Container[bytes] = ()) -> list[Pack]:
         """Find the fresh packs of which all that is needed was `written`, or is in parts.
 
-        The latter is proved by reading it there.
+        The latter is proved by reading it there, unless this process has read the whole part back before.
         """
         return [
             pack
@@ -196,14 +209,16 @@ class Repacker:
         ]
 
     def _is_in_part(self, id: bytes) -> bool:
-        return id not in self._fresh_in and any(part.is_sound(id) for part in self._parts)
+        if id in self._fresh_in or id not in self._part_of:
+            return False
+        return self._part_of[id].is_verified or any(part.is_sound(id) for part in self._parts)
 
     def require_whole(self, *, is_thorough: bool) -> int:
         """Raise StoreDamaged unless all is whole that would be rewritten; give how many bytes that takes.
 
         Those are needed for a while, before the first pack goes.
         """
-        stale = [part for part in self._parts if self._is_stale(part, is_thorough=is_thorough)]
+        stale = [part for part in self._impure if self._is_stale(part, is_thorough=is_thorough)]
         waited_for = [part for part in self._waiting if part is not None]
         for pack in {*stale, *waited_for, *self._fresh_in.values()}:
             if not pack.is_whole():
@@ -256,11 +271,12 @@ def _is_made_of(id: bytes, other: bytes, made: Mapping[bytes, Delta]) -> bool:
 class _Rewriting:
     """Objects on their way from old packs into new ones, and which is a delta of which there."""
 
-    def __init__(self, objects: Objects, before: Mapping[bytes, bytes], live: Set[bytes] | None) -> None:
+    def __init__(self, objects: Objects, before: Mapping[bytes, bytes], live: set[bytes] | None) -> None:
         self._objects = objects
         self._live = live
         self._before = before
-        self._pack_of: dict[bytes, Pack] = {}
+        self._taken: dict[bytes, tuple[Pack, Span]] = {}
+        """By the objects their packs, and where they are in them."""
         self._stood: dict[bytes, bytes | None] = {}
         """By the objects of parts their bases where they stand; None: they are whole."""
         self._bases: dict[bytes, bytes] = {}
@@ -272,22 +288,24 @@ class _Rewriting:
 
     def take_part(self, part: Pack) -> None:
         """Take what a part has, but for what is not live."""
-        offsets = {offset: id for id, offset, _ in part.entries()}
-        for offset, id in offsets.items():
+        spans = part.spans()
+        ids = {offset: id for id, (offset, _, _) in spans.items()}
+        for id, span in spans.items():
             if self._live is None or id in self._live:
-                base = part.read_head(offset).base
-                self._pack_of[id] = part
-                self._stood[id] = offsets.get(base) if isinstance(base, int) else base
+                base = part.read_head(span[0]).base
+                self._taken[id] = part, span
+                self._stood[id] = ids.get(base) if isinstance(base, int) else base
 
     def take_fresh(self, id: bytes, pack: Pack) -> None:
         """Take an object of a fresh pack."""
-        self._pack_of.setdefault(id, pack)
+        if id not in self._taken:
+            self._taken[id] = pack, pack.span_of(id)
 
     def write(self, size: int) -> list[PackWriter]:
         """Write it all, what is made of each other together, into packs of about so many bytes."""
         self._link()
         families: dict[bytes, list[bytes]] = {}
-        for id in self._pack_of:
+        for id in self._taken:
             families.setdefault(self._root_of(id), []).append(id)
         writers = [self._objects.start_pack()]
         try:
@@ -305,17 +323,17 @@ class _Rewriting:
     def _link(self) -> None:
         """Decide what is a delta of what."""
         for id, base in self._stood.items():
-            if base in self._pack_of and base is not None:
+            if base in self._taken and base is not None:
                 self._bases[id] = base
         for id in self._bases:
             steps, at = 0, id
             while at in self._bases and steps <= len(self._bases):
                 at, steps = self._bases[at], steps + 1
             self._heights[at] = max(self._heights.get(at, 0), steps)
-        newer = {old: new for new, old in self._before.items() if new in self._pack_of}
+        newer = {old: new for new, old in self._before.items() if new in self._taken}
         for id in newer:
             chain: dict[bytes, bytes] = {}
-            while id in newer and id in self._pack_of and id not in self._bases and id not in chain:
+            while id in newer and id in self._taken and id not in self._bases and id not in chain:
                 chain[id] = id = newer[id]
             for older, base in reversed(chain.items()):
                 self._link_one(older, base)
@@ -343,17 +361,15 @@ class _Rewriting:
         return id
 
     def _put(self, id: bytes, into: PackWriter) -> None:
-        pack, base = self._pack_of[id], self._bases.get(id)
-        if id in self._stood and base is not None and base == self._stood[id]:
-            self._copy(id, pack, into, base)
-        elif base is not None and self._put_delta(id, base, into):
-            return
-        else:
-            self._copy(id, pack, into, None)
+        base = self._bases.get(id)
+        if base is None or base == self._stood.get(id):
+            self._copy(id, into, base)
+        elif not self._put_delta(id, base, into):
+            self._copy(id, into, None)
 
     def _put_delta(self, id: bytes, base: bytes, into: PackWriter) -> bool:
-        size = self._pack_of[id].stored_size(id) or 0
-        if max(size, self._pack_of[base].stored_size(base) or 0) > _LARGE_ENTRY:
+        (_, (_, size, _)), (_, (_, base_size, _)) = self._taken[id], self._taken[base]
+        if max(size, base_size) > _LARGE_ENTRY:
             return False
         (kind, content), (base_kind, base_content) = self._read(id), self._read(base)
         delta = make_delta(kind, base_content, content, size) if kind == base_kind else None
@@ -369,18 +385,17 @@ class _Rewriting:
             self._contents[id] = self._objects.read_any(id)
         return self._contents[id]
 
-    def _copy(self, id: bytes, pack: Pack, into: PackWriter, base: bytes | None) -> None:
+    def _copy(self, id: bytes, into: PackWriter, base: bytes | None) -> None:
         """Copy an entry as it stands if it stands as it should, with this base; else write it whole."""
+        pack, span = self._taken[id]
+        offset, size, crc = span
         try:
-            offset, size = pack.find(id), pack.stored_size(id)
-            assert offset is not None
-            assert size is not None
             if size > _LARGE_ENTRY:
                 if pack.read_head(offset).base == base:
-                    into.copy(id, pack.stream_entry(id), pack.crc_of(id))
+                    into.copy(id, pack.stream_span(span), crc)
                     return
             else:
-                raw, crc = pack.read_entry(id)
+                raw = pack.read_span(span)
                 if parse_entry_head(raw[:HEAD_SIZE], offset, pack.path).base == base:
                     into.copy_whole(id, raw, crc)
                     return
@@ -406,6 +421,7 @@ def verify(packs: Iterable[Pack], writers: Sequence[PackWriter]) -> None:
     for pack in packs:
         if not pack.is_whole() or not all(map(pack.is_sound, made.intersection(pack.ids()))):
             raise StoreDamaged(f"{pack.path} was not written correctly")
+        pack.is_verified = True
 
 
 def make_delta(

@@ -455,9 +455,9 @@ class ShadowObjectStore(DiskObjectStore):
         writer = PackWriter(self._packs)
         try:
             for pack in small:
-                for id, _, crc in pack.entries():
+                for id, raw, crc in pack.read_all():
                     if id not in writer:
-                        writer.copy(id, [pack.read_entry(id)[0]], crc)
+                        writer.copy_whole(id, raw, crc)
             (file,) = writer.complete()
         except BaseException:
             writer.abandon()

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from math import inf
+from time import monotonic
 
 from shadowtree.base.errors import StoreDamaged
 from shadowtree.base.paths import ROOT, RelPath, join
@@ -53,13 +55,33 @@ class Walker:
         for _, _, rows in self.walk(root):
             yield from [id for mode, _, id in rows if mode != TREE_MODE]
 
-    def walk_trees(self, trees: Iterable[bytes], blobs: Iterable[bytes] = ()) -> None:
-        """Reach all that trees hold, and some blobs; of a blob it is asked whether the store lists it."""
-        new = set(blobs).union(*map(self.list_blobs, trees)) - self.reached
-        self.reached |= new
+    def walk_trees(self, trees: Iterable[bytes], blobs: Iterable[bytes] = (), deadline: float = inf) -> bool:
+        """Reach all that trees hold, and some blobs; False if the deadline came first.
+
+        A tree is reached after all that is in it, so that the same call goes on where this one stopped. Of a
+        blob it is asked whether the store lists it.
+        """
+        self._reach_blobs(blobs)
+        waiting = [(tree, False) for tree in trees]
+        while waiting:
+            tree, is_passed = waiting.pop()
+            if is_passed:
+                self.reached.add(tree)
+                if monotonic() > deadline:
+                    return False
+            elif tree not in self.reached:
+                rows = self.read(tree)
+                self._reach_blobs(id for mode, _, id in rows if mode != TREE_MODE)
+                waiting.append((tree, True))
+                waiting += [(id, False) for mode, _, id in rows if mode == TREE_MODE]
+        return True
+
+    def _reach_blobs(self, blobs: Iterable[bytes]) -> None:
+        new = set(blobs) - self.reached
         for id in new:
             if not self._objects.is_listed(id):
                 raise StoreDamaged(f"object {id.hex()} is missing")
+        self.reached |= new
 
     def walk_any(self, ids: Iterable[bytes]) -> None:
         """Reach all that leads on from objects of whatever kind, as refs name them.

@@ -279,7 +279,7 @@ class Publisher:
         try:
             for pack in packs:
                 try:
-                    entries = pack.read_entries()
+                    entries = list(pack.read_all())
                 except (StoreDamaged, StoreFailed):
                     continue
                 for id, raw, crc in entries:

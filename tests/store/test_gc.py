@@ -61,6 +61,14 @@ def run(shadow: Shadow) -> tuple[int, int]:
         return sweep_all(opened)
 
 
+def finish(shadow: Shadow, sweeping: Sweep) -> None:
+    """Do what is left of a sweep, and give the lock away between any two steps."""
+    has_more = True
+    while has_more:
+        with shadow._access.locked() as opened:
+            has_more = sweeping.step(opened)
+
+
 def is_stored(shadow: Shadow, content: bytes) -> bool:
     with shadow._access.locked() as opened:
         return opened.objects.is_listed(object_id(b"blob", content))
@@ -230,10 +238,7 @@ def test_a_snapshot_between_two_steps_keeps_what_it_found_in_the_store(
     with Shadow(worktree, store=shadow.store, settings={"min_free": 0}) as other:
         (worktree / "again").write_text("only in 4")
         tree = other.track()
-    has_more = True
-    while has_more:
-        with shadow._access.locked() as opened:
-            has_more = sweeping.step(opened)
+    finish(shadow, sweeping)
     (worktree / "again").unlink()
 
     shadow.restore(tree)
@@ -248,10 +253,7 @@ def test_another_sweep_between_two_steps_does_no_harm(shadow: Shadow, worktree: 
         sweeping.step(opened)
     shadow.forget(keep_last=5, gc=False)
     run(shadow)
-    has_more = True
-    while has_more:
-        with shadow._access.locked() as opened:
-            has_more = sweeping.step(opened)
+    finish(shadow, sweeping)
 
     for name in ("m25", "m29"):
         shadow.restore(name)
@@ -275,13 +277,46 @@ def test_what_is_forgotten_between_two_steps_may_go_then_or_later(
             (worktree / "a").write_text(f"since {number}")
             shadow.snapshot(f"since{number}")
     shadow.forget(keep_last=3, gc=False)
-    has_more = True
-    while has_more:
-        with shadow._access.locked() as opened:
-            has_more = sweeping.step(opened)
+    finish(shadow, sweeping)
 
     assert shadow.check().ok
     assert_sound_store(shadow.store)
+
+
+def test_trees_that_a_purge_made_anew_between_two_steps_stay(shadow: Shadow, worktree: Path) -> None:
+    """A purge gives the same records other trees, after the sweep has marked the ones before."""
+    tell(shadow, worktree, 30)
+    shadow.forget(keep_last=12, gc=False)
+    sweeping = Sweep(is_thorough=True)
+    with shadow._access.locked() as opened:
+        sweeping.step(opened)
+    shadow.purge("one/two/a")
+    finish(shadow, sweeping)
+
+    assert shadow.check(read_data=True).ok
+    assert_sound_store(shadow.store)
+
+
+@pytest.mark.parametrize("swept", [False, True])
+def test_marking_goes_on_after_the_lock_was_given_away(
+    shadow: Shadow, worktree: Path, *, swept: bool
+) -> None:
+    """However few trees are marked at a time, and even if what was half marked is forgotten meanwhile."""
+    states = tell(shadow, worktree, 30)
+    shadow.forget(keep_last=12, gc=False)
+    sweeping = Sweep()
+    for _ in range(10):
+        with shadow._access.locked() as opened:
+            assert sweeping.step(opened, deadline=0)
+    if swept:
+        shadow.forget(keep_last=5)
+    finish(shadow, sweeping)
+
+    assert not is_stored(shadow, b"only in 10")
+    assert shadow.check(read_data=True).ok
+    for name in ("m25", "m29"):
+        shadow.restore(name)
+        assert state(worktree) == states[name]
 
 
 def test_it_stops_before_anything_goes_if_something_is_missing(

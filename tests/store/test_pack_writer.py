@@ -99,7 +99,7 @@ def test_entries_are_copied_as_they_stand(directory: Path, tmp_path: Path) -> No
     old = make_pack(tmp_path / "old", b"a", noise(2_000_000))
     writer = PackWriter(str(directory))
     for id, _, crc in old.entries():
-        writer.copy(id, old.stream_entry(id), crc)
+        writer.copy(id, old.stream_span(old.span_of(id)), crc)
     new = finish(writer, directory)
 
     assert Path(new.path).read_bytes() == Path(old.path).read_bytes()
@@ -120,7 +120,7 @@ def test_an_entry_that_cannot_be_copied_leaves_the_pack_as_it_was(
     writer = PackWriter(str(directory))
     add(writer, b"before")
     with pytest.raises(StoreDamaged):
-        writer.copy(blob(noise(size)), old.stream_entry(blob(noise(size))), 0)
+        writer.copy(blob(noise(size)), old.stream_span(old.span_of(blob(noise(size)))), 0)
     add(writer, b"after")
     pack = finish(writer, directory)
 

@@ -139,9 +139,11 @@ def test_entries_stand_one_behind_the_other(tmp_path: Path) -> None:
 
     assert 12 + sum(sizes) + 20 == pack.size
     for id, _, crc in pack.entries():
-        raw, known = pack.read_entry(id)
-        assert (len(raw), known, pack.crc_of(id)) == (pack.stored_size(id), crc, zlib.crc32(raw))
-        assert b"".join(pack.stream_entry(id)) == raw
+        span = pack.span_of(id)
+        raw = pack.read_span(span)
+        assert span == pack.spans()[id] == (pack.find(id), len(raw), crc)
+        assert (len(raw), zlib.crc32(raw)) == (pack.stored_size(id), crc)
+        assert b"".join(pack.stream_span(span)) == raw
     pack.close()
 
 
@@ -390,9 +392,9 @@ def test_a_pack_cut_short_has_no_entry_to_copy(size: int, tmp_path: Path) -> Non
     with closing(Pack.open(pack.path)) as cut:
         for content in contents:
             with pytest.raises(StoreDamaged):
-                cut.read_entry(blob(content))
+                cut.read_span(cut.span_of(blob(content)))
             with pytest.raises(StoreDamaged):
-                list(cut.stream_entry(blob(content)))
+                list(cut.stream_span(cut.span_of(blob(content))))
         assert not cut.is_whole()
 
 
