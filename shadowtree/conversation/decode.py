@@ -36,6 +36,7 @@ from shadowtree.timeline.schema import (
     Table,
     decode_text,
 )
+from shadowtree.timeline.unprotected import decode_skips
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ _DECODERS: dict[str, Callable[[list[object]], object]] = {
     "trees": schema.decode_tree,
     "events": schema.decode_event,
     "changes": schema.decode_change,
-    "skips": schema.decode_skips,
+    "skips": decode_skips,
 }
 _LAST_MS = 253_402_300_799_999
 """The end of the year 9999, after which no calendar here goes on."""
