@@ -111,10 +111,6 @@ class Directory:
         """Give the `st_mode` of a covered file."""
         return self.stats[row * STAMP_SIZE + 4]
 
-    def file_size(self, row: int) -> int:
-        """Give the size of a covered file."""
-        return self.stats[row * STAMP_SIZE + 2]
-
     def file_inode(self, row: int) -> int:
         """Give the inode of a covered file; 0 if it has to be read again."""
         return self.stats[row * STAMP_SIZE + 3]
@@ -127,14 +123,11 @@ class Directory:
         """Give the id of what a covered file holds."""
         return bytes(self.ids[row * ID_SIZE : (row + 1) * ID_SIZE])
 
-    def state_of(self, name: bytes) -> PathState | None:
-        """Give kind, exact permission bits and content of a covered file; None if there is none."""
-        row = self.find_file(name)
-        if row is None:
-            return None
+    def file_state(self, row: int) -> PathState:
+        """Return kind, exact permission bits and content of a covered file."""
         mode = self.file_mode(row)
-        kept = MODE_LINK if S_ISLNK(mode) else S_IFREG | mode & 0o777
-        return PathState(kept, self.file_id(row))
+        exact = MODE_LINK if S_ISLNK(mode) else S_IFREG | mode & 0o777
+        return PathState(exact, self.file_id(row))
 
     def find_file(self, name: bytes) -> int | None:
         """Tell where a covered file is among the names."""

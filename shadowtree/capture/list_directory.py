@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection
 from operator import itemgetter
 
 from shadowtree.base.errors import describe_size
-from shadowtree.base.paths import ROOT, RelPath, by_directory, is_forbidden, is_own_temporary, join
-from shadowtree.base.tombstones import PURGED
+from shadowtree.base.paths import PURGED, ROOT, RelPath, by_directory, is_forbidden, is_own_temporary, join
 from shadowtree.capture.directories import (
     EXCLUDED,
     FORCED,

@@ -225,19 +225,12 @@ class OpenStore:
         return sum(size for _, size, _ in self.objects.pack_set.stamps().values())
 
     def remember(self, scan: Scan) -> None:
-        """Save what the scan found for the next one.
-
-        On the way up from ten edited files lie thirty directories in which nothing but the tree changed. What
-        a scan on top of a census saves of those tells of no tree at all: so it need be written only once, and
-        the next process builds them again. An old tree must not be told: it may be swept by then.
-        """
-        changed = [d for d, is_new in zip(scan.directories, scan.changed, strict=True) if is_new]
+        """Save what the scan found for the next one."""
+        changed = scan.changed_directories()
         # The text of rules that were purged is in the worktree still, and goes into no file of the store.
         secret = {directory.path for directory in changed if scan.rule_files.tells_purged(directory)}
-        changed = [directory for directory in changed if directory.path not in secret]
-        unbuilt = set() if scan.is_whole else scan.only_built
         self.cache.save(
-            [directory for directory in changed if directory.path not in unbuilt],
+            [directory for directory in changed if directory.path not in secret],
             [*scan.gone, *secret],
             {
                 "boot": self._boot,
@@ -245,7 +238,6 @@ class OpenStore:
                 "indexes": scan.rule_files.indexes,
                 "searched": {**(self.cache.info("searched") or {}), **self._searched},
             },
-            only_built=[directory for directory in changed if directory.path in unbuilt],
         )
 
     def was_covered(self, path: RelPath) -> bool:

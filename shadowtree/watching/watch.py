@@ -137,9 +137,9 @@ class Watch:
         assert census is not None
         # If Ctrl-C comes in between, the census is neither the old one nor the new one.
         self._census = None
-        for directory, is_changed in zip(scan.directories, scan.changed, strict=True):
-            is_armed = self._is_armed(directory.path)
-            if is_changed or scan.is_whole or is_armed == (directory.path in census.unwatched):
+        for path, directory in scan.directories.items():
+            is_armed = self._is_armed(path)
+            if path in scan.changed or scan.is_whole or is_armed == (path in census.unwatched):
                 census.put(directory, is_watched=is_armed)
         for path in scan.gone:
             census.drop(path)
@@ -267,12 +267,12 @@ class Watch:
         if cache is None or cache.token is None or cache.get(ROOT) is None:
             return
         census, changed = Census(), set()
-        for directory, is_changed in zip(scan.directories, scan.changed, strict=True):
-            known = cache.get(directory.path) if is_changed else directory
-            if is_changed or directory.below_ids != join_ids(scan.children(directory)):
-                changed.add(directory.path)
+        for path, directory in scan.directories.items():
+            known = cache.get(path) if path in scan.changed else directory
+            if path in scan.changed or directory.below_ids != join_ids(scan.children(directory)):
+                changed.add(path)
             if known is not None:
-                census.put(known, is_watched=self._is_armed(known.path))
+                census.put(known, is_watched=self._is_armed(path))
         census.rules = dict(scan.rules)
         self._pending.directories |= changed
         self._census, self._token = census, cache.token
@@ -307,9 +307,9 @@ class Watch:
         census, missed = self._census, set()
         if census is None:
             return
-        for directory, is_changed in zip(scan.directories, scan.changed, strict=True):
+        for directory in scan.changed_directories():
             known = census.get(directory.path)
-            if known is None or not is_changed:
+            if known is None:
                 continue
             rules, rules_now = ((each.rules_key, each.tracked_key) for each in (known, directory))
             if known.path in census.restless or known.path in census.unwatched or rules != rules_now:
@@ -332,8 +332,8 @@ def _find_other_names(scan: Scan, census: Census) -> set[RelPath]:
     have other names is looked at each time anyway.
     """
     inodes = scan.aliases.copy()
-    for directory, is_changed in zip(scan.directories, scan.changed, strict=True):
-        known = census.get(directory.path) if is_changed else directory
+    for directory in scan.changed_directories():
+        known = census.get(directory.path)
         for name in set(directory.linked) - set(() if known is None else known.linked):
             row = directory.find_file(name)
             if row is not None:
