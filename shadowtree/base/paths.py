@@ -74,7 +74,7 @@ def by_directory(paths: Iterable[RelPath]) -> dict[RelPath, set[bytes]]:
 
 
 def is_among(path: RelPath, paths: Collection[RelPath]) -> bool:
-    """Tell whether a path is one of these, or below one; the root has all below it."""
+    """Return whether a path is one of these, or below one; the root has all below it."""
     return path in paths or ROOT in paths or any(above in paths for above in ancestors(path))
 
 
@@ -93,7 +93,7 @@ TEMPORARY_PREFIX = b".shadowtree-tmp-"
 
 
 def is_own_temporary(name: bytes) -> bool:
-    """Tell whether this is the name of a file that shadowtree put into the worktree for a moment."""
+    """Return whether this is the name of a file that shadowtree put into the worktree for a moment."""
     if not name.startswith(TEMPORARY_PREFIX):
         return False
     token, _, rest = name[len(TEMPORARY_PREFIX) :].partition(b"-")
@@ -101,7 +101,7 @@ def is_own_temporary(name: bytes) -> bool:
 
 
 def is_forbidden(name: bytes, *, is_link: bool = False, is_directory: bool = False) -> bool:
-    r"""Tell whether git forbids `name` in a tree: a spelling that some file system takes for `.git`.
+    r"""Return whether git forbids `name` in a tree: a spelling that some file system takes for `.git`.
 
     Git looks at each part between backslashes too, as Windows would. It refuses a symbolic link that could
     be taken for `.gitmodules`, and a directory that bears the name of one of its own files.
@@ -195,7 +195,7 @@ class Change:
 
 
 def is_file(state: PathState | Unknown | None) -> bool:
-    """Tell whether a state is that of a file or a link."""
+    """Return whether a state is that of a file or a link."""
     return isinstance(state, PathState) and not state.is_directory
 
 
@@ -215,11 +215,11 @@ class Tombstones:
     """Contents, by their ids, wherever they are."""
 
     def covers(self, path: RelPath) -> bool:
-        """Tell whether a path, or a directory above it, was purged."""
+        """Return whether a path, or a directory above it, was purged."""
         return bool(self.paths) and is_among(path, self.paths)
 
     def is_near(self, directory: RelPath) -> bool:
-        """Tell whether something in or below a directory may have been purged."""
+        """Return whether something in or below a directory may have been purged."""
         start = directory + b"/" if directory else b""
         return bool(self.blobs) or any(path.startswith(start) for path in self.paths)
 

@@ -37,7 +37,7 @@ OWN_EXCLUDED = 4
 
 
 def leaves_out(mode: int) -> bool:
-    """Tell whether what is in a directory is left out, unless a rule or an index names it."""
+    """Return whether what is in a directory is left out, unless a rule or an index names it."""
     return mode not in (NORMAL, FORCED)
 
 
@@ -135,7 +135,7 @@ class Directory:
         return row if row < len(self.names) and self.names[row] == name else None
 
     def is_excluded(self, name: bytes) -> bool:
-        """Tell whether the rules leave out a name."""
+        """Return whether the rules leave out a name."""
         row = bisect_left(self.excluded, name)
         return row < len(self.excluded) and self.excluded[row] == name
 
@@ -233,7 +233,7 @@ class Census:
         return self._directories.get(path)
 
     def has(self, path: RelPath, mode: int) -> bool:
-        """Tell whether a directory was recorded under the same rules."""
+        """Return whether a directory was recorded under the same rules."""
         known = self._directories.get(path)
         return known is not None and known.mode == mode
 
@@ -286,7 +286,7 @@ class Census:
         return [join(path, name) for path, names in self._linked.items() for name in names]
 
     def is_linked(self, path: RelPath) -> bool:
-        """Tell whether a file has other names too, or had."""
+        """Return whether a file has other names too, or had."""
         return path.rpartition(b"/")[2] in self._linked.get(parent_of(path), ())
 
     def find_inodes(self, inodes: set[int]) -> Iterator[RelPath]:

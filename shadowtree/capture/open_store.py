@@ -64,7 +64,7 @@ class OpenStore:
         self._is_damaged = True
 
     def is_current(self) -> bool:
-        """Tell whether the open timeline is still the one in the store, which may have been made anew."""
+        """Return whether the open timeline is still the one in the store, which may have been made anew."""
         return self._timeline == _identify(self.layout.timeline)
 
     def close(self) -> None:
@@ -131,7 +131,7 @@ class OpenStore:
         return all(self.objects.is_listed(id) for id in self.cache.named_ids())
 
     def has_to_recover(self) -> bool:
-        """Tell whether something was interrupted that the next holder of the lock makes good."""
+        """Return whether something was interrupted that the next holder of the lock makes good."""
         return (
             bool(self.journal.open_intents())
             or self.publisher.has_to_recover()
@@ -214,7 +214,7 @@ class OpenStore:
         return self.measure_packs() + self.journal.measure() + disk.size_if_there(self.layout.cache)
 
     def exceeds(self, limit: int) -> bool:
-        """Tell whether the store takes more than `limit` bytes. Rows are counted if it comes to them."""
+        """Return whether the store takes more than `limit` bytes. Rows are counted if it comes to them."""
         beside = self.measure_packs() + disk.size_if_there(self.layout.cache)
         timeline = self.layout.timeline
         most = disk.size_if_there(timeline) + disk.size_if_there(f"{timeline}-wal")
@@ -241,7 +241,7 @@ class OpenStore:
         )
 
     def was_covered(self, path: RelPath) -> bool:
-        """Tell whether any recorded tree covers a path; what was searched once is not searched again."""
+        """Return whether any recorded tree covers a path; what was searched once is not searched again."""
         known: dict[bytes, int] = self.cache.info("searched") or {}
         number = self._searched.get(path, known.get(path, 0))
         search = PathSearch(self.objects, path)

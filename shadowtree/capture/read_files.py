@@ -157,7 +157,7 @@ class _Reader:
             raise Unreadable(PURGED)
 
     def _is_not_wanted(self, blob: bytes) -> bool:
-        """Tell whether a blob is stored, or must not be."""
+        """Return whether a blob is stored, or must not be."""
         return blob in self._purged or self._objects.has(blob)
 
 
@@ -223,7 +223,7 @@ def _build_tree(
 
 
 def _has_same_facts(directory: Directory, below_ids: bytes) -> bool:
-    """Tell whether nothing changed in a directory, nor in the facts of those below it.
+    """Return whether nothing changed in a directory, nor in the facts of those below it.
 
     So it is with most on the way up from a file that was edited. What is told of rules at the root is the
     same as well: with other rules it would have been listed anew.

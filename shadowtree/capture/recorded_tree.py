@@ -209,7 +209,7 @@ class PathSearch:
         """Subtrees known not to lead to the path, each with its depth."""
 
     def is_in(self, tree: bytes) -> bool:
-        """Tell whether a tree covers a file at the path, or a directory with files."""
+        """Return whether a tree covers a file at the path, or a directory with files."""
         passed = []
         for depth, name in enumerate(self._names):
             if (depth, tree) in self._without:
@@ -399,7 +399,7 @@ def list_rewritten(scan: Scan, tree: bytes, facts: bytes) -> list[Change] | None
 
 
 def _is_alike(known: Directory, now: Directory) -> bool:
-    """Tell whether two views of a directory differ in nothing but their files' contents and modes."""
+    """Return whether two views of a directory differ in nothing but their files' contents and modes."""
     return (
         known.names == now.names
         and known.subdirectories == now.subdirectories
@@ -410,7 +410,7 @@ def _is_alike(known: Directory, now: Directory) -> bool:
 
 
 def _is_whole(path: RelPath, scan: Scan) -> bool:
-    """Tell whether a directory as it is known was built from those in it as they are known.
+    """Return whether a directory as it is known was built from those in it as they are known.
 
     A cache that lost its newest rows in a power cut, and a census that came from there, may mix old and new.
     """

@@ -260,7 +260,7 @@ def stamp_uncovered(scan: Scan, worktree: str) -> bytes:
 
 
 def is_there(cursor: Cursor, directory: RelPath, name: bytes) -> bool:
-    """Tell whether there is something at a name, unless it is certain that there is nothing."""
+    """Return whether there is something at a name, unless it is certain that there is nothing."""
     try:
         os.stat(name, dir_fd=cursor.enter(directory), follow_symlinks=False)
     except (Vanished, FileNotFoundError, NotADirectoryError):
@@ -330,7 +330,7 @@ class _Scanner:
         return directory, policy, True
 
     def _is_trusted(self, path: RelPath) -> bool:
-        """Tell whether a directory is as it is known, or all but some names in it are."""
+        """Return whether a directory is as it is known, or all but some names in it are."""
         if self._outlook is None or path in self._outlook.directories:
             return False
         return self._census is not None or path not in self._outlook.ways
@@ -353,7 +353,7 @@ class _Scanner:
         return again, policy, again is not cached
 
     def _is_in_sight(self, path: RelPath, mode: int) -> bool:
-        """Tell whether a directory was watched since it was recorded, so that every name was told."""
+        """Return whether a directory was watched since it was recorded, so that every name was told."""
         census = self._census
         return census is not None and path not in census.unwatched and census.has(path, mode)
 
@@ -390,20 +390,20 @@ class _Scanner:
     # Which directories come next
 
     def leads_to(self, path: RelPath, mode: int) -> bool:
-        """Tell whether a directory has to be passed by: for what is in it, or because it is new."""
+        """Return whether a directory has to be passed by: for what is in it, or because it is new."""
         if self._census is None or self._outlook is None or path in self._outlook.ways:
             return True
         return not self._census.has(path, mode)
 
     def is_unsure_below(self, directory: Directory) -> bool:
-        """Tell whether other directories may be in a directory by the same names, of which nobody told."""
+        """Return whether other directories may be in a directory by the same names, of which nobody told."""
         if self._census is None or directory.path not in self._census.unwatched:
             return False
         known = self._census.get(directory.path)
         return known is None or known.stamp is None or known.stamp != directory.stamp
 
     def note_rules(self, directory: Directory, policy: Policy) -> bool:
-        """Tell whether other rules are in force from a directory on than when it was recorded."""
+        """Return whether other rules are in force from a directory on than when it was recorded."""
         path, census = directory.path, self._census
         if path == ROOT or directory.has_repository:
             self._scan.rules[path] = policy.rules_key, policy.tracked_key

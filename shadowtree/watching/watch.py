@@ -46,7 +46,7 @@ class Pending:
         self.writing: frozenset[RelPath] = frozenset()
 
     def explains(self, path: RelPath) -> bool:
-        """Tell whether a change of a path is among these."""
+        """Return whether a change of a path is among these."""
         is_told = path in self.paths or path in self.writing or parent_of(path) in self.directories
         return is_told or is_among(path, self.trees)
 
@@ -353,7 +353,7 @@ def _list_differing(known: Directory, seen: Directory) -> set[bytes]:
 
 
 def _has_changed(known: Directory, seen: Directory, name: bytes) -> bool:
-    """Tell whether more than a new link to a file was found, or that it was to be read again anyway."""
+    """Return whether more than a new link to a file was found, or that it was to be read again anyway."""
     before, after = known.find_file(name), seen.find_file(name)
     if before is None or after is None:
         return True

@@ -135,7 +135,7 @@ class RuleFiles:
         return self._root_rules.veil(self.tombstones.blobs)
 
     def tells_purged(self, directory: Directory) -> bool:
-        """Tell whether the rules of a directory have a text that was purged."""
+        """Return whether the rules of a directory have a text that was purged."""
         texts = (directory.ignore_text, directory.exclude_text)
         return any(text is not None and veil(text, self.tombstones.blobs) != text for text in texts)
 
