@@ -74,7 +74,7 @@ def by_directory(paths: Iterable[RelPath]) -> dict[RelPath, set[bytes]]:
 
 
 def is_among(path: RelPath, paths: Collection[RelPath]) -> bool:
-    """Tell whether a path is one of these, or below one; the root has all below it."""
+    """Return whether a path is one of these, or below one; the root has all below it."""
     return path in paths or ROOT in paths or any(above in paths for above in ancestors(path))
 
 
@@ -93,7 +93,7 @@ TEMPORARY_PREFIX = b".shadowtree-tmp-"
 
 
 def is_own_temporary(name: bytes) -> bool:
-    """Tell whether this is the name of a file that shadowtree put into the worktree for a moment."""
+    """Return whether this is the name of a file that shadowtree put into the worktree for a moment."""
     if not name.startswith(TEMPORARY_PREFIX):
         return False
     token, _, rest = name[len(TEMPORARY_PREFIX) :].partition(b"-")
@@ -101,7 +101,7 @@ def is_own_temporary(name: bytes) -> bool:
 
 
 def is_forbidden(name: bytes, *, is_link: bool = False, is_directory: bool = False) -> bool:
-    r"""Tell whether git forbids `name` in a tree: a spelling that some file system takes for `.git`.
+    r"""Return whether git forbids `name` in a tree: a spelling that some file system takes for `.git`.
 
     Git looks at each part between backslashes too, as Windows would. It refuses a symbolic link that could
     be taken for `.gitmodules`, and a directory that bears the name of one of its own files.
@@ -195,5 +195,38 @@ class Change:
 
 
 def is_file(state: PathState | Unknown | None) -> bool:
-    """Tell whether a state is that of a file or a link."""
+    """Return whether a state is that of a file or a link."""
     return isinstance(state, PathState) and not state.is_directory
+
+
+# What was purged: no tree holds it any more, and no snapshot takes it again
+
+PURGED = "purged"
+"""Why nothing is known of a path that was purged."""
+
+
+@frozen
+class Tombstones:
+    """The paths and the contents that are left out because they were purged."""
+
+    paths: frozenset[RelPath] = frozenset()
+    """Files, or directories with all that is below them."""
+    blobs: frozenset[bytes] = frozenset()
+    """Contents, by their ids, wherever they are."""
+
+    def covers(self, path: RelPath) -> bool:
+        """Return whether a path, or a directory above it, was purged."""
+        return bool(self.paths) and is_among(path, self.paths)
+
+    def is_near(self, directory: RelPath) -> bool:
+        """Return whether something in or below a directory may have been purged."""
+        start = directory + b"/" if directory else b""
+        return bool(self.blobs) or any(path.startswith(start) for path in self.paths)
+
+    def key(self) -> bytes:
+        """Tell these tombstones from others; empty if there are none."""
+        parts = [*sorted(self.paths), b"", *sorted(self.blobs)]
+        return b"\0".join(parts) if len(parts) > 1 else b""
+
+
+NO_TOMBSTONES = Tombstones()

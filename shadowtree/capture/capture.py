@@ -77,7 +77,7 @@ def scan_again(site: Site, opened: OpenStore, before: Scan, only: Collection[Rel
     given = make_scan_input(site, opened)
     if site.watch is not None:
         return site.watch.scan(given)
-    census = Census.of(before.directories, before.rules)
+    census = Census.of(before.directories.values(), before.rules)
     return scan_worktree(given, census=census, outlook=Outlook(directories=only))
 
 
@@ -173,7 +173,7 @@ def capture(
     scan = scan_site(site, opened) if scan is None else scan
     if is_first:
         refuse_too_big(site, scan)
-    if any(scan.changed):
+    if scan.changed:
         refuse_full(opened.layout.store, scan.pending_bytes, site.settings)
     pack = opened.objects.start_pack(part_size(scan.pending_bytes // _DEFLATED, opened.limits.packs))
     try:

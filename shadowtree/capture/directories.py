@@ -37,7 +37,7 @@ OWN_EXCLUDED = 4
 
 
 def leaves_out(mode: int) -> bool:
-    """Tell whether what is in a directory is left out, unless a rule or an index names it."""
+    """Return whether what is in a directory is left out, unless a rule or an index names it."""
     return mode not in (NORMAL, FORCED)
 
 
@@ -111,10 +111,6 @@ class Directory:
         """Give the `st_mode` of a covered file."""
         return self.stats[row * STAMP_SIZE + 4]
 
-    def file_size(self, row: int) -> int:
-        """Give the size of a covered file."""
-        return self.stats[row * STAMP_SIZE + 2]
-
     def file_inode(self, row: int) -> int:
         """Give the inode of a covered file; 0 if it has to be read again."""
         return self.stats[row * STAMP_SIZE + 3]
@@ -127,14 +123,11 @@ class Directory:
         """Give the id of what a covered file holds."""
         return bytes(self.ids[row * ID_SIZE : (row + 1) * ID_SIZE])
 
-    def state_of(self, name: bytes) -> PathState | None:
-        """Give kind, exact permission bits and content of a covered file; None if there is none."""
-        row = self.find_file(name)
-        if row is None:
-            return None
+    def file_state(self, row: int) -> PathState:
+        """Return kind, exact permission bits and content of a covered file."""
         mode = self.file_mode(row)
-        kept = MODE_LINK if S_ISLNK(mode) else S_IFREG | mode & 0o777
-        return PathState(kept, self.file_id(row))
+        exact = MODE_LINK if S_ISLNK(mode) else S_IFREG | mode & 0o777
+        return PathState(exact, self.file_id(row))
 
     def find_file(self, name: bytes) -> int | None:
         """Tell where a covered file is among the names."""
@@ -142,7 +135,7 @@ class Directory:
         return row if row < len(self.names) and self.names[row] == name else None
 
     def is_excluded(self, name: bytes) -> bool:
-        """Tell whether the rules leave out a name."""
+        """Return whether the rules leave out a name."""
         row = bisect_left(self.excluded, name)
         return row < len(self.excluded) and self.excluded[row] == name
 
@@ -240,7 +233,7 @@ class Census:
         return self._directories.get(path)
 
     def has(self, path: RelPath, mode: int) -> bool:
-        """Tell whether a directory was recorded under the same rules."""
+        """Return whether a directory was recorded under the same rules."""
         known = self._directories.get(path)
         return known is not None and known.mode == mode
 
@@ -293,7 +286,7 @@ class Census:
         return [join(path, name) for path, names in self._linked.items() for name in names]
 
     def is_linked(self, path: RelPath) -> bool:
-        """Tell whether a file has other names too, or had."""
+        """Return whether a file has other names too, or had."""
         return path.rpartition(b"/")[2] in self._linked.get(parent_of(path), ())
 
     def find_inodes(self, inodes: set[int]) -> Iterator[RelPath]:

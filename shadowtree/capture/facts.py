@@ -101,7 +101,7 @@ def encode_blobs(directory: Directory, purged: Collection[bytes], *, has_entry: 
 
 
 def _holds_rules(directory: Directory) -> bool:
-    """Tell whether the tree holds the `.gitignore` that was in force; it may have changed since."""
+    """Return whether the tree holds the `.gitignore` that was in force; it may have changed since."""
     row = directory.find_file(GIT_IGNORE)
     if row is None or stat.S_ISLNK(directory.file_mode(row)):
         return not directory.ignore_text

@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection
 from operator import itemgetter
 
 from shadowtree.base.errors import describe_size
-from shadowtree.base.paths import ROOT, RelPath, by_directory, is_forbidden, is_own_temporary, join
-from shadowtree.base.tombstones import PURGED
+from shadowtree.base.paths import PURGED, ROOT, RelPath, by_directory, is_forbidden, is_own_temporary, join
 from shadowtree.capture.directories import (
     EXCLUDED,
     FORCED,
@@ -168,7 +167,7 @@ class Lister:
 
 
 def is_limit(reason: str) -> bool:
-    """Tell whether a setting leaves something out that a `!` rule can bring back."""
+    """Return whether a setting leaves something out that a `!` rule can bring back."""
     return reason.startswith(_TOO_MANY) or reason.endswith(_LIMIT)
 
 
@@ -240,14 +239,14 @@ def _note_files(
 
 
 def is_listing_good(cached: Directory, stamp: DirectoryStamp, mode: int, fd: int) -> bool:
-    """Tell whether the names in a directory, and its own rules, are as they were."""
+    """Return whether the names in a directory, and its own rules, are as they were."""
     if cached.stamp != stamp or cached.mode != mode or cached.skipped:
         return False
     return cached.ignore_stamp is None or stamp_gitignore(fd) == cached.ignore_stamp
 
 
 def are_rules_same(cached: Directory, policy: Policy) -> bool:
-    """Tell whether no verdict in a directory can be another one than it was."""
+    """Return whether no verdict in a directory can be another one than it was."""
     return cached.rules_key == policy.rules_key and cached.tracked_key in (None, policy.tracked_key)
 
 
@@ -371,7 +370,7 @@ def _with_found(cached: Directory, found: dict[int, os.stat_result]) -> Director
 
 
 def _is_no_matter(cached: Directory, policy: Policy, name: bytes, status: os.stat_result | None) -> bool:
-    """Tell whether what happened at a name that is not covered changes nothing in a listing."""
+    """Return whether what happened at a name that is not covered changes nothing in a listing."""
     if status is not None:
         is_left_out = cached.is_excluded(name) and not _is_looked_into(cached, name)
         return is_left_out and not stat.S_ISDIR(status.st_mode) and policy.judge_file(name) == LEFT_OUT

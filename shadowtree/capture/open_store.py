@@ -64,7 +64,7 @@ class OpenStore:
         self._is_damaged = True
 
     def is_current(self) -> bool:
-        """Tell whether the open timeline is still the one in the store, which may have been made anew."""
+        """Return whether the open timeline is still the one in the store, which may have been made anew."""
         return self._timeline == _identify(self.layout.timeline)
 
     def close(self) -> None:
@@ -131,7 +131,7 @@ class OpenStore:
         return all(self.objects.is_listed(id) for id in self.cache.named_ids())
 
     def has_to_recover(self) -> bool:
-        """Tell whether something was interrupted that the next holder of the lock makes good."""
+        """Return whether something was interrupted that the next holder of the lock makes good."""
         return (
             bool(self.journal.open_intents())
             or self.publisher.has_to_recover()
@@ -214,7 +214,7 @@ class OpenStore:
         return self.measure_packs() + self.journal.measure() + disk.size_if_there(self.layout.cache)
 
     def exceeds(self, limit: int) -> bool:
-        """Tell whether the store takes more than `limit` bytes. Rows are counted if it comes to them."""
+        """Return whether the store takes more than `limit` bytes. Rows are counted if it comes to them."""
         beside = self.measure_packs() + disk.size_if_there(self.layout.cache)
         timeline = self.layout.timeline
         most = disk.size_if_there(timeline) + disk.size_if_there(f"{timeline}-wal")
@@ -225,19 +225,12 @@ class OpenStore:
         return sum(size for _, size, _ in self.objects.pack_set.stamps().values())
 
     def remember(self, scan: Scan) -> None:
-        """Save what the scan found for the next one.
-
-        On the way up from ten edited files lie thirty directories in which nothing but the tree changed. What
-        a scan on top of a census saves of those tells of no tree at all: so it need be written only once, and
-        the next process builds them again. An old tree must not be told: it may be swept by then.
-        """
-        changed = [d for d, is_new in zip(scan.directories, scan.changed, strict=True) if is_new]
+        """Save what the scan found for the next one."""
+        changed = scan.changed_directories()
         # The text of rules that were purged is in the worktree still, and goes into no file of the store.
         secret = {directory.path for directory in changed if scan.rule_files.tells_purged(directory)}
-        changed = [directory for directory in changed if directory.path not in secret]
-        unbuilt = set() if scan.is_whole else scan.only_built
         self.cache.save(
-            [directory for directory in changed if directory.path not in unbuilt],
+            [directory for directory in changed if directory.path not in secret],
             [*scan.gone, *secret],
             {
                 "boot": self._boot,
@@ -245,11 +238,10 @@ class OpenStore:
                 "indexes": scan.rule_files.indexes,
                 "searched": {**(self.cache.info("searched") or {}), **self._searched},
             },
-            only_built=[directory for directory in changed if directory.path in unbuilt],
         )
 
     def was_covered(self, path: RelPath) -> bool:
-        """Tell whether any recorded tree covers a path; what was searched once is not searched again."""
+        """Return whether any recorded tree covers a path; what was searched once is not searched again."""
         known: dict[bytes, int] = self.cache.info("searched") or {}
         number = self._searched.get(path, known.get(path, 0))
         search = PathSearch(self.objects, path)

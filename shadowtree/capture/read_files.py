@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator
 from hashlib import sha1
 from time import sleep, time_ns
 
-from shadowtree.base.tombstones import PURGED
+from shadowtree.base.paths import PURGED, ROOT
 from shadowtree.capture.directories import GIT_IGNORE, STAMP_SIZE, Directory, git_mode, join_ids, leaves_out
 from shadowtree.capture.facts import RULES_BLOB, SUBTREE_PREFIX, encode_blobs, encode_rules
 from shadowtree.capture.scan import Scan, is_there
@@ -64,10 +64,10 @@ def read_files(scan: Scan, root: str, objects: Objects, pack: ObjectSink, progre
 
     Files that are gone by now are dropped; those that cannot be read are listed as skipped.
     """
-    total, done = sum(len(directory.pending) for directory in scan.directories), 0
+    total, done = sum(len(directory.pending) for directory in scan.directories.values()), 0
     with Cursor(root) as cursor:
         reader = _Reader(cursor, objects, pack, scan.rule_files.tombstones.blobs)
-        for directory in scan.directories:
+        for directory in scan.directories.values():
             if not directory.pending:
                 continue
             lost = {row for row in directory.pending if not reader.read(directory, row)}
@@ -157,7 +157,7 @@ class _Reader:
             raise Unreadable(PURGED)
 
     def _is_not_wanted(self, blob: bytes) -> bool:
-        """Tell whether a blob is stored, or must not be."""
+        """Return whether a blob is stored, or must not be."""
         return blob in self._purged or self._objects.has(blob)
 
 
@@ -194,19 +194,18 @@ def build_trees(scan: Scan, objects: Objects, pack: ObjectSink) -> tuple[bytes, 
     A directory is built again if something in it changed, or if what its subdirectories gave is not what it
     was built from: a cache that lost some of its newest rows is noticed here.
     """
-    for number in reversed(range(len(scan.directories))):
-        directory = scan.directories[number]
+    for path, directory in reversed(scan.directories.items()):
         subdirectories = list(scan.children(directory))
         below_ids = join_ids(subdirectories)
         if directory.is_stale or below_ids != directory.below_ids:
-            directory = scan.take_to_build(directory.path)
+            directory = scan.take(path)
             before, directory.tree = directory.tree, _build_tree(directory, subdirectories, objects, pack)
             is_there_still = (before is None) == (directory.tree is None)
             if not is_there_still or not _has_same_facts(directory, below_ids):
                 directory.facts = _build_facts(directory, subdirectories, scan, objects, pack)
             directory.below_ids = below_ids
             directory.is_stale = False
-    root = scan.directories[0]
+    root = scan.directories[ROOT]
     assert root.facts is not None, "the root always has rules"
     return root.tree or objects.put(pack, b"tree", b""), root.facts
 
@@ -224,7 +223,7 @@ def _build_tree(
 
 
 def _has_same_facts(directory: Directory, below_ids: bytes) -> bool:
-    """Tell whether nothing changed in a directory, nor in the facts of those below it.
+    """Return whether nothing changed in a directory, nor in the facts of those below it.
 
     So it is with most on the way up from a file that was edited. What is told of rules at the root is the
     same as well: with other rules it would have been listed anew.
@@ -255,9 +254,7 @@ def _build_facts(
 
 def settle(scan: Scan) -> None:
     """Make the directories fit to be remembered: what a change could hide behind has to be read again."""
-    for number, directory in enumerate(scan.directories):
-        if not scan.changed[number]:
-            continue
+    for directory in scan.changed_directories():
         for row in directory.pending:
             if is_young(directory.file_stamp(row), scan.started_ns):
                 directory.smudge(row)

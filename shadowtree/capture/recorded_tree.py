@@ -209,7 +209,7 @@ class PathSearch:
         """Subtrees known not to lead to the path, each with its depth."""
 
     def is_in(self, tree: bytes) -> bool:
-        """Tell whether a tree covers a file at the path, or a directory with files."""
+        """Return whether a tree covers a file at the path, or a directory with files."""
         passed = []
         for depth, name in enumerate(self._names):
             if (depth, tree) in self._without:
@@ -385,7 +385,7 @@ def list_rewritten(scan: Scan, tree: bytes, facts: bytes) -> list[Change] | None
     root = scan.known(ROOT)
     if root is None or (root.tree, root.facts) != (tree, facts) or scan.gone:
         return None
-    changed = [d for d, is_changed in zip(scan.directories, scan.changed, strict=True) if is_changed]
+    changed = scan.changed_directories()
     if not all(_is_whole(path, scan) for path in {parent_of(directory.path) for directory in changed}):
         return None
     changes: list[Change] = []
@@ -393,14 +393,13 @@ def list_rewritten(scan: Scan, tree: bytes, facts: bytes) -> list[Change] | None
         known = scan.known(directory.path)
         if known is None or not _is_alike(known, directory):
             return None
-        if directory.path not in scan.only_built:
-            changes += _compare_files(known, directory)
+        changes += _compare_files(known, directory)
     changes.sort(key=lambda change: change.path)
     return changes
 
 
 def _is_alike(known: Directory, now: Directory) -> bool:
-    """Tell whether two views of a directory differ in nothing but their files' contents and modes."""
+    """Return whether two views of a directory differ in nothing but their files' contents and modes."""
     return (
         known.names == now.names
         and known.subdirectories == now.subdirectories
@@ -411,7 +410,7 @@ def _is_alike(known: Directory, now: Directory) -> bool:
 
 
 def _is_whole(path: RelPath, scan: Scan) -> bool:
-    """Tell whether a directory as it is known was built from those in it as they are known.
+    """Return whether a directory as it is known was built from those in it as they are known.
 
     A cache that lost its newest rows in a power cut, and a census that came from there, may mix old and new.
     """
@@ -430,12 +429,6 @@ def _compare_files(known: Directory, now: Directory) -> Iterator[Change]:
         return
     for row, at in enumerate(range(0, len(new_ids), ID_SIZE)):
         if old_ids[at : at + ID_SIZE] != new_ids[at : at + ID_SIZE] or old_modes[row] != new_modes[row]:
-            old, new = _state_of(known, row), _state_of(now, row)
+            old, new = known.file_state(row), now.file_state(row)
             if old != new:
                 yield Change(join(now.path, now.names[row]), old, new)
-
-
-def _state_of(directory: Directory, row: int) -> PathState:
-    mode = directory.file_mode(row)
-    exact = MODE_LINK if stat.S_ISLNK(mode) else stat.S_IFREG | mode & 0o777
-    return PathState(exact, directory.file_id(row))

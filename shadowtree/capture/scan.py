@@ -98,12 +98,10 @@ class Scan:
     def __init__(self, started_ns: int, rule_files: RuleFiles, rest: Census | None) -> None:
         self.started_ns = started_ns
         self.rule_files = rule_files
-        self.directories: list[Directory] = []
-        """Those that were passed by, every one after the one above it."""
-        self.changed: list[bool] = []
-        """Whether a directory differs from what is known."""
-        self.only_built: set[RelPath] = set()
-        """Directories that differ from what is known in nothing but what is built from those below them."""
+        self.directories: dict[RelPath, Directory] = {}
+        """Those that were visited, every one after the one above it."""
+        self.changed: set[RelPath] = set()
+        """Those of them that differ from what is known."""
         self.gone: frozenset[RelPath] = frozenset()
         """Directories that are known and not there any more."""
         self.rules: dict[RelPath, RulesKey] = {}
@@ -111,23 +109,20 @@ class Scan:
         self.aliases: set[int] = set()
         """The inodes of files with several names that something may have happened to by an uncovered one."""
         self.is_whole = rest is None
-        """Whether every directory was passed by."""
-        self._numbers: dict[RelPath, int] = {}
+        """Whether every directory was visited."""
         self._rest = Census() if rest is None else rest
-        """What was not passed by is as it is there."""
-
-    def add(self, directory: Directory, *, is_changed: bool) -> None:
-        """Take in a directory; the one above it was taken in before."""
-        self._numbers[directory.path] = len(self.directories)
-        self.directories.append(directory)
-        self.changed.append(is_changed)
+        """What was not visited is as it is there."""
 
     def find(self, path: RelPath) -> Directory | None:
-        """Give a directory as it is now; None if there is none, or none that is looked into."""
-        number = self._numbers.get(path)
-        if number is not None:
-            return self.directories[number]
-        return None if path in self.gone else self._rest.get(path)
+        """Return a directory as it is now; None if there is none, or none that is looked into."""
+        visited = self.directories.get(path)
+        if visited is not None or path in self.gone:
+            return visited
+        return self._rest.get(path)
+
+    def changed_directories(self) -> list[Directory]:
+        """List the directories that differ from what is known, every one after the one above it."""
+        return [directory for path, directory in self.directories.items() if path in self.changed]
 
     def state_of(self, path: RelPath) -> PathState | None:
         """Give the state of a covered file, or of a directory with some in it; None: it is neither."""
@@ -135,25 +130,19 @@ class Scan:
         if directory is not None and directory.tree is not None:
             return DIRECTORY
         above = self.find(parent_of(path))
-        return None if above is None else above.state_of(path.rpartition(b"/")[2])
+        row = None if above is None else above.find_file(path.rpartition(b"/")[2])
+        return None if above is None or row is None else above.file_state(row)
 
     def known(self, path: RelPath) -> Directory | None:
         """Give a directory as it was last recorded, if the scan was made on top of a census."""
         return self._rest.get(path)
 
     def take(self, path: RelPath) -> Directory:
-        """Give a directory that was passed by, to change it."""
-        number = self._numbers[path]
-        if not self.changed[number]:
-            self.directories[number] = self.directories[number].copy()
-            self.changed[number] = True
-        return self.directories[number]
-
-    def take_to_build(self, path: RelPath) -> Directory:
-        """Give such a directory to set nothing but its tree, its facts and what they were built from."""
-        if not self.changed[self._numbers[path]]:
-            self.only_built.add(path)
-        return self.take(path)
+        """Return a directory that was visited, to change it."""
+        if path not in self.changed:
+            self.directories[path] = self.directories[path].copy()
+            self.changed.add(path)
+        return self.directories[path]
 
     def children(self, directory: Directory) -> Iterator[Directory]:
         """Give the directories in a directory, the last one first."""
@@ -167,48 +156,46 @@ class Scan:
     def files(self) -> int:
         """How many files and links are covered."""
         replaced = sum(len(d.names) for d in self._replaced())
-        return self._rest.files + sum(len(d.names) for d in self.directories) - replaced
+        return self._rest.files + sum(len(d.names) for d in self.directories.values()) - replaced
 
     @property
     def bytes(self) -> int:
         """How many bytes are covered where it was looked."""
-        return sum(sum(directory.stats[2::STAMP_SIZE]) for directory in self.directories)
+        return sum(sum(directory.stats[2::STAMP_SIZE]) for directory in self.directories.values())
 
     @property
     def pending_bytes(self) -> int:
         """How many bytes have to be read."""
-        return sum(d.file_size(row) for d in self.directories for row in d.pending)
+        return sum(d.file_stamp(row)[2] for d in self.directories.values() for row in d.pending)
 
     @property
     def ignored(self) -> int:
         """How many files and directories the rules leave out."""
         replaced = sum(len(d.excluded) for d in self._replaced())
-        return self._rest.ignored + sum(len(d.excluded) for d in self.directories) - replaced
+        return self._rest.ignored + sum(len(d.excluded) for d in self.directories.values()) - replaced
 
     def uncovered_files(self) -> Iterator[RelPath]:
         """Name the files that the rules or their size leave out, by directory; none in ignored ones."""
-        found = {directory.path: directory for directory in self.directories if directory.uncovered_files}
-        for path in self._rest.with_uncovered:
-            known = None if path in self._numbers else self.find(path)
-            if known is not None:
-                found[path] = known
-        for path in sorted(found):
-            yield from (join(path, name) for name in found[path].uncovered_files)
+        visited = {path for path, directory in self.directories.items() if directory.uncovered_files}
+        for path in sorted(visited | self._rest.with_uncovered):
+            directory = self.find(path)
+            if directory is not None:
+                yield from (join(path, name) for name in directory.uncovered_files)
 
     def skipped(self) -> list[tuple[str, str]]:
         """List the paths that the rules would have covered, with the reason why they are not, sorted.
 
-        Where something is skipped every scan looks again, so all of it was passed by.
+        Where something is skipped every scan looks again, so all of it was visited.
         """
         return sorted(
             (to_text(join(directory.path, name) if name else directory.path), reason)
-            for directory in self.directories
+            for directory in self.directories.values()
             for name, reason in directory.skipped
         )
 
     def _replaced(self) -> Iterator[Directory]:
-        """Give what the rest says of directories that were passed by, or are gone."""
-        for path in (*self._numbers, *self.gone):
+        """Yield what the rest says of directories that were visited, or are gone."""
+        for path in (*self.directories, *self.gone):
             known = self._rest.get(path)
             if known is not None:
                 yield known
@@ -243,7 +230,9 @@ def scan_worktree(
                 scanner.lose(path, None)
                 continue
             directory, policy, is_changed = found
-            scan.add(directory, is_changed=is_changed)
+            scan.directories[path] = directory
+            if is_changed:
+                scan.changed.add(path)
             is_whole = is_whole or scanner.is_unsure_below(directory)
             has_new_rules = scanner.note_rules(directory, policy) or has_new_rules
             for name, sub_mode in reversed(directory.subdirectories):
@@ -271,7 +260,7 @@ def stamp_uncovered(scan: Scan, worktree: str) -> bytes:
 
 
 def is_there(cursor: Cursor, directory: RelPath, name: bytes) -> bool:
-    """Tell whether there is something at a name, unless it is certain that there is nothing."""
+    """Return whether there is something at a name, unless it is certain that there is nothing."""
     try:
         os.stat(name, dir_fd=cursor.enter(directory), follow_symlinks=False)
     except (Vanished, FileNotFoundError, NotADirectoryError):
@@ -341,7 +330,7 @@ class _Scanner:
         return directory, policy, True
 
     def _is_trusted(self, path: RelPath) -> bool:
-        """Tell whether a directory is as it is known, or all but some names in it are."""
+        """Return whether a directory is as it is known, or all but some names in it are."""
         if self._outlook is None or path in self._outlook.directories:
             return False
         return self._census is not None or path not in self._outlook.ways
@@ -364,7 +353,7 @@ class _Scanner:
         return again, policy, again is not cached
 
     def _is_in_sight(self, path: RelPath, mode: int) -> bool:
-        """Tell whether a directory was watched since it was recorded, so that every name was told."""
+        """Return whether a directory was watched since it was recorded, so that every name was told."""
         census = self._census
         return census is not None and path not in census.unwatched and census.has(path, mode)
 
@@ -401,20 +390,20 @@ class _Scanner:
     # Which directories come next
 
     def leads_to(self, path: RelPath, mode: int) -> bool:
-        """Tell whether a directory has to be passed by: for what is in it, or because it is new."""
+        """Return whether a directory has to be passed by: for what is in it, or because it is new."""
         if self._census is None or self._outlook is None or path in self._outlook.ways:
             return True
         return not self._census.has(path, mode)
 
     def is_unsure_below(self, directory: Directory) -> bool:
-        """Tell whether other directories may be in a directory by the same names, of which nobody told."""
+        """Return whether other directories may be in a directory by the same names, of which nobody told."""
         if self._census is None or directory.path not in self._census.unwatched:
             return False
         known = self._census.get(directory.path)
         return known is None or known.stamp is None or known.stamp != directory.stamp
 
     def note_rules(self, directory: Directory, policy: Policy) -> bool:
-        """Tell whether other rules are in force from a directory on than when it was recorded."""
+        """Return whether other rules are in force from a directory on than when it was recorded."""
         path, census = directory.path, self._census
         if path == ROOT or directory.has_repository:
             self._scan.rules[path] = policy.rules_key, policy.tracked_key
@@ -433,7 +422,7 @@ class _Scanner:
             known = () if self._known is None else self._known.paths()
             yield from (path for path in known if self._scan.find(path) is None)
             return
-        for directory in self._scan.directories:
+        for directory in self._scan.directories.values():
             old = self._census.get(directory.path)
             if old is not None and old.subdirectories != directory.subdirectories:
                 now = {name for name, _ in directory.subdirectories}

@@ -12,7 +12,7 @@ import os
 import sqlite3
 import zlib
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 
 from shadowtree.base.errors import ShadowError
@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_VERSION = 5
+_VERSION = 6
 _MARSHAL_VERSION = 4
 """The layout of plain values is the same in every Python that knows this version."""
 _WAL_PAGES = 64
@@ -61,8 +61,6 @@ _FIELDS = (
 """What is stored as it is; `stats` and `ids` follow as bytes."""
 _SAVE = "INSERT INTO directories VALUES (?, ?) ON CONFLICT (path) DO UPDATE SET row = excluded.row"
 """Not `INSERT OR REPLACE`, which would write the index of paths anew, too."""
-_BUILT = ("tree", "facts", "below_ids")
-"""Those that are made of what is in a directory and below it."""
 
 
 class StatCache:
@@ -88,8 +86,6 @@ class StatCache:
         self._rows: dict[RelPath, bytes] = {}
         """As they are in the database, not yet decoded."""
         self._directories: dict[RelPath, Directory] = {}
-        self._unbuilt: set[RelPath] = set()
-        """Directories whose rows in the database tell of no tree; in memory they may have one."""
         self._info: dict[str, Any] = {}  # Any: plain values, each known to who asks for it
 
     def load(self) -> None:
@@ -154,34 +150,21 @@ class StatCache:
         """Give a value that was saved beside the directories."""
         return self._info.get(key)
 
-    def save(
-        self,
-        directories: Iterable[Directory],
-        gone: Collection[RelPath],
-        info: dict[str, Any],
-        *,
-        only_built: Collection[Directory] = (),
-    ) -> None:
-        """Remember directories, and forget those that are gone.
-
-        Those that are `only_built` are saved as what they are without their trees, which is done once.
-        """
-        changed = list(directories)
+    def save(self, changed: Collection[Directory], gone: Collection[RelPath], info: dict[str, Any]) -> None:
+        """Remember directories that changed, and forget those that are gone."""
         for path in gone:
             self._rows.pop(path, None)
             self._directories.pop(path, None)
-        self._directories.update((directory.path, directory) for directory in (*changed, *only_built))
-        unbuilt = [directory for directory in only_built if directory.path not in self._unbuilt]
+        self._directories.update((directory.path, directory) for directory in changed)
         new_info = {key: value for key, value in info.items() if self._info.get(key) != value}
         self._info.update(new_info)
-        if not changed and not unbuilt and not gone and not new_info:
+        if not changed and not gone and not new_info:
             return
         try:
             connection = self._connect()
             connection.execute("BEGIN IMMEDIATE")
             connection.executemany("DELETE FROM directories WHERE path = ?", [(path,) for path in gone])
             connection.executemany(_SAVE, ((d.path, _encode(d)) for d in changed))
-            connection.executemany(_SAVE, [(d.path, _encode(d, is_built=False)) for d in unbuilt])
             connection.executemany(
                 "INSERT OR REPLACE INTO info VALUES (?, ?)",
                 [(key, _encode_value(value)) for key, value in new_info.items()],
@@ -189,10 +172,6 @@ class StatCache:
             connection.execute("COMMIT")
         except (sqlite3.Error, ShadowError):
             self.discard()
-            return
-        # Not before: of a row that was not written, nobody may think that it tells of no tree.
-        self._unbuilt.difference_update(gone, [directory.path for directory in changed])
-        self._unbuilt.update([directory.path for directory in unbuilt])
 
     def wipe(self) -> None:
         """Forget everything, so that nothing of it is left in the file; others who have it open notice."""
@@ -279,8 +258,8 @@ def _ids_in(directory: Directory) -> Iterator[bytes]:
     yield from (ids[at : at + 20] for at in range(0, len(ids), 20) if any(ids[at : at + 20]))
 
 
-def _encode(directory: Directory, *, is_built: bool = True) -> bytes:
-    values = [getattr(directory, name) if is_built or name not in _BUILT else None for name in _FIELDS]
+def _encode(directory: Directory) -> bytes:
+    values = [getattr(directory, name) for name in _FIELDS]
     values += [directory.stats.tobytes(), bytes(directory.ids)]
     return _encode_value(values)
 
@@ -306,8 +285,7 @@ def _decode(path: RelPath, row: bytes) -> Directory | None:
     directory = Directory(path, 0)
     for name, value in zip(_FIELDS, values, strict=False):
         setattr(directory, name, value)
-    directory.is_stale = values[_FIELDS.index("below_ids")] is None
-    directory.below_ids = directory.below_ids or b""
+    directory.is_stale = False
     directory.stats = array("q", values[-2])
     directory.ids = bytearray(values[-1])
     return directory

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from shadowtree.base.paths import ROOT, RelPath, is_among, join
-from shadowtree.base.tombstones import Tombstones
+from shadowtree.base.paths import ROOT, RelPath, Tombstones, is_among, join
 from shadowtree.capture.rules.gitignore import Stack, parse
 from shadowtree.purge.rewrite import Eraser
 from shadowtree.store.git_format import TREE_MODE

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from shadowtree.base.arguments import parse_path
 from shadowtree.base.errors import InvalidInput, StoreDamaged, UnknownName
 from shadowtree.base.frozen import frozen
-from shadowtree.base.paths import ROOT, PathState, RelPath, from_text, to_text
-from shadowtree.base.tombstones import Tombstones
+from shadowtree.base.paths import ROOT, PathState, RelPath, Tombstones, from_text, to_text
 from shadowtree.capture.directories import GIT_IGNORE
 from shadowtree.capture.facts import ANYTHING, IGNORE_BLOB, RULES_BLOB, SUBTREE_PREFIX, decode_rules
 from shadowtree.capture.open_store import OpenStore

@@ -15,8 +15,7 @@ from collections.abc import Iterator
 
 from shadowtree.base.errors import InvalidInput
 from shadowtree.base.frozen import frozen
-from shadowtree.base.paths import ROOT, RelPath, join
-from shadowtree.base.tombstones import PURGED, Tombstones
+from shadowtree.base.paths import PURGED, ROOT, RelPath, Tombstones, join
 from shadowtree.capture.directories import GIT_IGNORE
 from shadowtree.capture.facts import (
     ANYTHING,

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from shadowtree.base.errors import WorktreeFailed
 from shadowtree.base.paths import (
+    PURGED,
     PathState,
     RelPath,
     Unknown,
@@ -18,7 +19,6 @@ from shadowtree.base.paths import (
     join,
     to_text,
 )
-from shadowtree.base.tombstones import PURGED
 from shadowtree.capture.capture import Capture
 from shadowtree.capture.recorded_tree import RecordedDirectory
 from shadowtree.capture.scan import Scan

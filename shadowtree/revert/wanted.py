@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from shadowtree.base.frozen import field, frozen, replace
-from shadowtree.base.paths import Change, PathState, RelPath, Unknown, is_among
-from shadowtree.base.tombstones import PURGED
+from shadowtree.base.paths import PURGED, Change, PathState, RelPath, Unknown, is_among
 from shadowtree.system.files import is_failure
 
 TYPE_CHECKING = False

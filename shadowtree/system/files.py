@@ -77,7 +77,7 @@ def is_young(stamp: tuple[int, ...], now_ns: int) -> bool:
 
 
 def is_racy(mtime_ns: int, ctime_ns: int, now_ns: int, size: int = 0) -> bool:
-    """Tell whether a change at or after `now_ns` could leave both times as they are.
+    """Return whether a change at or after `now_ns` could leave both times as they are.
 
     Kernels stamp files in ticks of up to 10 ms; some file systems keep whole seconds only, which shows in a
     ctime without a fraction (nobody can set a ctime). A call that writes much stamps the file when it begins
@@ -182,7 +182,7 @@ def why_unreadable(error: OSError) -> str:
 
 
 def is_failure(reason: str) -> bool:
-    """Tell whether something was left out because reading it failed, and not for what it is."""
+    """Return whether something was left out because reading it failed, and not for what it is."""
     return reason in (KEPT_CHANGING, CHANGED_TYPE) or reason.startswith(_UNREADABLE)
 
 

@@ -47,7 +47,7 @@ class Mounts:
             self.close()
 
     def have_changed(self) -> bool:
-        """Tell whether something was mounted or unmounted since; of changes elsewhere it is silent.
+        """Return whether something was mounted or unmounted since; of changes elsewhere it is silent.
 
         One mount inside may have come for another, with the same place, type and device: with any inside,
         every change in the system counts.
@@ -105,7 +105,7 @@ class Mounts:
 
 
 def is_mount_point(path: str) -> bool:
-    """Tell whether something is mounted just here, a directory of the same file system included."""
+    """Return whether something is mounted just here, a directory of the same file system included."""
     if os.path.ismount(path):
         return True
     try:
@@ -116,7 +116,7 @@ def is_mount_point(path: str) -> bool:
 
 
 def has_stable_inodes(path: str) -> bool:
-    """Tell whether a directory keeps its inode number for ever; True where the system does not say."""
+    """Return whether a directory keeps its inode number for ever; True where the system does not say."""
     try:
         mounts = Mounts(os.fsencode(path))
     except OSError:

@@ -144,7 +144,7 @@ def _rename(a_fd: int, a: bytes, b_fd: int, b: bytes, way: int) -> None:
 
 
 def is_being_written(fd: int) -> bool:
-    """Tell whether some process has a file open for writing, or mapped so; False where nobody can say.
+    """Return whether some process has a file open for writing, or mapped so; False where nobody can say.
 
     `fd` must be open for reading only, or it counts itself. Linux grants a lease on reading while there is no
     writer; it is given back at once, and whoever opens the file for writing in between waits for that. There
@@ -293,7 +293,7 @@ def _digest_handle(fd: int) -> int | None:
 
 
 def folds_names(fd: int) -> bool:
-    """Tell whether a directory on Linux takes `a` and `A` for one name; only of those that are set to."""
+    """Return whether a directory on Linux takes `a` and `A` for one name; only of those that are set to."""
     return bool((_ask_file_system(fd, _FS_IOC_GETFLAGS) or 0) & _FS_CASEFOLD)
 
 
@@ -324,7 +324,7 @@ def file_system_id(path: str) -> int | None:
 
 
 def has_no_room(directory: str) -> bool:
-    """Tell whether a disk is so full, in bytes or in files, that a small file does not fit any more."""
+    """Return whether a disk is so full, in bytes or in files, that a small file does not fit any more."""
     figures = os.statvfs(directory)
     return figures.f_bavail * figures.f_frsize < 1 << 16 or (figures.f_files > 0 and figures.f_favail < 4)
 
@@ -338,7 +338,7 @@ def open_file_limit() -> int:
 
 
 def is_process_alive(pid: int) -> bool:
-    """Tell whether a process of this number runs on this machine; another one may have got its number."""
+    """Return whether a process of this number runs on this machine; another one may have got its number."""
     try:
         os.kill(pid, 0)
     except OSError as error:

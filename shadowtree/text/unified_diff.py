@@ -11,6 +11,8 @@ difference are replaced: the limit decides how short a patch is, never whether i
 from __future__ import annotations
 
 import stat
+import zlib
+from base64 import b85encode
 from collections.abc import Iterator
 
 from shadowtree.base.frozen import frozen
@@ -115,9 +117,7 @@ def _diff_whole(
     """Replace one content by the other, or only say that they differ."""
     is_data = any(map(is_binary, contents))
     if binary:
-        from shadowtree.text.binary_patch import format_binary
-
-        patch = header + _format_index(blobs) + format_binary(*contents)
+        patch = header + _format_index(blobs) + _format_binary(*contents)
         return TextDiff(0, 0, binary=is_data, patch=patch)
     exact = header + _format_index(blobs, _SHORT_ID) + _tell_difference(*names, is_data)
     return TextDiff(0, 0, binary=is_data, patch="", exact=exact)
@@ -255,3 +255,37 @@ def _format_lines(mark: bytes, lines: list[bytes]) -> Iterator[bytes]:
         yield mark + line
         if not line.endswith(b"\n"):
             yield b"\n\\ No newline at end of file\n"
+
+
+# Binary contents
+
+_LINE_BYTES = 52
+
+
+def _format_binary(old: bytes, new: bytes) -> str:
+    """Write what follows the index line of a binary file: deflated, in base 85, both sides whole.
+
+    The new content comes first, then the old one, for `git apply --reverse`:
+
+        GIT binary patch
+        literal 12
+        Tcmc~$...             up to 52 bytes a line, after a letter that says how many
+
+        literal 9
+        Qcmd...
+    """
+    return "\n".join(["GIT binary patch", *_format_literal(new), *_format_literal(old)]) + "\n"
+
+
+def _format_literal(content: bytes) -> Iterator[str]:
+    yield f"literal {len(content)}"
+    deflated = zlib.compress(content)
+    for at in range(0, len(deflated), _LINE_BYTES):
+        piece = deflated[at : at + _LINE_BYTES]
+        yield _length_letter(len(piece)) + b85encode(piece, pad=True).decode("ascii")
+    yield ""
+
+
+def _length_letter(length: int) -> str:
+    """Write 1 to 26 as A to Z, and 27 to 52 as a to z."""
+    return chr(ord("A") + length - 1) if length <= 26 else chr(ord("a") + length - 27)

@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from shadowtree.base.frozen import frozen
-from shadowtree.base.paths import Change, PathState, Unknown
-from shadowtree.base.tombstones import PURGED as PURGED_REASON
-from shadowtree.base.tombstones import Tombstones
+from shadowtree.base.paths import PURGED as PURGED_REASON
+from shadowtree.base.paths import Change, PathState, Tombstones, Unknown
 from shadowtree.timeline.database import BEYOND, Database
 from shadowtree.timeline.schema import (
     BEGIN,

@@ -46,7 +46,7 @@ class Pending:
         self.writing: frozenset[RelPath] = frozenset()
 
     def explains(self, path: RelPath) -> bool:
-        """Tell whether a change of a path is among these."""
+        """Return whether a change of a path is among these."""
         is_told = path in self.paths or path in self.writing or parent_of(path) in self.directories
         return is_told or is_among(path, self.trees)
 
@@ -137,9 +137,9 @@ class Watch:
         assert census is not None
         # If Ctrl-C comes in between, the census is neither the old one nor the new one.
         self._census = None
-        for directory, is_changed in zip(scan.directories, scan.changed, strict=True):
-            is_armed = self._is_armed(directory.path)
-            if is_changed or scan.is_whole or is_armed == (directory.path in census.unwatched):
+        for path, directory in scan.directories.items():
+            is_armed = self._is_armed(path)
+            if path in scan.changed or scan.is_whole or is_armed == (path in census.unwatched):
                 census.put(directory, is_watched=is_armed)
         for path in scan.gone:
             census.drop(path)
@@ -267,12 +267,12 @@ class Watch:
         if cache is None or cache.token is None or cache.get(ROOT) is None:
             return
         census, changed = Census(), set()
-        for directory, is_changed in zip(scan.directories, scan.changed, strict=True):
-            known = cache.get(directory.path) if is_changed else directory
-            if is_changed or directory.below_ids != join_ids(scan.children(directory)):
-                changed.add(directory.path)
+        for path, directory in scan.directories.items():
+            known = cache.get(path) if path in scan.changed else directory
+            if path in scan.changed or directory.below_ids != join_ids(scan.children(directory)):
+                changed.add(path)
             if known is not None:
-                census.put(known, is_watched=self._is_armed(known.path))
+                census.put(known, is_watched=self._is_armed(path))
         census.rules = dict(scan.rules)
         self._pending.directories |= changed
         self._census, self._token = census, cache.token
@@ -307,9 +307,9 @@ class Watch:
         census, missed = self._census, set()
         if census is None:
             return
-        for directory, is_changed in zip(scan.directories, scan.changed, strict=True):
+        for directory in scan.changed_directories():
             known = census.get(directory.path)
-            if known is None or not is_changed:
+            if known is None:
                 continue
             rules, rules_now = ((each.rules_key, each.tracked_key) for each in (known, directory))
             if known.path in census.restless or known.path in census.unwatched or rules != rules_now:
@@ -332,8 +332,8 @@ def _find_other_names(scan: Scan, census: Census) -> set[RelPath]:
     have other names is looked at each time anyway.
     """
     inodes = scan.aliases.copy()
-    for directory, is_changed in zip(scan.directories, scan.changed, strict=True):
-        known = census.get(directory.path) if is_changed else directory
+    for directory in scan.changed_directories():
+        known = census.get(directory.path)
         for name in set(directory.linked) - set(() if known is None else known.linked):
             row = directory.find_file(name)
             if row is not None:
@@ -353,7 +353,7 @@ def _list_differing(known: Directory, seen: Directory) -> set[bytes]:
 
 
 def _has_changed(known: Directory, seen: Directory, name: bytes) -> bool:
-    """Tell whether more than a new link to a file was found, or that it was to be read again anyway."""
+    """Return whether more than a new link to a file was found, or that it was to be read again anyway."""
     before, after = known.find_file(name), seen.find_file(name)
     if before is None or after is None:
         return True

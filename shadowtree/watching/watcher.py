@@ -144,7 +144,7 @@ class InotifyWatcher:
         return has_news
 
     def is_armed(self, path: RelPath) -> bool:
-        """Tell whether a directory is watched."""
+        """Return whether a directory is watched."""
         return path in self._watches
 
     def arm(self, path: RelPath, fd: int) -> bool:

@@ -15,8 +15,16 @@ import pytest
 
 from shadowtree import OutOfSpace, Shadow, ShadowError, StoreDamaged
 from shadowtree.base.errors import ForgottenTree, StoreTooNew, StoreTooOld
-from shadowtree.base.paths import DIRECTORY, MODE_LINK, Change, PathState, RelPath, Unknown, is_file
-from shadowtree.base.tombstones import Tombstones
+from shadowtree.base.paths import (
+    DIRECTORY,
+    MODE_LINK,
+    Change,
+    PathState,
+    RelPath,
+    Tombstones,
+    Unknown,
+    is_file,
+)
 from shadowtree.store.git_format import PackBytes
 from shadowtree.system import disk
 from shadowtree.timeline.database import create_journal

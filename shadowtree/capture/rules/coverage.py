@@ -192,11 +192,11 @@ class Policy:
         return sorted(missing)
 
     def tracks_below(self, path: RelPath) -> bool:
-        """Tell whether an index tracks anything below a directory, of which it is the policy above."""
+        """Return whether an index tracks anything below a directory, of which it is the policy above."""
         return any(index.tracked.has_below(index.place_of(path)) for index in self.indexes)
 
     def is_tracked(self, name: bytes) -> bool:
-        """Tell whether an index tracks a file in this directory."""
+        """Return whether an index tracks a file in this directory."""
         path = join(self.path, name)
         return any(index.tracked.has(index.place_of(path)) for index in self.indexes)
 
@@ -235,7 +235,7 @@ class Policy:
 
 
 def _would_leave_out(path: bytes, below: dict[bytes, Policy]) -> bool:
-    """Tell whether the rules would leave out a file if no index tracked it.
+    """Return whether the rules would leave out a file if no index tracked it.
 
     `below` has the rules of the directory that its path starts from, and collects those on the way: a sparse
     checkout lacks many files of few directories.

@@ -73,12 +73,12 @@ class Tracked:
         return cls(ordered, blake2b(b"\0".join(ordered), digest_size=16).digest(), problem)
 
     def has(self, path: bytes) -> bool:
-        """Tell whether exactly this path is a tracked file or link."""
+        """Return whether exactly this path is a tracked file or link."""
         at = bisect_left(self.names, path)
         return at < len(self.names) and self.names[at] == path
 
     def has_below(self, path: bytes) -> bool:
-        """Tell whether anything below this directory is tracked; the empty path is the top."""
+        """Return whether anything below this directory is tracked; the empty path is the top."""
         return bool(self.below(path))
 
     def children(self, path: bytes) -> Iterator[tuple[bytes, bool]]:
@@ -123,7 +123,7 @@ def find_at(top: bytes) -> Repository | None:
 
 
 def _is_trusted(*paths: bytes) -> bool:
-    """Tell whether a repository is our own: in another user's nothing can be believed."""
+    """Return whether a repository is our own: in another user's nothing can be believed."""
     try:
         return all(os.stat(path).st_uid in (os.geteuid(), 0) for path in paths)
     except OSError:
@@ -392,7 +392,7 @@ def _unquote(raw: bytes) -> bytes:
 
 
 def _is_true(value: bytes | None) -> bool:
-    """Tell whether a value means yes; a variable without one does."""
+    """Return whether a value means yes; a variable without one does."""
     return value is None or value.lower() in (b"true", b"yes", b"on", b"1")
 
 

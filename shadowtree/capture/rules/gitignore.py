@@ -154,7 +154,7 @@ class Stack:
         return None
 
     def may_include_below(self) -> bool:
-        """Tell whether a rule might re-include something in this directory, at any depth.
+        """Return whether a rule might re-include something in this directory, at any depth.
 
         False is certain, True is not.
         """
@@ -213,7 +213,7 @@ class _Node:
         """Whether a rule of this node, or of one further on, re-includes."""
 
     def is_useful(self) -> bool:
-        """Tell whether the node has anything to say by itself, not only by the one behind its `**`."""
+        """Return whether the node has anything to say by itself, not only by the one behind its `**`."""
         return bool(self.finals or self.literals or self.globs)
 
     def grow(self, segments: list[_Segment], negative: bool) -> _Node:

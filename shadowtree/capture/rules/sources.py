@@ -12,8 +12,7 @@ from contextlib import suppress
 
 from shadowtree.base.errors import WorktreeFailed
 from shadowtree.base.frozen import frozen
-from shadowtree.base.paths import ROOT, RelPath, from_text, join, to_text
-from shadowtree.base.tombstones import NO_TOMBSTONES, Tombstones
+from shadowtree.base.paths import NO_TOMBSTONES, ROOT, RelPath, Tombstones, from_text, join, to_text
 from shadowtree.capture.directories import GIT_IGNORE, Directory
 from shadowtree.capture.facts import RootRules, veil
 from shadowtree.capture.rules.coverage import Policy, TrackedNames, count_left_out
@@ -136,7 +135,7 @@ class RuleFiles:
         return self._root_rules.veil(self.tombstones.blobs)
 
     def tells_purged(self, directory: Directory) -> bool:
-        """Tell whether the rules of a directory have a text that was purged."""
+        """Return whether the rules of a directory have a text that was purged."""
         texts = (directory.ignore_text, directory.exclude_text)
         return any(text is not None and veil(text, self.tombstones.blobs) != text for text in texts)
 
