@@ -77,14 +77,12 @@ class Reported:
 
 def normalise(
     name: str, payload: object, environ: Mapping[str, str], *, event: str = "", now_ms: int = 0
-) -> Reported | None:
-    """Read what a hook got; None if there is no agent of this name.
+) -> Reported:
+    """Read what a hook of the agent `name` got.
 
     `event` is the event's name as the command has it, for payloads without one; `now_ms` makes an id where
     the agent has neither ids nor times.
     """
-    if name not in AGENTS:
-        return None
     content = payload if isinstance(payload, dict) else {}
     agent = AGENTS[_find_real(name, content, environ)]
     named = _text(content, agent.event) or event
