@@ -25,14 +25,13 @@ Function = Callable[..., int | None]
 """What a command does: called with the values of the shared options, and with its own."""
 
 MODULES = {
-    "record": ("wrap", "begin", "end", "snapshot", "step", "run", "track", "hook"),
+    "record": ("wrap", "protect", "begin", "end", "snapshot", "step", "run", "track", "hook"),
     "act": ("undo", "redo", "revert", "unrevert", "switch", "restore"),
     "show": ("status", "log", "show", "diff", "cat", "blame", "patch", "branches"),
     "sessions": ("sessions",),
     "store": ("stats", "du", "pin", "unpin", "forget", "gc", "purge", "check", "destroy"),
     "uninstall": ("uninstall",),
     "config": ("config", "help"),
-    "protect": ("protect",),
     "watch": ("watch",),
     "mcp": ("mcp",),
     "rewind": ("rewind",),

@@ -17,7 +17,6 @@ from shadowtree.cli.format import (
     shorten_ids,
 )
 from shadowtree.cli.output import can_show, paint
-from shadowtree.cli.times import describe_time
 from shadowtree.cli.views.graph import GraphLine, Point, draw_graph
 from shadowtree.cli.views.status import (
     LETTERS,
@@ -244,7 +243,7 @@ def _describe_all_files(message: Message, *, is_narrow: bool) -> str:
 
 def _describe_circumstances(message: Message, now_ms: int) -> Iterator[str]:
     yield f"{describe_age(now_ms - message.time_ms)} ago"
-    yield describe_time(message.time)
+    yield f"{message.time.astimezone():%Y-%m-%d %H:%M}"
     yield f"session {escape(message.session)}"
     if message.role is not None:
         yield f"role {escape(message.role)}"
