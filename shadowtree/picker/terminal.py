@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 
 from shadowtree.base.display import measure
 from shadowtree.base.frozen import replace
-from shadowtree.picker import model
+from shadowtree.picker import keys, model
 from shadowtree.picker.actions import Actions
 from shadowtree.picker.draw import draw
 from shadowtree.picker.live import Live, News
@@ -102,7 +102,7 @@ def _loop(screen: Screen, state: State, actions: Actions, shadow: Shadow, now_ms
                 screen.clear()
                 state = model.resize(state, *screen.size)
             elif key is not None:
-                state, request = model.press(state, key)
+                state, request = keys.press(state, key)
                 if isinstance(request, Quit):
                     return
                 if request is not None:
