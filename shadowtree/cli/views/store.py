@@ -104,11 +104,6 @@ def ask_to_destroy(known: reports.KnownStore, folder: str) -> Iterator[str]:
     yield f"To confirm, type the folder name, {escape(folder)}:"
 
 
-def adopt(worktree: str, store: str) -> str:
-    """Give the command by which a directory takes over a store."""
-    return f"shadowtree wrap {quote(worktree)} --adopt {quote(store)}"
-
-
 def ask_to_destroy_all(stores: Sequence[reports.KnownStore]) -> Iterator[str]:
     """Ask for a word before all stores go."""
     yield from (f"  {_describe_store(known)}" for known in stores)
@@ -265,7 +260,8 @@ def render_check(
     if report.hurt:
         yield "These messages can no longer be restored completely:"
         yield from (f"  {escape(hurt.id)} in session {escape(hurt.session)}" for hurt in report.hurt)
-    yield from _advise(report, adopt(worktree, store), has_repaired=has_repaired)
+    adopting = f"shadowtree wrap {quote(worktree)} --adopt {quote(store)}"
+    yield from _advise(report, adopting, has_repaired=has_repaired)
 
 
 def _name_hurt(messages: list[reports.HurtMessage]) -> str:
