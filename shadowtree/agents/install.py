@@ -236,7 +236,7 @@ def _naming(path: str) -> Iterator[None]:
 
 
 def _decode(path: str, content: bytes | None) -> tuple[str, str]:
-    """Give the text of settings without the mark that some editors put first, and that mark."""
+    """Return the text of settings without the mark that some editors put first, and that mark."""
     try:
         text = (content or b"").decode("utf-8")
     except UnicodeDecodeError as error:
@@ -247,7 +247,7 @@ def _decode(path: str, content: bytes | None) -> tuple[str, str]:
 
 
 def _inspect(name: str, target: Target) -> tuple[list[str], list[str]]:
-    """Give the programs that our hooks in a file run, and what is missing there."""
+    """Return the programs that our hooks in a file run, and what is missing there."""
     content = read_whole(os.path.realpath(target.path))
     if content is None:
         return [], [target.path]
@@ -266,7 +266,7 @@ def _inspect(name: str, target: Target) -> tuple[list[str], list[str]]:
 
 
 def _mentions_us(path: str) -> bool:
-    """Tell whether settings that cannot be understood may have hooks of ours."""
+    """Return whether settings that cannot be understood may have hooks of ours."""
     try:
         return _MARK in (read_whole(os.path.realpath(path)) or b"")
     except InvalidInput:
@@ -291,12 +291,12 @@ def _find_executable(name: str, content: bytes) -> str | None:
 
 
 def _is_own_file(name: str, target: Target, content: bytes) -> bool:
-    """Tell whether a file was written by us, edited or not."""
+    """Return whether a file was written by us, edited or not."""
     return _MARK in content and (target.is_command or _find_executable(name, content) is not None)
 
 
 def _is_as_written(target: Target, content: bytes) -> bool:
-    """Tell whether a file that is on no record is just what we write, for whatever program."""
+    """Return whether a file that is on no record is just what we write, for whatever program."""
     assert target.content is not None
     program = _PROGRAM.search(content)
     return program is not None and content.replace(program[1], _ANY.encode()) == target.content.encode()

@@ -169,7 +169,7 @@ class Screen:
         return self._window.getmaxyx()
 
     def choose(self, text: str, plain: str) -> str:
-        """Give a text if the terminal's encoding has it, or else the plain one."""
+        """Return a text if the terminal's encoding has it, or else the plain one."""
         return text if self._can_show(text) else plain
 
     def clear(self) -> None:
@@ -198,7 +198,7 @@ class Screen:
         self._window.refresh()
 
     def read_key(self, wait_ms: int) -> str | None:
-        """Give the name of the next key; None if none is pressed for so long."""
+        """Return the name of the next key; None if none is pressed for so long."""
         self._window.timeout(wait_ms)
         try:
             key = self._window.get_wch()
@@ -222,7 +222,7 @@ class Screen:
         return is_longer
 
     def _encode(self, text: str, columns: int) -> str:
-        """Give a text as the terminal can show it; what has to be escaped may take more columns."""
+        """Return a text as the terminal can show it; what has to be escaped may take more columns."""
         if self._can_show(text):
             return text
         text = replace_signs(text, self._can_show)
@@ -248,7 +248,7 @@ def _has_hung_up() -> bool:
 
 
 def _make_styles(*, has_colours: bool) -> dict[str, int]:
-    """Give the attributes of each style; without colours letters alone tell."""
+    """Return the attributes of each style; without colours letters alone tell."""
     styles = {"bold": curses.A_BOLD, "dim": curses.A_DIM, "reverse": curses.A_REVERSE}
     with suppress(curses.error):
         curses.start_color()

@@ -45,7 +45,7 @@ class Place:
     is_read_only: bool
 
     def choose(self, session: str | None, *, takes_long: bool = False) -> Shadow:
-        """Give the shadow of the session that is meant."""
+        """Return the shadow of the session that is meant."""
         name, shadow = session or self.session, self.beside if takes_long else self.shadow
         return shadow.for_last_session() if name is None else shadow.for_session(name)
 

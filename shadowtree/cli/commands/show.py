@@ -396,7 +396,7 @@ def _count_lines(
 
 
 def _render_details(message: Message, diffs: Sequence[FileDiff] | None, details: Details) -> list[str]:
-    """Give what stands below the row of a message in the log, and an empty line after it."""
+    """Return what stands below the row of a message in the log, and an empty line after it."""
     lines: list[str] = []
     if details.steps:
         lines += [f"    {line}" for line in list_steps(message.steps)]
@@ -408,7 +408,7 @@ def _render_details(message: Message, diffs: Sequence[FileDiff] | None, details:
 
 
 def _to_json(message: Message, diffs: Sequence[FileDiff] | None, details: Details) -> dict[str, object]:
-    """Give an entry of the log, with what was asked for beside it: figures are a diff without patches."""
+    """Return an entry of the log, with what was asked for beside it: figures are a diff without patches."""
     document: dict[str, object] = message.to_dict()
     if diffs is not None:
         entries = [each.to_dict() for each in diffs]

@@ -276,7 +276,7 @@ def make_event(reported: Reported, worktree: str) -> TurnEvent:
 
 
 def may_start_daemon(*, hook_daemon: bool) -> bool:
-    """Tell whether a hook starts the daemon: if you let it, and never in CI."""
+    """Return whether a hook starts the daemon: if you let it, and never in CI."""
     return hook_daemon and not os.environ.get("CI")
 
 

@@ -53,7 +53,7 @@ def _describe_budget(stats: reports.Stats) -> str:
 
 
 def list_figures(figures: Sequence[reports.PathFigure | reports.SessionFigure]) -> list[str]:
-    """Give a row for each path or session, with what it takes."""
+    """Return a row for each path or session, with what it takes."""
     return join_rows([(describe_size(figure.bytes), _name_figure(figure)) for figure in figures], "><")
 
 
@@ -66,7 +66,7 @@ def _name_figure(figure: reports.PathFigure | reports.SessionFigure) -> str:
 
 
 def render_stores(stores: Sequence[reports.KnownStore], *, now_ms: int) -> Iterator[str]:
-    """Give a row for each store, and their sum."""
+    """Yield a row for each store, and their sum."""
     if not stores:
         yield "No stores"
         return
@@ -152,7 +152,7 @@ def render_removal(removal: reports.Removal) -> Iterator[str]:
 
 
 def render_swept(found: Sequence[reports.SweptStore], *, dry_run: bool) -> Iterator[str]:
-    """Give a row for each store with what was freed in it, and the sum."""
+    """Yield a row for each store with what was freed in it, and the sum."""
     would = "would free" if dry_run else "freed"
     for each in found:
         name = escape(each.worktree or each.store)
