@@ -63,7 +63,7 @@ def _record(recorder: TurnRecorder, event: Foreign, prompts: dict[str, str]) -> 
 
 
 def _is_left_running(event: Foreign) -> bool:
-    """Tell whether a tool has returned while its work continues in the background: its step stays open."""
+    """Return whether a tool has returned while its work continues in the background: its step stays open."""
     response, given = event.get("tool_response"), event.get("tool_input")
     status = response.get("status") if isinstance(response, dict) else None
     return status == "async_launched" or (isinstance(given, dict) and given.get("run_in_background") is True)

@@ -1,4 +1,4 @@
-"""Files of agents: read whole, and replaced or removed whole, never over what somebody wrote meanwhile.
+"""Files of agents: read whole, and replaced or removed whole, never over what others wrote meanwhile.
 
 An agent may save its settings at any moment. So a file is exchanged with the new one in one instant, and what
 comes out is compared with what was read before; if that is something else, it goes back to its place.
@@ -78,7 +78,7 @@ def _swap(temporary: str, path: str, before: bytes) -> None:
 
 
 def _discard(temporary: str, content: bytes, before: bytes | None) -> None:
-    """Remove a temporary file, unless it has become somebody else's."""
+    """Remove a temporary file, unless it holds another program's content."""
     with suppress(FileNotFoundError):
         with open(temporary, "rb") as file:
             found = file.read()
@@ -87,7 +87,7 @@ def _discard(temporary: str, content: bytes, before: bytes | None) -> None:
 
 
 def _is_still(path: str, before: bytes | None) -> bool:
-    """Tell whether a file holds what was read, and nobody is about to write to it."""
+    """Return whether a file holds what was read, and nobody is about to write to it."""
     with open(path, "rb") as file:
         return file.read() == before and not is_being_written(file.fileno())
 

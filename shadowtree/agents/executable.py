@@ -21,7 +21,7 @@ def find_executable(given: str | None = None) -> str:
         path = os.path.abspath(given)
         if os.path.basename(path) != NAME:
             raise InvalidInput(f"the program must be called {NAME}, not {os.path.basename(path)!r}")
-        if not _can_run(path):
+        if not can_run(path):
             raise InvalidInput(f"{path} is not a program that you can run")
         return path
     return _find_own()
@@ -36,23 +36,18 @@ def require_lasting(path: str, environ: Mapping[str, str]) -> None:
 
 
 def make_line(executable: str, agent: str) -> str:
-    """Give the line that an agent runs. It must never change: Codex trusts exactly this text."""
+    """Return the line that an agent runs. It must never change: Codex trusts exactly this text."""
     return f"{shlex.quote(executable)} hook {agent}"
 
 
 def read_line(line: object, agent: str) -> str | None:
-    """Give the program of a line that is ours; None: it is somebody else's."""
+    """Return the program of a line that is ours; None: it is not ours."""
     try:
         words = shlex.split(line) if isinstance(line, str) else []
     except ValueError:
         return None
     is_ours = len(words) == 3 and words[1:] == ["hook", agent] and os.path.basename(words[0]) == NAME
     return words[0] if is_ours else None
-
-
-def is_there(executable: str) -> bool:
-    """Tell whether a program that was installed can still be run."""
-    return _can_run(executable)
 
 
 def _find_own() -> str:
@@ -63,7 +58,7 @@ def _find_own() -> str:
     beside = os.path.join(os.path.dirname(sys.executable), NAME)
     candidates: Sequence[str | None] = (called and os.path.abspath(called), beside, shutil.which(NAME))
     for path in candidates:
-        if path is not None and _can_run(path):
+        if path is not None and can_run(path):
             return os.path.abspath(path)
     raise InvalidInput(f"there is no program called {NAME}; try --executable with its path")
 
@@ -84,5 +79,6 @@ def _is_inside(path: str, directory: str) -> bool:
     return path.startswith((os.path.realpath(directory).rstrip("/") + "/", directory.rstrip("/") + "/"))
 
 
-def _can_run(path: str) -> bool:
+def can_run(path: str) -> bool:
+    """Return whether a path is a program that this user can run."""
     return os.path.isfile(path) and os.access(path, os.X_OK)

@@ -53,14 +53,14 @@ class _Found:
 
 
 def list_events(agent: Agent) -> Mapping[str, int]:
-    """Give the events that are subscribed to, with the time that the agent lets each take, in its unit."""
+    """Return the events that are subscribed to, with the time that the agent lets each take, in its unit."""
     # Copilot gives events that are written like this payloads with the name of the event.
     names = [name for name in agent.events if agent.name != "copilot" or name[0].isupper()]
     return {name: round(agent.limit_s(agent.events[name]) / agent.limit_unit_s) for name in names}
 
 
 def make_settings(agent: Agent, line: str) -> dict[str, Any]:  # Any: JSON
-    """Give whole settings with nothing but our hooks."""
+    """Return whole settings with nothing but our hooks."""
     hooks = {event: [_make_item(agent, line, limit)] for event, limit in list_events(agent).items()}
     return {"version": 1, "hooks": hooks} if agent.name in _FLAT else {"hooks": hooks}
 
@@ -105,7 +105,7 @@ def find_hooks(text: str, agent: Agent) -> list[OwnHook]:
 
 
 def is_without_hooks(text: str) -> bool:
-    """Tell whether nothing is left but what we write ourselves."""
+    """Return whether nothing is left but what we write ourselves."""
     return not json_text.read(text).plain().keys() - {"version"}
 
 

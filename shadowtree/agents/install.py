@@ -1,4 +1,4 @@
-"""Put hooks and slash commands where an agent finds them, take them out again, and tell what is there.
+"""Put hooks and slash commands where an agent finds them, remove them again, and list what is there.
 
 Every file is read and its new content decided before the first one is written. What others wrote into an
 agent's settings stays, byte for byte; a file that cannot be understood is refused, not repaired.
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 
 from shadowtree.agents import targets
 from shadowtree.agents.agent_files import read_whole, remove_file, replace_file
-from shadowtree.agents.executable import is_there, make_line, read_line
+from shadowtree.agents.executable import can_run, make_line, read_line
 from shadowtree.agents.hook_settings import add_hooks, find_hooks, is_without_hooks, list_events, remove_hooks
 from shadowtree.agents.installed_files import InstalledFiles
 from shadowtree.agents.json_text import BadJson, blank_comments
@@ -60,7 +60,7 @@ class AgentStatus(Result):
     is_detected: bool
     """The agent itself seems to be installed."""
     state: str
-    """`installed`, `partly`, `no`, or `unreadable`: nobody can say, but shadowtree is named there."""
+    """`installed`, `partly`, `no`, or `unreadable`: the file cannot be read, but it names shadowtree."""
     path: str
     """The settings, or the first file of ours."""
     executable: str | None
@@ -120,7 +120,7 @@ class Installer:
         return done
 
     def uninstall(self, name: str, scope: str, *, dry_run: bool = False) -> list[FileChange]:
-        """Remove what `install` wrote; a file that nobody else changed gets its first bytes back."""
+        """Remove what `install` wrote; a file that no one else changed gets its first bytes back."""
         with nullcontext() if dry_run or not self._record.can_exist() else self._record.locked():
             return self._uninstall(name, scope, dry_run=dry_run)
 
@@ -131,7 +131,7 @@ class Installer:
             if removal is not None:
                 decided.append(removal)
             elif not dry_run:
-                # Somebody else has removed our lines.
+                # Another program, or the user, has removed our lines.
                 self._record.forget(os.path.realpath(target.path))
         done = []
         for each in decided:
@@ -145,7 +145,7 @@ class Installer:
         return done
 
     def find_status(self, name: str, scope: str) -> AgentStatus:
-        """Tell what of an agent's hooks is there."""
+        """Return which of an agent's hooks are there."""
         listed = self._list(name, scope, _ANY)
         hooks = [target for target in listed if not target.is_command]
         found: list[str] = []
@@ -159,7 +159,7 @@ class Installer:
             missing += [each.path for each in listed if each.is_command and not os.path.isfile(each.path)]
         except InvalidInput as error:
             problem, is_ours = str(error), _mentions_us(hooks[0].path)
-        gone = [executable for executable in found if not is_there(executable)]
+        gone = [executable for executable in found if not can_run(executable)]
         state = "unreadable" if is_ours else "no" if not found else "partly" if missing else "installed"
         return AgentStatus(
             name,
@@ -224,25 +224,19 @@ class Installer:
         return _Decided(target, path, before, (bom + after).encode("utf-8"), CHANGED)
 
 
-class _naming:  # in lower case, as it is used like a function
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
     """Say which file cannot be understood."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        """Do nothing before."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, BadJson):
-            where = f"{self._path}, line {error.line}"
-            raise InvalidInput(f"{where}: {error.why}") from error
-        if isinstance(error, InvalidInput):
-            raise InvalidInput(f"{self._path}: {error}") from error
+    try:
+        yield
+    except BadJson as error:
+        raise InvalidInput(f"{path}, line {error.line}: {error.why}") from error
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error}") from error
 
 
 def _decode(path: str, content: bytes | None) -> tuple[str, str]:
-    """Give the text of settings without the mark that some editors put first, and that mark."""
+    """Return the text of settings without the mark that some editors put first, and that mark."""
     try:
         text = (content or b"").decode("utf-8")
     except UnicodeDecodeError as error:
@@ -253,7 +247,7 @@ def _decode(path: str, content: bytes | None) -> tuple[str, str]:
 
 
 def _inspect(name: str, target: Target) -> tuple[list[str], list[str]]:
-    """Give the programs that our hooks in a file run, and what is missing there."""
+    """Return the programs that our hooks in a file run, and what is missing there."""
     content = read_whole(os.path.realpath(target.path))
     if content is None:
         return [], [target.path]
@@ -272,7 +266,7 @@ def _inspect(name: str, target: Target) -> tuple[list[str], list[str]]:
 
 
 def _mentions_us(path: str) -> bool:
-    """Tell whether settings that cannot be understood may have hooks of ours."""
+    """Return whether settings that cannot be understood may have hooks of ours."""
     try:
         return _MARK in (read_whole(os.path.realpath(path)) or b"")
     except InvalidInput:
@@ -297,12 +291,12 @@ def _find_executable(name: str, content: bytes) -> str | None:
 
 
 def _is_own_file(name: str, target: Target, content: bytes) -> bool:
-    """Tell whether a file was written by us, edited or not."""
+    """Return whether a file was written by us, edited or not."""
     return _MARK in content and (target.is_command or _find_executable(name, content) is not None)
 
 
 def _is_as_written(target: Target, content: bytes) -> bool:
-    """Tell whether a file that is on no record is just what we write, for whatever program."""
+    """Return whether a file that is on no record is just what we write, for whatever program."""
     assert target.content is not None
     program = _PROGRAM.search(content)
     return program is not None and content.replace(program[1], _ANY.encode()) == target.content.encode()

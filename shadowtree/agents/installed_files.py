@@ -63,7 +63,7 @@ class InstalledFiles:
         self.files = {entry.path: entry for entry in self._read()}
 
     def can_exist(self) -> bool:
-        """Tell whether there is a directory that the record could be in."""
+        """Return whether there is a directory that the record could be in."""
         return os.path.isdir(self._stores)
 
     @contextmanager
@@ -155,19 +155,19 @@ class InstalledFiles:
             self.save()
 
     def is_untouched(self, path: str, content: bytes) -> bool:
-        """Tell whether a file is as we wrote it."""
+        """Return whether a file is as we wrote it."""
         known = self.files.get(path)
         return known is not None and known.written == _digest(content)
 
     def read_first(self, path: str) -> bytes | None:
-        """Give what a file held before we changed it; None: there was none, or nobody knows."""
+        """Return what a file held before we changed it; None: there was none, or nobody knows."""
         known = self.files.get(path)
         if known is None or known.backup is None:
             return None
         return disk.read_if_there(os.path.join(self._backups, known.backup))
 
     def was_made(self, path: str) -> bool:
-        """Tell whether a file was not there before."""
+        """Return whether a file was not there before."""
         known = self.files.get(path)
         return known is not None and known.backup is None
 

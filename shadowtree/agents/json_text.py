@@ -52,11 +52,11 @@ class Value:
         return found
 
     def items(self) -> list[Value]:
-        """Give the values of a list; of anything else none."""
+        """Return the values of a list; of anything else none."""
         return self.content if isinstance(self.content, list) else []
 
     def plain(self) -> Any:  # Any: JSON
-        """Give the value without places."""
+        """Return the value without places."""
         if isinstance(self.content, dict):
             return {key: value.plain() for key, value in self.content.items()}
         return [value.plain() for value in self.content] if isinstance(self.content, list) else self.content
@@ -147,7 +147,7 @@ def _render(text: str, content: object, indent: str, *, is_spread: bool) -> str:
 
 
 def _is_spread(text: str, value: Value) -> bool:
-    """Tell whether what is in a value is written on lines of its own."""
+    """Return whether what is in a value is written on lines of its own."""
     children = _children(value) if isinstance(value.content, dict | list) else []
     if children:
         return "\n" in text[value.start : children[0].begin]
@@ -155,7 +155,7 @@ def _is_spread(text: str, value: Value) -> bool:
 
 
 def _is_dense(text: str) -> bool:
-    """Tell whether a text is written without blanks."""
+    """Return whether a text is written without blanks."""
     return "\n" not in text.strip() and ": " not in text and '":' in text
 
 
@@ -169,7 +169,7 @@ def _find_indent(text: str) -> str:
 
 
 def _indent_at(text: str, at: int) -> str:
-    """Give the blanks that the line of a place begins with."""
+    """Return the blanks that the line of a place begins with."""
     line = text[text.rfind("\n", 0, at) + 1 : at]
     return line[: len(line) - len(line.lstrip(" \t"))]
 

@@ -77,14 +77,12 @@ class Reported:
 
 def normalise(
     name: str, payload: object, environ: Mapping[str, str], *, event: str = "", now_ms: int = 0
-) -> Reported | None:
-    """Read what a hook got; None if there is no agent of this name.
+) -> Reported:
+    """Read what a hook of the agent `name` got.
 
     `event` is the event's name as the command has it, for payloads without one; `now_ms` makes an id where
     the agent has neither ids nor times.
     """
-    if name not in AGENTS:
-        return None
     content = payload if isinstance(payload, dict) else {}
     agent = AGENTS[_find_real(name, content, environ)]
     named = _text(content, agent.event) or event
@@ -120,7 +118,7 @@ def name_session(agent: str, id: str) -> str:
 
 
 def name_turn(session: str, key: str) -> str:
-    """Give the id of a turn's message: the agent's own where it is short, else the end of it."""
+    """Return the id of a turn's message: the agent's own where it is short, else the end of it."""
     own = clean_line(key)
     if not own:
         return ""
@@ -191,7 +189,7 @@ def _read_step(reported: Reported, content: dict[str, object]) -> Reported:
 
 
 def _is_left_running(content: dict[str, object], arguments: dict[str, object]) -> bool:
-    """Tell whether a tool call has returned while its work goes on: its step stays open."""
+    """Return whether a tool call has returned while its work goes on: its step stays open."""
     response = content.get("tool_response")
     status = response.get("status") if isinstance(response, dict) else None
     return status == _LEFT_RUNNING or arguments.get("run_in_background") is True
@@ -253,7 +251,7 @@ def _directory(content: dict[str, object], agent: Agent) -> str:
 
 
 def _absolute(path: str) -> str:
-    """Give a path that begins at the root and can be one; else nothing."""
+    """Return a path that begins at the root and can be one; else nothing."""
     is_path = path.startswith("/") and "\0" not in path and len(path) <= _MOST_PATH_CHARACTERS
     return path if is_path else ""
 
@@ -275,6 +273,6 @@ def _text(content: dict[str, object], keys: Keys) -> str:
 
 
 def _tail(id: str, count: int) -> str:
-    """Give the last letters and digits of an id."""
+    """Return the last letters and digits of an id."""
     plain = "".join(c for c in id[-_MOST_ID_CHARACTERS:] if c.isascii() and c.isalnum())
     return plain[-count:]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 
 def list_candidates(project: str) -> Iterator[str]:
-    """Give the directories to wrap, best first, for a project in which none is wrapped yet."""
+    """Yield the directories to wrap, best first, for a project in which none is wrapped yet."""
     directory = project
     while not os.path.lexists(os.path.join(directory, ".git")):
         above = os.path.dirname(directory)

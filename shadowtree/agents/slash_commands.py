@@ -40,7 +40,7 @@ SLASH_COMMANDS = (
 
 
 def list_files(agent: str, executable: str) -> dict[str, str]:
-    """Give the files of an agent's slash commands, by name; none: it has no such commands."""
+    """Return the files of an agent's slash commands, by name; none: it has no such commands."""
     form = _FORMS.get(agent)
     if form is None:
         return {}
@@ -50,7 +50,7 @@ def list_files(agent: str, executable: str) -> dict[str, str]:
 
 
 def _name(command: SlashCommand) -> str:
-    """Give the first line of what a hook gets to see of a command that is expanded by then."""
+    """Return the first line of what a hook gets to see of a command that is expanded by then."""
     return f"/{PREFIX}{command.action}"
 
 

@@ -10,6 +10,10 @@ from collections.abc import Mapping
 
 from shadowtree.base.frozen import field, frozen, replace
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 Keys = tuple[str, ...]
 """Where something is in a payload: the first of these that is there. `a.b` is `b` in the object `a`."""
 
@@ -117,6 +121,22 @@ class Agent:
         """Say how long a hook for an event of this kind may take, at most."""
         usual = _TOOL_S if kind in (STEP_BEGIN, STEP_END) else _LAST_S if kind == SESSION_END else _PLENTY_S
         return self.limits_s.get(kind, usual)
+
+    def make_answer(self, event: str, *, context: str = "", message: str = "") -> dict[str, Any] | None:
+        """Return the JSON that a begin answers with: `context` for the model, a `message` for the user.
+
+        None: there is nothing to say, or no way to say it.
+        """
+        answer: dict[str, Any] = {}  # Any: JSON
+        if context and self.context == HOOK_OUTPUT:
+            answer["hookSpecificOutput"] = {"hookEventName": event, "additionalContext": context}
+        elif context and self.context == PLAIN_CONTEXT:
+            answer["additionalContext"] = context
+        elif context and self.context == MODIFICATION:
+            answer |= {"cancel": False, "contextModification": context}
+        if message and self.shows_message:
+            answer["systemMessage"] = message
+        return answer or None
 
 
 _OPENCODE = Agent(

@@ -107,7 +107,7 @@ def find_root(name: str, scope: str, environ: Mapping[str, str], *, project: str
 
 
 def is_detected(name: str, environ: Mapping[str, str]) -> bool:
-    """Tell whether an agent seems to be installed: its directory is there, or its program."""
+    """Return whether an agent seems to be installed: its directory is there, or its program."""
     import shutil
 
     try:
@@ -126,7 +126,7 @@ def list_scopes(name: str) -> list[str]:
 
 
 def render_alone(name: str, executable: str) -> str:
-    """Give what makes up the hooks of an agent, for whoever wants to put it there by hand."""
+    """Return what makes up the hooks of an agent, for users who put it there by hand."""
     agent = AGENTS[name]
     if name in _SETTINGS:
         return json.dumps(make_settings(agent, make_line(executable, name)), indent=2) + "\n"

@@ -25,14 +25,13 @@ Function = Callable[..., int | None]
 """What a command does: called with the values of the shared options, and with its own."""
 
 MODULES = {
-    "record": ("wrap", "begin", "end", "snapshot", "step", "run", "track", "hook"),
+    "record": ("wrap", "protect", "begin", "end", "snapshot", "step", "run", "track", "hook"),
     "act": ("undo", "redo", "revert", "unrevert", "switch", "restore"),
     "show": ("status", "log", "show", "diff", "cat", "blame", "patch", "branches"),
     "sessions": ("sessions",),
     "store": ("stats", "du", "pin", "unpin", "forget", "gc", "purge", "check", "destroy"),
     "uninstall": ("uninstall",),
     "config": ("config", "help"),
-    "protect": ("protect",),
     "watch": ("watch",),
     "mcp": ("mcp",),
     "rewind": ("rewind",),
@@ -83,8 +82,8 @@ COUNT_FROM_0 = click.IntRange(0, 999_999_999)
 
 
 # Completion of ids of messages, branches, sessions and settings. A callback reads the timeline without the
-# lock. It never fails, prints or repairs anything: whoever presses Tab has not run a command yet. In doubt
-# there is nothing to complete.
+# lock. It never fails, prints or repairs anything: pressing Tab runs no command yet. In doubt, it completes
+# nothing.
 
 _READ = 500
 """How many messages are completed: the newest ones."""
@@ -358,7 +357,7 @@ def run(words: list[str]) -> int:
     try:
         return cli.main(words, "shadowtree", standalone_mode=False) or 0
     except SystemExit as done:
-        # Words for a shell's completion were written, or nobody reads what is.
+        # A shell's completion was written, or the reader of our output has gone.
         return done.code if isinstance(done.code, int) else 1
     except click.Abort as interrupt:
         raise KeyboardInterrupt from interrupt
@@ -377,12 +376,9 @@ def _describe(error: click.UsageError) -> str:
     if isinstance(error, click.NoSuchOption):
         close = _propose(error.option_name, error.possibilities or ())
         return f"no such option {error.option_name!r}{close}; see '{path} --help'"
-    return f"{_describe_value(error) or _describe_plainly(error)}; see '{path} --help'"
-
-
-def _describe_plainly(error: click.UsageError) -> str:
     sentence = error.format_message().rstrip(".").replace(". ", " ")
-    return f"{sentence[:1].lower()}{sentence[1:]}"
+    plain = f"{sentence[:1].lower()}{sentence[1:]}"
+    return f"{_describe_value(error) or plain}; see '{path} --help'"
 
 
 def _describe_value(error: click.UsageError) -> str | None:

@@ -50,7 +50,7 @@ class Relay:
 
     def __enter__(self) -> Relay:
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
-        # Whoever starts us may have chosen to ignore it, and then nobody could say how the program ended.
+        # Our parent may have chosen to ignore it, and then the system would not report how the program ended.
         self._on_child = signal.signal(signal.SIGCHLD, lambda number, frame: None)
         return self
 
@@ -97,7 +97,7 @@ def find_program(name: str, search: str) -> str:
 
 
 def die_of(number: int) -> None:
-    """Die of the signal that the program died of, so that whoever waits for us sees just that.
+    """Die of the signal that the program died of, so that our parent sees just that.
 
     Returns where that is not possible, such as in the first process of a container.
     """
@@ -159,7 +159,7 @@ def _is_in_foreground() -> bool:
 
 
 def _stop_too() -> None:
-    """Stop, because the program has, until somebody lets us go on.
+    """Stop, because the program has, until we are continued.
 
     By the terminal's own signal: nothing happens then if nobody is there who could let us go on.
     """

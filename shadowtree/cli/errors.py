@@ -14,7 +14,7 @@ from shadowtree.base.frozen import frozen, replace
 from shadowtree.cli.output import can_ask, say, talk, write_json
 
 MERGE_WAS_TRIED = "a merge was tried"
-"""A note on a conflict that merging did not solve: then nobody proposes to merge."""
+"""A note on a conflict that merging did not solve: then the advice does not propose to merge."""
 
 
 @frozen
@@ -80,7 +80,7 @@ _AFTER_COLLIDING = "use --markers, --on-conflict keep or overwrite"
 
 @frozen
 class Failure:
-    """What is to be told of an error."""
+    """What is reported of an error."""
 
     name: str
     message: str
@@ -89,7 +89,7 @@ class Failure:
 
 
 def report(error: BaseException, *, as_json: bool, has_advice: bool = True) -> int:
-    """Tell of an error in one line, and in a JSON document if one was asked for; return the exit code."""
+    """Report an error in one line, and in a JSON document if one was asked for; return the exit code."""
     failure = explain(error)
     if os.environ.get("SHADOWTREE_DEBUG") == "1":
         traceback.print_exception(error)
@@ -106,7 +106,7 @@ def report(error: BaseException, *, as_json: bool, has_advice: bool = True) -> i
 
 
 def explain(error: BaseException) -> Failure:
-    """Decide what to tell of an error that ended a command."""
+    """Decide what to report of an error that ended a command."""
     for known in type(error).__mro__:
         if known in ANSWERS:
             answer = ANSWERS[known]
@@ -149,7 +149,7 @@ def _advise(error: BaseException) -> str | None:
 
 
 def to_document(error: BaseException) -> dict[str, object]:
-    """Give the document that stands for the result: of what stopped before anything was done, the outcome."""
+    """Return the JSON document of an error; if nothing was done yet, with the outcome or the plan."""
     failure = explain(error)
     told: dict[str, object] = {"error": failure.name, "message": failure.message}
     if isinstance(error, errors.NotConfirmed | errors.PlanOutdated):
@@ -163,7 +163,7 @@ def to_document(error: BaseException) -> dict[str, object]:
 
 
 def _empty(value: object) -> object:
-    """Give what stands for a value of a plan of which nothing was done."""
+    """Return what stands for a value of a plan of which nothing was done."""
     if isinstance(value, int) and not isinstance(value, bool):
         return 0
     return [] if isinstance(value, list) else value

@@ -123,7 +123,7 @@ def parse(words: Sequence[str]) -> Call | None:
 
 
 def _read_value(kind: str, joined: str | None, rest: Iterator[str]) -> str | bool | None:
-    """Give the option's value, or None where it is not plain what it is."""
+    """Return the option's value, or None where it is not plain what it is."""
     if kind == FLAG:
         return True if joined is None else None
     value = next(rest, None) if joined is None else joined

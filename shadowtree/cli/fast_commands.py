@@ -133,7 +133,7 @@ def read_description(
 
 
 def to_json(message: Message) -> dict[str, Any]:  # Any: JSON
-    """Give the documented JSON of a recording command."""
+    """Return the documented JSON of a recording command."""
     is_open = message.after is None
     return {
         "message": message.id,
@@ -147,7 +147,7 @@ def to_json(message: Message) -> dict[str, Any]:  # Any: JSON
 
 
 def step_to_json(step: Step) -> dict[str, Any]:  # Any: JSON
-    """Give the documented JSON of `step`."""
+    """Return the documented JSON of `step`."""
     return {
         "message": step.message,
         "step": step.name,

@@ -1,7 +1,7 @@
-"""Which shadow a command means: the one of the wrapped directory at or above the current one.
+"""Find the shadow that a command is about: that of the wrapped directory at or above the current one.
 
 If the daemon serves that directory, it is the daemon's, and next to nothing of the library is loaded. Every
-way in warns when the shadow had to finish or take back what an earlier process was interrupted in.
+way in warns if an act of an earlier process was interrupted, and has been finished or undone now.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Shared:
 
     store: str | None
     session: str | None
-    """None: nobody named one. Recording uses `default` then, and all else the one that recorded last."""
+    """None: none was given. Recording uses `default` then, and all else the one that recorded last."""
     settings: Mapping[str, str]
     allow_broad: bool
     start: str | None = None
@@ -80,15 +80,13 @@ def read_shared(
     )
 
 
-def open_to_read(
-    shared: Shared, *, is_session_told: bool = True
-) -> AbstractContextManager[shadowtree.Shadow]:
+def open_to_read(shared: Shared, *, names_session: bool = True) -> AbstractContextManager[shadowtree.Shadow]:
     """Open the shadow that the current directory is in; raise `NotWrapped` if there is none.
 
-    It is of the session that is named, or else of the one that recorded last, which the user is told unless
-    all sessions are meant.
+    Its session is the one that is given, or else the one that recorded last. With `names_session`, the user
+    sees which one that is, unless it is `default`.
     """
-    return _open_around(shared, wraps=False, session=shared.session, is_session_told=is_session_told)
+    return _open_around(shared, wraps=False, session=shared.session, names_session=names_session)
 
 
 def open_to_record(shared: Shared, *, wraps: bool = True) -> AbstractContextManager[shadowtree.Shadow]:
@@ -100,15 +98,7 @@ def open_shadow(
     shared: Shared, worktree: str, *, adopt: str | None = None
 ) -> AbstractContextManager[shadowtree.Shadow]:
     """Open the shadow of exactly this directory, in this process; a moved one can `adopt` its store."""
-    make: Callable[..., shadowtree.Shadow] = shadowtree.Shadow if adopt is None else shadowtree.Shadow.adopt
-    shadow = make(
-        worktree,
-        store=shared.store if adopt is None else adopt,
-        session=shared.recording_session,
-        settings=shared.settings,
-        allow_broad=shared.allow_broad,
-    )
-    return warning_of_recovery(shadow)
+    return warning_of_recovery(_make_shadow(shared, worktree, adopt))
 
 
 @contextmanager
@@ -124,13 +114,13 @@ def warning_of_recovery(shadow: shadowtree.Shadow) -> Iterator[shadowtree.Shadow
 
 @contextmanager
 def _using_last_session(
-    shadow: shadowtree.Shadow, opening: AbstractContextManager[shadowtree.Shadow], *, is_told: bool
+    shadow: shadowtree.Shadow, opening: AbstractContextManager[shadowtree.Shadow], *, is_named: bool
 ) -> Iterator[shadowtree.Shadow]:
-    """Do the same for the session that recorded last, and name it if it is none that people expect."""
+    """Use the shadow of the session that recorded last, and name that session unless it is `default`."""
     with opening:
         last = shadow.for_last_session()
         yield last
-    if is_told and last.session != "default" and not is_quiet():
+    if is_named and last.session != "default" and not is_quiet():
         say(f"using session {last.session}, which recorded last")
 
 
@@ -166,34 +156,36 @@ def absolute_path(path: str) -> str:
 
 
 def _open_around(
-    shared: Shared, *, wraps: bool, session: str | None, is_session_told: bool = True
+    shared: Shared, *, wraps: bool, session: str | None, names_session: bool = True
 ) -> AbstractContextManager[shadowtree.Shadow]:
     here = current_directory()
+    shadow = None
     # The daemon's shadows have the usual settings.
     if not shared.settings and not shared.allow_broad and Endpoint.is_used(os.environ):
         from shadowtree.daemon.client import find_remote
 
-        served = find_remote(os.environ, here, store=shared.store, session=session)
-        if served is not None:
-            opening = warning_of_recovery(served)
-            if session is not None:
-                return opening
-            return _using_last_session(served, opening, is_told=is_session_told)
-    worktree = shadowtree.find_worktree(here, store=shared.store)
-    if worktree is None and not wraps:
-        raise NotWrapped(here)
-    make = shadowtree.Shadow(
-        worktree or here,
-        store=shared.store,
-        session=session or shared.recording_session,
-        settings=shared.settings,
-        allow_broad=shared.allow_broad,
-    )
-    shadow = make if wraps else make.only_wrapped()
+        shadow = find_remote(os.environ, here, store=shared.store, session=session)
+    if shadow is None:
+        worktree = shadowtree.find_worktree(here, store=shared.store)
+        if worktree is None and not wraps:
+            raise NotWrapped(here)
+        shadow = _make_shadow(shared, worktree or here)
+        shadow = shadow if wraps else shadow.only_wrapped()
     opening = warning_of_recovery(shadow)
     if session is not None:
         return opening
-    return _using_last_session(shadow, opening, is_told=is_session_told)
+    return _using_last_session(shadow, opening, is_named=names_session)
+
+
+def _make_shadow(shared: Shared, worktree: str, adopt: str | None = None) -> shadowtree.Shadow:
+    make: Callable[..., shadowtree.Shadow] = shadowtree.Shadow if adopt is None else shadowtree.Shadow.adopt
+    return make(
+        worktree,
+        store=shared.store if adopt is None else adopt,
+        session=shared.recording_session,
+        settings=shared.settings,
+        allow_broad=shared.allow_broad,
+    )
 
 
 def _change_directory(path: str) -> None:

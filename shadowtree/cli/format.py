@@ -43,14 +43,14 @@ _MIN_TEXT, _MAX_TEXT = 20, 100
 def list_first(
     items: Sequence[T], show: Callable[[T], str], more: str = "  and {:,} more (use --json to list all)"
 ) -> Iterator[str]:
-    """Give a line for each of the first items, and say how many more there are."""
+    """Yield a line for each of the first items, and say how many more there are."""
     yield from map(show, items[:LISTED])
     if len(items) > LISTED:
         yield more.format(len(items) - LISTED)
 
 
 def shorten_ids(ids: Iterable[str]) -> dict[str, str]:
-    """Give each long id by as much of its beginning as tells it from the others, so that it can be typed."""
+    """Shorten each long id to as much of its beginning as no other one has, so that it can be typed."""
     ordered = sorted(set(ids))
     shared = [0, *(_count_shared(*pair) for pair in pairwise(ordered)), 0]
     short = {}

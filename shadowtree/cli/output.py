@@ -25,7 +25,7 @@ _BAR_WIDTH = 30
 
 _is_json = False
 _is_quiet = False
-"""Nothing is told but what was asked for, and errors."""
+"""Only the answer that was asked for, and errors, are shown."""
 _is_answer = True
 """What the command writes is what was asked for, and no report of what it did."""
 _colour = "auto"
@@ -56,7 +56,7 @@ def writes_json() -> bool:
 
 
 def is_quiet() -> bool:
-    """Check whether only what was asked for, and errors, are told."""
+    """Return whether only the answer that was asked for, and errors, are shown."""
     return _is_quiet
 
 
@@ -128,7 +128,7 @@ def talk(lines: Iterable[str]) -> None:
 
 
 def can_ask() -> bool:
-    """Check that there is a terminal on which somebody could answer."""
+    """Return whether there is a terminal on which the user can answer."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
@@ -138,7 +138,7 @@ def ask(question: str) -> bool:
 
 
 def ask_for(question: str, word: str) -> bool:
-    """Have the user type a word; without a terminal nobody can."""
+    """Have the user type a word; without a terminal the answer is no."""
     return _read_answer(f"{question} ").rstrip("\r\n") == word
 
 
@@ -174,7 +174,7 @@ class ProgressBar:
             self._draw("\r\x1b[K")
 
     def __call__(self, done: int, total: int | None) -> None:
-        """Show that `done` of `total` is done, if it is time to; None: nobody knows how much there is."""
+        """Show that `done` of `total` is done, if it is time to; None: the total is not known."""
         if not self._is_shown or total == 0 or self._clock_s() < self._next_draw_s:
             return
         self._next_draw_s = self._clock_s() + _REDRAW_S
@@ -196,7 +196,7 @@ class ProgressBar:
 
 @contextmanager
 def while_read() -> Iterator[None]:
-    """Write results as long as somebody reads: whoever closes a pipe, as `head` does, has seen enough."""
+    """Write results until the reader closes the pipe, as `head` does: it has seen enough."""
     try:
         yield
     except BrokenPipeError:
@@ -258,5 +258,5 @@ def paint(colour: str, text: str) -> str:
 
 
 def now_ms() -> int:
-    """Give the time, for ages."""
+    """Return the time, for ages."""
     return time_ns() // 1_000_000

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     Recorded = Record | None
     """None: the command changed nothing, so that there is nothing to record."""
     Undone = Outcome | ShadowError | None
-    """What came of taking it back, or why it could not be; None: it was not to be taken back."""
+    """The result of undoing it, or why it failed; None: it was not to be undone."""
 
 _NOT_RECORDED = 1
 """The exit code if a command succeeded, and what it changed could not be recorded."""
@@ -95,9 +95,11 @@ def run(
       shadowtree run -m "upgrade everything" -- npm update
       shadowtree run --undo-on-fail -- ./migrate.sh --all
     """
+    from shlex import join
+
     if not command[0]:
         raise InvalidInput("COMMAND must not be empty")
-    words = read_description(_quote(command) if text is None else text, role, meta)
+    words = read_description(join(command) if text is None else text, role, meta)
     try:
         path = find_program(command[0], os.environ.get("PATH", os.defpath))
     except CannotRun as error:
@@ -105,7 +107,13 @@ def run(
         if writes_json():
             write_json({"error": "CannotRun", "message": str(error)})
         return error.exit_code
-    begun = _try_begin(shared, id, words, undoes=undo_on_fail, is_required=not best_effort)
+    begun: _Begun | ShadowError
+    try:
+        begun = _begin(shared, id, words, undoes=undo_on_fail)
+    except ShadowError as error:
+        if isinstance(error, InvalidInput) or not best_effort:
+            raise
+        begun = error
     with Relay() as relay:
         failure = None
         try:
@@ -121,35 +129,10 @@ def run(
     return _NOT_RECORDED if exit_code == 0 and is_failed else exit_code
 
 
-def _quote(command: tuple[str, ...]) -> str:
-    from shlex import join
-
-    return join(command)
-
-
 def _make_id() -> str:
     from time import gmtime, strftime
 
     return f"run-{strftime('%Y%m%dT%H%M%SZ', gmtime())}-{os.urandom(3).hex()}"
-
-
-def _try_begin(
-    shared: Shared,
-    id: str | None,
-    words: Mapping[str, Any],  # Any: arguments of several types
-    *,
-    undoes: bool,
-    is_required: bool,
-) -> _Begun | ShadowError:
-    """Record where it begins; if that fails, the command is run only if recording is not required."""
-    try:
-        return _begin(shared, id, words, undoes=undoes)
-    except InvalidInput:
-        raise
-    except ShadowError as error:
-        if is_required:
-            raise
-        return error
 
 
 def _begin(
@@ -165,7 +148,7 @@ def _begin(
         if around is None:
             return _Begun(shared, worktree, shadow.begin(id or _make_id(), progress=bar, **words))
         if around.id == id:
-            # To begin it again would change nothing, and its end is not ours to tell.
+            # To begin it again would change nothing, and its end is not ours to report.
             raise DuplicateMessage(id, shadow.session)
         if undoes:
             # An act would end the open message, which goes on after this run.
@@ -186,13 +169,13 @@ def _name_step(text: str, taken: set[str]) -> str:
 
 
 def _find_open(shadow: shadowtree.Shadow) -> Message | None:
-    """Give the open message of the session."""
+    """Return the open message of the session."""
     last = shadow.messages(last=1) if shadow.is_wrapped else []
     return next((message for message in last if message.state == "open"), None)
 
 
 def _end(begun: _Begun | ShadowError, *, undoes: bool) -> tuple[Recorded | ShadowError, Undone]:
-    """Record where it ends, and take it back if that is wanted."""
+    """Record the end of the run, and undo it if that is wanted."""
     if isinstance(begun, ShadowError):
         return begun, begun if undoes else None
     try:
@@ -229,12 +212,12 @@ def _end_step(shadow: shadowtree.Shadow, step: Step, *, is_cut: bool) -> Step:
 
 
 def _undo(shadow: shadowtree.Shadow, name: str) -> Outcome:
-    """Take back a message and the later ones; nobody is asked whether much may be deleted."""
+    """Undo a message and the later ones, without asking whether much may be deleted."""
     return shadow.revert(name, confirm=lambda plan: True)
 
 
 def _undo_all(shadow: shadowtree.Shadow, run: Message) -> Outcome:
-    """Take back all that changed since the message of a run began, which the command itself ended.
+    """Undo all that changed since the message of a run began, which the command itself ended.
 
     What no message holds because it came last becomes one first; an open one holds it.
     """
@@ -272,21 +255,22 @@ def _report(
     *,
     is_required: bool,
 ) -> int:
-    """Tell what is recorded, and end as the command did; give its exit code.
+    """Report what is recorded, and end as the command did; return its exit code.
 
     `code` is the exit code of the command, or minus the signal that it died of; `failure` says why it could
     not even be started.
     """
     exit_code = code if code >= 0 else _SIGNALLED - code
     if writes_json():
-        write_json({**_to_json(record, session), "exit_code": exit_code, "undo": _undo_to_json(undo)})
+        undone = to_document(undo) if isinstance(undo, ShadowError) else undo
+        write_json({**_to_json(record, session), "exit_code": exit_code, "undo": undone})
     try:
         if failure is not None:
             say(str(failure))
         is_brief = writes_json() or is_quiet()
         _report_to_people(record, undo, is_brief=is_brief, is_required=is_required)
     except OSError:
-        # Who reads what the command says has gone; how it ended is told all the same.
+        # The reader of our output has gone; the exit code still says how the command ended.
         drop_output()
     if code < 0:
         die_of(-code)
@@ -301,14 +285,10 @@ def _to_json(record: Recorded | ShadowError, session: str) -> dict[str, Any]:  #
     return to_json(record) if isinstance(record, Message) else step_to_json(record)
 
 
-def _undo_to_json(undo: Undone) -> object:
-    return to_document(undo) if isinstance(undo, ShadowError) else undo
-
-
 def _report_to_people(
     record: Recorded | ShadowError, undo: Undone, *, is_brief: bool, is_required: bool
 ) -> None:
-    """Say what is recorded, what was taken back, or which paths are in conflict."""
+    """Say what is recorded, what was undone, or which paths are in conflict."""
     if record is None:
         if not is_brief:
             say("the command changed nothing, so nothing was recorded")

@@ -57,7 +57,7 @@ class AutoPush:
                 Shadow(self._worktree, store=self._store, allow_broad=True) as self._shadow,
                 suppress(KeyboardInterrupt),
             ):
-                # What talks to servers is loaded only if somebody wants it.
+                # What talks to servers is loaded only if the setting is on.
                 return self._shadow.remotes.push_if_due() if self._shadow.settings.auto_push else None
         except ShadowError as error:
             LOG.info("pushing %s failed: %s", self._worktree, error)

@@ -47,7 +47,7 @@ class Lost(Exception):
 
 
 def identify(*paths: str) -> list[int] | None:
-    """Give device and inode of directories; None: one is not there."""
+    """Return device and inode of directories; None: one is not there."""
     try:
         found = [os.stat(path) for path in paths]
     except OSError:
@@ -63,13 +63,13 @@ class Client:
         self._connection = connection
         self._is_cancelled = False
         self._is_asking = False
-        """Somebody is asked, and may answer with Ctrl-C."""
+        """The user is being asked, and may answer with Ctrl-C."""
         self.is_understood = True
         """The daemon is of this version, so that it can be asked for what concerns itself."""
         self.session = "default"
         """The session that a call without one was about, which is the one that recorded last."""
         self.recovered: list[str] = []
-        """What was interrupted and has been finished or taken back on the way, a sentence each."""
+        """What was interrupted and has been finished or undone on the way, a sentence each."""
 
     def __enter__(self) -> Client:
         return self
@@ -138,8 +138,8 @@ class Client:
         except (Lost, OSError) as error:
             raise DaemonFailed("has stopped, or is not responding") from error
 
-    def wait(self, tell_burst: Callable[[shadowtree.Message], None]) -> str:
-        """Wait until the daemon lets go of what this conversation holds; give the reason."""
+    def wait(self, report_burst: Callable[[shadowtree.Message], None]) -> str:
+        """Wait until the daemon lets go of what this conversation holds; return the reason."""
         self._connection.settimeout(None)
         while True:
             try:
@@ -148,7 +148,7 @@ class Client:
                 return "the daemon has stopped"
             if kind != "burst":
                 return str(content)
-            tell_burst(wire.decode(content))
+            report_burst(wire.decode(content))
 
     def end(self) -> None:
         """End the daemon, of whatever version it is, and wait until it says no more."""
@@ -185,7 +185,7 @@ class Client:
         return self._follow(progress, confirm)
 
     def _follow(self, progress: Progress | None, confirm: Confirm | None = None) -> Any:  # Any: what was sent
-        """Follow what the daemon tells of the work until it is over."""
+        """Follow what the daemon reports of the work until it is over."""
         self._is_cancelled = False
         number = None
         self._connection.settimeout(self._endpoint.timing.silence_s)
@@ -214,7 +214,7 @@ class Client:
                     self._answer(confirm, wire.decode(rest[0]))
 
     def _answer(self, confirm: Confirm, plan: shadowtree.Plan) -> None:
-        """Let somebody agree to a plan, or not; Ctrl-C is neither."""
+        """Ask the user to agree to a plan; Ctrl-C is neither yes nor no."""
         self._is_asking = True
         try:
             is_agreed = confirm(plan)
@@ -232,7 +232,7 @@ class Client:
 
     def _cancel(self) -> None:
         self._is_cancelled = True
-        with suppress(OSError):  # whoever follows the work is about to notice
+        with suppress(OSError):  # `_follow` is about to notice
             self.send("cancel")
 
 
@@ -265,9 +265,9 @@ def connect(endpoint: Endpoint) -> Client | None:
 def find_remote(
     environ: Mapping[str, str], start: str, *, store: str | None, session: str | None
 ) -> shadowtree.Shadow | None:
-    """Give the shadow of the worktree that a directory is in, if the daemon serves it and sees it as we do.
+    """Return the shadow of the worktree that a directory is in, if the daemon serves it and sees it as we do.
 
-    None: the command has to do without.
+    None: the command has to do its work alone.
     """
     client = connect(Endpoint(environ))
     if client is None:
@@ -289,10 +289,9 @@ class RemoteShadow:
     """Answers like a `Shadow`. What the daemon does not do for commands is done by one of our own."""
 
     def __init__(self, client: Client, worktree: str, store: str, session: str | None) -> None:
-        self._client: Client | None = client
-        self._conversation = client
+        self._client = client
+        self._is_served = True
         self._local: shadowtree.Shadow | None = None
-        self._recovered = client.recovered
         self.directory = self._worktree = worktree
         """The worktree, without what a `Path` costs."""
         self._store = store
@@ -303,16 +302,16 @@ class RemoteShadow:
         """The session that the calls were about."""
         if self._session is not None:
             return self._session
-        return self._conversation.session if self._local is None else self._local.session
+        return self._client.session if self._local is None else self._local.session
 
     def for_last_session(self) -> RemoteShadow:
-        """Give the same: without a session it is about the one that recorded last."""
+        """Return this one: without a session it is about the one that recorded last."""
         return self
 
     @property
     def recovered(self) -> list[str]:
-        """What was interrupted and has been finished or taken back on the way, a sentence each."""
-        return [*self._recovered, *(self._local.recovered if self._local is not None else [])]
+        """What was interrupted and has been finished or undone on the way, a sentence each."""
+        return [*self._client.recovered, *(self._local.recovered if self._local is not None else [])]
 
     def __enter__(self) -> RemoteShadow:
         return self
@@ -322,7 +321,7 @@ class RemoteShadow:
 
     def close(self) -> None:
         """End the conversation, and close every file."""
-        self._leave()
+        self._client.close()
         if self._local is not None:
             self._local.close()
 
@@ -335,14 +334,15 @@ class RemoteShadow:
         self, method: str, /, *arguments: Any, **named: Any
     ) -> Any:  # Any: what the method takes and gives
         """Let the daemon call a method; if it does not, call it here."""
-        if self._client is not None:
+        if self._is_served:
             try:
                 return self._client.call(method, self._session, list(arguments), named)
-            except Without:
-                self._leave()
-            except Lost as lost:
-                self._leave()
-                self._require_undone(lost, method, is_repeatable=wire.may_repeat(method, arguments, named))
+            except (Without, Lost) as left:
+                self._client.close()
+                self._is_served = False
+                if isinstance(left, Lost):
+                    is_repeatable = wire.may_repeat(method, arguments, named)
+                    self._require_undone(left, method, is_repeatable=is_repeatable)
         return getattr(self._open_local(), method)(*arguments, **named)
 
     def _require_undone(self, lost: Lost, method: str, *, is_repeatable: bool) -> None:
@@ -355,11 +355,6 @@ class RemoteShadow:
                 raise PerhapsDone(method, "stopped") from lost
         if lost.is_cancelled:
             raise KeyboardInterrupt from lost
-
-    def _leave(self) -> None:
-        if self._client is not None:
-            self._client.close()
-            self._client = None
 
     def _open_local(self) -> shadowtree.Shadow:
         if self._local is None:

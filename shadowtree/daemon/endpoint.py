@@ -54,11 +54,11 @@ class Timing:
     tick_s: float = 3.0
     """How often the daemon looks whether it is needed and found, and whether there is idle time."""
     linger_s: float = 2.0
-    """A daemon that serves nothing, and that nobody talks to, ends at the first tick after so long."""
+    """A daemon without worktrees and without connections ends at the first tick after so long."""
     round_s: float = 60.0
     """How often worktrees are checked: are they still there, and used."""
     unused_s: float = 3600.0
-    """A worktree that nobody holds and no command used for so long is dropped."""
+    """A worktree that no connection holds and no command used for so long is dropped."""
     tidy_after_s: float = 5.0
     """The store of a worktree that was not used for so long is tidied."""
     push_after_s: float = 2.0
@@ -80,27 +80,25 @@ class Endpoint:
 
     def __init__(self, environ: Mapping[str, str], *, timing: Timing = USUAL_TIMING) -> None:
         self.timing = timing
-        places = Places(environ)
-        stores = places.stores
-        if stores is None:
+        self._places = Places(environ)
+        if self._places.stores is None:
             raise InvalidInput("there is no home directory to find the daemon in")
         self.environ = environ
-        self._places = places
-        self._stores = stores
-        self.directory = os.path.join(stores, _DIRECTORY)
+        self.stores = self._places.stores
+        self.directory = os.path.join(self.stores, _DIRECTORY)
         self.lock = os.path.join(self.directory, "lock")
         self.socket = os.path.join(self.directory, _SOCKET)
         self.log = os.path.join(self.directory, "log")
 
     @staticmethod
     def is_used(environ: Mapping[str, str]) -> bool:
-        """Tell whether a daemon listens there, or one that died left its socket."""
+        """Return whether a daemon listens there, or one that died left its socket."""
         stores = Places(environ).stores
         return stores is not None and os.path.lexists(os.path.join(stores, _DIRECTORY, _SOCKET))
 
     @staticmethod
     def is_own_user(connection: _socket.socket) -> bool:
-        """Tell whether the process at the other end is of the same user as this one."""
+        """Return whether the process at the other end is of the same user as this one."""
         return peer_user(connection) == os.geteuid()
 
     def circumstances(self) -> dict[str, object]:
@@ -113,7 +111,7 @@ class Endpoint:
         return {
             "HOME": self.environ.get("HOME"),
             "XDG_CONFIG_HOME": self.environ.get("XDG_CONFIG_HOME"),
-            "stores": self._stores,
+            "stores": self.stores,
             "settings file": self._places.user_config,
             "settings": _find_settings(self._places.variables),
             "umask": umask,
@@ -180,16 +178,6 @@ class Endpoint:
             unless_kept.pop_all()
             return listening
 
-    def remove(self, *, dry_run: bool) -> list[str]:
-        """Remove what a daemon that has ended left here, and the directory; name what was there."""
-        if not os.path.isdir(self.directory) or os.path.islink(self.directory):
-            return []
-        disk.require_private(self.directory)
-        files = [os.path.join(self.directory, name) for name in sorted(os.listdir(self.directory))]
-        if not dry_run:
-            disk.remove_tree(self.directory)
-        return [*files, self.directory]
-
     def _bind(self) -> socket:
         """Make the socket, in place of one that a dead daemon left. Only for the holder of the lock."""
         import socket
@@ -206,7 +194,7 @@ class Endpoint:
 
     @contextmanager
     def _address(self) -> Iterator[str]:
-        """Give the name of the socket while the directory is open; the whole path may be too long for one."""
+        """Yield a name of the socket while the directory is open; its path may be too long for an address."""
         fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             yield short_path(fd, self.directory, _SOCKET)
@@ -234,7 +222,7 @@ class Listening:
         self._socket = os.lstat(endpoint.socket)
 
     def is_found(self) -> bool:
-        """Tell whether commands still come here: somebody may have removed the lock or the socket."""
+        """Return whether commands still find us: the user may have removed the lock or the socket."""
         try:
             has_lock = os.path.samestat(os.fstat(self._lock_fd), os.lstat(self._endpoint.lock))
             return has_lock and os.path.samestat(self._socket, os.lstat(self._endpoint.socket))
@@ -242,7 +230,7 @@ class Listening:
             return False
 
     def close(self) -> None:
-        """Let nobody in any more; the next daemon may come."""
+        """Accept no more connections, and let the next daemon start."""
         self.listener.close()
         if self.is_found():
             disk.remove_file(self._endpoint.socket)

@@ -32,7 +32,7 @@ _NOT_ITS_OWN = ("SHADOWTREE_STORE", "SHADOWTREE_SESSION")
 
 
 def reach_daemon(endpoint: Endpoint) -> Client:
-    """Give a conversation with the daemon, which is started if none runs; raise DaemonFailed."""
+    """Return a conversation with the daemon, which is started if none runs; raise DaemonFailed."""
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         client = find_daemon(endpoint)
@@ -49,7 +49,7 @@ def reach_daemon(endpoint: Endpoint) -> Client:
 
 
 def find_daemon(endpoint: Endpoint, *, is_to_oversee: bool = False) -> Client | None:
-    """Give a conversation with the daemon that runs; None: none does, or it is ending.
+    """Return a conversation with the daemon that runs; None: none does, or it is ending.
 
     Raise DaemonFailed if it hangs, or is not like this command. To oversee it, which is to ask for `status`
     and `stop` alone, it only has to be of this version.
@@ -73,7 +73,7 @@ def find_daemon(endpoint: Endpoint, *, is_to_oversee: bool = False) -> Client | 
 
 
 def find_to_oversee(endpoint: Endpoint) -> Client | None:
-    """Give a conversation to oversee the daemon with; raise DaemonFailed also if its socket is gone."""
+    """Return a conversation to oversee the daemon with; raise DaemonFailed also if its socket is gone."""
     deadline = time.monotonic() + _MOMENT_S
     while True:
         client = find_daemon(endpoint, is_to_oversee=True)
@@ -133,7 +133,7 @@ def _start(environ: Mapping[str, str]) -> str:
 
 
 def run_detached(ready_fd: int) -> None:
-    """Be the daemon, in a child of this process that belongs to nobody; tell when it listens."""
+    """Be the daemon, in a detached child of this process; report when it listens."""
     if os.fork():
         os._exit(0)
     server, answer = None, "taken"

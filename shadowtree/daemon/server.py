@@ -51,10 +51,10 @@ class Server:
         self._conversations: dict[Conversation, asyncio.Task[None] | None] = {}
         self._since_s = time.time()
         self._needed_s = time.monotonic()
-        """When somebody last talked to it, or something was served."""
+        """When a command was last connected, or a worktree served."""
 
     def run(self) -> None:
-        """Answer commands until somebody ends it, or nobody needs it."""
+        """Answer commands until the daemon is stopped, or no longer needed."""
         log_to(self._endpoint.log)
         LOG.info("daemon %s has begun, process %d", shadowtree.__version__, os.getpid())
         try:
@@ -108,7 +108,7 @@ class Server:
         return f"was started in a different environment ({other[0]})" if other else None
 
     async def describe(self) -> dict[str, Any]:  # Any: plain values
-        """Tell what is served."""
+        """Return what is served."""
         return {
             "pid": os.getpid(),
             "version": shadowtree.__version__,
@@ -122,7 +122,7 @@ class Server:
         self._ending.set()
 
     def _end_if_useless(self) -> None:
-        """End it if nobody needs it, or if commands no longer find it: nobody could stop it, or see it."""
+        """End the daemon if it is not needed, or if commands no longer find it: none could stop it then."""
         now = time.monotonic()
         if self._conversations or self.worktrees.all():
             self._needed_s = now
@@ -370,7 +370,7 @@ class Work:
             if told:
                 self.tell("recovered", told)
         if isinstance(result, Outcome) and recovered:
-            # What was made good right before the act; what comes later is in it already.
+            # What was recovered right before the act; what comes later is in it already.
             result = replace(result, notes=[*result.notes, *recovered])
         return wire.encode(result)
 

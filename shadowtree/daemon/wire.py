@@ -64,7 +64,7 @@ _TUPLE = ""
 
 
 def may_repeat(method: str, arguments: Sequence[object], named: Mapping[str, object]) -> bool:
-    """Tell whether a call may be made again if its answer was lost."""
+    """Return whether a call may be made again if its answer was lost."""
     if method in ("begin", "end"):
         # Without an id, `begin` makes another one, and `end` means the open message, which would be another.
         return bool(arguments) and arguments[0] is not None

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 
 from shadowtree.base.errors import DaemonFailed, ShadowError
 from shadowtree.base.frozen import frozen, replace
@@ -72,7 +71,7 @@ async def in_thread(
 
 @frozen
 class Wish:
-    """A worktree that somebody wants to be served."""
+    """A worktree that a command wants to be served."""
 
     worktree: str
     store: str | None
@@ -82,17 +81,18 @@ class Wish:
     session: str = "default"
     """The session of what is recorded by itself."""
     idle_s: float | None = None
-    """After how long it is dropped if nobody uses it; None: as usual."""
+    """After how long without use it is dropped; None: as usual."""
     watch_share: float | None = None
     """How much of the watches that a user may have it takes, with all others that say so; None: as usual."""
 
     def open(self, taken: int) -> Shadow:
         """Open a shadow of it that watches; others have taken so many watches of the share."""
-        make = partial(Shadow, self.worktree, store=self.store, watch=True, allow_broad=self.allow_broad)
-        if self.watch_share is None:
-            return make()
-        limits = replace(DEFAULT_LIMITS, watch_share=self.watch_share, watches_taken=taken)
-        return make(limits=limits)
+        limits = DEFAULT_LIMITS
+        if self.watch_share is not None:
+            limits = replace(limits, watch_share=self.watch_share, watches_taken=taken)
+        return Shadow(
+            self.worktree, store=self.store, watch=True, allow_broad=self.allow_broad, limits=limits
+        )
 
     def find_place(self) -> tuple[str, str]:
         """Name the worktree and the store that are meant."""
@@ -110,7 +110,7 @@ class Served:
         self.is_usual = is_usual
         """Its store is the one that a command means which names none."""
         self.auto: Recording | None = None
-        """Records what happens by itself, if somebody wants that."""
+        """Records what happens by itself, if a command asked for that."""
         self.auto_wishes: dict[Holder | None, Wish] = {}
         """Who wants that, and how: the last one counts, and when it goes the one before it.
 
@@ -151,12 +151,12 @@ class Served:
         return snapshot
 
     def is_there(self) -> bool:
-        """Tell whether worktree and store are still the same directories, and the store is one. Blocks."""
+        """Return whether worktree and store are still the same directories, and the store is one. Blocks."""
         return identify(self.worktree, self.store) == self.seen and self.shadow.is_wrapped
 
     @property
     def is_in_use(self) -> bool:
-        """Whether somebody has the shadow alone now."""
+        """Whether a request has the shadow alone now."""
         return self._lock.locked()
 
     @asynccontextmanager
@@ -178,7 +178,7 @@ class Served:
 
     @asynccontextmanager
     async def in_use(self, timeout_s: float) -> AsyncIterator[None]:
-        """Have the shadow alone for what somebody asked for, after which idle time begins anew."""
+        """Have the shadow alone for a request, after which idle time begins anew."""
         async with self.alone(timeout_s):
             self.is_tidy = False
             if self.auto_push is not None:
@@ -189,7 +189,7 @@ class Served:
                 self.idle_since_s = time.monotonic()
 
     async def close(self) -> None:
-        """Close it; if it is in use, whoever uses it does that."""
+        """Close it; if it is in use, the request that uses it does that."""
         self.is_dropped = True
         if self.auto_push is not None:
             self.auto_push.stop()
@@ -218,7 +218,7 @@ class Served:
             await in_thread(self.auto.start)
 
     def tell_burst(self, message: Message) -> None:
-        """Tell those whom it is served for of a burst that was recorded."""
+        """Report a burst that was recorded to the connections that hold this worktree."""
         for tell in self.holders:
             tell("burst", wire.encode(message))
 
@@ -229,7 +229,7 @@ class Served:
         self.sessions.add(session)
 
     async def describe_watching(self) -> dict[str, Any] | None:  # Any: plain values
-        """Tell how well it is watched; None while it is in use."""
+        """Return how well it is watched; None while it is in use."""
         try:
             async with self.alone(_GLANCE_S):
                 watching = self.shadow.watching
@@ -238,7 +238,7 @@ class Served:
         return None if watching is None else watching.to_dict()
 
     async def describe(self) -> dict[str, Any]:  # Any: plain values
-        """Give what `watch status` tells of it."""
+        """Return what `watch status` tells of it."""
         auto = self.auto
         return {
             "worktree": self.worktree,
@@ -356,7 +356,7 @@ class Worktrees:
         }
 
     async def release(self, holder: Holder) -> None:
-        """Forget a holder, and drop what nobody else wants."""
+        """Forget a holder, and drop what no other one wants."""
         for served in self.all():
             served.holders.discard(holder)
             if not served.holders and not served.is_kept:

@@ -52,7 +52,7 @@ def run_server(open_shadow: Opener, *, allows_undo: bool) -> None:
 
 
 def _answering(function: Callable[..., Json]) -> Callable[..., Json]:
-    """Give a tool whose errors are one line for the model, and whose texts can be sent."""
+    """Return a tool whose errors are one line for the model, and whose texts can be sent."""
 
     @wraps(function)
     def call(*args: Any, **named: Any) -> Json:  # Any: of the tool's own types

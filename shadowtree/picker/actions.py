@@ -61,7 +61,7 @@ class Actions:
         return model.load(state, messages, has_all=len(messages) < FIRST)
 
     def serve(self, state: State, request: Request) -> State:
-        """Do what was asked for; what goes wrong is told in one line."""
+        """Do what was asked for; what goes wrong is shown in one line."""
         try:
             return self._serve(state, request)
         except PlanOutdated as outdated:
@@ -89,7 +89,7 @@ class Actions:
         try:
             diffs = join_renames(self._shadow.diff_message(message))
         except ShadowError:
-            # Forgotten meanwhile, or damaged: whoever asks for its diff is told.
+            # Forgotten meanwhile, or damaged: showing its diff reports that.
             return None
         return sum(each.additions for each in diffs), sum(each.deletions for each in diffs)
 
@@ -206,11 +206,11 @@ class Actions:
 
 
 def _find_last(state: State) -> str | None:
-    """Give the id of the last message in force."""
+    """Return the id of the last message in force."""
     active = (message.id for message in reversed(state.messages) if message.state == "active")
     return next(active, None)
 
 
 def number_messages(messages: Sequence[Message]) -> dict[str, int]:
-    """Give the numbers of messages, by id."""
+    """Return the numbers of messages, by id."""
     return {message.id: message.number for message in messages}

@@ -1,6 +1,6 @@
 """The lines of the screen: a state and the time in, styled lines out, none wider than the terminal.
 
-Styles are `bold`, `dim`, `red`, `green`, `yellow`, `cyan` and `reverse`; nothing is told by colour alone.
+Styles are `bold`, `dim`, `red`, `green`, `yellow`, `cyan` and `reverse`; nothing is shown by colour alone.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _COLUMN_STYLES = {"added": "green", "removed": "red", "marks": "yellow"}
 
 
 def draw(state: State, counts: Counts, now_ms: int, *, fork_sign: str = "⑂") -> list[Line]:
-    """Give the lines of the whole screen."""
+    """Return the lines of the whole screen."""
     if state.is_too_small:
         return _draw_too_small(state)
     notes = _draw_notes(state, now_ms)
@@ -104,7 +104,7 @@ def _draw_title(state: State) -> Line:
 
 
 def _draw_notes(state: State, now_ms: int) -> list[Line]:
-    """Tell what happened; if nothing did, what is under the cursor."""
+    """Show what happened; if nothing did, what is under the cursor."""
     if state.is_typing:
         found = _describe_found(state)
         return [((f"/{escape(state.query)}", "bold"), ("_", "reverse"), (f" {found}", "dim"))]
@@ -246,7 +246,7 @@ def draw_rows(
 
 
 def _find_places(top: int, at: int, *, total: int, height: int) -> range:
-    """Give the places in sight. A long note, or a smaller window, leaves fewer than the model knows of."""
+    """Return the places in sight. A long note, or a smaller window, leaves fewer than the model knows of."""
     first = keep_in_sight(top, at, total=total, height=height)
     return range(first, min(total, first + height))
 
@@ -342,7 +342,7 @@ def name_files(message: Message, width: int) -> str:
 
 
 def describe_row(row: Row, now_ms: int) -> str:
-    """Tell in words what the marks of a row mean."""
+    """Say in words what the marks of a row mean."""
     message = row.message
     if message is None:
         return "Choose a message with the arrow keys to go back to before it."
@@ -444,5 +444,5 @@ def _fit(line: Line, columns: int) -> Line:
 
 
 def to_text(lines: Iterable[Line]) -> list[str]:
-    """Give lines without their styles."""
+    """Return lines without their styles."""
     return ["".join(text for text, _ in line).rstrip() for line in lines]

@@ -97,7 +97,7 @@ class PlanPage:
         return _wrap([headline, f"{goal} {effect[:1].upper()}{effect[1:]}.".strip()], width)
 
     def make_header(self, width: int) -> list[str]:
-        """Give the summary, and what else is to be known."""
+        """Return the summary, and what else is to be known."""
         return self.make_summary(width) + _wrap(previews.list_remarks(self.outcome, self.numbers), width)
 
     def _move(self, key: str, height: int) -> PlanPage:

@@ -57,7 +57,7 @@ def _read_rows(shadow: Shadow) -> tuple[Row, ...]:
 
 
 def list_entries(shadow: Shadow) -> list[dict[str, Any]]:  # Any: JSON
-    """Give all messages of the present line, newest first: entries of `log`, and what the picker adds."""
+    """Return all messages of the present line, newest first: entries of `log`, and what the picker adds."""
     return [
         row.message.to_dict()
         | {"agent": row.agent or None, "edited_before": row.is_edited, "branches": row.lines_on}

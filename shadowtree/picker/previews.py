@@ -145,7 +145,7 @@ def describe_goal(act: Act, numbers: Numbers) -> str:
 
 
 def list_remarks(outcome: Outcome, numbers: Numbers) -> list[str]:
-    """Give what else is to be known."""
+    """Return what else is to be known."""
     notes = [name_messages(note, numbers) for note in outcome.notes]
     remarks = [escape(note[:1].upper() + note[1:]) for note in notes]
     if outcome.marked:

@@ -32,7 +32,7 @@ class Row:
 
     @property
     def agent(self) -> str:
-        """The agent that it is of; empty if nobody said."""
+        """The agent that it is of; empty if it is not known."""
         return "" if self.message is None else find_agent(self.message)
 
 

@@ -1,4 +1,4 @@
-"""Where the cursor goes, and what is in sight: numbers in, numbers out."""
+"""Where the cursor goes, and what is visible: numbers in, numbers out."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _AROUND = 3
 
 
 def move(key: str, at: int, *, total: int, height: int) -> int:
-    """Give the place that a key leads to, out of `total` places, of which `height` are in sight."""
+    """Return the place that a key leads to, out of `total` places, of which `height` are in sight."""
     page = max(1, height - 1)
     steps = {"up": -1, "down": 1, "page_up": -page, "page_down": page, "home": -at, "end": total}
     return max(0, min(total - 1, at + steps[key]))
 
 
 def keep_in_sight(top: int, at: int, *, total: int, height: int) -> int:
-    """Give the first place in sight, as near to `top` as can be, so that `at` and its neighbours are too."""
+    """Return the first visible place, as near to `top` as can be, so that `at` and its neighbours are too."""
     around = min(_AROUND, (height - 1) // 2)
     last = max(0, total - height)
     return max(0, min(last, max(at + around - height + 1, min(at - around, top))))

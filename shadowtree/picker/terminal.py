@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 
 from shadowtree.base.display import measure
 from shadowtree.base.frozen import replace
-from shadowtree.picker import model
+from shadowtree.picker import keys, model
 from shadowtree.picker.actions import Actions
 from shadowtree.picker.draw import draw
 from shadowtree.picker.live import Live, News
@@ -102,7 +102,7 @@ def _loop(screen: Screen, state: State, actions: Actions, shadow: Shadow, now_ms
                 screen.clear()
                 state = model.resize(state, *screen.size)
             elif key is not None:
-                state, request = model.press(state, key)
+                state, request = keys.press(state, key)
                 if isinstance(request, Quit):
                     return
                 if request is not None:
@@ -169,7 +169,7 @@ class Screen:
         return self._window.getmaxyx()
 
     def choose(self, text: str, plain: str) -> str:
-        """Give a text if the terminal's encoding has it, or else the plain one."""
+        """Return a text if the terminal's encoding has it, or else the plain one."""
         return text if self._can_show(text) else plain
 
     def clear(self) -> None:
@@ -198,7 +198,7 @@ class Screen:
         self._window.refresh()
 
     def read_key(self, wait_ms: int) -> str | None:
-        """Give the name of the next key; None if none is pressed for so long."""
+        """Return the name of the next key; None if none is pressed for so long."""
         self._window.timeout(wait_ms)
         try:
             key = self._window.get_wch()
@@ -222,7 +222,7 @@ class Screen:
         return is_longer
 
     def _encode(self, text: str, columns: int) -> str:
-        """Give a text as the terminal can show it; what has to be escaped may take more columns."""
+        """Return a text as the terminal can show it; what has to be escaped may take more columns."""
         if self._can_show(text):
             return text
         text = replace_signs(text, self._can_show)
@@ -248,7 +248,7 @@ def _has_hung_up() -> bool:
 
 
 def _make_styles(*, has_colours: bool) -> dict[str, int]:
-    """Give the attributes of each style; without colours letters alone tell."""
+    """Return the attributes of each style; without colours letters alone tell."""
     styles = {"bold": curses.A_BOLD, "dim": curses.A_DIM, "reverse": curses.A_REVERSE}
     with suppress(curses.error):
         curses.start_color()

@@ -64,7 +64,7 @@ def replace_signs(text: str, can_show: Callable[[str], bool]) -> str:
 
 
 def split_command(command: str, columns: int) -> list[str]:
-    """Give a command on a line of its own; if it is too long, on several, and nothing between them."""
+    """Return a command on a line of its own; if it is too long, on several, and nothing between them."""
     shown = f" {escape(command)}" if measure(escape(command)) < columns else escape(command)
     size = columns if shown.isascii() else columns // 2
     return [shown[at : at + size] for at in range(0, len(shown), size)] if command else []
@@ -99,7 +99,7 @@ def describe_outside(changed: Sequence[ChangedPath]) -> Iterator[Line]:
 
 
 def describe_diffs(diffs: Sequence[FileDiff]) -> Iterator[Line]:
-    """Give the patches one after the other."""
+    """Yield the patches one after the other."""
     for file_diff in join_renames(diffs):
         is_header = True
         for line in file_diff.patch.removesuffix("\n").split("\n"):

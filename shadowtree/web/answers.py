@@ -84,7 +84,7 @@ def make_file(path: str, content: bytes) -> Answer:
 
 
 def find_image_type(path: str) -> str | None:
-    """Give the media type of an image, by its name; None: it is none."""
+    """Return the media type of an image, by its name; None: it is none."""
     return _IMAGES.get(path.rpartition(".")[2].lower())
 
 

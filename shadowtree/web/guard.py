@@ -31,7 +31,7 @@ class Request:
     """All values by name, in small letters."""
 
     def find(self, name: str) -> str | None:
-        """Give the value of a header that comes at most once; several are as good as a wrong one."""
+        """Return the value of a header that comes at most once; several are as good as a wrong one."""
         values = self.headers.get(name, ())
         return None if not values else values[0] if len(values) == 1 else ""
 

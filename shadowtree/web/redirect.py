@@ -14,7 +14,6 @@ from pathlib import Path
 
 from shadowtree.system import disk
 
-_DIRECTORY = "ui"
 _PAGE = """<!doctype html>
 <meta charset="utf-8">
 <meta name="referrer" content="no-referrer">
@@ -26,8 +25,8 @@ _PAGE = """<!doctype html>
 
 @contextmanager
 def redirect_file(url: str, stores: str) -> Iterator[str]:
-    """Write the file, give its address, and remove it at the end."""
-    directory = os.path.join(stores, _DIRECTORY)
+    """Write the file, yield its address, and remove it at the end."""
+    directory = redirect_directory(stores)
     disk.make_directories(directory)
     disk.require_private(directory)
     path = os.path.join(directory, f"open-{os.getpid()}.html")
@@ -40,13 +39,6 @@ def redirect_file(url: str, stores: str) -> Iterator[str]:
             os.rmdir(directory)
 
 
-def remove_redirects(stores: str, *, dry_run: bool) -> list[str]:
-    """Remove the files of servers that were killed, and the directory; name what was there."""
-    directory = os.path.join(stores, _DIRECTORY)
-    if not os.path.isdir(directory) or os.path.islink(directory):
-        return []
-    disk.require_private(directory)
-    files = [os.path.join(directory, name) for name in sorted(os.listdir(directory))]
-    if not dry_run:
-        disk.remove_tree(directory)
-    return [*files, directory]
+def redirect_directory(stores: str) -> str:
+    """Name the directory of these files. A server that is killed leaves its file there."""
+    return os.path.join(stores, "ui")

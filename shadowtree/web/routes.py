@@ -1,7 +1,7 @@
-"""The routes: for each its method, path and parameters, the one call that it makes, and what it returns.
+"""The routes: for each its method, path and parameters, and the one call that it makes.
 
 Nothing is decided here. A route reads its parameters, calls the library once, and writes the result as JSON.
-The OpenAPI document is made from this table, and the guard knows from it which paths there are.
+The guard knows from this table which paths there are; `docs/openapi.json` is made from it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from shadowtree.base.frozen import frozen
 from shadowtree.results.messages import FileDiff
 from shadowtree.results.outcomes import Outcome
 from shadowtree.shadow import Shadow
-from shadowtree.web import schemas
 from shadowtree.web.answers import Refused, describe_outcome, find_image_type, make_file, make_json
 from shadowtree.web.guard import Refusal
 from shadowtree.web.parameters import CHOICES, COUNT, FLAG, NUMBER, TEXT, TEXTS, Parameter
@@ -46,7 +45,7 @@ class Place:
     is_read_only: bool
 
     def choose(self, session: str | None, *, takes_long: bool = False) -> Shadow:
-        """Give the shadow of the session that is meant."""
+        """Return the shadow of the session that is meant."""
         name, shadow = session or self.session, self.beside if takes_long else self.shadow
         return shadow.for_last_session() if name is None else shadow.for_session(name)
 
@@ -61,7 +60,6 @@ class Route:
     """What it does, as the help of a command says it."""
     call: Callable[[Shadow, Given, Place], Any]  # Any: what there is to write as JSON, or an answer
     parameters: tuple[Parameter, ...]
-    returns: schemas.Schema
     kind: str = "application/json"
     takes_long: bool = False
 
@@ -164,41 +162,37 @@ def _look(
     name: str,
     about: str,
     call: Callable[[Shadow, Given, Place], Any],  # Any: JSON
-    returns: schemas.Schema,
     *parameters: Parameter,
     kind: str = "application/json",
     takes_long: bool = False,
 ) -> Route:
-    return Route("GET", f"/api/{name}", about, call, (*parameters, _SESSION), returns, kind, takes_long)
+    return Route("GET", f"/api/{name}", about, call, (*parameters, _SESSION), kind, takes_long)
 
 
 def _act(
     name: str, about: str, call: Callable[[Shadow, Given, Place], Outcome], *parameters: Parameter
 ) -> Route:
-    return Route("POST", f"/api/{name}", about, call, (*parameters, *_MANNER), schemas.OUTCOME)
+    return Route("POST", f"/api/{name}", about, call, (*parameters, *_MANNER))
 
 
 EVENTS = _look(
     "events",
     "Follow what is recorded or undone, by any process, as server-sent events",
     lambda shadow, given, place: None,  # `events` serves it
-    schemas.TEXT,
     Parameter("after", NUMBER, "Begin after the update with this number; by default with the next one"),
     kind="text/event-stream",
 )
 ROUTES = (
-    _look("state", "Show where a session stands, by turns", _show_state, schemas.STATE),
+    _look("state", "Show where a session stands, by turns", _show_state),
     _look(
         "sessions",
         "List the sessions; the one that recorded last comes last",
         lambda shadow, given, place: {"sessions": shadow.sessions()},
-        schemas.SESSIONS,
     ),
     _look(
         "timeline",
         "List the messages of a session as short rows, oldest first",
         lambda shadow, given, place: shadow.timeline(**given),
-        schemas.TIMELINE,
         Parameter("limit", COUNT, "Only the newest messages, this many", "last"),
         Parameter("before", NUMBER, "Only messages with a number below this one"),
     ),
@@ -206,14 +200,12 @@ ROUTES = (
         "message",
         "Show a message, its steps and the files that it changed",
         _show_message,
-        schemas.MESSAGE,
         Parameter("id", TEXT, _MESSAGE, is_required=True),
     ),
     _look(
         "diff",
         "Show what a message changed, or how two states differ, as unified diffs",
         _show_diff,
-        schemas.DIFF,
         Parameter("message", TEXT, _MESSAGE),
         Parameter("a", TEXT, f"{_REF}; by default the last record"),
         Parameter("b", TEXT, f"{_REF}; by default the files as they are now"),
@@ -224,7 +216,6 @@ ROUTES = (
         "file",
         "Return a file as of a message or tree; images with their type, anything else as an attachment",
         _read_file,
-        schemas.BYTES,
         Parameter("ref", TEXT, _REF, is_required=True),
         Parameter("path", TEXT, "The file, relative to the worktree", is_required=True),
         kind="application/octet-stream",
@@ -233,33 +224,28 @@ ROUTES = (
         "branches",
         "List the branches of a session, oldest first",
         lambda shadow, given, place: {"branches": shadow.branches()},
-        schemas.BRANCHES,
     ),
     _look(
         "status",
         "Show what changed since the last record, and what is not protected",
         lambda shadow, given, place: shadow.status(),
-        schemas.STATUS,
         takes_long=True,
     ),
     _look(
         "unprotected",
         "List the files that changed in a session and that are not protected",
         lambda shadow, given, place: {"unprotected": shadow.unprotected()},
-        schemas.UNPROTECTED,
     ),
     _look(
         "stats",
         "Show what the store holds and how much space it takes",
         lambda shadow, given, place: shadow.stats(),
-        schemas.STATS,
         takes_long=True,
     ),
     _look(
         "verify",
         "Verify the store",
         lambda shadow, given, place: shadow.check(),
-        schemas.CHECK,
         takes_long=True,
     ),
     EVENTS,
@@ -313,7 +299,6 @@ ROUTES = (
             Parameter("paths", TEXTS, "The files", is_required=True),
             Parameter("dry_run", FLAG, "Write nothing, and return the lines"),
         ),
-        schemas.PROTECTED,
     ),
 )
 BY_PATH = {route.path: route for route in ROUTES}

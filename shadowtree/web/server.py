@@ -100,7 +100,7 @@ class _HttpServer(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], place: Place, token: str) -> None:
         self.place = place
         self.acting = threading.Lock()
-        """Held by whoever changes something."""
+        """Held by the request that changes something."""
         self.is_closed = False
         self._connections: set[Any] = set()  # Any: sockets
         self._left = threading.Condition()

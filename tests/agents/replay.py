@@ -29,9 +29,7 @@ def load(name: str) -> Any:  # Any: JSON
 
 def read(agent: str, payload: object, *, event: str = "", **environ: str) -> Reported:
     """Normalise a payload of an agent that is known."""
-    reported = normalise(agent, payload, environ, event=event, now_ms=1_000_000)
-    assert reported is not None
-    return reported
+    return normalise(agent, payload, environ, event=event, now_ms=1_000_000)
 
 
 def plugin(name: str, **more: object) -> dict[str, Any]:  # Any: JSON

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shadowtree.agents.normalise import name_session, name_turn, normalise
+from shadowtree.agents.normalise import name_session, name_turn
 from shadowtree.agents.table import (
     INTERRUPT,
     NOTHING,
@@ -260,10 +260,6 @@ def test_any_value_may_be_of_another_type(path: Any) -> None:  # Any: parametriz
 )
 def test_a_payload_that_is_no_object_means_nothing(payload: object) -> None:
     assert read("codex", payload).kind == NOTHING
-
-
-def test_an_agent_that_nobody_knows_is_none() -> None:
-    assert normalise("robot", {}, {}) is None
 
 
 def test_control_characters_do_not_come_through() -> None:

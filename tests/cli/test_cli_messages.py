@@ -11,7 +11,6 @@ import pytest
 from shadowtree import FileDiff, Message, Skipped
 from shadowtree.cli import output
 from shadowtree.cli.format import cut, describe_age, measure, shorten_ids
-from shadowtree.cli.times import describe_time
 from shadowtree.cli.views.log import render_log, render_message
 from tests.support.terminal import Terminal
 from tests.support.trees import make_tree
@@ -185,7 +184,7 @@ def test_a_message_is_shown_in_full() -> None:
 
     assert lines == [
         "#7 msg_7",
-        f"3 min ago, {describe_time(message.time)}, session default, role user, undone",
+        f"3 min ago, {message.time.astimezone():%Y-%m-%d %H:%M}, session default, role user, undone",
         "    add a page",
         "",
         "    and a \\x1btest",

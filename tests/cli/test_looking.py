@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from shadowtree.base.errors import InvalidInput
+from shadowtree.cli.commands.show import parse_since
 from shadowtree.cli.pager import find_command
-from shadowtree.cli.times import parse_since
 from tests.support.processes import COMMAND
 from tests.support.terminal import Terminal, run_on_terminal
 

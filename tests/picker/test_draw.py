@@ -9,7 +9,7 @@ import pytest
 from shadowtree import Patch
 from shadowtree.base.display import measure
 from shadowtree.base.frozen import replace
-from shadowtree.picker import model
+from shadowtree.picker import keys, model
 from shadowtree.picker.draw import draw, to_text
 from shadowtree.picker.model import State
 from shadowtree.picker.pages import TextPage, list_branches, show_plan
@@ -74,7 +74,7 @@ def test_undone_rows_stay_in_sight_and_what_is_hidden_is_counted() -> None:
 def test_the_cursor_is_never_on_a_line_that_counts_what_is_hidden() -> None:
     state = make_state(*make_many(20), lines=8, columns=40)
     for key in ("home", *["down"] * 60, *["up"] * 60):
-        state, _ = model.press(state, key)
+        state, _ = keys.press(state, key)
 
         assert sum(line.startswith("> ") for line in show(state)) == 1
 
@@ -90,18 +90,18 @@ def test_an_agent_is_named_in_the_rows_only_if_there_are_several() -> None:
     one, other = (make_message(n, meta={"agent": agent}) for n, agent in ((1, "claude"), (2, "codex")))
 
     assert "claude" not in "".join(show(make_state(one)))
-    assert "claude" in show(model.press(make_state(one), "down")[0])[-2]
+    assert "claude" in show(keys.press(make_state(one), "down")[0])[-2]
     assert "claude" in "".join(show(make_state(one, other, columns=100)))
 
 
 def test_an_empty_list_does_not_ask_you_to_choose() -> None:
     empty = make_state()
     assert "Choose" not in "".join(show(empty))
-    assert "Choose" not in "".join(show(model.press(empty, "enter")[0]))
+    assert "Choose" not in "".join(show(keys.press(empty, "enter")[0]))
 
     filtered = make_state(make_message(1))
     for key in ("/", "x", "y", "enter"):
-        filtered, _ = model.press(filtered, key)
+        filtered, _ = keys.press(filtered, key)
     assert show(filtered)[-2] == " 0 messages with 'xy'."
 
 
@@ -123,8 +123,8 @@ def test_a_window_that_is_too_small_says_so_and_confirms_nothing(lines: int, col
 
     assert " ".join(show(state)).startswith("The window is too small"[:columns])
     for key in ("enter", "y", "down", "escape"):
-        assert model.press(state, key) == (state, None)
-    assert model.press(state, "q")[1] == Quit()
+        assert keys.press(state, key) == (state, None)
+    assert keys.press(state, "q")[1] == Quit()
 
 
 @pytest.mark.parametrize(("lines", "columns"), [(10, 60), (8, 40)])
@@ -191,7 +191,7 @@ def test_choices_for_all_are_those_that_any_file_has() -> None:
     state = model.open_page(make_state(), page)
 
     assert show(state)[-1] == " k keep  K/O all  d your edit  Enter confirm  Esc cancel"
-    assert show(model.press(state, "end")[0])[-1] == " K/O all  d diff  Enter confirm  Esc cancel"
+    assert show(keys.press(state, "end")[0])[-1] == " K/O all  d diff  Enter confirm  Esc cancel"
 
 
 @pytest.mark.parametrize("columns", [1, 10, 39, 40, 79, 80, 81, 120, 300])
@@ -270,7 +270,7 @@ def test_a_fork_shows_how_many_branches_go_on_also_where_the_sign_cannot_be_show
 
 def test_the_marks_of_the_row_under_the_cursor_are_told_in_words() -> None:
     message = make_message(2, inferred=True, unprotected=[".env", "a.db"], parent="msg_1", before="9" * 40)
-    state, _ = model.press(make_state(make_message(1), message), "down")
+    state, _ = keys.press(make_state(make_message(1), message), "down")
 
     assert show(state)[2].split()[:4] == [">", "#2", "2", "min"]
     assert "~?!" in show(state)[2]
@@ -283,7 +283,7 @@ def test_the_marks_of_the_row_under_the_cursor_are_told_in_words() -> None:
 def test_a_long_note_never_covers_the_row_under_the_cursor() -> None:
     state = make_state(*(make_message(number) for number in range(1, 30)), lines=10)
     for key in ("home", *["down"] * 8, "end", "up"):
-        state, _ = model.press(state, key)
+        state, _ = keys.press(state, key)
         lines = show(model.tell(state, "word " * 30))
 
         assert len(lines) == 10
@@ -374,7 +374,7 @@ def test_the_file_under_the_cursor_is_in_sight_after_the_window_became_smaller()
     page = show_plan(Act("undo"), make_outcome(dry_run=True, deleted=[f"{n:02}" for n in range(40)]), {}, {})
     state = model.open_page(make_state(lines=40), page)
     for _ in range(30):
-        state, _ = model.press(state, "down")
+        state, _ = keys.press(state, "down")
 
     assert "> delete     30" in show(state)
     assert "> delete     30" in show(model.resize(state, 12, 80))

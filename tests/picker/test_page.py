@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shadowtree import Message, Patch
 from shadowtree.base.frozen import replace
-from shadowtree.picker import model
+from shadowtree.picker import keys, model
 from shadowtree.picker.draw import draw, to_text
 from shadowtree.picker.pages import show_plan
 from shadowtree.picker.requests import Act
@@ -40,7 +40,7 @@ def draw_screens() -> list[str]:
     ]
     state = model.load(model.start("default", "/home/me/project"), messages, has_all=True)
     state = replace(model.resize(state, 10, 80), outside=1)
-    state, _ = model.press(state, "down")
+    state, _ = keys.press(state, "down")
     outcome = make_outcome(
         "revert",
         dry_run=True,

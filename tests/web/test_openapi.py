@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
-from shadowtree.web.openapi import describe_routes
 from shadowtree.web.routes import ROUTES
-
-DOCS = Path(__file__).parents[2] / "docs"
+from tests.web.openapi import FILE, describe_routes
 
 
 def test_the_file_is_what_the_routes_say() -> None:
-    """Write it anew with `python -m tests.web.openapi_file`."""
-    assert json.loads((DOCS / "openapi.json").read_text("utf-8")) == describe_routes()
+    """Write it anew with `python -m tests.web.openapi`."""
+    assert json.loads(FILE.read_text("utf-8")) == describe_routes()
 
 
 def test_every_route_has_its_own_name_and_a_sentence() -> None:
@@ -27,7 +24,7 @@ def test_every_route_has_its_own_name_and_a_sentence() -> None:
 
 
 def test_every_route_and_parameter_is_on_the_page() -> None:
-    page = (DOCS / "http.md").read_text("utf-8")
+    page = (FILE.parent / "http.md").read_text("utf-8")
 
     for route in ROUTES:
         assert f"`{route.method} {route.path}`" in page

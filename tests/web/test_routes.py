@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 from shadowtree import Shadow
-from shadowtree.web.routes import BY_PATH
-from shadowtree.web.schemas import ERROR
 from tests.support.trees import Tree, assert_tree, make_tree
 from tests.web.client import Client, Reply
-from tests.web.schema import find_faults
+from tests.web.schemas import ERROR, RETURNS, find_faults
 
 BEFORE: Tree = {"a": "0\n", "same": "same\n"}
 AFTER: list[Tree] = [
@@ -57,7 +55,7 @@ def test_an_answer_is_what_the_schema_says(archived: Client, target: str) -> Non
     reply = archived.send("GET", target)
 
     assert (reply.status, reply.headers["content-type"]) == (200, "application/json")
-    assert not find_faults(reply.json, BY_PATH[target.partition("?")[0]].returns)
+    assert not find_faults(reply.json, RETURNS[target.partition("?")[0]])
     assert "sandbox" in reply.headers["content-security-policy"]
 
 
@@ -78,7 +76,7 @@ def test_an_answer_is_what_the_schema_says(archived: Client, target: str) -> Non
 def test_a_plan_and_its_outcome_are_what_the_schema_says(
     archived: Client, path: str, body: dict[str, Any]
 ) -> None:
-    schema = BY_PATH[path].returns
+    schema = RETURNS[path]
 
     plan = archived.plan(path, **body)
     assert not find_faults(plan, schema)
@@ -366,7 +364,7 @@ def test_protect_writes_a_rule(client: Client, history: Shadow, worktree: Path) 
     ]
 
     planned = client.post("/api/protect", paths=[".env"], dry_run=True).json
-    assert not find_faults(planned, BY_PATH["/api/protect"].returns)
+    assert not find_faults(planned, RETURNS["/api/protect"])
     assert not (worktree / ".shadowtreeignore").exists()
     done = client.post("/api/protect", paths=[".env"]).json
     assert done["protected"][0]["rule"] == "!/.env"
@@ -404,7 +402,7 @@ def test_a_plan_that_is_out_of_date_is_refused_and_given_anew(client: Client, wo
     assert (refused.status, refused.error) == (409, "PlanOutdated")
     assert_tree(worktree, {**AFTER[3], "c": "mine\n"})
     new = refused.json["plan"]
-    assert not find_faults(new, BY_PATH["/api/undo"].returns)
+    assert not find_faults(new, RETURNS["/api/undo"])
     assert (new["id"] != plan["id"], new["id"]) == (True, client.plan("/api/undo")["id"])
     assert new["files"][0] == {
         "path": "c",

@@ -75,7 +75,7 @@ def takes_manner(function: Function) -> Function:
             return function(shared, manner, **values)
         except Conflict as conflict:
             if choices.get(REST) == "merge" or manner["markers"]:
-                # So that nobody proposes it.
+                # So that the advice does not propose it.
                 conflict.add_note(MERGE_WAS_TRIED)
             raise
 

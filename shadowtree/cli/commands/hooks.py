@@ -1,4 +1,4 @@
-"""The commands that connect agents: install hooks, remove them, and tell why something does not work."""
+"""The commands that connect agents: install hooks, remove them, and find out why something does not work."""
 
 from __future__ import annotations
 
@@ -323,7 +323,7 @@ def _choose(agents: tuple[str, ...], *, all_detected: bool) -> list[str]:
 def _for_each(
     names: Sequence[str], work: Callable[[str], list[FileChange]]
 ) -> tuple[list[FileChange], list[str]]:
-    """Do it for each agent, whatever happens to the others; give what was done, and what went wrong."""
+    """Do it for each agent, whatever happens to the others; return what was done, and what went wrong."""
     changes: list[FileChange] = []
     failures: list[str] = []
     for name in names:
@@ -377,7 +377,7 @@ def _render_changes(changes: Sequence[FileChange], *, dry_run: bool) -> Iterator
 
 
 def list_statuses(agents: Sequence[str] = ()) -> list[AgentStatus]:
-    """Tell of every agent, or of some, in each of its scopes."""
+    """Return the status of every agent, or of some, in each of its scopes."""
     installer = _open_installer()
     return [
         installer.find_status(name, scope) for name in agents or AGENTS for scope in targets.list_scopes(name)
@@ -391,12 +391,8 @@ def _show_status(agents: Sequence[str]) -> None:
         for each in statuses
         if each.state != "no" or (each.scope == targets.USER and (agents or each.is_detected))
     ]
-    emit(statuses, _render_statuses(shown))
-
-
-def _render_statuses(statuses: Sequence[AgentStatus]) -> list[str]:
-    rows = [(each.agent, each.scope, _describe_status(each)) for each in statuses]
-    return join_rows(rows, "<<<") if rows else ["No agent was found on this machine"]
+    rows = [(each.agent, each.scope, _describe_status(each)) for each in shown]
+    emit(statuses, join_rows(rows, "<<<") or ["No agent was found on this machine"])
 
 
 def _describe_status(each: AgentStatus) -> str:

@@ -1,6 +1,6 @@
-"""The commands that record: `wrap`, and what click has to know of those that hosts call all the time.
+"""The commands that record or decide what is recorded: `wrap`, `protect`, and what click needs of the others.
 
-What these do stands in `cli.fast_commands` and `cli.run`, which know no click; `fast` leads there without it.
+Hosts call these others all the time: `cli.fast_commands` and `cli.run` do their work without click.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from click import Argument, Option
 from shadowtree.base.errors import InvalidInput
 from shadowtree.cli import fast_commands
 from shadowtree.cli import run as running
-from shadowtree.cli.app import DIRECTORY, PATH, command, complete_message
-from shadowtree.cli.find_shadow import Shared, open_shadow
+from shadowtree.cli.app import DIRECTORY, PATH, command, complete_message, flag
+from shadowtree.cli.find_shadow import Shared, absolute_path, open_shadow, open_to_read
+from shadowtree.cli.format import escape
 from shadowtree.cli.hooks import hook as hooks
-from shadowtree.cli.output import ProgressBar, emit
+from shadowtree.cli.output import ProgressBar, emit, say
 from shadowtree.cli.views.status import render_wrap
+from shadowtree.results.reports import Protected
 
 
 @command()
@@ -42,6 +44,39 @@ def wrap(shared: Shared, directory: str | None, adopt: str | None) -> None:
     emit(document, render_wrap(worktree, store, snapshot), warnings=snapshot.warnings)
 
 
+@command()
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=PATH)
+@flag("--dry-run", help="Show the rules, without writing them")
+def protect(shared: Shared, paths: tuple[str, ...], dry_run: bool) -> None:
+    """Protect files that are ignored or too big
+
+    Adds a line such as '!/.env' to '.shadowtreeignore' at the top of the worktree. From the next snapshot on,
+    PATH is recorded like any other file. Earlier versions cannot be restored.
+
+    \b
+    Examples:
+      shadowtree protect .env
+      shadowtree protect --dry-run data/large.bin
+    """
+    wanted = [absolute_path(path) for path in paths]
+    with open_to_read(shared) as shadow:
+        found = shadow.protect(*wanted, dry_run=True)
+        if not dry_run:
+            for rule in dict.fromkeys(each.rule for each in found if each.rule is not None):
+                say(f"adding {rule} to {shadow.worktree / '.shadowtreeignore'}")
+            found = shadow.protect(*wanted)
+    emit(found, [_describe_protected(each) for each in found])
+
+
+def _describe_protected(found: Protected) -> str:
+    name = escape(found.path)
+    if found.rule is None:
+        return f"{name} is already protected" if found.exists else f"{name} does not exist and is not ignored"
+    if found.dry_run:
+        return f"Would add to .shadowtreeignore: {escape(found.rule)}"
+    return f"{name} will be protected from the next snapshot on"
+
+
 _DESCRIPTION = (
     Option(["-m", "text"], metavar="TEXT", help="Text of the message, such as the prompt"),
     Option(
@@ -51,7 +86,7 @@ _DESCRIPTION = (
     ),
     Option(["--meta"], metavar="JSON", help="A JSON object to keep with the message"),
 )
-"""By which a message is described."""
+"""The options that describe a message."""
 _PATHS = Option(
     ["--path", "paths"],
     metavar="PATH",

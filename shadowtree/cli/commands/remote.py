@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, suppress
 
 import click
 
@@ -30,6 +30,7 @@ _LABELS = {
     "receive bytes": "Receiving bytes",
     "check objects": "Checking objects",
 }
+_AT = click.option("--at", metavar="ID", help="Go to the state after this message, not to the last one")
 
 
 class _Bars:
@@ -67,9 +68,7 @@ def remote(shared: Shared) -> None:
       shadowtree remote add origin ssh://git@example.com/team/history.git
       shadowtree remote remove origin
     """
-    with open_shadow(shared, find_wrapped(shared)) as shadow:
-        found = shadow.remotes.all()
-    emit(found, join_rows([_describe_remote(each) for each in found], "<<<") or ["No remotes yet"])
+    _list(shared)
 
 
 @command("list", of=remote)
@@ -81,6 +80,10 @@ def list_(shared: Shared) -> None:
       shadowtree remote list
       shadowtree remote list --json
     """
+    _list(shared)
+
+
+def _list(shared: Shared) -> None:
     with open_shadow(shared, find_wrapped(shared)) as shadow:
         found = shadow.remotes.all()
     emit(found, join_rows([_describe_remote(each) for each in found], "<<<") or ["No remotes yet"])
@@ -186,7 +189,7 @@ def fetch(shared: Shared, name: str | None) -> int:
 @command()
 @click.argument("url")
 @click.argument("directory", required=False, type=DIRECTORY)
-@click.option("--at", metavar="ID", help="Go to the state after this message, not to the last one")
+@_AT
 def clone(shared: Shared, url: str, directory: str | None, at: str | None) -> None:
     """Make DIRECTORY what it was in a session at URL
 
@@ -199,23 +202,27 @@ def clone(shared: Shared, url: str, directory: str | None, at: str | None) -> No
       shadowtree clone /mnt/backup/history.git shop --session default
     """
     target = absolute_path(directory or _folder_of(url))
-    is_new = not os.path.lexists(target)
-    with _making(target, is_new=is_new), open_shadow(shared, target) as shadow, _Bars() as bars:
-        try:
-            done = shadow.remotes.resume(url, session=shared.session, at=at, progress=bars)
-        except BaseException:
-            if is_new and shadow.is_wrapped:
-                with suppress(ShadowError):
-                    shadow.destroy()
-            raise
+    with ExitStack() as unless_cloned:
+        is_new = not os.path.lexists(target)
+        if is_new:
+            os.makedirs(target)
+            unless_cloned.callback(_remove_if_empty, target)
+        with open_shadow(shared, target) as shadow, _Bars() as bars:
+            try:
+                done = shadow.remotes.resume(url, session=shared.session, at=at, progress=bars)
+            except BaseException:
+                if is_new and shadow.is_wrapped:
+                    with suppress(ShadowError):
+                        shadow.destroy()
+                raise
+        unless_cloned.pop_all()
     where = escape(os.path.relpath(done.worktree, current_directory()))
-    head = f" at message {escape(done.head)}" if done.head else ""
-    emit(done, [f"Cloned session {escape(done.session)}{head} into {where}: {count(done.files, 'file')}"])
+    emit(done, [f"Cloned {_name_point(done)} into {where}: {count(done.files, 'file')}"])
 
 
 @command()
 @click.argument("url")
-@click.option("--at", metavar="ID", help="Go to the state after this message, not to the last one")
+@_AT
 @click.option(
     "--on-conflict",
     type=click.Choice(["abort", "overwrite"]),
@@ -290,7 +297,7 @@ def import_(shared: Shared, file: str) -> int:
     return _tell_fetched(done)
 
 
-# What is told
+# What is shown
 
 
 def _describe_remote(found: Remote) -> tuple[str, ...]:
@@ -336,11 +343,15 @@ def _tell_fetched(done: Fetched) -> int:
 def _describe_resumed(done: Resumed) -> Iterator[str]:
     outcome = done.outcome
     verb = "Would resume" if outcome.dry_run else "Resumed"
-    head = f" at message {escape(done.head)}" if done.head else ""
-    yield f"{verb} session {escape(done.session)}{head}: {describe_effect(outcome)}"
+    yield f"{verb} {_name_point(done)}: {describe_effect(outcome)}"
     yield from list_paths(outcome)
     if outcome.back is not None:
         yield f"To get back: {outcome.back}"
+
+
+def _name_point(done: Resumed) -> str:
+    head = f" at message {escape(done.head)}" if done.head else ""
+    return f"session {escape(done.session)}{head}"
 
 
 def _list_names(names: Iterable[str]) -> str:
@@ -349,22 +360,13 @@ def _list_names(names: Iterable[str]) -> str:
 
 
 def _folder_of(url: str) -> str:
-    """Name the directory that a clone makes by itself."""
+    """Name the directory that a clone makes if none is given."""
     name = url.rstrip("/").replace(":", "/").rpartition("/")[2].removesuffix(".git").removesuffix(".bundle")
     if not name or name in (".", ".."):
         raise InvalidInput("name the directory to make")
     return os.path.join(current_directory(), name)
 
 
-@contextmanager
-def _making(path: str, *, is_new: bool) -> Iterator[None]:
-    """Make a directory, and remove it again if what it is for fails."""
-    if is_new:
-        os.makedirs(path)
-    try:
-        yield
-    except BaseException:
-        if is_new:
-            with suppress(OSError):
-                os.rmdir(path)
-        raise
+def _remove_if_empty(directory: str) -> None:
+    with suppress(OSError):
+        os.rmdir(directory)

@@ -26,7 +26,7 @@ def sessions(shared: Shared) -> None:
       shadowtree sessions --json
       shadowtree sessions drop review-2
     """
-    with open_to_read(shared, is_session_told=False) as shadow:
+    with open_to_read(shared, names_session=False) as shadow:
         found = shadow.sessions()
     rows = [_describe(entry) for entry in found]
     emit(found, join_rows(rows, "<><<<") or ["No messages yet"])
@@ -54,7 +54,7 @@ def drop(shared: Shared, id: str, force: bool, yes: bool, dry_run: bool) -> None
             f"This will permanently forget {count(len(planned.messages), 'message')}. Continue?"
         )
 
-    with open_to_read(shared, is_session_told=False) as shadow:
+    with open_to_read(shared, names_session=False) as shadow:
         done = shadow.drop_session(id, force=force, dry_run=dry_run, confirm=confirm)
     verb = "Would forget" if dry_run else "Forgot"
     freed = f"; freed {describe_size(done.freed)}" if done.freed else ""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import click
 
 import shadowtree
+from shadowtree.base.errors import InvalidInput
 from shadowtree.base.frozen import frozen
 from shadowtree.cli.app import (
     COUNT_FROM_0,
@@ -24,7 +26,6 @@ from shadowtree.cli.app import (
 from shadowtree.cli.find_shadow import Shared, absolute_path, open_to_read
 from shadowtree.cli.format import escape, shorten_ids
 from shadowtree.cli.output import emit, find_width, now_ms, writes_json
-from shadowtree.cli.times import parse_since
 from shadowtree.cli.views.lines import render_blame_lines, render_stat
 from shadowtree.cli.views.log import (
     LineCount,
@@ -54,6 +55,8 @@ COUNTED_FILES = 200
 """Of messages that changed more files the log does not count lines."""
 COUNTING_S = 1.0
 """For how long the log counts lines; the older messages are left without."""
+_DAYS = {"today": 0, "yesterday": 1}
+_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 @frozen
@@ -138,7 +141,7 @@ def log(
     start_s = None if since is None else parse_since(since, datetime.now().astimezone()).timestamp()
     which: MessageFilter = {"all_sessions": all_sessions, "since": start_s, "paths": own}
     details = Details(has_patch, has_stat, has_steps)
-    with open_to_read(shared, is_session_told=not all_sessions) as shadow:
+    with open_to_read(shared, names_session=not all_sessions) as shadow:
         shown, has_more = _read_last(shadow, wanted, which)
         diffs = [shadow.diff_message(each, paths=own) if details.needs_diff else None for each in shown]
         if writes_json():
@@ -346,6 +349,24 @@ def drop(shared: Shared, name: str) -> None:
     emit(branch, render_dropped(branch))
 
 
+def parse_since(text: str, now: datetime) -> datetime:
+    """Read a point in time: an age such as `2h`, a day such as `yesterday`, or a date, perhaps with a time.
+
+    `now` is aware; a text without a time zone is in the time zone of `now`.
+    """
+    if text in _DAYS:
+        midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+        return midnight - timedelta(days=_DAYS[text])
+    age = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]+)?) ?([smhdw]|min)", text)
+    if age is not None:
+        return now - timedelta(seconds=float(age[1]) * _SECONDS[age[2]])
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidInput(f"--since must be like 2h, 3d, yesterday or 2026-01-31, not {text!r}") from error
+    return found if found.tzinfo is not None else found.replace(tzinfo=now.tzinfo)
+
+
 def _read_last(
     shadow: shadowtree.Shadow, count: int | None, which: MessageFilter
 ) -> tuple[list[Message], bool]:
@@ -375,7 +396,7 @@ def _count_lines(
 
 
 def _render_details(message: Message, diffs: Sequence[FileDiff] | None, details: Details) -> list[str]:
-    """Give what stands below the row of a message in the log, and an empty line after it."""
+    """Return what stands below the row of a message in the log, and an empty line after it."""
     lines: list[str] = []
     if details.steps:
         lines += [f"    {line}" for line in list_steps(message.steps)]
@@ -387,7 +408,7 @@ def _render_details(message: Message, diffs: Sequence[FileDiff] | None, details:
 
 
 def _to_json(message: Message, diffs: Sequence[FileDiff] | None, details: Details) -> dict[str, object]:
-    """Give an entry of the log, with what was asked for beside it: figures are a diff without patches."""
+    """Return an entry of the log, with what was asked for beside it: figures are a diff without patches."""
     document: dict[str, object] = message.to_dict()
     if diffs is not None:
         entries = [each.to_dict() for each in diffs]

@@ -236,7 +236,7 @@ def _destroy(shared: Shared, known: KnownStore) -> None:
         stop_serving(known.worktree, known.store)
     if known.state == "there" and known.worktree is not None:
         shadow = shadowtree.Shadow(known.worktree, store=known.store, settings=shared.settings)
-        # In a damaged one nothing can be made good any more; it is not wanted either.
+        # A damaged store cannot be recovered any more, and need not be.
         with suppress(StoreDamaged), warning_of_recovery(shadow):
             shadow.destroy()
             return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from shlex import quote
 
@@ -21,48 +20,6 @@ from shadowtree.daemon.endpoint import Endpoint
 from shadowtree.system import disk
 from shadowtree.system.locations import Places
 
-Additions = tuple[list[str], list[str]]
-"""The files that are removed, and those of others that only lose what is ours."""
-
-
-def _remove_hooks(*, dry_run: bool) -> Additions:
-    """Remove the hooks and slash commands of agents, in projects too, their backups and their log."""
-    changes, _ = remove_all(dry_run=dry_run)
-    directory = os.path.dirname(log_file(Places(os.environ).stores or ""))
-    logs = [
-        os.path.join(directory, name)
-        for name in (sorted(os.listdir(directory)) if os.path.isdir(directory) else ())
-        if name.startswith(("log", "last-", "running-"))
-    ]
-    if not dry_run:
-        for path in logs:
-            disk.remove_file(path)
-        with suppress(OSError):
-            # What you have edited is still on record there.
-            os.rmdir(directory)
-    removed = [change.path for change in changes if change.action not in (CHANGED, EDITED)]
-    return removed + logs, [change.path for change in changes if change.action == CHANGED]
-
-
-def _remove_daemon(*, dry_run: bool) -> Additions:
-    """End the daemon, and remove its directory: socket, lock and log."""
-    endpoint = Endpoint(os.environ)
-    if not dry_run:
-        end_daemon_if_any()
-    return endpoint.remove(dry_run=dry_run), []
-
-
-def _remove_redirects(*, dry_run: bool) -> Additions:
-    """Remove what servers of the page that were killed left behind."""
-    from shadowtree.web.redirect import remove_redirects
-
-    stores = Places(os.environ).stores
-    return ([] if stores is None else remove_redirects(stores, dry_run=dry_run)), []
-
-
-ADDITIONS: tuple[Callable[..., Additions], ...] = (_remove_hooks, _remove_daemon, _remove_redirects)
-"""What shadowtree adds beside stores: each removes its own, and names the files; with `dry_run` only that."""
-
 
 @command()
 @flag("--dry-run", help="Show what would be removed, without removing it")
@@ -77,8 +34,14 @@ def uninstall(shared: Shared, dry_run: bool) -> None:
       shadowtree uninstall
       shadowtree uninstall --dry-run
     """
-    parts = [remove(dry_run=dry_run) for remove in ADDITIONS]
-    removed, changed = ([file for part in parts for file in part[place]] for place in (0, 1))
+    from shadowtree.web.redirect import redirect_directory
+
+    removed, changed = _remove_hooks(dry_run=dry_run)
+    endpoint = Endpoint(os.environ)
+    if not dry_run:
+        end_daemon_if_any()
+    for directory in (endpoint.directory, redirect_directory(endpoint.stores)):
+        removed += _remove_directory(directory, dry_run=dry_run)
     stores = [
         {**known.to_dict(), "command": f"shadowtree destroy --store {quote(known.store)}"}
         for known in shadowtree.list_stores(os.environ)
@@ -92,3 +55,36 @@ def uninstall(shared: Shared, dry_run: bool) -> None:
         lines += [f"  {escape(each['command'])}  ({describe_size(each['bytes'])})" for each in stores]
         lines.append("To remove all: shadowtree destroy --all")
     emit({"removed": removed, "changed": changed, "stores": stores, "dry_run": dry_run}, lines)
+
+
+def _remove_hooks(*, dry_run: bool) -> tuple[list[str], list[str]]:
+    """Remove the hooks and slash commands of agents, in projects too, their backups and their log.
+
+    List the files that are removed, and those of others that only lose our lines.
+    """
+    changes, _ = remove_all(dry_run=dry_run)
+    directory = os.path.dirname(log_file(Places(os.environ).stores or ""))
+    logs = [
+        os.path.join(directory, name)
+        for name in (sorted(os.listdir(directory)) if os.path.isdir(directory) else ())
+        if name.startswith(("log", "last-", "running-"))
+    ]
+    if not dry_run:
+        for path in logs:
+            disk.remove_file(path)
+        with suppress(OSError):
+            # The record of files that you have edited is still there.
+            os.rmdir(directory)
+    removed = [change.path for change in changes if change.action not in (CHANGED, EDITED)]
+    return removed + logs, [change.path for change in changes if change.action == CHANGED]
+
+
+def _remove_directory(directory: str, *, dry_run: bool) -> list[str]:
+    """Remove a private directory with all its files, and list them."""
+    if not os.path.isdir(directory) or os.path.islink(directory):
+        return []
+    disk.require_private(directory)
+    files = [os.path.join(directory, name) for name in sorted(os.listdir(directory))]
+    if not dry_run:
+        disk.remove_tree(directory)
+    return [*files, directory]

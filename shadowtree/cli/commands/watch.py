@@ -114,27 +114,22 @@ def status(shared: Shared) -> None:
 
 
 def stop_serving(worktree: str, store: str) -> None:
-    """Let a daemon that serves this worktree let go of it."""
+    """Have the daemon drop this worktree, if it serves it."""
     client = find_daemon(Endpoint(os.environ)) if Endpoint.is_used(os.environ) else None
     if client is not None:
         with client:
             client.ask("stop", worktree, store)
 
 
-def stop_hook_serving() -> list[str]:
-    """Let the daemon let go of what only hooks of agents have it watch, and name that."""
+def stop_hook_serving() -> None:
+    """Have the daemon drop what it watches for hooks of agents alone."""
     client = find_to_oversee(Endpoint(os.environ)) if Endpoint.is_used(os.environ) else None
     if client is None:
-        return []
+        return
     with client:
-        served = client.ask("status")["worktrees"]
-        only_hooks = [each for each in served if each["idle_s"] is not None and not each["holders"]]
-        return [
-            worktree
-            for each in only_hooks
-            if each["auto_s"] is None
-            for worktree in client.ask("stop", each["worktree"], each["store"])
-        ]
+        for each in client.ask("status")["worktrees"]:
+            if each["idle_s"] is not None and not each["holders"] and each["auto_s"] is None:
+                client.ask("stop", each["worktree"], each["store"])
 
 
 def _find_place(shared: Shared) -> tuple[str, str | None]:
@@ -151,7 +146,7 @@ def _report_served(served: dict[str, Any], how: str) -> None:  # Any: JSON
 
 
 def _hold(client: Client, served: dict[str, Any]) -> int:  # Any: JSON
-    """Hold the worktree until somebody presses Ctrl-C; that is how it ends, and no failure."""
+    """Hold the worktree until the user presses Ctrl-C, which is no failure."""
 
     def report_burst(message: Message) -> None:
         if not writes_json():
@@ -194,7 +189,7 @@ def end_daemon_if_any() -> list[str] | None:
 
 
 def _to_json(found: dict[str, Any]) -> dict[str, Any]:  # Any: JSON
-    """Give the documented JSON of what the daemon says: times as text, names without units and prefixes."""
+    """Return the documented JSON of what the daemon says: times as text, names without units and prefixes."""
     document = {}
     for key, value in found.items():
         name = key.removesuffix("_ms").removesuffix("_s").removeprefix("is_")

@@ -1,6 +1,6 @@
 """Have the daemon serve a worktree, without waiting: a process of its own starts it and asks for it.
 
-That process belongs to nobody: it has its own session, no descriptor of the agent's, `/` as its directory,
+That process is detached: it has its own session, no descriptor of the agent's, `/` as its directory,
 and of the environment only what says where things are. The agent's keys stay out of it, and of the daemon.
 """
 

@@ -32,6 +32,7 @@ from shadowtree.daemon.endpoint import Endpoint
 from shadowtree.daemon.launch import find_to_oversee
 from shadowtree.results.remotes import Remote
 from shadowtree.results.result import Result
+from shadowtree.system import disk
 from shadowtree.system.locations import Places
 from shadowtree.system.syscalls import IS_LINUX, free_lock, is_process_alive, try_lock
 
@@ -146,7 +147,7 @@ def _ask_version(executable: str | None) -> str:
 
 
 def _find_distrust(status: AgentStatus) -> tuple[str, str] | None:
-    """Say why an agent does not run hooks that are there, and what to do; None: it does, or nobody knows."""
+    """Return why an agent does not run hooks that are there, and what to do; None: no reason is known."""
     if status.agent == "claude-code" and _read_settings(status.path).get("disableAllHooks") is True:
         return f"'disableAllHooks' is set in {status.path}", "remove it"
     if status.agent != "codex":
@@ -198,7 +199,8 @@ def _to_snake(name: str) -> str:
 
 def _examine_log() -> Iterator[Finding]:
     path = log_file(Places(os.environ).stores or "")
-    recent = [line for line in _read_last_lines(path) if _is_recent(line)]
+    lines = (disk.read_if_there(path) or b"").decode("ascii", "replace").splitlines()
+    recent = [line for line in lines if _is_recent(line)]
     if recent:
         about = f"hooks failed {count(len(recent), 'time')} within a day; the last error: {recent[-1]}"
         todo = f"all errors are in {path}; delete that file once the cause is gone"
@@ -223,14 +225,6 @@ def _examine_killed() -> Iterator[Finding]:
                 title, age = AGENTS[agent].title, describe_age(int(age_s * 1000))
                 about = f"a hook of {title} was killed {age} ago, so its turn may not be recorded"
                 yield Finding("errors", PROBLEM, about, "run 'shadowtree log' to see what is")
-
-
-def _read_last_lines(path: str) -> list[str]:
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.read().splitlines()
-    except OSError:
-        return []
 
 
 def _is_recent(line: str) -> bool:

@@ -50,7 +50,7 @@ def _go_back(shadow: shadowtree.Shadow, id: str) -> None:
 
 
 def _come_forward(shadow: shadowtree.Shadow) -> None:
-    """Take back moves of the head alone, but no act that wrote files: that was no doing of the agent's."""
+    """Undo moves of the head alone, but no act that wrote files: that was not the agent's."""
     for _ in range(_MOST_STEPS):
         if not shadow.status().undone:
             return

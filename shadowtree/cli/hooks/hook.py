@@ -108,7 +108,6 @@ class Hook:
             return
         now_ms = time.time_ns() // 1_000_000
         reported = normalise(self._name, payload, os.environ, event=self._event, now_ms=now_ms)
-        assert reported is not None
         self._reported = reported
         note_call(self._places.stores, reported.agent.name)
         if reported.kind not in (*_KINDS, SESSION_START):
@@ -244,11 +243,9 @@ class Hook:
     def _print(self, message: str, context: str = "") -> None:
         import json
 
-        from shadowtree.agents.answer import write_answer
-
         reported = self._reported
         assert reported is not None
-        answer = write_answer(reported.agent, reported.event, context=context, message=message)
+        answer = reported.agent.make_answer(reported.event, context=context, message=message)
         if answer is not None:
             os.write(1, json.dumps(answer).encode("ascii"))
 
@@ -277,7 +274,7 @@ def make_event(reported: Reported, worktree: str) -> TurnEvent:
 
 
 def may_start_daemon(*, hook_daemon: bool) -> bool:
-    """Tell whether a hook starts the daemon: if you let it, and never in CI."""
+    """Return whether a hook starts the daemon: if you let it, and never in CI."""
     return hook_daemon and not os.environ.get("CI")
 
 

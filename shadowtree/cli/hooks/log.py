@@ -41,7 +41,7 @@ def running_file(stores: str, agent: str) -> str:
 
 
 def note_start(stores: str | None, agent: str) -> None:
-    """Note that a hook runs, so that one that is killed can be told of."""
+    """Note that a hook runs, so that `doctor` can report one that is killed."""
     if stores is not None:
         with suppress(OSError):
             os.close(_open(running_file(stores, agent)))

@@ -45,7 +45,7 @@ def run_slash(agent: Agent, action: str, words: Sequence[str]) -> int:
 
 
 def _choose(error: Conflict) -> str:
-    """Give the option that goes on in spite of conflicts; a question that was not answered needs none."""
+    """Return the option that goes on in spite of conflicts; a question that was not answered needs none."""
     if isinstance(error, NotConfirmed):
         return ""
     can_merge = any("merge" in conflict.choices for conflict in error.conflicts)

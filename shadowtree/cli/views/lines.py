@@ -20,7 +20,7 @@ _ORIGINS = {
 
 
 def render_stat(diffs: Sequence[FileDiff]) -> Iterator[str]:
-    """Give a row for each file with its counts of lines, and the sum of all."""
+    """Yield a row for each file with its counts of lines, and the sum of all."""
     joined = join_renames(diffs)
     if not joined:
         return
@@ -39,7 +39,7 @@ def render_stat(diffs: Sequence[FileDiff]) -> Iterator[str]:
 
 
 def render_blame_lines(lines: Sequence[BlameLine], names: Mapping[str, str], *, now_ms: int) -> Iterator[str]:
-    """Give a row for each line of a file: its number, its age, whose it is, and the line itself.
+    """Yield a row for each line of a file: its number, its age, whose it is, and the line itself.
 
     `names` are the short forms of ids.
     """

@@ -17,7 +17,6 @@ from shadowtree.cli.format import (
     shorten_ids,
 )
 from shadowtree.cli.output import can_show, paint
-from shadowtree.cli.times import describe_time
 from shadowtree.cli.views.graph import GraphLine, Point, draw_graph
 from shadowtree.cli.views.status import (
     LETTERS,
@@ -56,7 +55,7 @@ def render_log(
     known: Sequence[Message] = (),
     details: Sequence[Sequence[str]] = (),
 ) -> Iterator[str]:
-    """Give a row for each message; texts are cut so that a row fits into `width`, if there is one.
+    """Yield a row for each message; texts are cut so that a row fits into `width`, if there is one.
 
     The last message in force is marked with `@`, unless the messages are of several sessions; those are
     named then. With `has_graph` there are lanes before the rows, of each session its own, the last message in
@@ -158,7 +157,7 @@ def render_message(
     escape_content: bool,
     has_diff: bool = True,
 ) -> Iterator[str]:
-    """Tell all of one message: what was said, what it changed, with `has_diff` line by line."""
+    """Show all of one message: what was said, what it changed, with `has_diff` line by line."""
     yield paint("bold", f"#{message.number} {escape(message.id)}")
     yield ", ".join(_describe_circumstances(message, now_ms))
     for line in message.text.splitlines():
@@ -178,7 +177,7 @@ def render_message(
 
 
 def list_steps(steps: Sequence[Step]) -> Iterator[str]:
-    """Give a row for each step: its name, how much it changed, and the first of these paths."""
+    """Yield a row for each step: its name, how much it changed, and the first of these paths."""
     if not steps:
         return
     yield f"{count(len(steps), 'step')}:"
@@ -227,7 +226,7 @@ def _describe_states(message: Message) -> str:
 
 
 def _why_not_protected(message: Message) -> str | None:
-    """Say why nobody knows what a message changed; hooks of agents note it."""
+    """Return why it is not known what a message changed; hooks of agents note it."""
     why = (message.meta or {}).get("not_protected")
     return why if isinstance(why, str) else None
 
@@ -244,7 +243,7 @@ def _describe_all_files(message: Message, *, is_narrow: bool) -> str:
 
 def _describe_circumstances(message: Message, now_ms: int) -> Iterator[str]:
     yield f"{describe_age(now_ms - message.time_ms)} ago"
-    yield describe_time(message.time)
+    yield f"{message.time.astimezone():%Y-%m-%d %H:%M}"
     yield f"session {escape(message.session)}"
     if message.role is not None:
         yield f"role {escape(message.role)}"
@@ -275,7 +274,7 @@ def _list_files(diffs: Sequence[FileDiff]) -> Iterator[str]:
 
 
 def render_branches(branches: Sequence[Branch], *, now_ms: int, width: int | None = None) -> Iterator[str]:
-    """Give a row for each branch; those that the session is on are marked with `@`."""
+    """Yield a row for each branch; those that the session is on are marked with `@`."""
     if not branches:
         yield "No branches yet; a new message after an undo keeps the undone messages as a branch"
         return
@@ -298,7 +297,7 @@ def render_branches(branches: Sequence[Branch], *, now_ms: int, width: int | Non
 
 
 def render_dropped(branch: Branch) -> Iterator[str]:
-    """Tell what is no longer listed, and how to get there nevertheless."""
+    """Show which branch is no longer listed, and how to switch to it nevertheless."""
     yield f"Dropped branch {escape(branch.name)} ({count(len(branch.messages), 'message')})"
     if branch.messages:
         yield f"You can still switch to its last message, {escape(branch.messages[-1])}"
@@ -316,7 +315,7 @@ def render_blame(
     width: int | None = None,
     why_unprotected: str | None = None,
 ) -> Iterator[str]:
-    """Give a row for each change of a path; sessions are named if there are others than `session`.
+    """Yield a row for each change of a path; sessions are named if there are others than `session`.
 
     `why_unprotected`: why no snapshot covers it.
     """

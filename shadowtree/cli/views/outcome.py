@@ -1,4 +1,4 @@
-"""What an undo, redo, revert, switch, unrevert or restore did, told to people: values in, lines out."""
+"""What an undo, redo, revert, switch, unrevert or restore did, as lines for people: values in, lines out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VERBS = {
     "unrevert": ("Reversed", "Would reverse"),
     "restore": ("Restored", "Would restore"),
 }
-"""How each act is told when it is done, and when it was only planned."""
+"""The verb for each act when it is done, and when it was only planned."""
 _DONE = {"undo": "undone", "redo": "redone"}
 
 _NAMED = 3
@@ -60,7 +60,7 @@ def render_outcome(
 
 
 def render_preview(outcome: Outcome) -> Iterator[str]:
-    """List what would happen to each file, those with somebody's own changes first, and then the diff."""
+    """List what would happen to each file, those with the user's own changes first, and then the diff."""
     if outcome.messages:
         yield _describe_act(outcome, None, is_part=False)
     conflicts = [conflict.path for conflict in outcome.conflicts]
@@ -110,7 +110,7 @@ def describe_later(messages: Sequence[str]) -> str:
 
 
 def describe_plan(outcome: Outcome) -> str:
-    """Say what somebody has to agree to."""
+    """Say what the user has to agree to."""
     deleted, restored = len(outcome.deleted), len(outcome.restored)
     files = count(outcome.covered, "file")
     if not deleted:
@@ -170,7 +170,7 @@ def _name_paths(outcome: Outcome) -> str:
 
 
 def _list_deeds(outcome: Outcome) -> Iterator[tuple[str, str, Sequence[str]]]:
-    """Give what is told of the changed paths, in which colour, and the paths, each for one deed alone."""
+    """Yield what is told of the changed paths, in which colour, and the paths, each for one deed alone."""
     others = {*outcome.merged, *outcome.created}
     restored = [path for path in outcome.restored if path not in others]
     yield "restore" if outcome.dry_run else "restored", "green", restored

@@ -17,7 +17,7 @@ LETTERS = {
 
 
 def render_wrap(worktree: str, store: str, snapshot: Snapshot) -> Iterator[str]:
-    """Tell what is protected now, where it is kept, and what is not protected."""
+    """Show what is protected now, where it is kept, and what is not protected."""
     are = "is" if snapshot.files == 1 else "are"
     yield f"{count(snapshot.files, 'file')} in {escape(worktree)} {are} protected now"
     yield f"The store is {escape(store)}"
@@ -28,7 +28,7 @@ def render_wrap(worktree: str, store: str, snapshot: Snapshot) -> Iterator[str]:
 
 
 def render_status(status: Status) -> Iterator[str]:
-    """Tell where the shadow stands, and plainly what is not protected."""
+    """Show where the shadow stands, and plainly what is not protected."""
     yield f"{escape(status.worktree)} is protected"
     yield f"The store is {escape(status.store)}"
     yield f"The session is {escape(status.session)}{_describe_timeline(status)}"
@@ -56,7 +56,7 @@ def render_patch(patch: Patch) -> list[str]:
 
 
 def render_diff(diffs: Sequence[FileDiff], *, escape_content: bool) -> Iterator[str]:
-    """Give the patches one after the other; with `escape_content`, so that a terminal can show them.
+    """Yield the patches one after the other; with `escape_content`, so that a terminal can show them.
 
     Without, they are exactly what git takes.
     """
@@ -72,7 +72,7 @@ def render_diff(diffs: Sequence[FileDiff], *, escape_content: bool) -> Iterator[
 
 
 def describe_diff(file_diff: FileDiff) -> tuple[str, str, str]:
-    """Give the letter, its colour, and the path; if it was renamed, after the one that it was before."""
+    """Return the letter, its colour, and the path; if it was renamed, after the one that it was before."""
     path = escape(file_diff.path)
     if file_diff.renamed_from is None:
         return *LETTERS[file_diff.status], path

@@ -53,7 +53,7 @@ def _describe_budget(stats: reports.Stats) -> str:
 
 
 def list_figures(figures: Sequence[reports.PathFigure | reports.SessionFigure]) -> list[str]:
-    """Give a row for each path or session, with what it takes."""
+    """Return a row for each path or session, with what it takes."""
     return join_rows([(describe_size(figure.bytes), _name_figure(figure)) for figure in figures], "><")
 
 
@@ -66,7 +66,7 @@ def _name_figure(figure: reports.PathFigure | reports.SessionFigure) -> str:
 
 
 def render_stores(stores: Sequence[reports.KnownStore], *, now_ms: int) -> Iterator[str]:
-    """Give a row for each store, and their sum."""
+    """Yield a row for each store, and their sum."""
     if not stores:
         yield "No stores"
         return
@@ -102,11 +102,6 @@ def ask_to_destroy(known: reports.KnownStore, folder: str) -> Iterator[str]:
     if known.state == "gone":
         yield f"The directory is gone. If it {_ADOPT}"
     yield f"To confirm, type the folder name, {escape(folder)}:"
-
-
-def adopt(worktree: str, store: str) -> str:
-    """Give the command by which a directory takes over a store."""
-    return f"shadowtree wrap {quote(worktree)} --adopt {quote(store)}"
 
 
 def ask_to_destroy_all(stores: Sequence[reports.KnownStore]) -> Iterator[str]:
@@ -157,7 +152,7 @@ def render_removal(removal: reports.Removal) -> Iterator[str]:
 
 
 def render_swept(found: Sequence[reports.SweptStore], *, dry_run: bool) -> Iterator[str]:
-    """Give a row for each store with what was freed in it, and the sum."""
+    """Yield a row for each store with what was freed in it, and the sum."""
     would = "would free" if dry_run else "freed"
     for each in found:
         name = escape(each.worktree or each.store)
@@ -265,7 +260,8 @@ def render_check(
     if report.hurt:
         yield "These messages can no longer be restored completely:"
         yield from (f"  {escape(hurt.id)} in session {escape(hurt.session)}" for hurt in report.hurt)
-    yield from _advise(report, adopt(worktree, store), has_repaired=has_repaired)
+    adopting = f"shadowtree wrap {quote(worktree)} --adopt {quote(store)}"
+    yield from _advise(report, adopting, has_repaired=has_repaired)
 
 
 def _name_hurt(messages: list[reports.HurtMessage]) -> str:

@@ -1,12 +1,19 @@
-"""The OpenAPI document of the routes, made from their table. `docs/openapi.json` is this document."""
+"""The OpenAPI document of the routes, made from their table and from the schemas of their answers.
+
+`python -m tests.web.openapi` writes it to docs/openapi.json.
+"""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
-from shadowtree.web import schemas
 from shadowtree.web.parameters import Parameter
 from shadowtree.web.routes import ROUTES, Route
+from tests.web import schemas
+
+FILE = Path(__file__).parents[2] / "docs" / "openapi.json"
 
 Json = dict[str, Any]  # Any: JSON
 
@@ -67,7 +74,7 @@ def _describe_route(route: Route) -> Json:
         document["requestBody"] = {"required": True, "content": {"application/json": _describe_body(route)}}
     refusals = _REFUSALS | (_REFUSED_CHANGES if route.method == "POST" else {})
     document["responses"] = {
-        "200": {"description": "Done", "content": _show_schema(route.returns, route.kind)},
+        "200": {"description": "Done", "content": _show_schema(schemas.RETURNS[route.path], route.kind)},
         **{status: {"$ref": f"#/components/responses/{status}"} for status in sorted(refusals)},
     }
     return document
@@ -75,7 +82,7 @@ def _describe_route(route: Route) -> Json:
 
 def _list_schemas() -> list[schemas.Schema]:
     """List what whole answers look like, each once."""
-    answers = [route.returns for route in ROUTES if "properties" in route.returns]
+    answers = [schema for schema in schemas.RETURNS.values() if "properties" in schema]
     return list({id(schema): schema for schema in (*answers, schemas.ERROR)}.values())
 
 
@@ -102,3 +109,7 @@ def _allow_null(parameter: Parameter) -> Json:
     if not parameter.is_nullable:
         return {**parameter.kind}
     return {"anyOf": [parameter.kind, {"type": "null"}]}
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps(describe_routes(), indent=2) + "\n", "utf-8")

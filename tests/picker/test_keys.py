@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shadowtree.picker import model
+from shadowtree.picker import keys, model
 from shadowtree.picker.model import State
 from shadowtree.picker.pages import PlanPage, TextPage, list_branches, show_plan
 from shadowtree.picker.requests import (
@@ -35,10 +35,10 @@ def make_state(messages: int = 5, *, lines: int = 24, **fields: object) -> State
     return model.resize(model.load(model.start("default", "/w"), made, has_all=True), lines, 80)
 
 
-def press(state: State, *keys: str) -> tuple[State, Request | None]:
+def press(state: State, *names: str) -> tuple[State, Request | None]:
     request = None
-    for key in keys:
-        state, request = model.press(state, key)
+    for name in names:
+        state, request = keys.press(state, name)
     return state, request
 
 
