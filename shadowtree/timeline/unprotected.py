@@ -15,8 +15,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 
-from shadowtree.base.paths import RelPath
-from shadowtree.base.paths import Tombstones
+from shadowtree.base.paths import RelPath, Tombstones
 from shadowtree.timeline.database import Database
 from shadowtree.timeline.schema import PURGED, SKIPS, STAMPS
 
