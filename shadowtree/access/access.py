@@ -355,7 +355,7 @@ class Access:
         stores.remove_temporaries(opened.layout)
         opened.prepare_to_write()
         if opened.journal.open_intents():
-            from shadowtree.revert.act import recover
+            from shadowtree.revert.recover import recover
 
             self.recovered += recover(opened, self.site)
         if opened.journal.has_unfinished_purge():

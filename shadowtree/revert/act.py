@@ -1,19 +1,15 @@
-"""The main line of every act that writes into the worktree, and the recovery of one that was interrupted.
+"""The main line of every act that writes into the worktree.
 
     capture ──▶ target ──▶ plan ──▶ verify ──▶ intent ──▶ move ──▶ check ──▶ record ──▶ clean up
 
 Revert, undo, redo, unrevert, switch and restore differ in their request alone. Until the act is recorded,
 anything that goes wrong is rolled back; after that, all that is left is to remove what was moved aside.
-
-The intent lists every move. By it the next command rolls back an act that a kill or a power cut interrupted,
-or finishes one that is recorded. What another program saved in the meantime is never lost: the store keeps
-it, and a note names its blob.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 
 from shadowtree.base.errors import Conflict, NotConfirmed, PlanOutdated, ShadowError, WorktreeFailed
@@ -55,7 +51,6 @@ from shadowtree.revert.moves import (
     Move,
     carry_out,
     clean_up,
-    decode_intent,
     encode_intent,
     list_left,
     order_moves,
@@ -71,6 +66,7 @@ from shadowtree.revert.outcome import (
     foresee,
 )
 from shadowtree.revert.plan import Merger, PathPlan, make_plan
+from shadowtree.revert.recover import rescue
 from shadowtree.revert.requests import Options, Redo, Request, Revert, Undo, Unrevert
 from shadowtree.revert.targets import Target, find_target
 from shadowtree.revert.writer import Writer
@@ -152,26 +148,6 @@ def plan_nothing(request: Request) -> Plan | None:
     turns = None if isinstance(request, Unrevert) else 0
     notes = [f"nothing to {kind}"]
     return Plan(Outcome(kind, [], [], [], [], [], [], tree, tree, True, True, "back", notes, turns), [])
-
-
-def recover(opened: OpenStore, site: Site) -> list[str]:
-    """Finish or roll back what a process that died left undone; describe it. Only under the lock."""
-    notes = []
-    for intent in opened.journal.open_intents():
-        kind, moves = decode_intent(intent.content)
-        with Writer(site.worktree, site.limits.unwritten_bytes) as writer:
-            if intent.is_committed:
-                notes.append(f"an interrupted {kind} was finished")
-                notes += _rescue(opened, site, writer, clean_up(moves, writer))
-            else:
-                notes.append(f"an interrupted {kind} was rolled back")
-                left = roll_back(moves, writer, Contents(opened.objects, writer).read)
-                notes += _rescue(opened, site, writer, list_left(moves, writer))
-                if left:
-                    paths = ", ".join(to_text(path) for path in sorted(left))
-                    notes.append(f"left alone because they changed in the meantime: {paths}")
-            opened.journal.remove_intent(intent.number)
-    return notes
 
 
 def _start(
@@ -402,7 +378,7 @@ def _roll_back(
         # Where the writer believes to be may be wrong: it was perhaps interrupted.
         with writer.reopen() as fresh:
             roll_back(moves, fresh, prepared.contents.read)
-            notes = _rescue(act.opened, act.site, fresh, list_left(moves, fresh))
+            notes = rescue(act.opened, act.site, fresh, list_left(moves, fresh))
             is_whole = all(fresh.list_names(parent_of(move.temporary)) is not None for move in moves)
         # Else a directory is out of reach, swapped for a link perhaps: the next command tries again.
         if is_whole:
@@ -417,32 +393,8 @@ def _roll_back(
 def _clean_up(act: Act, moves: list[Move], intent: int, writer: Writer) -> list[str]:
     """Remove what was moved aside. The act is done, so whatever fails is left to the next command."""
     try:
-        notes = _rescue(act.opened, act.site, writer, clean_up(moves, writer))
+        notes = rescue(act.opened, act.site, writer, clean_up(moves, writer))
         act.opened.journal.remove_intent(intent)
     except ShadowError as error:
         return [f"temporary files could not be removed; the next command removes them: {error}"]
     return notes
-
-
-def _rescue(opened: OpenStore, site: Site, writer: Writer, places: Collection[RelPath]) -> list[str]:
-    """Store what another program wrote to files that had been moved aside, and name the blobs.
-
-    A program may save to a file in the very moment in which it is swapped, and once more right after. The
-    later version is at the path then; the earlier one would only be in a temporary.
-    """
-    files = [place for place in places if is_file(writer.state_of(place))]
-    if not files:
-        return []
-    blobs: dict[RelPath, bytes] = {}
-    with capture(without_reserve(site), opened) as taken:
-        for place in files:
-            size, pieces = writer.open_content(place)
-            blobs[place] = taken.put_stream(size, pieces)
-        with taken.record(site.limits.clock_ns() // 10**9, also=list(blobs.values())):
-            pass
-    for place, blob in blobs.items():
-        found = writer.state_of(place, is_settled=True)
-        if not isinstance(found, PathState) or found.blob != blob:
-            raise WorktreeFailed(to_text(place), "another program is writing to it")
-        writer.remove(place)
-    return [f"a version saved in the meantime is stored as blob {blob.hex()}" for blob in blobs.values()]
