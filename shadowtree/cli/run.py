@@ -107,13 +107,7 @@ def run(
         if writes_json():
             write_json({"error": "CannotRun", "message": str(error)})
         return error.exit_code
-    begun: _Begun | ShadowError
-    try:
-        begun = _begin(shared, id, words, undoes=undo_on_fail)
-    except ShadowError as error:
-        if isinstance(error, InvalidInput) or not best_effort:
-            raise
-        begun = error
+    begun = _try_begin(shared, id, words, undoes=undo_on_fail, is_required=not best_effort)
     with Relay() as relay:
         failure = None
         try:
@@ -133,6 +127,23 @@ def _make_id() -> str:
     from time import gmtime, strftime
 
     return f"run-{strftime('%Y%m%dT%H%M%SZ', gmtime())}-{os.urandom(3).hex()}"
+
+
+def _try_begin(
+    shared: Shared,
+    id: str | None,
+    words: Mapping[str, Any],  # Any: arguments of several types
+    *,
+    undoes: bool,
+    is_required: bool,
+) -> _Begun | ShadowError:
+    """Record where it begins; return the error if that fails and recording is not required."""
+    try:
+        return _begin(shared, id, words, undoes=undoes)
+    except ShadowError as error:
+        if isinstance(error, InvalidInput) or is_required:
+            raise
+        return error
 
 
 def _begin(
