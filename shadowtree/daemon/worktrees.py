@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 from shadowtree.base.errors import DaemonFailed, ShadowError
 from shadowtree.base.frozen import frozen, replace
@@ -87,12 +88,11 @@ class Wish:
 
     def open(self, taken: int) -> Shadow:
         """Open a shadow of it that watches; others have taken so many watches of the share."""
-        limits = DEFAULT_LIMITS
-        if self.watch_share is not None:
-            limits = replace(limits, watch_share=self.watch_share, watches_taken=taken)
-        return Shadow(
-            self.worktree, store=self.store, watch=True, allow_broad=self.allow_broad, limits=limits
-        )
+        make = partial(Shadow, self.worktree, store=self.store, watch=True, allow_broad=self.allow_broad)
+        if self.watch_share is None:
+            return make()
+        limits = replace(DEFAULT_LIMITS, watch_share=self.watch_share, watches_taken=taken)
+        return make(limits=limits)
 
     def find_place(self) -> tuple[str, str]:
         """Name the worktree and the store that are meant."""
