@@ -135,7 +135,7 @@ def clean_line(text: str) -> str:
 
 
 def _find_real(name: str, content: dict[str, object], environ: Mapping[str, str]) -> str:
-    """Tell whose hook it is: some agents run those that are meant for Claude Code."""
+    """Return whose hook it is: some agents run those that are meant for Claude Code."""
     if name != "claude-code" or "prompt_id" in content:
         return name
     if "conversation_id" in content:

@@ -28,7 +28,7 @@ def escape_line(line: str) -> str:
 
 
 def first_line(text: str) -> str:
-    """Give the first line of a text that has anything in it, safe to show; none: nothing."""
+    """Return the first line of a text that has anything in it, safe to show; none: nothing."""
     lines = (" ".join(line.split()) for line in text.splitlines())
     return escape(next((line for line in lines if line), ""))
 

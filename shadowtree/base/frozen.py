@@ -34,7 +34,7 @@ class _Factory:
 
 
 def field(*, default_factory: Callable[[], Any]) -> Any:  # Any: stands for a value of the field's own type
-    """Give a field a default that is made anew for each object."""
+    """Make a default of a field that is made anew for each object."""
     return _Factory(default_factory)
 
 

@@ -29,7 +29,7 @@ class Cancellation:
             raise KeyboardInterrupt
 
     def heed(self, progress: Callable[[int, int], None] | None = None) -> Callable[[int, int], None]:
-        """Give a progress function that looks at this first."""
+        """Return a progress function that looks at this first."""
 
         def check_and_tell(done: int, total: int) -> None:
             self.check()

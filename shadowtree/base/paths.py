@@ -224,7 +224,7 @@ class Tombstones:
         return bool(self.blobs) or any(path.startswith(start) for path in self.paths)
 
     def key(self) -> bytes:
-        """Tell these tombstones from others; empty if there are none."""
+        """Return what distinguishes these tombstones from others; empty if there are none."""
         parts = [*sorted(self.paths), b"", *sorted(self.blobs)]
         return b"\0".join(parts) if len(parts) > 1 else b""
 

@@ -84,7 +84,7 @@ class Directory:
         """Something in it is not as it was when its tree and facts were built."""
 
     def copy(self) -> Directory:
-        """Give the same directory once more; of what is set in either of the two, the other sees nothing.
+        """Return the same directory once more; of what is set in either of the two, the other sees nothing.
 
         What is changed in place, stamps and ids of files, is still shared.
         """
@@ -93,7 +93,7 @@ class Directory:
         return other
 
     def with_stats(self, stats: array[int]) -> Directory:
-        """Give the same directory with other stamps; nothing is shared that would be changed."""
+        """Return the same directory with other stamps; nothing is shared that would be changed."""
         other = self.copy()
         other.stats = stats
         other.is_stale = stats[4::STAMP_SIZE] != self.stats[4::STAMP_SIZE]
@@ -108,19 +108,19 @@ class Directory:
         return self.path.rpartition(b"/")[2]
 
     def file_mode(self, row: int) -> int:
-        """Give the `st_mode` of a covered file."""
+        """Return the `st_mode` of a covered file."""
         return self.stats[row * STAMP_SIZE + 4]
 
     def file_inode(self, row: int) -> int:
-        """Give the inode of a covered file; 0 if it has to be read again."""
+        """Return the inode of a covered file; 0 if it has to be read again."""
         return self.stats[row * STAMP_SIZE + 3]
 
     def file_stamp(self, row: int) -> tuple[int, ...]:
-        """Give the stamp of a covered file."""
+        """Return the stamp of a covered file."""
         return tuple(self.stats[row * STAMP_SIZE : (row + 1) * STAMP_SIZE])
 
     def file_id(self, row: int) -> bytes:
-        """Give the id of what a covered file holds."""
+        """Return the id of what a covered file holds."""
         return bytes(self.ids[row * ID_SIZE : (row + 1) * ID_SIZE])
 
     def file_state(self, row: int) -> PathState:
@@ -130,7 +130,7 @@ class Directory:
         return PathState(exact, self.file_id(row))
 
     def find_file(self, name: bytes) -> int | None:
-        """Tell where a covered file is among the names."""
+        """Return where a covered file is among the names."""
         row = bisect_left(self.names, name)
         return row if row < len(self.names) and self.names[row] == name else None
 
@@ -180,7 +180,7 @@ def join_ids(directories: Iterable[Directory]) -> bytes:
 
 @cache
 def git_mode(mode: int) -> int:
-    """Give the mode that a tree has for a file with this `st_mode`; there are few, and files are many."""
+    """Return the mode that a tree has for a file with this `st_mode`; there are few, and files are many."""
     if S_ISLNK(mode):
         return 0o120000
     return 0o100755 if mode & 0o100 else 0o100644
@@ -229,7 +229,7 @@ class Census:
         return census
 
     def get(self, path: RelPath) -> Directory | None:
-        """Give a directory as it was last recorded."""
+        """Return a directory as it was last recorded."""
         return self._directories.get(path)
 
     def has(self, path: RelPath, mode: int) -> bool:

@@ -51,7 +51,7 @@ class DirectoryFacts:
     skipped: dict[bytes, str] = field(default_factory=dict)
 
     def permissions(self, name: bytes, *, is_executable: bool) -> int:
-        """Give the exact permission bits of a file in this directory."""
+        """Return the exact permission bits of a file in this directory."""
         return self.modes.get(name, self.exec_mode if is_executable else self.plain_mode)
 
 
@@ -72,7 +72,7 @@ class RootRules:
     max_file_size: int
 
     def veil(self, purged: Collection[bytes]) -> RootRules:
-        """Give the rules as they may be recorded."""
+        """Return the rules as they may be recorded."""
         return replace(
             self,
             own_text=veil(self.own_text, purged),
@@ -83,12 +83,12 @@ class RootRules:
 
 
 def veil(text: bytes, purged: Collection[bytes]) -> bytes:
-    """Give the text of rules as it may be recorded: if it was purged, it is not said what it was."""
+    """Return the text of rules as it may be recorded: if it was purged, it is not said what it was."""
     return ANYTHING if purged and blob_id(text) in purged else text
 
 
 def encode_blobs(directory: Directory, purged: Collection[bytes], *, has_entry: bool) -> dict[bytes, bytes]:
-    """Give the blobs that tell of one directory, by their names; the rules of the root are not among them."""
+    """Return the blobs of one directory by name; the rules of the root are not among them."""
     blobs = {}
     records = encode_directory(directory, has_entry=has_entry)
     if records:
@@ -109,7 +109,7 @@ def _holds_rules(directory: Directory) -> bool:
 
 
 def encode_directory(directory: Directory, *, has_entry: bool) -> bytes:
-    """Tell of one directory; `has_entry`: the tree has an entry for it. Empty if there is nothing to tell."""
+    """Encode the facts of one directory; empty if there are none. `has_entry`: it is in the tree."""
     records = [] if has_entry else [b"directory"]
     records += _encode_modes(directory)
     records += [b"missing " + path for path in directory.missing]

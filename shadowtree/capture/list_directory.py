@@ -294,7 +294,7 @@ def _find_linked_rules(directory: Directory, fd: int) -> list[bytes]:
 
 
 def find_aliases(directory: Directory, names: Collection[bytes], fd: int) -> set[int]:
-    """Give the inodes of the files that have other names too, by the names here that are not covered.
+    """Return the inodes of the files that have other names too, by the names here that are not covered.
 
     A covered file may be one of them, and change by such a name.
     """

@@ -140,7 +140,7 @@ class OpenStore:
 
     @contextmanager
     def adding_objects(self) -> Iterator[PackWriter]:
-        """Give a pack to write objects into; they are durable when the body is over, or none of them is."""
+        """Yield a pack to write objects into; they are durable when the body is over, or none of them is."""
         pack = self.objects.start_pack()
         try:
             yield pack
@@ -210,7 +210,7 @@ class OpenStore:
             self.cache.save((), (), {"packs": self.objects.pack_set.stamps()})
 
     def measure(self) -> int:
-        """Tell how many bytes the store takes, by what is known already: nothing is walked."""
+        """Return how many bytes the store takes, by what is known already: nothing is walked."""
         return self.measure_packs() + self.journal.measure() + disk.size_if_there(self.layout.cache)
 
     def exceeds(self, limit: int) -> bool:
@@ -221,7 +221,7 @@ class OpenStore:
         return beside + most > limit and beside + self.journal.measure() > limit
 
     def measure_packs(self) -> int:
-        """Tell how many bytes of that its packs take."""
+        """Return how many bytes of that its packs take."""
         return sum(size for _, size, _ in self.objects.pack_set.stamps().values())
 
     def remember(self, scan: Scan) -> None:
@@ -276,7 +276,7 @@ def tidy_in_turns(
 
 
 def measure_files(layout: StoreLayout) -> int:
-    """Tell how many bytes a store takes at most, by the sizes of its files, without opening any."""
+    """Return how many bytes a store takes at most, by the sizes of its files, without opening any."""
     try:
         with os.scandir(layout.packs) as entries:
             packs = sum(entry.stat(follow_symlinks=False).st_size for entry in entries)

@@ -118,7 +118,7 @@ class _Reader:
         return True
 
     def _read_regular(self, directory_fd: int, name: bytes, known: bytes) -> tuple[FileStamp, bytes]:
-        """Give a file's stamp and the id of its content; `known` is that of what it held, which is stored."""
+        """Return a file's stamp and the id of its content; `known` is the stored id of what it held."""
         try:
             stamp, content = read_file(directory_fd, name, _STREAM_SIZE)
         except TooLong:

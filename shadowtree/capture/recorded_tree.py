@@ -87,11 +87,11 @@ class RecordedDirectory:
         return {*self._trees, *in_facts}
 
     def ids_of(self, name: bytes) -> tuple[bytes | None, bytes | None]:
-        """Give tree and facts of the directory `name` in here; with equal ids, all below is equal."""
+        """Return tree and facts of the directory `name` in here; with equal ids, all below is equal."""
         return self._trees.get(name), self._fact_ids.get(SUBTREE_PREFIX + name)
 
     def enter(self, name: bytes) -> RecordedDirectory:
-        """Give the directory `name` in this one, as it was or as it was not.
+        """Return the directory `name` in this one, as it was or as it was not.
 
         It takes over the rules from here, or what makes everything in it unknown.
         """
@@ -122,7 +122,7 @@ class RecordedDirectory:
         return self.tree is not None or self.facts.is_directory
 
     def state(self, name: bytes, *, as_directory: bool = False) -> Answer:
-        """Tell what was at a name in here. Whether what is not there was absent may depend on its kind."""
+        """Return what was at a name in here. Whether what is not there was absent may depend on its kind."""
         entry = self.files.get(name)
         if entry is not None:
             return PathState(self.file_mode(entry), entry.id)
@@ -136,7 +136,7 @@ class RecordedDirectory:
         return None if reason is None else Unknown(reason)
 
     def find(self, path: RelPath, *, as_directory: bool = False) -> Answer:
-        """Tell what was at a path below here."""
+        """Return what was at a path below here."""
         *above, name = path.split(b"/")
         directory = self
         for part in above:
@@ -144,7 +144,7 @@ class RecordedDirectory:
         return directory.state(name, as_directory=as_directory)
 
     def file_mode(self, entry: TreeEntry) -> int:
-        """Give the kind and the exact permission bits of a file in this directory, as in `st_mode`."""
+        """Return the kind and the exact permission bits of a file in this directory, as in `st_mode`."""
         if entry.mode == MODE_LINK:
             return MODE_LINK
         is_executable = entry.mode == MODE_EXEC
@@ -422,7 +422,7 @@ def _is_whole(path: RelPath, scan: Scan) -> bool:
 
 
 def _compare_files(known: Directory, now: Directory) -> Iterator[Change]:
-    """Give the files whose content or mode is another; both views have the same names."""
+    """Yield the files whose content or mode is another; both views have the same names."""
     old_ids, new_ids = bytes(known.ids), bytes(now.ids)
     old_modes, new_modes = known.stats[4::STAMP_SIZE], now.stats[4::STAMP_SIZE]
     if old_ids == new_ids and old_modes == new_modes:

@@ -125,7 +125,7 @@ class Scan:
         return [directory for path, directory in self.directories.items() if path in self.changed]
 
     def state_of(self, path: RelPath) -> PathState | None:
-        """Give the state of a covered file, or of a directory with some in it; None: it is neither."""
+        """Return the state of a covered file, or of a directory with some in it; None: it is neither."""
         directory = self.find(path)
         if directory is not None and directory.tree is not None:
             return DIRECTORY
@@ -134,7 +134,7 @@ class Scan:
         return None if above is None or row is None else above.file_state(row)
 
     def known(self, path: RelPath) -> Directory | None:
-        """Give a directory as it was last recorded, if the scan was made on top of a census."""
+        """Return a directory as it was last recorded, if the scan was made on top of a census."""
         return self._rest.get(path)
 
     def take(self, path: RelPath) -> Directory:
@@ -145,7 +145,7 @@ class Scan:
         return self.directories[path]
 
     def children(self, directory: Directory) -> Iterator[Directory]:
-        """Give the directories in a directory, the last one first."""
+        """Yield the directories in a directory, the last one first."""
         for name, _ in reversed(directory.subdirectories):
             path = join(directory.path, name)
             child = self.find(path)
@@ -296,7 +296,7 @@ class _Scanner:
     def visit(
         self, path: RelPath, mode: int, above: Policy | None, *, is_whole: bool
     ) -> tuple[Directory, Policy, bool] | None:
-        """Give a directory, the rules inside it and whether it changed; None: it must not be covered."""
+        """Return a directory, the rules inside it and whether it changed; None: it must not be covered."""
         cached = None if self._known is None else self._known.get(path)
         if path == ROOT:
             self._rule_files.read_root(self._cursor.enter(ROOT))

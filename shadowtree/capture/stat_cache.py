@@ -130,7 +130,7 @@ class StatCache:
         return [*self._rows, *self._directories]
 
     def get(self, path: RelPath) -> Directory | None:
-        """Give what is remembered of a directory."""
+        """Return what is remembered of a directory."""
         self._load_rows()
         known = self._directories.get(path)
         if known is None and path in self._rows:
@@ -140,14 +140,14 @@ class StatCache:
         return known
 
     def named_ids(self) -> Iterator[bytes]:
-        """Give the id of every object that is remembered as stored, some more than once."""
+        """Yield the id of every object that is remembered as stored, some more than once."""
         for path in self.paths():
             directory = self.get(path)
             if directory is not None:
                 yield from _ids_in(directory)
 
     def info(self, key: str) -> Any:  # Any: whatever was put there
-        """Give a value that was saved beside the directories."""
+        """Return a value that was saved beside the directories."""
         return self._info.get(key)
 
     def save(self, changed: Collection[Directory], gone: Collection[RelPath], info: dict[str, Any]) -> None:

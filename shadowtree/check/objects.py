@@ -113,7 +113,7 @@ def _find_end_fault(path: str, index: bytes | None) -> str | None:
 
 
 def ends_with_checksum(path: str) -> bool:
-    """Tell whether the last 20 bytes of a file are the hash of all that is before them."""
+    """Return whether the last 20 bytes of a file are the hash of all that is before them."""
     digest = sha1(usedforsecurity=False)
     with disk.store_errors(path), disk.open_to_read(path) as file:
         left = os.fstat(file.fileno()).st_size - 20
@@ -154,7 +154,7 @@ def _name_entries(path: str, found: list[tuple[int, int]]) -> dict[bytes, PackEn
 
 
 def _scan_entries(pack: Pack) -> Iterator[tuple[int, int]]:
-    """Give where each entry begins, and its CRC, without an index: up to the first damaged one."""
+    """Yield where each entry begins, and its CRC, without an index: up to the first damaged one."""
     offset = PACK_HEADER_SIZE
     while offset < pack.size - 20:
         try:
@@ -166,7 +166,7 @@ def _scan_entries(pack: Pack) -> Iterator[tuple[int, int]]:
 
 
 def _measure(pack: Pack, offset: int) -> tuple[int, int]:
-    """Tell where the entry at `offset` ends, and its CRC, by inflating it."""
+    """Return where the entry at `offset` ends, and its CRC, by inflating it."""
     entry = pack.read_head(offset)
     if entry.kind_number not in (*KIND_NAMES, OFS_DELTA, REF_DELTA):
         raise StoreDamaged(f"{pack.path} has no entry at {offset}")
@@ -253,7 +253,7 @@ class Reach(Walker):
         return beside.union(*(self._hurt.get(root, ()) for root in (record.tree, record.facts)))
 
     def is_lost(self, blob: bytes) -> bool:
-        """Tell whether a blob is not stored, as far as indexes tell."""
+        """Return whether a blob is not stored, as far as indexes tell."""
         if self.is_new(blob):
             is_damaged = blob in self._damaged
             # There may be another copy that is whole.
@@ -262,7 +262,7 @@ class Reach(Walker):
         return blob in self.lost
 
     def list_paths(self, root: bytes) -> Iterator[tuple[RelPath, bytes]]:
-        """Give the paths at which a tree holds lost blobs, with their ids."""
+        """Yield the paths at which a tree holds lost blobs, with their ids."""
         # Where nothing is lost, there is nothing to look for; a tree that is lost itself says nothing.
         walker = Walker(self._objects, lambda id: id in self._hurt and id not in self.lost)
         for path, _, rows in walker.walk(root):

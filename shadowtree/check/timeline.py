@@ -95,11 +95,11 @@ class TimelineRows:
         return [HurtMessage(self.sessions.get(session, "?"), id) for session, id in known]
 
     def changes(self) -> Iterator[tuple[int, Change]]:
-        """Give every change with the number of its event."""
+        """Return every change with the number of its event."""
         return self._rows(schema.CHANGES, schema.decode_change)
 
     def packs(self) -> Iterator[PackBytes]:
-        """Give every journaled pack, whole or not."""
+        """Return every journaled pack, whole or not."""
         return self._rows(schema.PACKS, lambda row: PackBytes(require_name(row[0]), *row[1:]), _PACKS)
 
     def _read(self) -> None:
@@ -140,7 +140,7 @@ class TimelineRows:
         decode: Callable[[Any], Value],  # Any: a row of SQLite
         statement: str | None = None,
     ) -> Iterator[Value]:
-        """Give every row that can be read, and note a fault for each that cannot."""
+        """Yield every row that can be read, and note a fault for each that cannot."""
         try:
             for row in self._database.stream(statement or table.select):
                 try:

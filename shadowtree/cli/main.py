@@ -65,7 +65,7 @@ def _asks_for_json(words: list[str]) -> bool:
 
 
 def _reopen_closed_streams() -> None:
-    """Return a closed standard stream its descriptor back, or the next file opened would get that number."""
+    """Reopen a closed standard stream at its descriptor, or the next file opened would get that number."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             # The system hands out the lowest free number, which is that of the stream.

@@ -58,7 +58,7 @@ def _start(command: list[str]) -> Popen[bytes] | None:
 
 
 def _feed(pager: Popen[bytes], lines: Iterator[bytes]) -> None:
-    """Return the pager all that it wants, and wait until the user leaves it; Ctrl-C is the pager's."""
+    """Feed the pager all that it wants, and wait until the user leaves it; Ctrl-C is the pager's."""
     import signal
 
     assert pager.stdin is not None

@@ -84,7 +84,7 @@ class Source:
 
 
 def keys_of(rows: Rows) -> dict[int, Key]:
-    """Tell by what each message is known on every machine: its id, and when it began."""
+    """Return what identifies each message on every machine: its id, and when it began."""
     times = {row["message"]: row["time"] for row in rows["events"] if row["kind"] in (BEGIN, SNAPSHOT)}
     return {row["number"]: make_key(decode_text(row["id"]), times[row["number"]]) for row in rows["messages"]}
 
@@ -189,7 +189,7 @@ class _Joiner:
         return number_name(base, lambda each: self._journal.session_number(each) is not None)
 
     def _number(self, table: Table, rows: Iterable[Row]) -> None:
-        """Give rows the next numbers."""
+        """Assign the next numbers to rows."""
         ((first,),) = self._database.rows(table.next_number)
         self._numbers[table.name] |= {row["number"]: first + place for place, row in enumerate(rows)}
 
@@ -383,7 +383,7 @@ class _Joiner:
         self._add_join(name, here.position, _tree_of(last), _tree_of(here), archives=True)
 
     def _position_after(self, row: Row) -> Position:
-        """Tell where the session stood after one of their events; what is not here is not open here."""
+        """Return where the session stood after one of their events; what is not here is not open here."""
         theirs = decode_event(EVENTS.seal([row[column] for column in EVENTS.columns])).position
         messages = self._numbers["messages"]
         return Position(

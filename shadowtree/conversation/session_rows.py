@@ -152,7 +152,7 @@ def _decode(database: Database, table: Table, rows: Iterable[object]) -> list[Ro
 
 
 def renumber(table: Table, row: Row, numbers: Mapping[str, Mapping[int, int]]) -> Row:
-    """Give a row with other numbers, its own and those that it names; ValueError if one is unknown."""
+    """Return a row with other numbers, its own and those that it names; ValueError if one is unknown."""
     new = dict(row)
     if table.key == "number":
         new["number"] = numbers[table.name][row["number"]]
@@ -168,7 +168,7 @@ def renumber(table: Table, row: Row, numbers: Mapping[str, Mapping[int, int]]) -
 
 
 def _renumber_out(out: bytes | None, messages: Mapping[int, int]) -> bytes | None:
-    """Give the messages that are out of the line, and how many there were then, other numbers."""
+    """Renumber the messages that are out of the line, and the newest one of that time."""
     if out is None:
         return None
     pairs = [
@@ -183,7 +183,7 @@ def _renumber_out(out: bytes | None, messages: Mapping[int, int]) -> bytes | Non
 
 
 def _renumber_branches(content: bytes | None, numbers: Mapping[str, Mapping[int, int]]) -> bytes | None:
-    """Give what an act did to branches other numbers; of branches that are not here nothing is told."""
+    """Renumber what an act did to branches; branches that are not here are left out."""
     if content is None:
         return None
     branches, messages, events = numbers["branches"], numbers["messages"], numbers["events"]

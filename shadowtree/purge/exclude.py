@@ -28,7 +28,7 @@ _UNKNOWN = -1
 
 
 def exclude_paths(rows: Rows, patterns: Sequence[str], objects: Objects, pack: ObjectSink) -> Rows:
-    """Give rows in which nothing is said of what patterns match, as in a `.gitignore`."""
+    """Return rows in which nothing is said of what patterns match, as in a `.gitignore`."""
     live = [row for row in rows["trees"] if row["forgotten"] is None]
     changed = {RelPath(row["path"]) for row in rows["changes"]}
     paths = _Matcher(objects, patterns).find_all({row["tree"] for row in live}, changed)

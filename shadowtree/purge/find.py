@@ -194,7 +194,7 @@ class _Search:
                     yield change.path, state.blob
 
     def find_holding(self, text: bytes) -> tuple[frozenset[bytes], frozenset[bytes]]:
-        """Give the contents that hold a text, and those that cannot be read."""
+        """Return the contents that hold a text, and those that cannot be read."""
         walker = Walker(self._objects)
         blobs = self._beside.union(*(walker.list_blobs(record.tree) for record in self._live))
         holding, unread = set(), set()
@@ -211,11 +211,11 @@ class _Search:
         return frozenset(holding), frozenset(unread)
 
     def find_beside(self, blobs: frozenset[bytes]) -> set[Hit]:
-        """Give the paths whose uncovered content an act kept beside a tree, if it is one of these."""
+        """Return the paths whose uncovered content an act kept beside a tree, if it is one of these."""
         return set(self._find_in_changes(Tombstones(blobs=blobs & self._beside)))
 
     def find_rule_texts(self, path: RelPath) -> set[bytes]:
-        """Give the contents of rules that were in force, whether they were covered or not."""
+        """Return the contents of rules that were in force, whether they were covered or not."""
         found = set()
         for record in self._live:
             facts: bytes | None = record.facts

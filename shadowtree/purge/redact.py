@@ -207,7 +207,7 @@ def _rename_branches(
     redacted: Iterable[tuple[Place, str]],
     secrets: Sequence[str],
 ) -> Iterator[tuple[int, str]]:
-    """Give new names, unique in their sessions, to branches named after a redacted text or with a secret."""
+    """Rename, uniquely in their sessions, branches named after a redacted text or with a secret."""
     texts = {number: text for (_, column, number), text in redacted if column == "text"}
     rows = journal.messages_by_number(sorted(texts)).values()
     by_text = {(row.session, name_text(row.text)): name_text(texts[row.number]) for row in rows}

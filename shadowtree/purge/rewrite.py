@@ -90,7 +90,7 @@ class Eraser:
         self._done: dict[_Key, Erased] = {}
 
     def erase(self, tree: bytes, facts: bytes) -> Erased:
-        """Give a recorded tree and its facts without what is purged."""
+        """Return a recorded tree and its facts without what is purged."""
         order: list[_Directory] = []
         waiting: list[tuple[RelPath, bytes | None, bytes | None]] = [(ROOT, tree, facts)]
         while waiting:

@@ -53,7 +53,7 @@ class PathSource:
         return id == EMPTY_TREE or sha_to_hex(RawObjectID(id)) in self._objects
 
     def head_of(self, id: bytes) -> tuple[bytes, int]:
-        """Tell the kind of an object, and how large it is."""
+        """Return the kind of an object and its size."""
         kind, content = self.read(id)
         return kind, len(content)
 
@@ -96,7 +96,7 @@ class PathRemote:
         return config
 
     def list_refs(self) -> dict[bytes, bytes]:
-        """Give every ref and the id that it names."""
+        """Return every ref and the id that it names."""
         refs = DiskRefsContainer(self._directory)
         packed, found = refs.get_packed_refs(), {}
         for name in refs.allkeys():

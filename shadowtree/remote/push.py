@@ -101,7 +101,7 @@ class Push:
         return {ref: why for ref, why in status.items() if why is not None}
 
     def describe(self) -> Pushed:
-        """Tell what was pushed."""
+        """Return what was pushed."""
         return Pushed(
             self._remote.name,
             self._remote.url,

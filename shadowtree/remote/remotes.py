@@ -284,7 +284,7 @@ class Remotes:
 
 
 def _put_in_place(temporary: str, path: str, *, overwrite: bool) -> None:
-    """Give a file its name; FileExistsError if somebody made another one of that name meanwhile."""
+    """Move a file to its final name; FileExistsError if there is one of that name by now."""
     if overwrite:
         os.replace(temporary, path)
         return

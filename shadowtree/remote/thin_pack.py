@@ -58,7 +58,7 @@ class ObjectSource(Protocol):
         """Return whether an object is there."""
 
     def head_of(self, id: bytes) -> tuple[bytes, int]:
-        """Tell the kind of an object, and how large it is."""
+        """Return the kind of an object and its size."""
 
     def stream_blob(self, id: bytes) -> Iterator[bytes]:
         """Return the content of a blob piece by piece."""
@@ -83,7 +83,7 @@ class StoreSource:
         return self._objects.is_listed(id) or self._objects.pack_set.recall(id)
 
     def head_of(self, id: bytes) -> tuple[bytes, int]:
-        """Tell the kind of an object, and how large it is."""
+        """Return the kind of an object and its size."""
         return (b"tree", 0) if id == EMPTY_TREE else self._objects.head_of(id)
 
     def stream_blob(self, id: bytes) -> Iterator[bytes]:

@@ -397,7 +397,7 @@ def _write_all(fd: int, content: bytes) -> None:
 def _give_away(
     file: int | bytes, owner: Owner | None, status: os.stat_result, parent_fd: int | None = None
 ) -> None:
-    """Give a file to its owner, or at least to the group, as far as this user may."""
+    """Change the owner of a file back, or at least its group, as far as this user may."""
     if owner is None or owner == (status.st_uid, status.st_gid):
         return
     for uid, gid in (owner, (-1, owner[1])):

@@ -75,7 +75,7 @@ class StoreLayout:
 
 
 def exists(store: str) -> bool:
-    """Tell whether a store is here. One whose identity is lost has its timeline: it is no free place.
+    """Return whether a store is here. One whose identity is lost has its timeline: it is no free place.
 
     Nor is a directory that cannot be entered.
     """
@@ -211,7 +211,7 @@ def open_store(store: str, worktree: str, bound_to: str | None = None) -> StoreL
 
 
 def belongs_to(store: str, worktree: str, bound_to: str | None = None) -> bool:
-    """Tell whether there is a store that belongs to the directory that is at this path now."""
+    """Return whether there is a store that belongs to the directory that is at this path now."""
     if not exists(store):
         return False
     found = read_identity(store)
@@ -284,20 +284,20 @@ def _find_fault(store: str, worktree: str, file: str) -> str | None:
 
 
 def _is_configured(store: str, text: bytes) -> bool:
-    """Tell whether all lines of a text are in git's configuration, to which others may have added theirs."""
+    """Return whether git's configuration has all lines of a text; others may have added theirs."""
     lines = (disk.read_if_there(StoreLayout(store).config) or b"").splitlines()
     return all(line in lines for line in text.splitlines())
 
 
 def has_other_notes(store: str, worktree: str) -> bool:
-    """Tell whether the directory, or what is above it, is not what was written down."""
+    """Return whether the directory, or what is above it, is not what was written down."""
     is_noted = _is_configured(store, _encode_notes(worktree))
     # Another line may hide it, or one that makes no sense.
     return not is_noted or read_anchor(store) != find_anchor(worktree)
 
 
 def proves_to_belong(store: str, worktree: str) -> bool:
-    """Tell whether a store can be shown to belong to a worktree, also if its identity cannot be read.
+    """Return whether a store can be shown to belong to a worktree, also if its identity cannot be read.
 
     What git was told must name this path then, and the note there this very directory: another project at
     the path has the path alone in common with it.
@@ -324,7 +324,7 @@ def mend(store: str, file: str, worktree: str) -> None:
 
 
 def move(store: str, target: str) -> None:
-    """Give a store another place on the same disk."""
+    """Move a store to another place on the same disk."""
     disk.make_directories(os.path.dirname(target))
     if os.path.lexists(target):
         raise StoreFailed(target, "a store already exists there")
@@ -366,7 +366,7 @@ def begin_ref(layout: StoreLayout) -> None:
 
 
 def list_refs(store: str) -> dict[bytes, bytes]:
-    """Give the object that each ref names, by the ref; those that name nothing are left out."""
+    """Return the object that each ref names, by the ref; those that name nothing are left out."""
     packed = disk.read_if_there(os.path.join(store, "packed-refs")) or b""
     found = {ref: bytes.fromhex(id.decode()) for id, ref in _PACKED_REF.findall(packed)}
     for directory, _, files in os.walk(os.path.join(store, "refs")):
@@ -445,7 +445,7 @@ def _encode_notes(worktree: str) -> bytes:
 
 
 def _core_config(worktree: str) -> bytes:
-    """Tell git what it has to know: it never packs by itself, and what it makes is private."""
+    """Configure git: it never packs by itself, and what it makes is private."""
     return (
         b"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n"
         + _worktree_line(worktree)
@@ -459,7 +459,7 @@ def _worktree_line(worktree: str) -> bytes:
 
 
 def is_inside(path: str, directory: str) -> bool:
-    """Tell whether `path` is `directory` or lies below it; both are real paths."""
+    """Return whether `path` is `directory` or lies below it; both are real paths."""
     return path == directory or path.startswith(directory.rstrip(os.sep) + os.sep)
 
 

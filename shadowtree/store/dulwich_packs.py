@@ -59,26 +59,26 @@ class Pack(Protocol):
     index: bytes
 
     def find(self, object_id: bytes) -> int | None:
-        """Give where an object is."""
+        """Return where an object is."""
 
     def ids(self) -> list[bytes]:
-        """Give the id of every object."""
+        """Return the id of every object."""
 
     def entries(self) -> list[PackEntry]:
-        """Give id, offset and CRC of every entry."""
+        """Return id, offset and CRC of every entry."""
 
     def pread(self, offset: int, size: int) -> bytes:
-        """Give the bytes at a place, as many as there are."""
+        """Return the bytes at a place, as many as there are."""
 
 
 class Indexed(Protocol):
     """What is in a pack that came in."""
 
     def __iter__(self) -> Iterator[PackIndexEntry]:
-        """Give id, offset and CRC of every entry."""
+        """Return id, offset and CRC of every entry."""
 
     def ext_refs(self) -> Iterable[RawObjectID]:
-        """Give the ids of what deltas are made of and is not in the pack."""
+        """Return the ids of what deltas are made of and is not in the pack."""
 
 
 class DulwichPack(BasePack):
@@ -91,7 +91,7 @@ class DulwichPack(BasePack):
         self._data_load = self._idx_load = None
 
     def read_at(self, offset: int) -> tuple[bytes, bytes]:
-        """Give the kind and the content of the object at a place; StoreDamaged if it cannot be read."""
+        """Return the kind and the content of the object at a place; StoreDamaged if it cannot be read."""
         try:
             kind_number, chunks = self.resolve_object(offset, *self.data.get_object_at(offset))
             return KIND_NAMES[kind_number], b"".join(chunks)  # type: ignore[arg-type]  # no deltas are left

@@ -122,7 +122,7 @@ class StoreFile:
 
 
 def list_files(store: str, *, passes_closed: bool = False) -> Iterator[StoreFile]:
-    """Give everything in a store, and the store itself first; what is in quarantine is left out.
+    """Yield everything in a store, and the store itself first; what is in quarantine is left out.
 
     A directory is looked into after it was given, so that who opens it on the way is given what is in it. One
     that is closed is an error, or passed over.

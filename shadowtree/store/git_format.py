@@ -39,7 +39,7 @@ if TYPE_CHECKING:
             """Take a piece and give what is ready."""
 
         def flush(self) -> bytes:
-            """Give the rest."""
+            """Return the rest."""
 
 
 _LEVEL = 1
@@ -124,7 +124,7 @@ class PackBytes:
     index: bytes
 
     def is_whole(self) -> bool:
-        """Tell whether the checksums in it are right, by which it also has its name."""
+        """Return whether the checksums in it are right, by which it also has its name."""
         checksum = sha1(self.pack[:-20], usedforsecurity=False).digest()
         return (
             self.name == f"pack-{checksum.hex()}"
@@ -144,17 +144,17 @@ def start_deflate() -> Deflater:
 
 
 def blob_id(content: bytes) -> bytes:
-    """Give the id of a blob with this content."""
+    """Return the id of a blob with this content."""
     return sha1(object_header(b"blob", len(content)) + content, usedforsecurity=False).digest()
 
 
 def object_header(kind: bytes, size: int) -> bytes:
-    """Give what git hashes before an object's content."""
+    """Return what git hashes before an object's content."""
     return b"%b %d\0" % (kind, size)
 
 
 def object_id(kind: bytes, content: bytes) -> bytes:
-    """Give the 20-byte id of an object."""
+    """Return the 20-byte id of an object."""
     digest = sha1(object_header(kind, len(content)), usedforsecurity=False)
     digest.update(content)
     return digest.digest()
@@ -243,12 +243,12 @@ def encode_commit(tree: bytes, parents: Sequence[bytes], time_s: int, text: byte
 
 
 def pack_header(count: int) -> bytes:
-    """Give the first bytes of a pack of `count` objects."""
+    """Return the first bytes of a pack of `count` objects."""
     return b"PACK" + (2).to_bytes(4, "big") + count.to_bytes(4, "big")
 
 
 def entry_header(kind_number: int, size: int) -> bytes:
-    """Give what stands before an object's deflated content in a pack."""
+    """Return what stands before an object's deflated content in a pack."""
     byte = (kind_number << 4) | (size & 0x0F)
     size >>= 4
     header = bytearray()
@@ -312,7 +312,7 @@ def encode_pack_index(entries: Sequence[PackEntry], pack_checksum: bytes) -> byt
 
 
 def prefixes_in_index(count: int, index: bytes) -> array[int]:
-    """Give the first four bytes of each id in a pack's index as a number, in their order."""
+    """Return the first four bytes of each id in a pack's index as a number, in their order."""
     ids = memoryview(index)[PACK_INDEX_IDS : PACK_INDEX_IDS + 20 * count]
     # Every fifth word is the beginning of an id.
     prefixes = array("I", ids.cast("I")[::5].tobytes())
@@ -323,7 +323,7 @@ def prefixes_in_index(count: int, index: bytes) -> array[int]:
 
 
 def ids_in_index(count: int, index: bytes) -> list[bytes]:
-    """Give the id in each row of the index."""
+    """Return the id in each row of the index."""
     ids = memoryview(index)[PACK_INDEX_IDS : PACK_INDEX_IDS + 20 * count]
     # Many at once, which takes a fifth of the time.
     whole = len(ids) - len(ids) % _MANY_IDS.size
@@ -332,7 +332,7 @@ def ids_in_index(count: int, index: bytes) -> list[bytes]:
 
 
 def offset_in_index(row: int, count: int, index: bytes) -> int:
-    """Give where the object in a row of the index is in its pack."""
+    """Return where the object in a row of the index is in its pack."""
     offsets = PACK_INDEX_IDS + 24 * count
     offset = int.from_bytes(index[offsets + 4 * row : offsets + 4 * row + 4], "big")
     if offset < _LARGE_OFFSET:
@@ -342,7 +342,7 @@ def offset_in_index(row: int, count: int, index: bytes) -> int:
 
 
 def offsets_in_index(count: int, index: bytes) -> list[int]:
-    """Give where the object in each row of the index is in its pack."""
+    """Return where the object in each row of the index is in its pack."""
     start = PACK_INDEX_IDS + 24 * count
     found = list(unpack_from(f">{count}I", index, start))
     if found and max(found) >= _LARGE_OFFSET:
@@ -351,5 +351,5 @@ def offsets_in_index(count: int, index: bytes) -> list[int]:
 
 
 def crcs_in_index(count: int, index: bytes) -> tuple[int, ...]:
-    """Give the CRC in each row of the index."""
+    """Return the CRC in each row of the index."""
     return unpack_from(f">{count}I", index, PACK_INDEX_IDS + 20 * count)

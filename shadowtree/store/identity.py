@@ -62,12 +62,12 @@ class Identity:
     """Tells two directories apart that got the same inode number one after the other."""
 
     def is_same_directory(self, other: Identity) -> bool:
-        """Tell whether both are the same directory, wherever it is now."""
+        """Return whether both are the same directory, wherever it is now."""
         same_generation = None in (self.generation, other.generation) or self.generation == other.generation
         return self.inode == other.inode and same_generation
 
     def is_at(self, worktree: str) -> bool:
-        """Tell whether it is the directory at this path, as far as inodes can tell."""
+        """Return whether it is the directory at this path, as far as inodes can tell."""
         # Loads more than other commands need.
         from shadowtree.system.mounts import has_stable_inodes
 
@@ -144,7 +144,7 @@ class Anchor:
     """The worktree is a mount point itself, so that nothing above it can tell."""
 
     def is_same_directory(self, other: Anchor) -> bool:
-        """Tell whether both are the same directory on the same volume, as far as anybody knows."""
+        """Return whether both are the same directory on the same volume, as far as anybody knows."""
         return (self.inode, self.generation) == (other.inode, other.generation) and (
             self.file_system is not None and self.file_system == other.file_system
         )

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
             """Note that an object came in place of another one."""
 
         def takes_file(self, object_id: bytes, size: int) -> bool:
-            """Tell whether the content of a file is wanted; its id is noted in any case."""
+            """Return whether the content of a file is wanted; its id is noted in any case."""
 
         def add_stream(self, size: int, pieces: Iterator[bytes], is_known: Callable[[bytes], bool]) -> bytes:
             """Take a blob of `size` bytes piece by piece, and give its id."""
@@ -106,7 +106,7 @@ class Objects:
         self.loose.forget()
 
     def packs(self) -> list[Pack]:
-        """Give every pack that has files, the oldest first, as `refresh` found them."""
+        """Return every pack that has files, the oldest first, as `refresh` found them."""
         return self.pack_set.packs()
 
     # Reading
@@ -132,12 +132,12 @@ class Objects:
         return StoreDamaged(problem)
 
     def _copies(self, wanted: bytes) -> Iterator[Source]:
-        """Give every stored copy of an object, not yet checked: a damaged one does not hide a sound one."""
+        """Yield every stored copy of an object, not yet checked: a damaged one does not hide a sound one."""
         for place in self._places(wanted):
             yield from place()
 
     def _places(self, wanted: bytes) -> Iterator[Place]:
-        """Give every place that has a copy of an object."""
+        """Yield every place that has a copy of an object."""
         yield from self._known_places(wanted)
         # Another process may have stored or moved it since.
         if self.refresh():
@@ -150,7 +150,7 @@ class Objects:
             yield from self._known_places(wanted)
 
     def _known_places(self, wanted: bytes) -> Iterator[Place]:
-        """Give the places that the last look found."""
+        """Yield the places that the last look found."""
         if self._scratch is not None and wanted in self._scratch:
             yield partial(self._scratch.find, wanted)
         for pack in self.pack_set.find(wanted):
@@ -215,7 +215,7 @@ class Objects:
     # Proving
 
     def has(self, wanted: bytes) -> bool:
-        """Tell whether an object is stored, by reading it back unless this process has seen it whole.
+        """Return whether an object is stored, by reading it back unless this process has seen it whole.
 
         Knows what `refresh` found: the holder of the lock calls that once, since nobody else writes then.
         """
@@ -229,7 +229,7 @@ class Objects:
         return may_have and self._find_whole(wanted, self._known_places(wanted)) is not None
 
     def prove(self, wanted: bytes) -> bool:
-        """Tell whether an object is stored by reading it back now, whatever was seen of it before."""
+        """Return whether an object is stored by reading it back now, whatever was seen of it before."""
         self._sound.discard(wanted)
         return self._find_whole(wanted, self._places(wanted)) is not None
 
@@ -251,23 +251,23 @@ class Objects:
         return None
 
     def is_listed(self, wanted: bytes) -> bool:
-        """Tell whether an object is in the index of a pack, or has a file: no proof that it is whole."""
+        """Return whether an object is in the index of a pack, or has a file: no proof that it is whole."""
         return self.pack_set.lists(wanted) or self.loose.has_file(wanted)
 
     # Measuring, and copying as it stands
 
     def head_of(self, wanted: bytes) -> tuple[bytes, int]:
-        """Tell the kind of an object, and how large it is."""
+        """Return the kind of an object and its size."""
         for kind, size, _ in self._copies(wanted):
             return kind, size
         raise self._as_lost(f"object {wanted.hex()} is missing")
 
     def size_of(self, wanted: bytes) -> int:
-        """Tell how large an object is."""
+        """Return how large an object is."""
         return self.head_of(wanted)[1]
 
     def stored_size(self, wanted: bytes) -> int:
-        """Tell how many bytes an object takes where it is stored, deflated or as a delta."""
+        """Return how many bytes an object takes where it is stored, deflated or as a delta."""
         for _ in range(2):
             for pack in self.pack_set.all_packs():
                 size = pack.stored_size(wanted)
@@ -280,11 +280,11 @@ class Objects:
         raise StoreDamaged(f"object {wanted.hex()} is missing")
 
     def total_bytes(self) -> int:
-        """Tell how many bytes packs, their indexes and loose objects have."""
+        """Return how many bytes packs, their indexes and loose objects have."""
         return self.pack_set.total_bytes() + self.loose.total_bytes()
 
     def stored_bytes(self) -> tuple[int, int]:
-        """Tell how many packs there are, and how many bytes all objects take, copies included."""
+        """Return how many packs there are, and how many bytes all objects take, copies included."""
         self.refresh()
         packs = self.packs()
         total = sum(max(0, pack.size - _PACK_FRAME) for pack in packs)
@@ -339,7 +339,7 @@ class Objects:
 
 
 def _read_from(pack: Pack, wanted: bytes) -> Iterator[Source]:
-    """Give the copy of an object that a pack has, unless the pack is damaged there."""
+    """Yield the copy of an object that a pack has, unless the pack is damaged there."""
     try:
         source = pack.read(wanted)
     except (StoreDamaged, StoreFailed):
@@ -368,15 +368,15 @@ class Loose:
         self._seen.clear()
 
     def may_have(self, wanted: bytes) -> bool:
-        """Tell whether an object could be here; False is certain."""
+        """Return whether an object could be here; False is certain."""
         return wanted[:1].hex() in self._fans
 
     def has_file(self, wanted: bytes) -> bool:
-        """Tell whether an object has a file: no proof that it is whole."""
+        """Return whether an object has a file: no proof that it is whole."""
         return self.may_have(wanted) and os.path.isfile(self._path_of(wanted))
 
     def find(self, wanted: bytes) -> Iterator[Source]:
-        """Give the copy of an object, if it has one here."""
+        """Yield the copy of an object, if it has one here."""
         path = self._path_of(wanted)
         try:
             file = open(path, "rb")  # noqa: SIM115 - closed below, after the pieces were used
@@ -395,14 +395,14 @@ class Loose:
                 yield kind, int(size), itertools.chain([content], pieces)
 
     def is_whole(self, wanted: bytes) -> bool:
-        """Tell whether the copy of an object has the right hash, whatever else holds it."""
+        """Return whether the copy of an object has the right hash, whatever else holds it."""
         try:
             return any(hash_source(source) == wanted for source in self.find(wanted))
         except (StoreDamaged, StoreFailed):
             return False
 
     def ids(self) -> list[bytes]:
-        """Give the id of every loose object."""
+        """Return the id of every loose object."""
         found = []
         for fan in sorted(self._fans):
             with disk.store_errors(self._directory):
@@ -411,15 +411,15 @@ class Loose:
         return found
 
     def size_of(self, wanted: bytes) -> int:
-        """Tell how many bytes the file of an object has."""
+        """Return how many bytes the file of an object has."""
         return os.path.getsize(self._path_of(wanted))
 
     def written_s(self, wanted: bytes) -> float:
-        """Tell when the file of an object was written, in seconds since the epoch."""
+        """Return when the file of an object was written, in seconds since the epoch."""
         return os.path.getmtime(self._path_of(wanted))
 
     def total_bytes(self) -> int:
-        """Tell how many bytes all of them have."""
+        """Return how many bytes all of them have."""
         return sum(map(self.size_of, self.ids()))
 
     def remove(self, ids: Iterable[bytes]) -> None:
@@ -466,7 +466,7 @@ class Scratch:
         return object_id in self._kept
 
     def has_dropped(self, object_id: bytes) -> bool:
-        """Tell whether an object was seen and not kept."""
+        """Return whether an object was seen and not kept."""
         return object_id in self._hashed and object_id not in self._kept
 
     def add(self, kind: bytes, object_id: bytes, size: int, deflated: bytes) -> None:
@@ -491,7 +491,7 @@ class Scratch:
         return found
 
     def find(self, wanted: bytes) -> Iterator[Source]:
-        """Give a kept object as if it came from the store."""
+        """Yield a kept object as if it came from the store."""
         if wanted in self._kept:
             kind, deflated = self._kept[wanted]
             content = zlib.decompress(deflated)

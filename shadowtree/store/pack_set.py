@@ -81,17 +81,17 @@ class PackSet:
     # Reading
 
     def packs(self) -> list[Pack]:
-        """Give every pack that has files, the oldest first, as `refresh` found them."""
+        """Return every pack that has files, the oldest first, as `refresh` found them."""
         return list(self._packs.values())
 
     def all_packs(self) -> Iterator[Pack]:
-        """Give every pack, the newest first."""
+        """Yield every pack, the newest first."""
         yield from self._recalled.values()
         yield from self._held.values()
         yield from reversed(self._packs.values())
 
     def find(self, wanted: bytes) -> Iterator[Pack]:
-        """Give every pack that has an object.
+        """Yield every pack that has an object.
 
         Who walks trees finds most of them in one pack: the one that had the last object is asked first.
         """
@@ -124,12 +124,12 @@ class PackSet:
         self._recalled[name] = pack
 
     def hides_some(self) -> bool:
-        """Tell whether a pack has an index that cannot be read, so that nobody knows what is in it."""
+        """Return whether a pack has an index that cannot be read, so that nobody knows what is in it."""
         names = (file.removesuffix(INDEX_SUFFIX) for file in self._stamps if file.endswith(INDEX_SUFFIX))
         return any(name not in self._packs and name + PACK_SUFFIX in self._stamps for name in names)
 
     def lists(self, wanted: bytes) -> bool:
-        """Tell whether the index of a pack names an object, as the last look tells; False is certain.
+        """Return whether the index of a pack names an object, as the last look tells; False is certain.
 
         Nearly every object that a snapshot asks for is new, and there are always many small packs: their
         tables are asked one by one, which is quick. One table for all of them would have to be made anew
@@ -157,15 +157,15 @@ class PackSet:
             self._large.append(pack)
 
     def stamps(self) -> dict[str, PackStamp]:
-        """Give the stamps of packs and indexes by name, as `refresh` found them or this process made them."""
+        """Return the stamps of packs and indexes by name, as `refresh` found or this process made them."""
         return dict(self._stamps)
 
     def total_bytes(self) -> int:
-        """Tell how many bytes the files of packs and indexes have."""
+        """Return how many bytes the files of packs and indexes have."""
         return sum(size for _, size, _ in self._stamps.values())
 
     def has_files(self, name: str, *, pack_size: int, index_size: int) -> bool:
-        """Tell whether a pack has files of just these sizes, as far as the last look tells."""
+        """Return whether a pack has files of just these sizes, as far as the last look tells."""
         wanted = {name + PACK_SUFFIX: pack_size, name + INDEX_SUFFIX: index_size}
         return all(self._stamps.get(file, (0, -1, 0))[1] == size for file, size in wanted.items())
 
@@ -186,7 +186,7 @@ class PackSet:
         self._held[name] = pack
 
     def held(self, name: str) -> Pack:
-        """Give a pack that is not recorded yet."""
+        """Return a pack that is not recorded yet."""
         return self._held[name]
 
     def take_up(self, name: str) -> None:
@@ -226,12 +226,12 @@ class PackSet:
             self._lose()
 
     def path_of(self, name: str) -> str:
-        """Give the path that a pack has, or will have."""
+        """Return the path that a pack has, or will have."""
         return os.path.join(self._directory, name + PACK_SUFFIX)
 
 
 def _stamp_files(directory: str) -> dict[str, PackStamp]:
-    """Give the stamps of packs and indexes; one that another process removes meanwhile is passed over."""
+    """Return the stamps of packs and indexes; one that another process removes meanwhile is passed over."""
     stamps = {}
     with os.scandir(directory) as entries:
         for entry in entries:

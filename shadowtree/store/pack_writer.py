@@ -76,7 +76,7 @@ class PackFile:
 
 
 def part_size(total: int, limits: PackLimits) -> int:
-    """Tell how many bytes a part should have where all together have `total`."""
+    """Return how many bytes a part should have where all together have `total`."""
     return max(limits.part_bytes, min(total // _PARTS, _LARGEST_PART))
 
 
@@ -168,7 +168,7 @@ class PackWriter:
         self.ids.add(object_id)
 
     def _next_part(self) -> _Part:
-        """Give the part that the next whole object goes to."""
+        """Return the part that the next whole object goes to."""
         if self._part_size is not None and self._part.size >= self._part_size:
             self._part.flush()
             self._full.append(self._part)
@@ -176,7 +176,7 @@ class PackWriter:
         return self._part
 
     def seal(self, limit: int) -> PackBytes | None:
-        """Give the whole pack as bytes, and have no files; None if it is empty, or has more than `limit`.
+        """Return the whole pack as bytes, and have no files; None if it is empty, or has more than `limit`.
 
         What is left to do with any other pack is `complete`.
         """
@@ -230,7 +230,7 @@ class _Part:
 
     @contextmanager
     def appending(self) -> Iterator[int]:
-        """Give where the next entry begins; if the body raises, the part is as it was before."""
+        """Yield where the next entry begins; if the body raises, the part is as it was before."""
         offset = self.start()
         try:
             yield offset
@@ -280,7 +280,7 @@ class _Part:
         self._buffer = bytearray()
 
     def seal(self, limit: int) -> PackBytes | None:
-        """Give the whole pack as bytes; None if it is empty, has files already, or more than `limit`."""
+        """Return the whole pack as bytes; None if it is empty, has files already, or more than `limit`."""
         index_size = PACK_INDEX_SIZE + 28 * len(self.entries)
         if not self.entries or self._flushed or len(self._buffer) + 20 + index_size > limit:
             return None
@@ -395,7 +395,7 @@ class _StoreFile(FileIO):
 
 
 def write_pack(directory: str, content: PackBytes) -> None:
-    """Give a pack its files, and do not wait until they are durable; for one that is in a row."""
+    """Write the files of a pack that is in a row, and do not wait until they are durable."""
     path = os.path.join(directory, content.name)
     disk.place_file(path + KEEP_SUFFIX, b"")
     disk.place_file(path + PACK_SUFFIX, content.pack)
@@ -408,7 +408,7 @@ def write_pack(directory: str, content: PackBytes) -> None:
 
 
 def name_pack(directory: str, pack: PackFile, keep: bytes = b"", *, has_row: bool = True) -> None:
-    """Give a pack that is complete its name; what was interrupted is done once more.
+    """Move a complete pack to its final name; what was interrupted is done once more.
 
     The index comes last: nobody looks at a pack without one, and `git gc` removes an index without its pack.
     Of a pack that no row names it comes first: the next holder of the lock removes it if no pack follows.
@@ -454,7 +454,7 @@ def keep_again(directory: str, names: Iterable[str]) -> None:
 
 
 def is_written(directory: str, content: PackBytes) -> bool:
-    """Tell whether a pack has its files, and just these bytes in them."""
+    """Return whether a pack has its files, and just these bytes in them."""
     name = os.path.join(directory, content.name)
     return (
         os.path.lexists(name + KEEP_SUFFIX)

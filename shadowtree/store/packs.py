@@ -57,7 +57,7 @@ Span = tuple[int, int, int]
 
 
 def stamp_of(status: os.stat_result) -> PackStamp:
-    """Give the stamp of a file."""
+    """Return the stamp of a file."""
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
@@ -129,16 +129,16 @@ class Pack:
         return self.count <= _FEW_OBJECTS
 
     def find(self, object_id: bytes) -> int | None:
-        """Give where an object is in the pack."""
+        """Return where an object is in the pack."""
         row = self._row(object_id)
         return None if row is None else offset_in_index(row, self.count, self.index)
 
     def ids(self) -> list[bytes]:
-        """Give the id of every object."""
+        """Return the id of every object."""
         return ids_in_index(self.count, self.index)
 
     def entries(self) -> list[PackEntry]:
-        """Give id, offset and CRC of every entry, in the order in which they stand in the pack."""
+        """Return id, offset and CRC of every entry, in the order in which they stand in the pack."""
         offsets, crcs = offsets_in_index(self.count, self.index), crcs_in_index(self.count, self.index)
         return sorted(zip(self.ids(), offsets, crcs, strict=True), key=itemgetter(1))
 
@@ -158,13 +158,13 @@ class Pack:
         return offset, self.end_of(offset) - offset, crc
 
     def end_of(self, offset: int) -> int:
-        """Give where the entry ends that begins at `offset`."""
+        """Return where the entry ends that begins at `offset`."""
         after = bisect_right(self._offsets, offset)
         # One that was cut short ends before its last entries do.
         return self._offsets[after] if after < self.count else max(offset, self.size - 20)
 
     def stored_size(self, object_id: bytes) -> int | None:
-        """Give how many bytes an entry has in the pack."""
+        """Return how many bytes an entry has in the pack."""
         offset = self.find(object_id)
         return None if offset is None else self.end_of(offset) - offset
 
@@ -214,14 +214,14 @@ class Pack:
         return kind, len(content), iter([content])
 
     def hash_at(self, offset: int) -> bytes | None:
-        """Give the id of what is at a place; None: it cannot be read."""
+        """Return the id of what is at a place; None: it cannot be read."""
         try:
             return hash_source(self.read_at(offset))
         except (StoreDamaged, StoreFailed):
             return None
 
     def is_sound(self, object_id: bytes) -> bool:
-        """Tell whether the copy of an object that is here is whole, whatever other packs have."""
+        """Return whether the copy of an object that is here is whole, whatever other packs have."""
         offset = self.find(object_id)
         return offset is not None and self.hash_at(offset) == object_id
 
@@ -265,14 +265,14 @@ class Pack:
             yield id, raw, crc
 
     def is_whole(self) -> bool:
-        """Tell whether the pack has the checksum that it bears, and that its index names."""
+        """Return whether the pack has the checksum that it bears, and that its index names."""
         digest = sha1(usedforsecurity=False)
         for start in range(0, self.size - 20, _BUFFER_SIZE):
             digest.update(self.pread(start, min(_BUFFER_SIZE, self.size - 20 - start)))
         return self.pread(self.size - 20, 21) == digest.digest() == self.index[-40:-20]
 
     def _inflate(self, entry: EntryHead) -> Iterator[bytes]:
-        """Give the content of an entry in pieces; it never gives more than the entry's size."""
+        """Yield the content of an entry in pieces; it never gives more than the entry's size."""
         inflater = zlib.decompressobj()
         position, left = entry.start, entry.size
         while not inflater.eof:
@@ -293,7 +293,7 @@ class Pack:
                 yield content
 
     def pread(self, offset: int, size: int) -> bytes:
-        """Give the bytes at a place, as many as there are: of a pack that was cut short maybe none."""
+        """Return the bytes at a place, as many as there are: of a pack that was cut short maybe none."""
         if offset < 0 or size <= 0:
             return b""
         if self._held is not None:

@@ -58,7 +58,7 @@ Delta = tuple[bytes, int, bytes]
 
 
 def weigh(pack: Pack) -> int:
-    """Tell how long it takes to rewrite a pack, as bytes to copy."""
+    """Return how long it takes to rewrite a pack, as bytes to copy."""
     return pack.size + _OBJECT_WEIGHT * pack.count
 
 
@@ -183,13 +183,13 @@ class Repacker:
         return Job(tuple(tiny), ()) if len(tiny) >= _TINY else None
 
     def _is_stale(self, part: Pack, *, is_thorough: bool) -> bool:
-        """Tell whether a part holds what is not live, and more than a little of it."""
+        """Return whether a part holds what is not live, and more than a little of it."""
         garbage = [id for id in part.ids() if not self._is_live(id)]
         size = sum(part.stored_size(id) or 0 for id in garbage)
         return bool(garbage) and (is_thorough or size * self._limits.spared_part > part.size)
 
     def _is_due(self, part: Pack) -> bool:
-        """Tell whether enough waits for a part.
+        """Return whether enough waits for a part.
 
         What is left of a fresh pack counts as all of it: until that is gone too, the rest is there twice.
         """
@@ -261,7 +261,7 @@ def make_deltas(
 
 
 def _is_made_of(id: bytes, other: bytes, made: Mapping[bytes, Delta]) -> bool:
-    """Tell whether one object would be a delta of another, or of too many one after the other."""
+    """Return whether one object would be a delta of another, or of too many one after the other."""
     steps = 0
     while id != other and id in made and steps < _LONGEST_CHAIN:
         id, steps = made[id][0], steps + 1
@@ -346,14 +346,14 @@ class _Rewriting:
             self._bases[id], self._depths[id] = base, depth
 
     def _depth_of(self, id: bytes) -> int:
-        """Tell how many deltas are read for an object, as far as it is linked."""
+        """Return how many deltas are read for an object, as far as it is linked."""
         depth = 0
         while id in self._bases and id not in self._depths:
             id, depth = self._bases[id], depth + 1
         return depth + self._depths.get(id, 0)
 
     def _root_of(self, id: bytes) -> bytes:
-        """Give what an object is made of in the end; a damaged pack may have a ring, which is as good."""
+        """Return what an object is made of in the end; a damaged pack may have a ring, which is as good."""
         passed = set()
         while id in self._bases and id not in passed:
             passed.add(id)
@@ -445,7 +445,7 @@ def make_delta(
 
 
 def _are_alike(kind: bytes, one: bytes, other: bytes, seconds: float) -> bool:
-    """Tell whether at least half of the pieces of one version are in the other, and a delta takes no longer.
+    """Return whether the other version has at least half of the pieces, and a delta takes no longer.
 
     a b c d      a b x d       three of four: alike
     """

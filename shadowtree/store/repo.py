@@ -94,7 +94,7 @@ class ShadowRepo(Repo):
             raise StoreDamaged(f"{path} cannot be read") from error
 
     def get_config_stack(self) -> StackedConfig:
-        """Give the configuration of the store alone: nothing of the user's, nothing of the environment's."""
+        """Return the configuration of the store alone: nothing of the user's or the environment's."""
         return StackedConfig([self.get_config()])
 
     def get_gitattributes(self, tree: bytes | None = None) -> GitAttributes:
@@ -295,17 +295,17 @@ class ShadowObjectStore(DiskObjectStore):
         return KIND_NUMBERS[kind], content
 
     def __contains__(self, sha: ObjectID) -> bool:
-        """Tell whether an object is here and whole, so that who fetches gets anew what is damaged."""
+        """Return whether an object is here and whole, so that who fetches gets anew what is damaged."""
         id = _as_raw(sha)
         return id == EMPTY_TREE or self.objects.has(id) or self.objects.prove(id)
 
     def contains_packed(self, sha: ObjectID | RawObjectID) -> bool:
-        """Tell whether the index of a pack names an object."""
+        """Return whether the index of a pack names an object."""
         packs, id = self.objects.pack_set, _as_raw(sha)
         return packs.lists(id) or (self.objects.refresh() and packs.lists(id)) or packs.recall(id)
 
     def contains_loose(self, sha: ObjectID) -> bool:
-        """Tell whether an object has a file of its own."""
+        """Return whether an object has a file of its own."""
         self.objects.refresh()
         return self.objects.loose.has_file(_as_raw(sha))
 
@@ -324,7 +324,7 @@ class ShadowObjectStore(DiskObjectStore):
     iterobjects_subset = PackCapableObjectStore.iterobjects_subset
 
     def get_unpacked_object(self, sha1: bytes, *, include_comp: bool = False) -> UnpackedObject:
-        """Give an object, never as a delta, and never deflated: dulwich writes corrupt packs of those."""
+        """Return an object, never as a delta, and never deflated: dulwich writes corrupt packs of those."""
         del include_comp
         return full_unpacked_object(self[ObjectID(sha1)])
 
@@ -336,7 +336,7 @@ class ShadowObjectStore(DiskObjectStore):
         allow_missing: bool = False,
         convert_ofs_delta: bool = True,
     ) -> Iterator[UnpackedObject]:
-        """Give objects as `get_unpacked_object` does."""
+        """Return objects as `get_unpacked_object` does."""
         del include_comp, convert_ofs_delta
         ids = (ObjectID(sha) for sha in shas)
         return map(full_unpacked_object, self.iterobjects_subset(ids, allow_missing=allow_missing))
@@ -393,7 +393,7 @@ class ShadowObjectStore(DiskObjectStore):
         return pack
 
     def add_pack(self) -> tuple[BinaryIO, Callable[[], None], Callable[[], None]]:
-        """Give a file to write a pack to, what publishes it durably, and what throws it away."""
+        """Return a file to write a pack to, what publishes it durably, and what throws it away."""
         file = IncomingPack(self._packs)
 
         def commit() -> Pack | None:
@@ -438,7 +438,7 @@ class ShadowObjectStore(DiskObjectStore):
             return self._publish(pack)
 
     def _publish(self, file: PackFile) -> Pack:
-        """Give a pack its name, durably."""
+        """Move a pack to its final name, durably."""
         name_pack(self._packs, file, FROM_OUTSIDE, has_row=False)
         disk.sync_names(self._packs)
         self.objects.refresh()
@@ -483,7 +483,7 @@ def _as_raw(name: bytes) -> bytes:
 
 
 def _deflate(obj: ShaFile) -> tuple[bytes, bytes, int, bytes]:
-    """Give the kind of an object, its id, its size, and its content deflated."""
+    """Return the kind of an object, its id, its size, and its content deflated."""
     kind, content = obj.type_name, obj.as_raw_string()
     if kind == b"tree":
         list_tree(content, "to be written")
@@ -491,7 +491,7 @@ def _deflate(obj: ShaFile) -> tuple[bytes, bytes, int, bytes]:
 
 
 def _is_plain(pack: OurPack) -> bool:
-    """Tell whether a pack was written here, object by object, and has no deltas."""
+    """Return whether a pack was written here, object by object, and has no deltas."""
     keep = disk.read_if_there(pack.path.removesuffix(PACK_SUFFIX) + KEEP_SUFFIX)
     return keep == FROM_OUTSIDE and all(
         pack.read_head(offset).base is None for _, offset, _ in pack.entries()

@@ -30,7 +30,7 @@ class Walker:
         self.reached: set[bytes] = set()
 
     def is_new(self, id: bytes) -> bool:
-        """Tell whether an object is met for the first time; from then on it is reached."""
+        """Return whether an object is met for the first time; from then on it is reached."""
         if id in self.reached:
             return False
         self.reached.add(id)

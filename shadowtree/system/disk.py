@@ -96,7 +96,7 @@ def create_file(path: str) -> int:
 
 
 def make_private(fd: int) -> None:
-    """Give an open file its mode, whatever the umask took away."""
+    """Set the mode of an open file, whatever the umask took away."""
     if os.fstat(fd).st_mode & 0o777 != 0o600:
         os.fchmod(fd, 0o600)
 
@@ -144,7 +144,7 @@ def sync_names(directory: str) -> None:
 
 
 def rename(source: str, target: str) -> None:
-    """Give a file its final name, in place of what had it."""
+    """Move a file to its final name, in place of what had it."""
     before_write("rename", target)
     with store_errors(target):
         os.replace(source, target)
@@ -206,7 +206,7 @@ def copy_file(source: str, target: str) -> None:
 
 
 def set_mode(path: str, mode: int) -> None:
-    """Give a file or directory of the store its permission bits."""
+    """Set the permission bits of a file or directory of the store."""
     before_write("chmod", path)
     with store_errors(path):
         os.chmod(path, mode)
@@ -262,7 +262,7 @@ def read_if_there(path: str) -> bytes | None:
 
 
 def size_if_there(path: str) -> int:
-    """Tell how large a file of the store is; 0 if there is none."""
+    """Return how large a file of the store is; 0 if there is none."""
     with store_errors(path):
         try:
             return os.stat(path).st_size
@@ -284,7 +284,7 @@ def remove_tree(directory: str) -> None:
 
 
 def measure_tree(path: str) -> int:
-    """Tell how many bytes a file has, or all files below a directory; what is not there has none."""
+    """Return how many bytes a file has, or all files below a directory; what is not there has none."""
     try:
         with os.scandir(path) as entries:
             return sum(

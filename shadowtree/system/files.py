@@ -68,7 +68,7 @@ def stamp_of(status: os.stat_result) -> FileStamp:
 
 
 def is_young(stamp: tuple[int, ...], now_ns: int) -> bool:
-    """Tell by its stamp whether a file is so young that a write which began before `now_ns` may not be over.
+    """Return whether a stamp is so young that a write which began before `now_ns` may not be over.
 
     A call that writes stamps the file when it begins and may then be held up; a mapping stamps it once for
     many writes.

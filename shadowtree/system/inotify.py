@@ -52,7 +52,7 @@ class Inotify:
         self._fd = self._check(self._c.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
 
     def fileno(self) -> int:
-        """Give the descriptor that becomes readable when there is something to read."""
+        """Return the descriptor that becomes readable when there is something to read."""
         return self._fd
 
     def add(self, fd: int) -> int:
@@ -64,7 +64,7 @@ class Inotify:
         self._c.inotify_rm_watch(self._fd, watch)
 
     def read(self) -> Iterator[Event]:
-        """Give all that happened until now, in order; of what goes on happening no more than has to be."""
+        """Yield all that happened until now, in order; of what goes on happening no more than has to be."""
         from fcntl import ioctl
         from termios import FIONREAD
 

@@ -61,7 +61,7 @@ class Mounts:
         return self._known != before or len(before) > 1
 
     def find_holders(self) -> set[tuple[int, int]]:
-        """Give device and inode of the directories in which a single file is mounted.
+        """Return device and inode of the directories in which a single file is mounted.
 
         What happens to such a file is told where it really is.
         """

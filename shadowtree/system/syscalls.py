@@ -212,7 +212,7 @@ def sync_file_system(fd: int) -> bool:
 
 
 def unwritten_bytes() -> int:
-    """Tell how much is waiting to be written to the disks of this machine; 0 where nobody tells."""
+    """Return how much is waiting to be written to the disks of this machine; 0 where nobody tells."""
     try:
         with open("/proc/meminfo", "rb") as file:
             found = file.read().partition(b"\nDirty:")[2].split(None, 1)
@@ -228,7 +228,7 @@ def _linux_version() -> tuple[int, int]:
 
 
 def _file_system_kind(fd: int) -> int:
-    """Give the number that Linux has for a kind of file system, or 0."""
+    """Return the number that Linux has for a kind of file system, or 0."""
     from array import array
 
     figures = array("Q", bytes(512))
@@ -259,7 +259,7 @@ def free_lock(fd: int) -> None:
 
 
 def directory_generation(path: str) -> int | None:
-    """Give a number that differs when a file system uses an inode number again; None where it has none."""
+    """Return a number that differs when a file system uses an inode number again; None where it has none."""
     if not IS_LINUX:
         return None
     try:
@@ -276,7 +276,7 @@ def directory_generation(path: str) -> int | None:
 
 
 def _digest_handle(fd: int) -> int | None:
-    """Give a number for the handle of an open directory; None where there are no handles.
+    """Return a number for the handle of an open directory; None where there are no handles.
 
     A handle is what an NFS server names a file by. That of a tmpfs holds the generation, of which nobody is
     told otherwise; inodes are counted from the same number whenever one is mounted.
@@ -310,13 +310,13 @@ def _ask_file_system(fd: int, request: int) -> int | None:
 
 
 def free_bytes(path: str) -> int:
-    """Tell how much an ordinary user may still write on the disk of `path`."""
+    """Return how much an ordinary user may still write on the disk of `path`."""
     figures = os.statvfs(path)
     return figures.f_bavail * figures.f_frsize
 
 
 def file_system_id(path: str) -> int | None:
-    """Give a number that the file system of a path keeps, on most for ever; None where it has none."""
+    """Return a number that the file system of a path keeps, on most for ever; None where it has none."""
     try:
         return os.statvfs(path).f_fsid or None
     except OSError:
@@ -330,7 +330,7 @@ def has_no_room(directory: str) -> bool:
 
 
 def open_file_limit() -> int:
-    """Tell how many files this process may have open."""
+    """Return how many files this process may have open."""
     import resource
 
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -356,7 +356,7 @@ def boot_id() -> str:
 
 
 def host_name() -> str:
-    """Give the name of this machine."""
+    """Return the name of this machine."""
     return os.uname().nodename
 
 
@@ -371,7 +371,7 @@ def short_path(directory_fd: int, directory: str, name: str) -> str:
 
 
 def peer_user(connection: socket) -> int:
-    """Tell which user is at the other end of a Unix socket."""
+    """Return which user is at the other end of a Unix socket."""
     if IS_MAC:
         # A version, the uid, and the groups.
         credentials = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, 76)
@@ -382,7 +382,7 @@ def peer_user(connection: socket) -> int:
 
 
 def file_system_view() -> str:
-    """Give a text that differs for processes that see other files under the same names, as in a container."""
+    """Return a text that differs for processes that see other files under these names, as in a container."""
     root = os.stat("/")
     try:
         mounts = os.stat("/proc/self/ns/mnt").st_ino

@@ -298,7 +298,7 @@ def _find_line_end(texts: _Texts, region: _Region) -> bytes:
 
 
 def _ends_in_crlf(lines: list[bytes], place: int) -> bool | None:
-    """Tell how a line ends, or the one above if it has no end; None if there is no such line."""
+    """Return how a line ends, or the one above if it has no end; None if there is no such line."""
     if lines and not lines[place].endswith(b"\n"):
         place -= 1
     return lines[place].endswith(b"\r\n") if lines and place >= 0 else None

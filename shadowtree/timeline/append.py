@@ -348,7 +348,7 @@ class SessionWriter:
             self.warnings.append(f"this session has {len(branches):,} branches; it keeps at most {most:,}")
 
     def rename_branch(self, name: str, new: str) -> Branch:
-        """Give a branch another name."""
+        """Rename a branch."""
         session = self.session
         branch = session.require_branch(name)
         if not new.strip() or new.startswith(("#", "@")) or new.endswith("^") or new.isdigit():

@@ -155,7 +155,7 @@ class Database:
             raise
 
     def _lengthen_log(self) -> None:
-        """Give the log its room at once, in a transaction, so that nobody else writes there.
+        """Allocate the room of the log at once, in a transaction, so that nobody else writes there.
 
         A flush that makes a file longer waits for the log of the file system too, and with it for what others
         wrote: it takes two to five times as long. To SQLite zeros are the end of its log.
@@ -189,7 +189,7 @@ class Database:
             self.rows("ROLLBACK")
 
     def compact(self) -> None:
-        """Give back the room of rows that are gone, if it is much."""
+        """Free the room of rows that are gone, if it is much."""
         names = ("page_count", "freelist_count", "page_size")
         pages, free, size = (self.rows(f"PRAGMA {name}")[0][0] for name in names)
         if free * size > self._free_bytes and free * 4 > pages:

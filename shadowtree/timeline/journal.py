@@ -325,7 +325,7 @@ class Journal:
         return self._find_event("number > 0 ORDER BY number DESC LIMIT 1")
 
     def last_recorded(self) -> Event | None:
-        """Give what was recorded last of any message, on this machine if it can be, and is not forgotten."""
+        """Return the last record of any message that is not forgotten, on this machine if there is one."""
         last = f"{OF_MESSAGE} AND {IS_LIVE} ORDER BY number DESC LIMIT 1"
         return self._find_event(f"{IS_HERE} AND {last}") or self._find_event(last)
 
@@ -348,7 +348,7 @@ class Journal:
         return self._db.read(decode_event, f"{EVENTS.select} {condition}", session, number)
 
     def updates_after(self, number: int) -> list[Event]:
-        """Give how messages began and ended, and the acts, after an event, in all sessions, oldest first."""
+        """List begins, ends and acts after an event, in all sessions, oldest first."""
         condition = f"WHERE number > ? AND {IS_HERE} AND (kind = '{BEGIN}' OR {WITH_CHANGES}) ORDER BY number"
         return self._db.read(decode_event, f"{EVENTS.select} {condition}", number)
 
@@ -397,11 +397,11 @@ class Journal:
         return self._changes_at(paths, after, f"number > ? AND session = ? AND {WITH_CHANGES}", session)
 
     def story_of(self, path: bytes) -> list[tuple[int, Change]]:
-        """Give all that was ever recorded of one path, in whatever session, oldest first, with the events."""
+        """List all that was ever recorded of one path, in any session, oldest first, with the events."""
         return self._changes_at([path], 0, f"number > ? AND {WITH_CHANGES}")
 
     def changes_at(self, paths: Collection[bytes], after: int, not_session: int) -> list[tuple[int, Change]]:
-        """Give what other sessions changed here at these paths after an event, oldest first, with events."""
+        """List what other sessions changed at these paths after an event, oldest first, with the events."""
         others = f"number > ? AND session <> ? AND {IS_HERE} AND {WITH_CHANGES}"
         # Mostly there is no other session, and nothing to look for.
         if not self._db.rows(f"SELECT 1 FROM events WHERE {others} LIMIT 1", after, not_session):
@@ -438,7 +438,7 @@ class Journal:
         self._db.change(BRANCHES, number, fork=fork, tip=tip, event=event)
 
     def rename_branch(self, number: int, name: str) -> None:
-        """Give a branch another name."""
+        """Rename a branch."""
         self._db.change(BRANCHES, number, name=encode_text(name))
 
     def drop_branch(self, number: int) -> None:

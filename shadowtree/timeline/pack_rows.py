@@ -88,7 +88,7 @@ class PackRows:
         return (content for content in found if content is not None)
 
     def versions(self, names: Collection[str] | None = None) -> dict[str, list[tuple[bytes, bytes]]]:
-        """Return for fresh packs, all or some, oldest first, which objects came in place of which."""
+        """Return which objects replaced which, for fresh packs, all or some, oldest first."""
         wanted = "" if names is None else f"AND name IN ({', '.join('?' * len(names))})"
         select = f"SELECT name, versions FROM packs WHERE state <> ? {wanted} ORDER BY number"
         return dict(self._db.read(decode_versions, select, REMOVING, *(names or ())))

@@ -123,7 +123,7 @@ class Publisher:
             raise StoreFailed(self._layout.store, "another process removed what was being recorded")
 
     def _place(self, large: Iterable[tuple[PackFile, Versions]], removed: Collection[str]) -> None:
-        """Give packs their names, and remove the files of others, as the rows say."""
+        """Move packs to their final names, and remove the files of others, as the rows say."""
         for file, _ in large:
             name_pack(self._layout.packs, file)
             self._objects.pack_set.take_up(file.name)
@@ -235,7 +235,7 @@ class Publisher:
     # Merging
 
     def has_much_journaled(self) -> bool:
-        """Tell whether the timeline holds so many bytes of packs that they should not wait for idle time."""
+        """Return whether the timeline holds too many bytes of packs to wait for idle time."""
         rows = self._journal.packs.rows(JOURNALED)
         return sum(row.pack_size for row in rows) > self._limits.much_bytes
 

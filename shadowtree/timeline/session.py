@@ -368,7 +368,7 @@ class MessageEvents:
         return [(self.steps[key], self.step_ends.get(key)) for key in keys]
 
     def last_step_of(self, message: int) -> Event | None:
-        """Give the end that came last of the steps of a message; None if somebody did not end one, or all."""
+        """Return the end of the step that ended last; None if one has not ended, or there is none."""
         ends = self.finished_steps(message)
         return (
             max(ends, key=lambda end: end.number)
@@ -377,7 +377,7 @@ class MessageEvents:
         )
 
     def finished_steps(self, message: int) -> list[Event]:
-        """Return how the steps of a message ended that somebody said were over."""
+        """Return the ends of the steps of a message that the caller ended."""
         return [end for _, end in self.steps_of(message) if end is not None and not end.is_inferred]
 
     def open_steps(self, message: int) -> list[Event]:

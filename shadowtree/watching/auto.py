@@ -32,7 +32,7 @@ if TYPE_CHECKING:
             """How well the worktree is watched."""
 
         def fileno(self) -> int | None:
-            """Give a descriptor that becomes readable when something happens."""
+            """Return a descriptor that becomes readable when something happens."""
 
         def drain(self) -> bool:
             """Read the events so far; True if something may have changed since the last call."""
@@ -66,12 +66,12 @@ class Burst:
     last_s: float
 
     def ends_at(self, quiet_s: float) -> float:
-        """Give the time at which it is over if nothing more happens."""
+        """Return the time at which it is over if nothing more happens."""
         return min(self.last_s + quiet_s, self.began_s + longest_burst(quiet_s))
 
 
 def longest_burst(quiet_s: float) -> float:
-    """Give the time after which a burst is over even if it goes on."""
+    """Return the time after which a burst is over even if it goes on."""
     return max(_LONGEST * quiet_s, _LONGEST_AT_LEAST_S)
 
 

@@ -100,7 +100,7 @@ class Subscription:
                 self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        """Tell what ended it, or keep that for `close`."""
+        """Report what ended it, or keep that for `close`."""
         if self._on_error is None:
             self._error = error
             return

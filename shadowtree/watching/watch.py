@@ -100,7 +100,7 @@ class Watch:
 
     @property
     def report(self) -> Watching:
-        """Tell how well the worktree is in sight."""
+        """Return how well the worktree is in sight."""
         census, watcher = self._census, self._watcher  # another thread may be at work
         watched = 0 if watcher is None else watcher.count
         return Watching(
@@ -161,7 +161,7 @@ class Watch:
         return has_news
 
     def fileno(self) -> int | None:
-        """Give a descriptor that becomes readable when there is something to drain.
+        """Return a descriptor that becomes readable when there is something to drain.
 
         It is the same one until `close`. None: it is closed, or the watcher is watchfiles, which has none.
         """

@@ -63,7 +63,7 @@ def refuse_foreign(mounts: Mounts) -> None:
 
 
 def identify(path: str) -> tuple[int, int] | None:
-    """Give device and inode of what a path leads to."""
+    """Return device and inode of what a path leads to."""
     try:
         status = os.stat(path)
     except OSError:
@@ -105,7 +105,7 @@ class InotifyWatcher:
         return len(self._watches)
 
     def fileno(self) -> int | None:
-        """Give the descriptor of the kernel's queue."""
+        """Return the descriptor of the kernel's queue."""
         return self._queue.fileno()
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class InotifyWatcher:
             self._mounts.close()
 
     def dirty(self) -> Dirty | Rescan:
-        """Tell where something may have happened since the last call."""
+        """Return where something may have happened since the last call."""
         doubt = self._find_doubt()
         if doubt is not None:
             return Rescan(doubt)

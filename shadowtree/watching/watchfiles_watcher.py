@@ -118,7 +118,7 @@ class WatchfilesWatcher:
         return path in self._armed
 
     def dirty(self) -> Dirty | Rescan:
-        """Give the paths at which something may have happened since the last call."""
+        """Return the paths at which something may have happened since the last call."""
         is_new = self.drain()
         with self._lock:
             if self._doubt is not None:
@@ -262,7 +262,7 @@ class WatchfilesWatcher:
         return has_news
 
     def _find_place(self, full: str, real: dict[str, str | None]) -> RelPath | None:
-        """Give what a full path means in the worktree; None: its directory is not armed.
+        """Return what a full path means in the worktree; None: its directory is not armed.
 
         The directory may be reported by the name of a link that leads to it.
         """

@@ -49,7 +49,7 @@ def _parse(text: bytes) -> Rules:
 
 
 def count_left_out(text: bytes) -> int:
-    """Tell how many lines of a file of rules are beyond what a matcher takes."""
+    """Return how many lines of a file of rules are beyond what a matcher takes."""
     return _parse(text).left_out if len(text) > _SMALL_RULES else 0
 
 
@@ -71,7 +71,7 @@ class TrackedNames:
         return read_tracked(self.repository)
 
     def place_of(self, path: RelPath) -> bytes:
-        """Give the path in the repository of a path of the worktree."""
+        """Return the path in the repository of a path of the worktree."""
         if self._base:
             return path[len(self._base) + 1 :]
         return self._outer + path if path else self._outer.rstrip(b"/")

@@ -82,7 +82,7 @@ class Tracked:
         return bool(self.below(path))
 
     def children(self, path: bytes) -> Iterator[tuple[bytes, bool]]:
-        """Give each name directly in this directory with something tracked at or below it; True: below."""
+        """Yield each name directly in this directory with something tracked at or below it; True: below."""
         prefix = path + b"/" if path else b""
         at, end = bisect_left(self.names, prefix), len(self.names)
         while at < end and self.names[at].startswith(prefix):
@@ -342,7 +342,7 @@ _WORDS = (b"bare", b"excludesfile", b"include", b"objectformat", b"worktreeconfi
 
 
 def _read_config(path: bytes) -> Iterable[tuple[bytes, bytes | None]]:
-    """Give the variables of one config file; nothing if none of those that matter can be in it."""
+    """Return the variables of one config file; nothing if none of those that matter can be in it."""
     content = _read_text(path)
     lowered = content.lower().replace(b"bare = false\n", b"")
     return parse_config(content) if any(word in lowered for word in _WORDS) else ()

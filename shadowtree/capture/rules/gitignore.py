@@ -217,7 +217,7 @@ class _Node:
         return bool(self.finals or self.literals or self.globs)
 
     def grow(self, segments: list[_Segment], negative: bool) -> _Node:
-        """Give the node that many segments on, making what is missing on the way."""
+        """Return the node that many segments on, making what is missing on the way."""
         node = self
         node.has_negative |= negative
         for segment in segments:
@@ -286,7 +286,7 @@ def _compile(finals: list[tuple[_Segment, int]]) -> _Find:
 
 
 def _sieve(affixes: dict[bytes, int]) -> tuple[bytes, ...]:
-    """Give what most names fail in one `startswith` or `endswith`; with many affixes that would be slow."""
+    """Return what most names fail in one `startswith` or `endswith`; with many affixes that would be slow."""
     return tuple(affixes) if len(affixes) <= 50 else (b"",)
 
 

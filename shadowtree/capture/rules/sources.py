@@ -47,7 +47,7 @@ class Surroundings:
 
 
 def find_inodes(*paths: str) -> frozenset[tuple[int, int]]:
-    """Tell directories from others, whatever names lead to them; one that is not there is left out."""
+    """Return the inodes of directories, by whatever names; one that is not there is left out."""
     found = set()
     for path in paths:
         with suppress(OSError):
@@ -130,7 +130,7 @@ class RuleFiles:
         return Policy(above, name, mode, ignore_text=ignore_text, exclude_text=exclude_text, index=index)
 
     def root_rules(self) -> RootRules:
-        """Give what has to be recorded beside the tree."""
+        """Return what has to be recorded beside the tree."""
         assert self._root_rules is not None
         return self._root_rules.veil(self.tombstones.blobs)
 
@@ -140,7 +140,7 @@ class RuleFiles:
         return any(text is not None and veil(text, self.tombstones.blobs) != text for text in texts)
 
     def _note_index(self, index: TrackedNames) -> TrackedNames:
-        """Give an index its digest, without reading it again if it has not changed."""
+        """Return the digest of an index, without reading it again if it has not changed."""
         key = index.repository.git_dir
         stamp, digest, problem = self._known_indexes.get(key, (None, b"", None))
         # The stamp is taken before the index is read: what comes between shows next time.
@@ -201,7 +201,7 @@ class RuleFiles:
 
 
 def stamp_gitignore(fd: int) -> tuple[int, ...] | None:
-    """Tell cheaply whether the `.gitignore` of a directory changed; None if there is none."""
+    """Return a cheap mark that changes with the `.gitignore` of a directory; None if there is none."""
     try:
         return stamp_of(os.stat(GIT_IGNORE, dir_fd=fd, follow_symlinks=False))
     except OSError:
@@ -209,5 +209,5 @@ def stamp_gitignore(fd: int) -> tuple[int, ...] | None:
 
 
 def _place_in(repository: Repository, root: bytes) -> bytes:
-    """Tell where a worktree is in a repository around it, with a slash at the end; empty at its top."""
+    """Return where a worktree is in a repository around it, with a slash at the end; empty at its top."""
     return root[len(repository.top.rstrip(b"/")) + 1 :] + b"/" if repository.top != root else b""
