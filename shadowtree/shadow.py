@@ -66,6 +66,7 @@ class Shadow:
     @classmethod
     def adopt(cls, worktree: StrPath, store: StrPath, **options: Unpack[AdoptOptions]) -> Self:
         """Bind the store of a moved directory to its new path. Raises InvalidInput if it is no store."""
+        stores.refuse_no_store(store)
         shadow = cls(worktree, store=store, **options)
         shadow._access.adopt()
         return shadow

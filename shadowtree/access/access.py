@@ -433,8 +433,6 @@ class Access:
         self.settings = self.config.read()
         if stores.exists(self.store):
             self.refuse_broad()
-        elif os.path.lexists(self.store):  # One that is not there may have been moved already.
-            raise InvalidInput(f"{self.store} is not a store")
         self.place.adopt(self.settings.lock_timeout)
 
     def close(self) -> None:

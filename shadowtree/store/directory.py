@@ -85,6 +85,12 @@ def exists(store: str) -> bool:
     return os.path.isdir(store) and not os.access(store, os.X_OK)
 
 
+def refuse_no_store(path: str | os.PathLike[str]) -> None:
+    """Refuse what is there and is not a store; one that is not there may have been moved already."""
+    if os.path.lexists(path) and not exists(os.path.realpath(path)):
+        raise InvalidInput(f"{os.fspath(path)} is not a store")
+
+
 def list_all(directory: str) -> list[str]:
     """List the stores in the directory of stores, by their names."""
     if not os.path.isdir(directory):

@@ -121,7 +121,7 @@ FAULTS = (
     # Acts and crashes
     Fault(
         "kill-not-taken-back",
-        "revert/act.py",
+        "revert/recover.py",
         "roll_back(moves, writer, Contents(opened.objects, writer).read)",
         "[]",
         "tests/cli/test_cli_revert.py::test_any_command_makes_good_what_was_killed",
@@ -129,7 +129,7 @@ FAULTS = (
     ),
     Fault(
         "kill-not-finished",
-        "revert/act.py",
+        "revert/recover.py",
         "if intent.is_committed:",
         "if False:",
         "tests/cli/test_cli_revert.py::test_any_command_finishes_what_was_killed_once_it_was_recorded",

@@ -649,8 +649,9 @@ def test_a_lock_file_that_somebody_removed_costs_nothing(worktree: Path) -> None
             disk.before_write = lambda act, path: None
             (store / "lock").unlink()
             make_tree(worktree, {"other": os.urandom(300_000)})
-            with suppress(Locked):
-                track(worktree, store)
+            settings = {**SETTINGS, "lock_timeout": 1}
+            with suppress(Locked), Shadow(worktree, store=store, settings=settings) as other:
+                other.track()
 
     def record() -> str:
         disk.before_write = interfere
