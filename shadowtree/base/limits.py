@@ -24,11 +24,11 @@ class PackLimits:
     """...into one of at most this many bytes, which takes a few milliseconds."""
     much_bytes: int = 512 << 10
     """If journaled packs have more bytes than this, records take some of them out of the timeline..."""
-    slice_records: int = 10
+    slice_records: int = 5
     """...one record in so many..."""
-    drained_weight: int = 768 << 10
+    drained_weight: int = 384 << 10
     """...at most so many bytes at once, an object counting as 500..."""
-    drain_s: float = 0.003
+    drain_s: float = 0.002
     """...with deltas, as many as are made in this time."""
     close_s: float = 0.1
     """For how long a host that closes a store does."""
