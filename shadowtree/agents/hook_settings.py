@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from shadowtree.agents import json_text
 from shadowtree.agents.executable import read_line
 from shadowtree.agents.json_text import Value
-from shadowtree.agents.table import Agent
+from shadowtree.agents.known_agents import Agent
 from shadowtree.base.errors import InvalidInput
 from shadowtree.base.frozen import frozen
 

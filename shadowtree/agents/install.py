@@ -17,7 +17,7 @@ from shadowtree.agents.executable import can_run, make_line, read_line
 from shadowtree.agents.hook_settings import add_hooks, find_hooks, is_without_hooks, list_events, remove_hooks
 from shadowtree.agents.installed_files import InstalledFiles
 from shadowtree.agents.json_text import BadJson, blank_comments
-from shadowtree.agents.table import AGENTS
+from shadowtree.agents.known_agents import AGENTS
 from shadowtree.agents.targets import Target
 from shadowtree.base.errors import InvalidInput
 from shadowtree.base.frozen import field, frozen

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from shadowtree.agents import slash_commands
 from shadowtree.agents.executable import make_line
 from shadowtree.agents.hook_settings import make_settings
-from shadowtree.agents.table import AGENTS
+from shadowtree.agents.known_agents import AGENTS
 from shadowtree.base.errors import InvalidInput
 from shadowtree.base.frozen import frozen
 

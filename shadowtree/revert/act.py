@@ -45,6 +45,7 @@ from shadowtree.capture.rules.git_repository import find_head
 from shadowtree.capture.scan import Scan, stamp_uncovered
 from shadowtree.results.messages import make_patch
 from shadowtree.results.outcomes import Outcome, Plan
+from shadowtree.revert.confirmation import needs_confirmation
 from shadowtree.revert.contents import Contents, DiskState
 from shadowtree.revert.history import History, is_same_place
 from shadowtree.revert.moves import (
@@ -75,9 +76,6 @@ from shadowtree.store.objects import Objects, Scratch
 from shadowtree.timeline.append import Ending, SessionWriter
 from shadowtree.timeline.resolve import LastSession, refuse_open_elsewhere
 from shadowtree.timeline.schema import HEAD_ONLY, RESTORE, Event, TreeRecord
-
-_MANY_FILES = 20
-"""An act that deletes more because of messages with an inferred end has to be confirmed."""
 
 
 def run(
@@ -216,21 +214,8 @@ def _refuse(act: Act, prepared: Prepared) -> None:
     outcome, confirm = prepared.outcome, act.options.confirm
     if outcome.conflicts:
         raise Conflict(outcome.conflicts, as_untouched(act, outcome))
-    if confirm is not None and _needs_confirmation(prepared) and not confirm(prepared.to_plan()):
+    if confirm is not None and needs_confirmation(prepared) and not confirm(prepared.to_plan()):
         raise NotConfirmed(as_untouched(act, outcome), plan=prepared.to_plan())
-
-
-def _needs_confirmation(prepared: Prepared) -> bool:
-    """Return whether an act is a restore, or deletes many files because of messages with an inferred end.
-
-    Nobody said that all that these hold is the agent's. Files that a message with a recorded end made (on
-    the way forward: deleted) never count.
-    """
-    changes, target = prepared.plan.changes, prepared.target
-    if target.kind == RESTORE:
-        return bool(changes)
-    going = [change for change in changes if is_file(change.old) and not is_file(change.new)]
-    return sum(change.path in target.inferred for change in going) > _MANY_FILES
 
 
 def _note_unused(options: Options, target: Target) -> list[str]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from shadowtree import Message, Shadow
-from shadowtree.agents.normalise import Reported, normalise
-from shadowtree.agents.table import NOTHING, SESSION_START
+from shadowtree.agents.known_agents import NOTHING, SESSION_START
+from shadowtree.agents.payloads import Reported, interpret
 from shadowtree.cli.hooks.hook import make_event
 from shadowtree.results.turns import TurnRecord
 
@@ -29,7 +29,7 @@ def load(name: str) -> Any:  # Any: JSON
 
 def read(agent: str, payload: object, *, event: str = "", **environ: str) -> Reported:
     """Normalise a payload of an agent that is known."""
-    return normalise(agent, payload, environ, event=event, now_ms=1_000_000)
+    return interpret(agent, payload, environ, event=event, now_ms=1_000_000)
 
 
 def plugin(name: str, **more: object) -> dict[str, Any]:  # Any: JSON

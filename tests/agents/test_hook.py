@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shadowtree import Shadow, find_worktree
-from shadowtree.agents.table import AGENTS
+from shadowtree.agents.known_agents import AGENTS
 from shadowtree.cli.hooks.log import call_file
 from shadowtree.cli.hooks.payload import parse_json
 from shadowtree.daemon.client import connect

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from shadowtree.agents.table import AGENTS
+from shadowtree.agents.known_agents import AGENTS
 from shadowtree.cli.main import main
 from shadowtree.daemon.endpoint import Endpoint
 from shadowtree.daemon.launch import reach_daemon

@@ -24,7 +24,7 @@ from shadowtree.agents.install import (
     Installer,
     list_installed,
 )
-from shadowtree.agents.table import AGENTS
+from shadowtree.agents.known_agents import AGENTS
 from shadowtree.base.errors import DaemonFailed, InvalidInput, ShadowError
 from shadowtree.cli.app import Function, command, flag, group
 from shadowtree.cli.commands.watch import stop_hook_serving

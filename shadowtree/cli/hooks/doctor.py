@@ -19,7 +19,7 @@ from shadowtree.agents import targets
 from shadowtree.agents.hook_settings import find_hooks
 from shadowtree.agents.install import AgentStatus
 from shadowtree.agents.json_text import BadJson
-from shadowtree.agents.table import AGENTS
+from shadowtree.agents.known_agents import AGENTS
 from shadowtree.base.errors import BroadWorktree, DaemonFailed, ShadowError, describe_size
 from shadowtree.base.frozen import frozen
 from shadowtree.base.limits import DEFAULT_LIMITS

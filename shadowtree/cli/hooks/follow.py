@@ -10,8 +10,8 @@ import os
 from typing import BinaryIO
 
 import shadowtree
-from shadowtree.agents.normalise import name_session, name_turn
-from shadowtree.agents.table import Agent
+from shadowtree.agents.known_agents import Agent
+from shadowtree.agents.payloads import name_session, name_turn
 from shadowtree.base.errors import ShadowError, UnknownMessage
 from shadowtree.cli.hooks.log import write_line
 from shadowtree.system.locations import Places

@@ -12,8 +12,7 @@ from __future__ import annotations
 import os
 import time
 
-from shadowtree.agents.normalise import Reported, normalise
-from shadowtree.agents.table import (
+from shadowtree.agents.known_agents import (
     AGENTS,
     SESSION_END,
     SESSION_START,
@@ -22,6 +21,7 @@ from shadowtree.agents.table import (
     TURN_BEGIN,
     TURN_END,
 )
+from shadowtree.agents.payloads import Reported, interpret
 from shadowtree.base.errors import BroadWorktree, ShadowError
 from shadowtree.base.frozen import replace
 from shadowtree.cli.hooks.log import note_call, note_end, note_start, write_line
@@ -107,7 +107,7 @@ class Hook:
             self.log(str(error))
             return
         now_ms = time.time_ns() // 1_000_000
-        reported = normalise(self._name, payload, os.environ, event=self._event, now_ms=now_ms)
+        reported = interpret(self._name, payload, os.environ, event=self._event, now_ms=now_ms)
         self._reported = reported
         note_call(self._places.stores, reported.agent.name)
         if reported.kind not in (*_KINDS, SESSION_START):

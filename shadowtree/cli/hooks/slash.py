@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr
 
 import shadowtree
-from shadowtree.agents.normalise import name_session
-from shadowtree.agents.table import Agent
+from shadowtree.agents.known_agents import Agent
+from shadowtree.agents.payloads import name_session
 from shadowtree.base.errors import Conflict, NotConfirmed, ShadowError
 from shadowtree.cli import app
 from shadowtree.cli.errors import report

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from shadowtree.agents.table import (
+from shadowtree.agents.known_agents import (
     AGENTS,
     INTERRUPT,
     NOTHING,
@@ -75,7 +75,7 @@ class Reported:
     """What relative paths are relative to."""
 
 
-def normalise(
+def interpret(
     name: str, payload: object, environ: Mapping[str, str], *, event: str = "", now_ms: int = 0
 ) -> Reported:
     """Read what a hook of the agent `name` got.

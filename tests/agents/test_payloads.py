@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from shadowtree.agents.normalise import name_session, name_turn
-from shadowtree.agents.table import (
+from shadowtree.agents.known_agents import (
     INTERRUPT,
     NOTHING,
     SESSION_END,
@@ -18,6 +17,7 @@ from shadowtree.agents.table import (
     TURN_BEGIN,
     TURN_END,
 )
+from shadowtree.agents.payloads import name_session, name_turn
 from tests.agents.replay import PAYLOADS, load, plugin, read
 
 KINDS = [
