@@ -308,8 +308,7 @@ class Shadow:
     ) -> Subscription:
         """Call `callback` for whatever any process records or undoes, from now on or `after` an update.
 
-        It runs in its own thread until you `close()` the subscription, or until it raises: then `on_error`
-        gets the exception, or else `close()` raises it.
+        It runs in its own thread until `close()`, or until it raises: `on_error` or `close()` reports that.
         """
         return upkeep.subscribe(self._access, callback, after, on_error)
 
@@ -357,8 +356,9 @@ class Shadow:
 
     def rename_branch(self, name: str, new: str) -> values.Branch:
         """Rename a branch. Raises UnknownMessage or InvalidInput."""
+        new = check_name(new, "branch")
         with self._recording() as recorder:
-            return recorder.writer.rename_branch(name, check_name(new, "branch"))
+            return recorder.writer.rename_branch(name, new)
 
     def drop_branch(self, name: str) -> values.Branch:
         """Remove a branch from the list; you can still switch to its messages. Raises UnknownMessage."""

@@ -93,7 +93,7 @@ class _Reader:
         """Contents that are not to be stored again."""
 
     def read(self, directory: Directory, row: int) -> bool:
-        """Read one file and note what it holds; tell whether that was possible.
+        """Read one file and note what it holds; return whether that was possible.
 
         Whatever stands in the way is noted as skipped, unless the file is simply gone.
         """
@@ -189,7 +189,7 @@ def _has_id(fd: int, status: os.stat_result, started_ns: int, expected: bytes) -
 
 
 def build_trees(scan: Scan, objects: Objects, pack: ObjectSink) -> tuple[bytes, bytes]:
-    """Build trees and facts of the directories that changed and of those above them; give the root's ids.
+    """Build trees and facts of the directories that changed and of those above them; return the root's ids.
 
     A directory is built again if something in it changed, or if what its subdirectories gave is not what it
     was built from: a cache that lost some of its newest rows is noticed here.

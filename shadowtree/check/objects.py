@@ -124,7 +124,7 @@ def ends_with_checksum(path: str) -> bool:
 
 
 def rebuild_index(directory: str, name: str) -> tuple[bytes, bool]:
-    """Make the index of a pack from the pack itself; tell whether it names all that should be in it.
+    """Make the index of a pack from the pack itself; return whether it names all that should be in it.
 
     What can be found stands in it: entry by entry from the beginning, as far as they can be inflated, and
     what an old index names that is still whole.
@@ -218,7 +218,7 @@ class Reach(Walker):
         return rows
 
     def find_lost(self, records: Collection[TreeRecord]) -> dict[int, set[bytes]]:
-        """Walk recorded trees; give by their numbers what is lost of each."""
+        """Walk recorded trees; return by their numbers what is lost of each."""
         for record in records:
             for root in (record.tree, record.facts):
                 for _, tree, rows in self.walk(root):

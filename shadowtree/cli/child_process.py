@@ -64,7 +64,7 @@ class Relay:
     def run(
         self, path: str, words: tuple[str, ...], environment: Mapping[str, str], *, output_fd: int = 1
     ) -> int:
-        """Run the program to its end; give its exit code, or minus the signal that it died of.
+        """Run the program to its end; return its exit code, or minus the signal that it died of.
 
         What it writes to its standard output goes to our descriptor `output_fd`.
         """
@@ -129,7 +129,7 @@ def _wait(pid: int) -> int:
 
 
 def _next_signal(pid: int) -> tuple[int, bool]:
-    """Wait for a signal; tell whether it is to be passed on.
+    """Wait for a signal; return whether it is to be passed on.
 
     The program has what the terminal sent, because that went to the whole group, and what it sent itself. But
     it may have left our group, as an interactive shell does, and then only we are told to go on.

@@ -66,8 +66,6 @@ _MAY_BE_GONE = ("since", "takes_back")
 """What these name may belong to no session, or to none that is here."""
 _TOLD = ("agent", "tool")
 """Keys of a caller's JSON that are no text of anybody, and may be shown to everybody."""
-
-
 _ID_DIGITS = 12
 
 
@@ -119,8 +117,9 @@ def read_session_rows(database: Database, session: int) -> Rows:
     trees = {row[column] for row in rows["events"] for column in ("before_tree", "after_tree")} - {None}
     rows["trees"] = _read_of(database, TREES, trees)
     skips = [row[column] for row in rows["events"] for column in ("skips", "unprotected") if row[column]]
-    # A list that another session has too comes earlier in one store than in another one.
-    rows["skips"] = sorted(_read_of(database, SKIPS, {*skips}), key=lambda row: skips.index(row["number"]))
+    # By first use: a list that another session has too comes earlier in one store than in another one.
+    lists = {row["number"]: row for row in _read_of(database, SKIPS, {*skips})}
+    rows["skips"] = [lists[number] for number in dict.fromkeys(skips)]
     rows["changes"] = _read_of(database, CHANGES, {row["number"] for row in rows["events"]})
     counts = Counter(row["event"] for row in rows["changes"])
     for row in rows["events"]:

@@ -172,7 +172,7 @@ class _Rewriting:
 
 
 def allow(locked: Locked, target: Target) -> list[str]:
-    """Let what was purged be covered again; give the paths and the ids."""
+    """Let what was purged be covered again; return the paths and the ids."""
     with locked() as opened:
         removed = opened.journal.purges.remove(target.path, target.blob)
     if not removed:

@@ -89,7 +89,7 @@ def fetch_sessions(
 
 
 def _bring(transport: Transport, refs: Mapping[bytes, bytes], haves: Sequence[bytes]) -> dict[bytes, str]:
-    """Fetch what refs name; give those that cannot be accepted, and why: one must not keep others away."""
+    """Fetch what refs name; return those that cannot be accepted, and why: one must not keep others away."""
     try:
         transport.fetch(list(refs.values()), haves)
     except RemoteDamaged as error:
@@ -253,7 +253,7 @@ def resume_session(
     overwrites: bool,
     dry_run: bool = False,
 ) -> tuple[Outcome, str | None]:
-    """Make the worktree what it was at the head of a session, or after a message; give that head's id.
+    """Make the worktree what it was at the head of a session, or after a message; return that head's id.
 
     The directory must be empty or the same: Conflict if something in it would be replaced or deleted.
     """

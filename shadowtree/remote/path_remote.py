@@ -58,7 +58,7 @@ class PathSource:
         return kind, len(content)
 
     def stream_blob(self, id: bytes) -> Iterator[bytes]:
-        """Return the content of a blob."""
+        """Yield the content of a blob."""
         yield self.read(id)[1]
 
 
@@ -121,7 +121,7 @@ class PathRemote:
             return False
 
     def store(self, source: ObjectSource, objects: Sequence[PackedObject]) -> int:
-        """Write objects as a pack, durably; give how many bytes it has.
+        """Write objects as a pack, durably; return how many bytes it has.
 
         A pack on a disk has all that its deltas are made of. What a killed process leaves begins with
         `tmp_`, which `git gc` removes.
@@ -149,7 +149,7 @@ class PathRemote:
         return size
 
     def update(self, updates: Mapping[bytes, tuple[bytes | None, bytes | None]]) -> set[bytes]:
-        """Change all refs, or none; give those that are not what they should be."""
+        """Change all refs, or none; return those that are not what they should be."""
         deleted = {ref for ref, (_, new) in updates.items() if new is None}
         with self._locked(updates.keys() - deleted):
             present = self.list_refs()
@@ -243,7 +243,7 @@ def _write_pack(
     ids: set[bytes],
     entries: list[PackEntry],
 ) -> tuple[int, bytes]:
-    """Write a pack and note its entries; give its size and its checksum."""
+    """Write a pack and note its entries; return its size and its checksum."""
     head = pack_header(len(objects))
     digest, offset = sha1(head, usedforsecurity=False), file.write(head)
     for object in objects:

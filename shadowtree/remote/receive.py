@@ -191,7 +191,7 @@ class _Contents:
             raise self._refuse("the pack has deltas whose base is missing")
 
     def _check_frame(self, file: IncomingPack, size: int) -> int:
-        """Check header and checksum of a pack; give how many entries it claims to have."""
+        """Check header and checksum of a pack; return how many entries it claims to have."""
         file.seek(0)
         header = file.read(PACK_HEADER_SIZE)
         if size < PACK_HEADER_SIZE + 20 or header[:8] not in (b"PACK\0\0\0\2", b"PACK\0\0\0\3"):
@@ -211,7 +211,7 @@ class _Contents:
         return count
 
     def _scan_entry(self, file: IncomingPack, offset: int, end: int) -> int:
-        """Read an entry without keeping it; give where the next one begins."""
+        """Read an entry without keeping it; return where the next one begins."""
         if offset >= end:
             raise self._refuse("the pack has fewer objects than it says")
         try:

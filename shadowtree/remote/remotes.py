@@ -173,7 +173,7 @@ class Remotes:
         return self._read_file(os.fspath(file))[0]
 
     def _read_file(self, path: str) -> tuple[Fetched, list[bytes]]:
-        """Take in a git bundle; give what came of it, and the refs of its sessions."""
+        """Take in a git bundle; return what came of it, and the refs of its sessions."""
         with _file_errors(path), self._access.open_objects() as repo, open(path, "rb") as stream:
             refs = read_bundle(stream, repo, name=path)
         rows = {ref: id for ref, id in refs.items() if read_rows_ref(ref) is not None}

@@ -306,7 +306,7 @@ def check_size(id: bytes, size: int, most_bytes: int) -> None:
 
 
 def encode_entry(source: ObjectSource, object: PackedObject) -> Iterator[bytes]:
-    """Return the bytes of one entry of a pack."""
+    """Yield the bytes of one entry of a pack."""
     if object.kind == b"blob":
         size = source.head_of(object.id)[1]
         if size > _STREAMED_BYTES:
@@ -324,7 +324,7 @@ def encode_entry(source: ObjectSource, object: PackedObject) -> Iterator[bytes]:
 
 
 def _make_delta(kind: bytes, base: bytes, content: bytes, whole_size: int) -> tuple[int, bytes] | None:
-    """Make a delta; give its size, and what it is deflated. Every byte of it travels."""
+    """Make a delta; return its size, and what it is deflated. Every byte of it travels."""
     if not base or not content or max(len(base), len(content)) > _SMALL_BYTES:
         made = make_delta(kind, base, content, whole_size)
         delta = None if made is None else zlib.decompress(made[1])
@@ -384,7 +384,7 @@ def _stream_entry(source: ObjectSource, blob: bytes, size: int) -> Iterator[byte
 
 
 def write_pack(source: ObjectSource, objects: Sequence[PackedObject]) -> Iterator[bytes]:
-    """Return the bytes of a whole pack."""
+    """Yield the bytes of a whole pack."""
     digest = sha1(pack_header(len(objects)), usedforsecurity=False)
     yield pack_header(len(objects))
     for object in objects:

@@ -449,7 +449,7 @@ class _Push:
         """The server may have all that it needs for that."""
 
     def decide(self, present: dict[bytes, bytes]) -> bool:
-        """Compare with the refs that are there; tell whether there is something to do, and what to send."""
+        """Compare with the refs that are there; return whether there is something to do, and what to send."""
         self.is_under_way = self.is_sent = False
         updates = self._plan(present)
         self.status = dict.fromkeys(updates)

@@ -45,7 +45,7 @@ _LARGEST = 10
 
 
 def keep_budget(locked: Locked, settings: Settings) -> list[str]:
-    """Free, and if that is not enough forget, what a store has no room for; give what to warn of.
+    """Free, and if that is not enough forget, what a store has no room for; return what to warn of.
 
     It runs after a record, which stays recorded whatever fails here (invariant 11).
     """

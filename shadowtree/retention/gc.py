@@ -184,7 +184,7 @@ def _remove_incoming(opened: OpenStore) -> None:
 
 
 def sweep_all(opened: OpenStore) -> tuple[int, int]:
-    """Remove everything that is not needed, at once; give how many objects and bytes are gone."""
+    """Remove everything that is not needed, at once; return how many objects and bytes are gone."""
     sweep = Sweep(is_thorough=True)
     while sweep.step(opened):
         pass

@@ -35,7 +35,7 @@ from shadowtree.base.paths import (
     to_text,
 )
 from shadowtree.results.outcomes import ConflictingPath
-from shadowtree.revert.writer import NO_FILE, THIRD_SUFFIX, FileId, Writer
+from shadowtree.revert.writer import BEING_WRITTEN, NO_FILE, THIRD_SUFFIX, FileId, Writer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -306,6 +306,7 @@ def _roll_back(move: Move, place: RelPath, writer: Writer, read_blob: ReadBlob) 
     _mend_names(move, place, writer)
     # An editor may have what was moved aside open still, and be about to write to it.
     there, aside = writer.state_of(move.path), writer.state_of(place, is_settled=True)
+    _require_read(move.path, there)
     if move.is_mode_only:
         if there == move.new and move.old is not None:
             writer.change_mode(move.path, move.old.mode)
@@ -324,6 +325,12 @@ def _roll_back(move: Move, place: RelPath, writer: Writer, read_blob: ReadBlob) 
         # If somebody made the directory again, what is in this one goes back there.
         return there == DIRECTORY
     return _discard_unused(place, aside, move, writer, read_blob) and aside == move.new
+
+
+def _require_read(path: RelPath, found: Answer) -> None:
+    """Raise WorktreeFailed if a path cannot be read: then it is not known to be another program's (I7)."""
+    if isinstance(found, Unknown) and found.reason not in (NO_FILE, BEING_WRITTEN):
+        raise WorktreeFailed(to_text(path), found.reason)
 
 
 def _put_back(move: Move, place: RelPath, aside: Answer, writer: Writer, read_blob: ReadBlob) -> bool:
@@ -365,10 +372,12 @@ def _move_out(move: Move, place: RelPath, writer: Writer) -> bool:
         writer.remove_directory(move.path)
         return True
     writer.move(move.path, place)
-    if writer.state_of(place, is_settled=True) == move.new:
+    found = writer.state_of(place, is_settled=True)
+    if found == move.new:
         writer.remove(place)
         return True
     writer.move(place, move.path)
+    _require_read(move.path, found)
     return False
 
 
@@ -377,9 +386,11 @@ def _swap_back(move: Move, place: RelPath, aside: Answer, writer: Writer) -> boo
         _discard(place, aside, [move.old], writer)
         return False
     writer.exchange(place, move.path)
-    if writer.state_of(place, is_settled=True) != move.new:
+    found = writer.state_of(place, is_settled=True)
+    if found != move.new:
         # Saved over in this very moment: it is somebody's, and goes back to where they put it.
         writer.exchange(place, move.path)
+        _require_read(move.path, found)
         return False
     return _discard(place, move.new, [move.new], writer)
 

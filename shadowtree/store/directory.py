@@ -339,7 +339,7 @@ def move(store: str, target: str) -> None:
 
 
 def set_aside(store: str) -> str:
-    """Keep a store under another name beside it, for another one to take its place; give the name."""
+    """Keep a store under another name beside it, for another one to take its place; return the name."""
     number = 1
     while os.path.lexists(aside := f"{store}{_ASIDE_SUFFIX}{number if number > 1 else ''}"):
         number += 1

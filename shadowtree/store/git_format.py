@@ -161,7 +161,7 @@ def object_id(kind: bytes, content: bytes) -> bytes:
 
 
 def hash_source(source: Source) -> bytes:
-    """Read a copy of an object to its end; give the id that it has, whatever it is called."""
+    """Read a copy of an object to its end; return the id that it has, whatever it is called."""
     kind, size, pieces = source
     digest = sha1(object_header(kind, size), usedforsecurity=False)
     for piece in pieces:

@@ -94,7 +94,7 @@ class Objects:
         self.pack_set.close()
 
     def refresh(self) -> bool:
-        """Look for packs that came or went; tell whether any came."""
+        """Look for packs that came or went; return whether any came."""
         if self.loose.refresh():
             self._doubt()
         return self.pack_set.refresh()
@@ -159,7 +159,7 @@ class Objects:
             yield partial(self.loose.find, wanted)
 
     def read_any(self, wanted: bytes) -> tuple[bytes, bytes]:
-        """Read an object of whatever kind; give its kind and its content."""
+        """Read an object of whatever kind; return its kind and its content."""
         for kind, _, pieces in self._copies(wanted):
             try:
                 content = b"".join(pieces)
@@ -358,7 +358,7 @@ class Loose:
         """Ids that were read, which nothing else tells to be gone."""
 
     def refresh(self) -> bool:
-        """Look for directories that came or went; tell whether anything is gone that was read."""
+        """Look for directories that came or went; return whether anything is gone that was read."""
         with disk.store_errors(self._directory):
             self._fans = {name for name in os.listdir(self._directory) if _is_hex(name, 2)}
         return any(not os.path.exists(self._path_of(id)) for id in self._seen)

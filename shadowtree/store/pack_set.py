@@ -51,7 +51,7 @@ class PackSet:
         self._packs, self._held, self._recalled, self._tables, self._likely = {}, {}, {}, None, None
 
     def refresh(self) -> bool:
-        """Look for packs that came or went; tell whether any came."""
+        """Look for packs that came or went; return whether any came."""
         with disk.store_errors(self._directory):
             self._stamps = stamps = _stamp_files(self._directory)
         for name, pack in list(self._packs.items()):
@@ -104,7 +104,7 @@ class PackSet:
                 yield pack
 
     def recall(self, wanted: bytes) -> bool:
-        """Let `find` give the packs of the timeline that have an object; tell whether there are any."""
+        """Let `find` give the packs of the timeline that have an object; return whether there are any."""
         is_found = False
         for content in self._journaled():
             pack = Pack.in_memory(self.path_of(content.name), content)

@@ -246,7 +246,7 @@ class _Part:
         return zlib.crc32(raw, crc)
 
     def stream(self, size: int, pieces: Iterator[bytes]) -> tuple[bytes, int]:
-        """Append a blob that comes in pieces; give its id and its CRC."""
+        """Append a blob that comes in pieces; return its id and its CRC."""
         crc = self.put(entry_header(KIND_NUMBERS[b"blob"], size), 0)
         digest = sha1(object_header(b"blob", size), usedforsecurity=False)
         deflater = start_deflate()

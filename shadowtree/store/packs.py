@@ -256,7 +256,7 @@ class Pack:
             raise StoreDamaged(f"{self.path} is damaged at {offset}")
 
     def read_all(self) -> Iterator[tuple[bytes, bytes, int]]:
-        """Return id, bytes and CRC of every entry of a small pack; StoreDamaged if one differs."""
+        """Yield id, bytes and CRC of every entry of a small pack; StoreDamaged if one differs."""
         content = self.pread(0, self.size)
         for id, (offset, size, crc) in self.spans().items():
             raw = content[offset : offset + size]

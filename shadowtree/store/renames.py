@@ -189,7 +189,7 @@ def _may_be_alike(size: int, other: int) -> bool:
 def _detect(
     deleted: list[TreeFile], added: list[TreeFile], contents: dict[bytes, bytes], percent: int
 ) -> tuple[Renames, list[TreeFile]]:
-    """Let dulwich compare all deleted files with all added ones; give those apart that it calls copies.
+    """Let dulwich compare all deleted files with all added ones; return those apart that it calls copies.
 
     It compares trees, so two are made for it: flat ones, with whole paths for names.
     """

@@ -107,6 +107,8 @@ class Repacker:
             self._part_of.update(dict.fromkeys(asked.intersection(ids), part))
             if live is not None and not live.issuperset(ids):
                 self._impure.append(part)
+        self._whole: dict[Pack, bool] = {}
+        """By part, whether its checksum is right."""
         self._part_before: dict[bytes, Pack | None] = {}
         """Which part has the nearest version before an object."""
         self._part_size = part_size(sum(pack.size for pack in self._parts), limits)
@@ -200,7 +202,8 @@ class Repacker:
     def find_empty(self, written: Container[bytes] = ()) -> list[Pack]:
         """Find the fresh packs of which all that is needed was `written`, or is in parts.
 
-        The latter is proved by reading it there, unless this process has read the whole part back before.
+        The latter is proved by reading the part now: its checksum, and the object unless this process has
+        read the part back before.
         """
         return [
             pack
@@ -209,12 +212,18 @@ class Repacker:
         ]
 
     def _is_in_part(self, id: bytes) -> bool:
-        if id in self._fresh_in or id not in self._part_of:
+        part = self._part_of.get(id)
+        if part is None or id in self._fresh_in or not self._is_whole(part):
             return False
-        return self._part_of[id].is_verified or any(part.is_sound(id) for part in self._parts)
+        return part.is_verified or part.is_sound(id)
+
+    def _is_whole(self, part: Pack) -> bool:
+        if part not in self._whole:
+            self._whole[part] = part.is_whole()
+        return self._whole[part]
 
     def require_whole(self, *, is_thorough: bool) -> int:
-        """Raise StoreDamaged unless all is whole that would be rewritten; give how many bytes that takes.
+        """Raise StoreDamaged unless all is whole that would be rewritten; return how many bytes that takes.
 
         Those are needed for a while, before the first pack goes.
         """
@@ -427,7 +436,7 @@ def verify(packs: Iterable[Pack], writers: Sequence[PackWriter]) -> None:
 def make_delta(
     kind: bytes, base: bytes, wanted: bytes, deflated_size: int, seconds: float = _MOST_SECONDS
 ) -> tuple[int, bytes] | None:
-    """Make a delta by which `wanted` comes of `base`; give its size, and what it is deflated.
+    """Make a delta by which `wanted` comes of `base`; return its size, and what it is deflated.
 
     dulwich makes it, in time that grows with the sizes times what differs: so it is asked only where the two
     are much alike. None if they are not, if it would take longer than `seconds`, or if that is no smaller

@@ -1,6 +1,6 @@
 """The walker: what recorded trees hold, each tree read once, however many share it.
 
-Whoever needs to know what is in a store walks it by this: gc, check and repair, purge, stats and du.
+Everything that needs to know what is in a store uses it: gc, check and repair, purge, stats and du.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ _NAMED = re.compile(rb"(?:tree|parent|object) ([0-9a-f]{40})\n")
 class Walker:
     """Walks trees, and collects what is reached; StoreDamaged if one is missing or damaged.
 
-    `enters` tells by its id whether a tree is walked; usually it is when it is met for the first time.
+    `walk` and `list_blobs` ask `enters` whether to walk a tree; usually they do when they first meet it.
     """
 
     def __init__(self, objects: Objects, enters: Callable[[bytes], bool] | None = None) -> None:
         self._objects = objects
         self._enters = enters or self.is_new
         self.reached: set[bytes] = set()
+        self._whole: set[bytes] = set()
+        """The trees of which everything is reached; what refs name may lack something."""
 
     def is_new(self, id: bytes) -> bool:
         """Return whether an object is met for the first time; from then on it is reached."""
@@ -37,7 +39,7 @@ class Walker:
         return True
 
     def walk(self, root: bytes, path: RelPath = ROOT) -> Iterator[tuple[RelPath, bytes, list[TreeRow]]]:
-        """Read a tree and those below it, the upper ones first; give path, id and rows of each."""
+        """Read a tree and those below it, the upper ones first; yield path, id and rows of each."""
         waiting = [(path, root)] if self._enters(root) else []
         while waiting:
             path, tree = waiting.pop()
@@ -51,15 +53,15 @@ class Walker:
         return [] if tree == EMPTY_TREE else list_tree(self._objects.read(b"tree", tree), tree.hex())
 
     def list_blobs(self, root: bytes) -> Iterator[bytes]:
-        """Walk a tree, and give the blobs in it, one that is there twice perhaps twice."""
+        """Walk a tree, and yield the blobs in it, one that is there twice perhaps twice."""
         for _, _, rows in self.walk(root):
             yield from [id for mode, _, id in rows if mode != TREE_MODE]
 
     def walk_trees(self, trees: Iterable[bytes], blobs: Iterable[bytes] = (), deadline: float = inf) -> bool:
         """Reach all that trees hold, and some blobs; False if the deadline came first.
 
-        A tree is reached after all that is in it, so that the same call goes on where this one stopped. Of a
-        blob it is asked whether the store lists it.
+        A tree is whole after all that is in it was reached, so that the same call goes on where this one
+        stopped. Blobs must be listed by the store.
         """
         self._reach_blobs(blobs)
         waiting = [(tree, False) for tree in trees]
@@ -67,9 +69,10 @@ class Walker:
             tree, is_passed = waiting.pop()
             if is_passed:
                 self.reached.add(tree)
+                self._whole.add(tree)
                 if monotonic() > deadline:
                     return False
-            elif tree not in self.reached:
+            elif tree not in self._whole:
                 rows = self.read(tree)
                 self._reach_blobs(id for mode, _, id in rows if mode != TREE_MODE)
                 waiting.append((tree, True))

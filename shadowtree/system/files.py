@@ -125,7 +125,7 @@ class Cursor:
         return self._fds[-1]
 
     def _climb(self, path: RelPath) -> list[bytes]:
-        """Go up to the nearest open directory that leads to another one; give the names from there on."""
+        """Go up to the nearest open directory that leads to another one; return the names from there on."""
         self._path = None
         names = path.split(b"/") if path else []
         keep = 0

@@ -406,7 +406,7 @@ _c_functions: dict[str, Callable[..., int]] = {}
 
 
 def _call_c(name: str, *arguments: int | bytes) -> int:
-    """Call a function of the C library; give 0 or its errno, which is ENOSYS if there is no such function."""
+    """Call a function of the C library; return 0 or its errno, ENOSYS if there is no such function."""
     if name not in _c_functions:
         _c_functions[name] = _find_c(name)
     return _c_functions[name](*arguments)

@@ -252,7 +252,7 @@ class Database:
         return found[0] if found else None
 
     def stream(self, statement: str) -> Iterator[Any]:  # Any: rows of SQLite
-        """Return rows one by one, as they are stored, for a check: as many as SQLite can read."""
+        """Yield rows one by one, as they are stored, for a check: as many as SQLite can read."""
         with _errors(self.path):
             yield from self._connection.execute(statement)
 

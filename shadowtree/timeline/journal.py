@@ -358,7 +358,7 @@ class Journal:
         return self._db.decode(decode_event, rows, order=lambda event: event.number)
 
     def acts_of(self, session: int) -> Iterator[Event]:
-        """Return the acts of a session, newest first; they are read as they are asked for."""
+        """Yield the acts of a session, newest first; they are read as they are asked for."""
         condition = f"{IS_ACT} AND session = ? AND number < ? ORDER BY number DESC LIMIT {_PAGE}"
         before = BEYOND
         # By pages: a statement left open would keep a transaction of ours from beginning.

@@ -90,7 +90,7 @@ class Travel:
 def walk_back(
     number: int | None, find: FindMessage, until: int | None = None, *, first: int = 0
 ) -> Iterator[MessageRow]:
-    """Return messages from one back towards the first: none from `until` on, and none older than `first`."""
+    """Yield messages from one back towards the first: none from `until` on, and none older than `first`."""
     # A message is always younger than the one above it.
     while number is not None and number != until and number >= first:
         row = find(number)
@@ -302,7 +302,7 @@ def _require_on_line(target: MessageRow, position: Position, find: FindMessage) 
 
 
 def standing_acts(acts: Iterable[Event]) -> Iterator[tuple[Event, list[Span]]]:
-    """Return the acts, newest first, that were not reversed; unreverts are left out.
+    """Yield the acts, newest first, that were not reversed; unreverts are left out.
 
     Beside each the spans after it that cancel out, each from an act to the unrevert that reversed it:
 

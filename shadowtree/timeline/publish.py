@@ -143,7 +143,7 @@ class Publisher:
         self._journal.packs.settle(placed, [row.number for row in rows if row.state == REMOVING])
 
     def abandon(self) -> bool:
-        """Throw away what was published and is not recorded; tell whether there was anything."""
+        """Throw away what was published and is not recorded; return whether there was anything."""
         if not self._small and not self._large:
             return False
         large, self._small, self._large = self._large, [], []

@@ -224,7 +224,7 @@ class PurgeRows:
         return frozenset(blob for known, blob in found if known.startswith(whole) or whole.startswith(known))
 
     def remove(self, path: bytes | None, blob: bytes | None) -> list[tuple[bytes | None, bytes | None]]:
-        """Let a content be covered again, or a path with all that was purged for it; give what that is."""
+        """Let a content be covered again, or a path with all that was purged for it; return what that is."""
         is_meant = "path IS ?" if blob is None else "blob IS ?"
         value = path if blob is None else blob
         found = self._db.read(PURGED.decode, f"{PURGED.select} WHERE {is_meant}", value)

@@ -141,7 +141,7 @@ class Subscription:
     # Waiting
 
     def _watch(self) -> bool:
-        """Watch the store, if it is there and this system can; tell whether it is watched."""
+        """Watch the store, if it is there and this system can; return whether it is watched."""
         if self._inotify is None:
             try:
                 fd = os.open(self._store, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -162,7 +162,7 @@ class Subscription:
             inotify.close()
 
     def _wait(self, seconds: float) -> bool:
-        """Wait for a change in the store, or for so long; tell whether there was one."""
+        """Wait for a change in the store, or for so long; return whether there was one."""
         fds = [self._wake] if self._inotify is None else [self._wake, self._inotify.fileno()]
         ready, _, _ = select.select(fds, [], [], seconds)
         if self._inotify is None or self._inotify.fileno() not in ready:

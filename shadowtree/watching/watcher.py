@@ -128,7 +128,7 @@ class InotifyWatcher:
         return found if doubt is None else Rescan(doubt)
 
     def drain(self) -> bool:
-        """Read the kernel's queue, lest it run over; tell whether there was anything in it."""
+        """Read the kernel's queue, lest it run over; return whether there was anything in it."""
         if os.getpid() != self._process:
             return True
         has_news = False
@@ -211,7 +211,7 @@ class InotifyWatcher:
         return "something was mounted or unmounted" if self._mounts.have_changed() else None
 
     def _note(self, watch: int, mask: int, name: bytes) -> bool:
-        """Note what an event makes doubtful; tell whether it does."""
+        """Note what an event makes doubtful; return whether it does."""
         if mask & inotify.OVERFLOW:
             self._doubt = "too many changes at once for the system to report"
             return True

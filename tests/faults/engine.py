@@ -284,7 +284,7 @@ def _one_of(name: str, faults: Sequence[Fault], every: int = 1) -> Fault:
     """Hit a point with one of several faults, another one with each turn."""
 
     def strike(scene: Scene, number: int) -> Hit:
-        return faults[(number // every + this_turn()) % len(faults)].strike(scene, number)
+        return faults[(number // every + this_turn() // every) % len(faults)].strike(scene, number)
 
     return Fault(name, faults[0].count, strike, every)
 

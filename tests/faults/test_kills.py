@@ -42,7 +42,7 @@ from tests.support.stores import (
     store_of,
     track,
 )
-from tests.support.sweeps import kill_at, sweep_kills
+from tests.support.sweeps import fail_calls, kill_at, sweep_kills
 from tests.support.trees import make_tree
 
 BY_KERNEL = Hit("kill", "a system call")
@@ -185,6 +185,27 @@ def test_what_a_merge_made_is_stored_before_the_first_file_is_touched(
     _, _, content = scene.after["text.txt"]
     assert git("--git-dir", scene.store, "cat-file", "-p", merged.blob.hex()) + "\n" == content.decode()
     scene.check_next("status")
+    scene.assert_settled()
+
+
+@pytest.mark.parametrize("act", ["an undo", "a redo"])
+def test_a_recovery_that_cannot_read_a_file_is_left_to_the_next_command(
+    act: str, worktree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not taken for a file that another program changed, which would be left as it is."""
+    scene = SCENES[f"recovery of {act}, killed at 0.5"](worktree, tmp_path)
+    assert isinstance(scene, Act)
+    scene.prepare()
+    with monkeypatch.context() as patch:
+        fail_calls(patch, "open", b"both.txt", errno.EIO)
+        with scene.open() as shadow:
+            shadow.status()
+            recovered = shadow.recovered
+
+    assert "has not been recovered yet: both.txt" in recovered[0]
+    assert scene.has_intent()
+    with scene.open() as shadow:
+        shadow.status()
     scene.assert_settled()
 
 

@@ -424,6 +424,24 @@ def assert_read_without_ref(store: PackStore, *contents: bytes) -> None:
     begin_ref(store.opened.layout)
 
 
+def test_a_part_that_was_damaged_after_it_was_read_back_proves_nothing(store: PackStore) -> None:
+    """It was damaged between two jobs of one process: the fresh pack has the only sound copy."""
+    store.limits = replace(WORTH_ALL, part_bytes=10_000)
+    older = noise(1000, 1)
+    newer = older + b"1"
+    store.settle(older)
+    store.record(newer, before={newer: older})
+    store.repack()
+    (part,) = [pack for pack in store.objects.packs() if pack.is_verified]
+    fresh = store.record(newer, older)
+    assert store.look().find_empty() == [fresh]
+    whole = Path(part.path).read_bytes()
+    flip(Path(part.path), 40)
+
+    assert store.look().find_empty() == []
+    Path(part.path).write_bytes(whole)
+
+
 @pytest.mark.parametrize("is_thorough", [False, True], ids=["gc", "purge"])
 def test_a_part_of_which_nearly_all_is_live_is_spared_unless_all_else_has_to_go(
     store: PackStore, is_thorough: bool

@@ -168,6 +168,22 @@ def test_what_refs_lead_to_in_vain_is_passed_over(made: Made) -> None:
     assert walker.reached == {a, tree, commit}
 
 
+def test_a_tree_that_refs_named_when_it_lacked_something_is_walked_again(made: Made) -> None:
+    """Else gc would take for garbage what a snapshot stored meanwhile."""
+    late = blob(b"late")
+    below = made.tree(b=(MODE_FILE, late))
+    tree = made.tree(below=(MODE_TREE, below))
+    walker = made.write()
+    walker.walk_any([tree])
+    writer = made.objects.start_pack()
+    add(writer, b"late")
+    finish(writer, made.repository / "objects" / "pack").close()
+    made.objects.refresh()
+    walker.walk_trees([tree])
+
+    assert walker.reached == {tree, below, late}
+
+
 def test_a_deep_tree_is_walked(made: Made) -> None:
     deep = made.tree(a=(MODE_FILE, made.blob(b"a")))
     for _ in range(3000):
