@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from shadowtree.access.access import Access
-from shadowtree.base.errors import Conflict, RemoteDamaged, RemoteFailed, StoreDamaged, UnknownName
+from shadowtree.base.errors import (
+    Conflict,
+    RemoteDamaged,
+    RemoteFailed,
+    StoreDamaged,
+    StoreTooNew,
+    UnknownName,
+)
 from shadowtree.base.frozen import frozen, replace
 from shadowtree.base.interrupts import Cancellation
 from shadowtree.capture.capture import Site
@@ -118,6 +125,8 @@ def take_in(
                 continue
             try:
                 view = View(wire, commit, _read(wire, commit, opened))
+            except StoreTooNew as error:
+                refused.append(Refused(wire.session, str(error)))
             except StoreDamaged as error:
                 refused.append(Refused(wire.session, error.what))
             else:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from shadowtree import ShadowError
+from shadowtree.conversation import encode
 from shadowtree.conversation.encode import encode_rows
 from shadowtree.conversation.session_rows import read_session_rows
 from shadowtree.store.git_format import encode_commit
@@ -149,3 +150,21 @@ def test_forged_rows_are_refused_and_nothing_changes(world: World, name: str) ->
 
     assert victim.log() == before
     assert victim.files() == files
+
+
+def test_a_session_of_a_newer_version_does_not_keep_others_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = str(make_server(tmp_path / "server.git"))
+    newer, same, here = (Machine(tmp_path / name, server) for name in ("newer", "same", "here"))
+    newer.tell("m1", {"a.txt": "one\n"}, session="new")
+    same.tell("m2", {"b.txt": "two\n"}, session="old")
+    with monkeypatch.context() as patch:
+        patch.setattr(encode, "FORMAT", 2)
+        newer.push()
+    same.push()
+
+    fetched = here.fetch()
+
+    assert [(each.session, "format 2" in each.reason) for each in fetched.refused] == [("new", True)]
+    assert [each.session for each in fetched.sessions] == ["old"]
