@@ -109,6 +109,8 @@ class Machine:
         self.serial = 0
         self.kept: list[str] = []
         """The messages that were acknowledged and that nobody asked to forget, oldest first."""
+        self.listed: list[str] = []
+        """All messages, oldest first: with those that were recorded, but not acknowledged before a cut."""
         self.done: Counter[str] = Counter()
 
     def begin(self) -> None:
@@ -198,10 +200,11 @@ class Machine:
             if last[0] == "reverted":
                 assert copy_of(self.worktree) == last[1], "what was acknowledged is done"
             messages = {message.id: message.after for message in shadow.messages()}
+            self.listed = list(messages)
             assert {id: messages.get(id) for id in self.kept} == {
                 id: self.story.trees[id] for id in self.kept
             }
-            for id in {*self.chance.sample(self.kept, 2), self.kept[-1]}:
+            for id in {*self.chance.sample(self.kept, min(2, len(self.kept))), self.kept[-1]}:
                 shadow.restore(id)
                 assert copy_of(self.worktree) == self.story.copies[id], id
             self.serial = max(self.serial, *(int(id[1:]) for id in messages))
@@ -217,11 +220,12 @@ class Machine:
         if what[0] == "recorded":
             _, id, tree, copy = what
             self.kept.append(id)
+            self.listed.append(id)
             self.story.trees[id], self.story.copies[id] = tree, copy
             self.serial = max(self.serial, int(id[1:]))
         elif what == ("begins", "_forget"):
-            # Those of which nobody heard count too, should they have been recorded.
-            self.kept = self.kept[-4:]
+            # Those that were not acknowledged count too.
+            self.kept = [id for id in self.kept if id in self.listed[-4:]]
         self.done[what[0] if what[0] != "begins" else what[1]] += 1
 
 
